@@ -1,0 +1,28 @@
+PYTHON ?= python3
+BIN := .venv/bin
+.PHONY: demo test test-all lint bench install screenshot
+
+install: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: .venv/.installed
+	@$(BIN)/python examples/actg175.py
+
+test: .venv/.installed
+	$(BIN)/python -m pytest
+
+test-all: .venv/.installed
+	$(BIN)/python -m pytest -m ''
+
+lint: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: .venv/.installed
+	$(BIN)/python -m benchmarks

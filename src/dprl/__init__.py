@@ -1,0 +1,53 @@
+"""Differentially private reinforcement learning, with guarantees that hold.
+
+The names below are loaded when they are first used, so that ``import dprl`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dprl.accounting.budget import Budget as Budget
+    from dprl.accounting.ledger import Ledger as Ledger
+    from dprl.algorithms.evaluation.gpope import GPOPE as GPOPE
+    from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling as ImportanceSampling
+    from dprl.algorithms.evaluation.plan import make_plan as make_plan
+    from dprl.data.bounds_file import read_bounds as read_bounds
+    from dprl.data.readers import read_log as read_log
+    from dprl.errors import DprlError as DprlError
+    from dprl.errors import OverspendError as OverspendError
+    from dprl.protocols import Bounds as Bounds
+    from dprl.releases.evaluate import Release as Release
+    from dprl.releases.evaluate import evaluate as evaluate
+    from dprl.value_functions.linear import load_value_function as load_value_function
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Bounds": "dprl.protocols",
+    "Budget": "dprl.accounting.budget",
+    "DprlError": "dprl.errors",
+    "GPOPE": "dprl.algorithms.evaluation.gpope",
+    "ImportanceSampling": "dprl.algorithms.evaluation.importance_sampling",
+    "Ledger": "dprl.accounting.ledger",
+    "OverspendError": "dprl.errors",
+    "Release": "dprl.releases.evaluate",
+    "evaluate": "dprl.releases.evaluate",
+    "load_value_function": "dprl.value_functions.linear",
+    "make_plan": "dprl.algorithms.evaluation.plan",
+    "read_bounds": "dprl.data.bounds_file",
+    "read_log": "dprl.data.readers",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dprl' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

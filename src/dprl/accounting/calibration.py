@@ -1,0 +1,406 @@
+"""From an event to its epsilon, and from a budget to a noise multiplier.
+
+One accountant speaks for the whole library: dp_accounting's privacy loss distribution (PLD) for add or remove one.
+``PLDAccountant(REPLACE_ONE)`` doubles the sensitivity inside and ``RdpAccountant(REPLACE_ONE)`` does not, so no other
+relation is ever asked of it. Every number here errs towards privacy: an epsilon is an upper bound, a noise
+multiplier is one that the accountant accepts.
+
+A single or self-composed plain Gaussian has a closed form (Balle and Wang, 2018, "Improving the Gaussian mechanism
+for differential privacy", Theorem 8); it gives the starting point, and the PLD has the last word.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dprl.accounting.budget import Budget
+from dprl.errors import DprlError
+
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+
+RELATION = "add or remove one"
+
+# The search looks for a multiplier between these two. Below the first one step alone costs an epsilon above 30; above
+# the second nothing is left of any signal.
+SMALLEST, LARGEST = 0.2, 1e8
+
+# Grid of the privacy losses: the accountant's own default, refined or coarsened by powers of two (so that a finer
+# grid contains the coarser one, and epsilon stays monotone in the noise).
+_GRID, _FINEST = 1e-4, 1e-4 * 2.0**-12
+_FINE_POINTS, _STEP_POINTS, _TOTAL_POINTS = 1.5e5, 3e5, 4e6
+_COARSEST = 0.1
+
+# One part of an event: sampling rate (1 for everybody), noise multiplier, number of steps.
+_Part = tuple[float, float, int]
+
+
+def accountant_name() -> str:
+    """The accountant in words, with its version, as a certificate states it."""
+    return f"dp_accounting {metadata.version('dp-accounting')} PLDAccountant, {RELATION}"
+
+
+def epsilon_of(event: DpEvent, delta: float) -> float:
+    """Upper bound on the epsilon of ``event`` at ``delta``, for add or remove one (cached within the process).
+
+    ``math.inf`` where the bound is beyond what the accountant resolves: more than some ten thousand, or a ``delta``
+    of the order of its own truncation (1e-15 a composition). Raises DprlError for an event that is not built from
+    Gaussians and Poisson-sampled Gaussians.
+
+    >>> from dprl.accounting.events import gaussian
+    >>> 4.376 < epsilon_of(gaussian(1.0), 1e-5) < 4.379
+    True
+    """
+    if not (isinstance(delta, int | float) and 0.0 < delta < 1.0):
+        raise DprlError("delta must be above 0 and below 1.")
+    return _epsilon(_parts(event), float(delta))
+
+
+def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget, tolerance: float = 1e-4) -> float:
+    """Smallest noise multiplier ``x`` such that ``make_event(x)`` stays within ``budget``, to a relative ``tolerance``.
+
+    The value that is returned was itself put to the accountant: ``epsilon_of(make_event(x), budget.delta)`` is at most
+    ``budget.epsilon``. ``make_event`` must ask for less epsilon as ``x`` grows. Where even a multiplier of
+    ``SMALLEST`` stays within the budget, that one is returned. Raises DprlError when none up to ``LARGEST`` does.
+
+    The result is kept in the process and under ``$XDG_CACHE_HOME/dprl`` or ``~/.cache/dprl``. A remembered multiplier
+    is a hint and never trusted: one call of :func:`epsilon_of` (which a certificate needs in any case) must confirm
+    it, or it is computed anew. A cache that cannot be read or written is ignored.
+    """
+    if not 1e-7 <= tolerance <= 0.1:
+        raise DprlError("The tolerance of a calibration must lie between 1e-7 and 0.1.")
+
+    def epsilon_at(multiplier: float, coarser: float = 1.0) -> float:
+        return _epsilon(_parts(make_event(multiplier)), float(budget.delta), coarser)
+
+    key = _cache_key(make_event, budget, tolerance)
+    remembered = _recall(key)
+    # Too much noise would be private but wasteful, so a hint is held to the budget from both sides.
+    if remembered is not None and 0.99 * budget.epsilon <= epsilon_at(remembered) <= budget.epsilon:
+        return remembered
+
+    start = _first_guess(make_event, budget)
+    found = None
+    if all(rate == 1.0 for rate, _, _ in _parts(make_event(1.0))):
+        found = _accepted_near(epsilon_at, budget.epsilon, start, tolerance)
+    if found is None:
+        slope = _slope(make_event, start)
+        if _costly(_parts(make_event(start))):
+            # a grid sixteen times as coarse costs a sixteenth and misses the answer by little
+            start = _search(functools.partial(epsilon_at, coarser=16.0), budget, start, slope, tolerance)
+            slope = _slope(make_event, start)
+        found = _search(epsilon_at, budget, start, slope, math.log1p(tolerance))
+    if not epsilon_at(found) <= budget.epsilon:  # pragma: no cover - the search only returns what was accepted
+        raise AssertionError("calibration returned a multiplier that the accountant does not accept")
+    _remember(key, found)
+    return found
+
+
+def gaussian_delta(epsilon: float, noise_multiplier: float) -> float:
+    """Exact delta of one Gaussian release at ``epsilon`` (Balle and Wang, 2018, Theorem 8).
+
+    delta = Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu), with mu = 1 / noise_multiplier.
+
+    >>> round(gaussian_delta(1.0, 1.0), 6)
+    0.126937
+    """
+    from scipy.special import erfc, erfcx
+
+    mu = 1.0 / noise_multiplier
+    near = (epsilon / mu - mu / 2.0) / math.sqrt(2.0)
+    far = (epsilon / mu + mu / 2.0) / math.sqrt(2.0)
+    # exp(eps) erfc(far) = exp(-near^2) erfcx(far): nothing overflows
+    return max(0.0, float(0.5 * erfc(near) - 0.5 * math.exp(-near * near) * erfcx(far)))
+
+
+def gaussian_noise_multiplier(budget: Budget) -> float:
+    """Smallest noise multiplier of one Gaussian release within ``budget``, in closed form, rounded to the safe side.
+
+    >>> round(gaussian_noise_multiplier(Budget(1.0, 1e-5)), 4)
+    3.7306
+    """
+    low, high = 1e-9, 1e12  # unsafe, safe
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        if not low < middle < high:
+            break
+        if gaussian_delta(budget.epsilon, middle) <= budget.delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+# --- the accountant ---------------------------------------------------------------------------------------------
+
+
+def _parts(event: DpEvent) -> tuple[_Part, ...]:
+    """The event as sorted (rate, multiplier, steps): what composes exactly is merged, order does not matter."""
+    from dp_accounting import dp_event as dpe
+
+    precision, single = 0.0, None
+    sampled: dict[tuple[float, float], int] = {}
+    stack: list[tuple[Any, int]] = [(event, 1)]
+    while stack:
+        node, count = stack.pop()
+        if count > 10**12:
+            raise DprlError("The accountant does not take more than 1e12 steps.")
+        match node:
+            case dpe.SelfComposedDpEvent():
+                stack.append((node.event, count * int(node.count)))
+            case dpe.ComposedDpEvent():
+                stack.extend((inner, count) for inner in node.events)
+            case dpe.GaussianDpEvent():
+                single = float(node.noise_multiplier) if precision == 0.0 and count == 1 else None
+                precision += _precision(node.noise_multiplier) * count
+            case dpe.PoissonSampledDpEvent(event=dpe.GaussianDpEvent() as inner):
+                rate = float(node.sampling_probability)
+                if rate == 1.0:
+                    stack.append((inner, count))
+                else:
+                    _precision(inner.noise_multiplier)
+                    one = (rate, float(inner.noise_multiplier))
+                    sampled[one] = sampled.get(one, 0) + count
+            case _:
+                raise DprlError(f"The accountant does not take a privacy event of type {type(node).__name__}.")
+    parts: list[_Part] = [(rate, multiplier, count) for (rate, multiplier), count in sampled.items()]
+    if precision > 0.0:
+        # k Gaussians on the same data are one Gaussian: the inverse variances add up
+        parts.append((1.0, single if single is not None else 1.0 / math.sqrt(precision), 1))
+    return tuple(sorted(parts))
+
+
+def _precision(noise_multiplier: float) -> float:
+    if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
+        raise DprlError("The noise multiplier must be a positive finite number.")
+    if noise_multiplier < 1e-100:
+        raise DprlError("The noise multiplier is too small to give any guarantee.")
+    return 1.0 / float(noise_multiplier) ** 2
+
+
+@functools.lru_cache(maxsize=1024)
+def _epsilon(parts: tuple[_Part, ...], delta: float, coarser: float = 1.0) -> float:
+    import numpy as np
+    from dp_accounting import NeighboringRelation, dp_event
+    from dp_accounting.pld import PLDAccountant
+
+    grid = _grid(parts)
+    if grid > _COARSEST:
+        return math.inf
+    grid *= coarser
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, grid)
+    with np.errstate(all="ignore"):  # exp of a very large loss underflows to the mass it has
+        for rate, multiplier, count in parts:
+            one = dp_event.GaussianDpEvent(multiplier)
+            accountant.compose(one if rate == 1.0 else dp_event.PoissonSampledDpEvent(rate, one), count)
+        return max(0.0, float(accountant.get_epsilon(delta)))
+
+
+def _grid(parts: tuple[_Part, ...]) -> float:
+    """Discretisation of the privacy losses, such that the bound is tight and neither time nor memory runs away.
+
+    Any grid gives a valid upper bound. The default of 1e-4 is refined where one step's loss (about rate / multiplier)
+    would drown in one cell, whose rounding adds up over the steps; it is coarsened where the losses range so far
+    that the arrays would not fit. Both rules only ever refine the grid as noise grows.
+    """
+    finest, total_range = _GRID, 0.0
+    step_range = max((_width(rate, multiplier) for rate, multiplier, _ in parts), default=0.0)
+    for rate, multiplier, count in parts:
+        finest = min(finest, (0.02 if rate == 1.0 else 0.05) * rate / multiplier)
+        width = _width(rate, multiplier)
+        mean = min(math.log1p(rate**2 * math.expm1(min(1.0 / multiplier**2, 700.0))), rate / multiplier**2)
+        total_range += width + min(count * width, count * mean + 20.0 * math.sqrt(count * mean))
+    refined = max(finest, _FINEST, step_range / _FINE_POINTS)
+    grid = _GRID
+    while grid / 2.0 >= refined:
+        grid /= 2.0
+    coarse = max(step_range / _STEP_POINTS, total_range / _TOTAL_POINTS)
+    while grid < coarse and grid <= _COARSEST:
+        grid *= 2.0
+    return grid
+
+
+def _width(rate: float, multiplier: float) -> float:
+    """Range of one step's loss, out to ten standard deviations of the noise, where the accountant truncates."""
+    largest = (0.5 / multiplier + 10.0) / multiplier
+    if rate == 1.0:
+        return 2.0 * largest
+    # log(1 - rate + rate exp(loss)) above, log(1 - rate) below
+    above = math.log1p(rate * math.expm1(largest)) if largest < 700.0 else largest + math.log(rate)
+    return above + min(largest, -math.log1p(-rate))
+
+
+# --- the search -------------------------------------------------------------------------------------------------
+
+
+def _mu(parts: tuple[_Part, ...]) -> float:
+    """Gaussian limit of the composition (exact for plain Gaussians; Bu, Dong, Long and Su, 2020, for sampled ones)."""
+    total = 0.0
+    for rate, multiplier, count in parts:
+        if rate == 1.0:
+            total += count / multiplier**2
+        else:
+            total += count * rate**2 * math.expm1(min(1.0 / multiplier**2, 500.0))
+    return math.sqrt(total)
+
+
+def _first_guess(make_event: Callable[[float], DpEvent], budget: Budget) -> float:
+    wanted = 1.0 / gaussian_noise_multiplier(budget)
+    low, high = SMALLEST, LARGEST
+    if _mu(_parts(make_event(low))) <= wanted:
+        return low
+    while high > low * (1.0 + 1e-9):
+        middle = math.sqrt(low * high)
+        if _mu(_parts(make_event(middle))) <= wanted:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _costly(parts: tuple[_Part, ...]) -> bool:
+    return max(_width(rate, multiplier) for rate, multiplier, _ in parts) > 2e4 * _grid(parts)
+
+
+def _slope(make_event: Callable[[float], DpEvent], at: float) -> float:
+    """d log(epsilon) / d log(multiplier) in the Gaussian limit, roughly; always negative."""
+    here, beyond = _mu(_parts(make_event(at))), _mu(_parts(make_event(1.05 * at)))
+    return min(-0.2, 1.1 * math.log(beyond / here) / math.log(1.05))
+
+
+def _accepted_near(
+    epsilon_at: Callable[[float], float], epsilon: float, start: float, tolerance: float
+) -> float | None:
+    """The closed form's answer, moved up by as little as the PLD's own rounding asks for."""
+    for increment in (0.0, 1e-7, 1e-6, 1e-5, 3e-5, 1e-4):
+        if increment <= tolerance and epsilon_at(start * (1.0 + increment)) <= epsilon:
+            return start * (1.0 + increment)
+    return None
+
+
+def _search(
+    epsilon_at: Callable[[float], float], budget: Budget, start: float, slope: float, tolerance: float
+) -> float:
+    """Bracket geometrically, then close in by secants on the log-log curve; returns the accepted end.
+
+    A point is (multiplier, its logarithm u, log(epsilon / budget) = y): y > 0 asks for too much, y <= 0 is accepted.
+    """
+    unsafe: tuple[float, float, float] | None = None
+    safe: tuple[float, float, float] | None = None
+    before: tuple[float, float, float] | None = None
+    multiplier, reach, gap = start, math.log(1.5), math.inf
+    for _ in range(200):
+        multiplier = min(max(multiplier, SMALLEST), LARGEST)
+        epsilon = epsilon_at(multiplier)
+        # an epsilon of zero has no logarithm: call it a millionth of the budget
+        y = math.log(max(epsilon / budget.epsilon, 1e-6)) if math.isfinite(epsilon) else math.inf
+        point = (multiplier, math.log(multiplier), y)
+        if y > 0.0:
+            unsafe = point
+            if multiplier >= LARGEST:
+                raise DprlError(
+                    f"No noise multiplier meets epsilon = {budget.epsilon:g} at delta = {budget.delta:g} for this "
+                    "release: raise the budget, or lower the sampling rate or the number of steps."
+                )
+        else:
+            safe = point
+            if multiplier <= SMALLEST:
+                return multiplier
+        if before is not None and math.isfinite(before[2]) and math.isfinite(y) and before[1] != point[1]:
+            measured = (y - before[2]) / (point[1] - before[1])
+            slope = measured if measured < 0.0 else slope
+        estimate = point[1] - y / slope if math.isfinite(y) else math.inf
+        before = point
+        if unsafe is not None and safe is not None:
+            width = safe[1] - unsafe[1]
+            if width <= tolerance:
+                return safe[0]
+            multiplier = math.exp(_inside(unsafe, safe, estimate, tolerance, halve=width > 0.5 * gap))
+            gap = width
+        else:
+            # a little beyond the estimate, so that the two ends come to lie around the answer
+            step = min(abs(estimate - point[1]) + 0.5 * tolerance, reach)
+            reach *= 2.0
+            multiplier = math.exp(point[1] + (step if y > 0.0 else -step))
+    raise DprlError("The calibration did not converge: the event does not ask for less epsilon as its noise grows.")
+
+
+def _inside(
+    unsafe: tuple[float, float, float], safe: tuple[float, float, float], estimate: float, tolerance: float, halve: bool
+) -> float:
+    low, high = unsafe[1], safe[1]
+    middle = 0.5 * (low + high)
+    if not low < estimate < high:
+        if not math.isfinite(unsafe[2]):
+            return middle
+        estimate = low + (high - low) * unsafe[2] / (unsafe[2] - safe[2])
+    near_safe, near_unsafe = high - estimate <= 0.6 * tolerance, estimate - low <= 0.6 * tolerance
+    if near_safe:
+        return max(high - 0.9 * tolerance, 0.5 * (low + high) if halve else low + 0.1 * (high - low))
+    if near_unsafe:
+        return min(low + 0.9 * tolerance, 0.5 * (low + high) if halve else high - 0.1 * (high - low))
+    if halve:
+        # the secants crawl along one side: fold the interval towards the estimate
+        return 0.5 * (estimate + middle)
+    return min(estimate + 0.4 * tolerance, 0.5 * (estimate + high))
+
+
+# --- the cache --------------------------------------------------------------------------------------------------
+
+_known: dict[str, float] = {}
+
+
+def _cache_key(make_event: Callable[[float], DpEvent], budget: Budget, tolerance: float) -> str:
+    from dprl.accounting.events import to_json
+
+    # Three samples of the template tell apart all the ways in which our events depend on one multiplier.
+    template = [to_json(make_event(x)) for x in (0.75, 1.0, 3.0)]
+    text = json.dumps(
+        ["dprl.calibration/1", accountant_name(), template, float(budget.epsilon), float(budget.delta), tolerance],
+        sort_keys=True,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    # the XDG specification asks to ignore a relative path
+    return (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "dprl" / "calibration"
+
+
+def _recall(key: str) -> float | None:
+    if key in _known:
+        return _known[key]
+    try:
+        with open(_cache_folder() / f"{key}.json", "rb") as file:
+            value = json.loads(file.read(4096))["noise_multiplier"]
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, RecursionError):
+        return None
+    good = isinstance(value, float) and SMALLEST <= value <= LARGEST
+    return value if good else None
+
+
+def _remember(key: str, multiplier: float) -> None:
+    _known[key] = multiplier
+    try:
+        folder = _cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump({"noise_multiplier": multiplier}, file)
+            os.replace(temporary, folder / f"{key}.json")
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except (OSError, RuntimeError):
+        return

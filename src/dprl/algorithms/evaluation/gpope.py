@@ -1,0 +1,330 @@
+"""GPOPE: gradient-perturbed off-policy evaluation (paper 004, Algorithm 1).
+
+Paper: Xie, Thomas, Miklau, "Privacy Preserving Off-Policy Evaluation" (2019). Equations (2.1)-(2.3), (4.1).
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: every noised sum of clipped gradients, hence every iterate; all averages are post-processing.
+Calibrations: ``verified`` (Poisson batches, PLD; docs/proofs/gpope.md) and ``as-published`` (one trajectory a step
+with the noise of Theorem 1, which does not hold as printed; docs/papers/004.md). Symbols: docs/symbols.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.algorithms.evaluation.unit_data import Block, PaddedUnits, SharedBlock, SharedTransitions, UnitRows
+from dprl.config import Config
+from dprl.errors import DprlError
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
+from dprl.protocols import NoiseSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPOPE(Config):
+    """Options of GPOPE; public facts, all of them. The defaults were chosen on public simulations.
+
+    Values and gradients are in public units: the value range is mapped to [-1, 1] and features are orthonormal under
+    the uniform distribution, so that the same numbers fit every log.
+
+    Attributes:
+        discount: gamma, in [0, 1].
+        calibration: ``verified``, or ``as-published`` (for reproduction: it certifies nothing).
+        steps: number of updates.
+        sampling_rate: probability with which a unit takes part in an update.
+        clip_norm: L2 clip h of a unit's joint (primal, dual) gradient, in units of the root mean square norm of the
+            features; by default it follows the public horizon, see :func:`clip_norm`.
+        step_size: beta of line 7; by default 0.02 sqrt(horizon), as the clipped gradients are that much smaller.
+        schedule: ``constant``, or ``diminishing``: step_size * offset / (i + offset).
+        offset: i0 of the diminishing schedule.
+        average: which iterates theta is read from: the mean of the last half (``tail``), of ``all``, or the ``last``.
+        start: ``mid-range`` of the public values, or a value function of ``zero``.
+        project: project theta onto what the public value range allows, after each update.
+        noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
+        value_share: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval; the rest
+            pays for the value function.
+        confidence: nominal coverage of the intervals.
+        weighting: of a transition: ``trajectory``, one over its trajectory's length (Eq. 2.2), or ``transition``.
+    """
+
+    discount: float = 0.99
+    calibration: Literal["verified", "as-published"] = "verified"
+    steps: int = 400
+    sampling_rate: float = 1.0
+    clip_norm: float | None = None
+    step_size: float | None = None
+    schedule: Literal["constant", "diminishing"] = "constant"
+    offset: float = 100.0
+    average: Literal["tail", "all", "last"] = "tail"
+    start: Literal["mid-range", "zero"] = "mid-range"
+    project: bool = True
+    noise_multiplier: float | None = None
+    value_share: float = 0.85
+    confidence: float = 0.95
+    weighting: Literal["trajectory", "transition"] = "trajectory"
+
+    def __post_init__(self) -> None:
+        check_discount(self.discount)
+        checks = {
+            "steps must be between 1 and 1000000": 1 <= self.steps <= 10**6,
+            "sampling_rate must be above 0 and at most 1": 0.0 < self.sampling_rate <= 1.0,
+            "clip_norm must be a positive finite number": self.clip_norm is None or 0.0 < self.clip_norm < math.inf,
+            "step_size must be a positive finite number": self.step_size is None or 0.0 < self.step_size < math.inf,
+            "offset must be a positive finite number": 0.0 < self.offset < math.inf,
+            "value_share must be above 0 and below 1": 0.0 < self.value_share < 1.0,
+            "confidence must be above 0.5 and below 1": 0.5 < self.confidence < 1.0,
+        }
+        for sentence, holds in checks.items():
+            if not holds:
+                raise DprlError(f"gpope: {sentence}.")
+
+
+def check_discount(discount: float) -> None:
+    if not 0.0 <= discount <= 1.0:
+        raise DprlError("discount must be between 0 and 1.")
+
+
+class State(NamedTuple):
+    """Iterates and their running sums. Made of noised sums alone, so as private as those."""
+
+    theta: jax.Array  # (n,)
+    w: jax.Array  # (n,)
+    theta_sum: jax.Array  # (n,) sum of the iterates that `average` asks for
+
+
+class Info(NamedTuple):
+    """Diagnostics that saw private data. NOT private: never released, logged or reported."""
+
+    total: jax.Array  # (2n,) exact un-noised sum
+
+
+class Projection(NamedTuple):
+    """Where theta may lie, from the public value range: a box (indicator features) or a ball."""
+
+    box: float
+    ball: float
+
+
+def unit_gradients(theta: jax.Array, w: jax.Array, block: Block | SharedBlock) -> jax.Array:
+    """The joint (primal, negative dual) gradient of each unit, Eq. (4.1) summed over the unit's transitions.
+
+    Two products with phi and two with delta_phi; no matrix per trajectory is ever formed.
+
+    Returns:
+        ``(B, 2n)``: ``[-A_i' w, A_i theta + C_i w - b_i]``.
+    """
+    if isinstance(block, SharedBlock):
+        u, d = block.phi @ w, block.delta_phi @ theta  # (K,)
+        primal = -(block.weight_rho * u) @ block.delta_phi
+        dual = (block.weight_rho * d - block.weight_rho_reward + block.weight * u) @ block.phi
+    else:
+        u = jnp.einsum("bln,n->bl", block.phi, w)
+        error = jnp.einsum("bln,n->bl", block.delta_phi, theta) - block.reward
+        primal = -jnp.einsum("bl,bln->bn", block.weight * block.rho * u, block.delta_phi)
+        dual = jnp.einsum("bl,bln->bn", block.weight * (block.rho * error + u), block.phi)
+    return jnp.concatenate([primal, dual], axis=-1)
+
+
+def init(config: GPOPE, start: Any) -> State:
+    """State before the first update; ``start`` ``(n,)`` is a public value function."""
+    theta = jnp.asarray(start)
+    del config
+    return State(theta, jnp.zeros_like(theta), jnp.zeros_like(theta))
+
+
+def update(
+    config: GPOPE, projection: Projection, normaliser: float, state: State, noised: jax.Array, step: Any
+) -> State:
+    """One step of Algorithm 1, lines 6-7, from the noised sum of clipped gradients.
+
+    Args:
+        normaliser: public expected number of units in a batch; never the realised one.
+        noised: ``(2n,)`` released sum.
+        step: number of the update, from 0.
+    """
+    n = state.theta.shape[0]
+    dtype = state.theta.dtype
+    mean = (noised / normaliser).astype(dtype)
+    if config.step_size is None:
+        raise DprlError("gpope: the step size is not known yet; resolve() the options first.")
+    beta = jnp.asarray(config.step_size, dtype=dtype)
+    if config.schedule == "diminishing":
+        beta = beta * (config.offset / (jnp.asarray(step, dtype=dtype) + config.offset)).astype(dtype)
+    theta = state.theta - beta * mean[:n]
+    w = state.w - beta * mean[n:]
+    if config.project:
+        theta = jnp.clip(theta, -projection.box, projection.box)
+        norm = jnp.sqrt(jnp.sum(theta * theta))
+        theta = theta * jnp.minimum(1.0, projection.ball / jnp.maximum(norm, 1e-30)).astype(dtype)
+    keep = {"tail": jnp.asarray(step) >= config.steps // 2, "all": True, "last": jnp.asarray(step) == config.steps - 1}
+    return State(theta, w, state.theta_sum + jnp.where(keep[config.average], theta, jnp.zeros_like(theta)))
+
+
+def answer(config: GPOPE, state: State) -> jax.Array:
+    """The released ``(n,)`` weights: the asked-for average of the iterates."""
+    counted = {"tail": config.steps - config.steps // 2, "all": config.steps, "last": 1}[config.average]
+    return state.theta_sum / counted
+
+
+def clip_norm(config: GPOPE, size: int, horizon: int) -> float:
+    """The clip h of line 5, from public facts.
+
+    Within a trajectory temporal differences telescope, so that their mean shrinks as the horizon grows; the default
+    follows it as 1 / sqrt(horizon). Chosen on simulated chains and one-step logs (benchmarks/defaults.py).
+    """
+    return (0.25 / math.sqrt(horizon) if config.clip_norm is None else config.clip_norm) * math.sqrt(size)
+
+
+def resolve(config: GPOPE, horizon: int) -> GPOPE:
+    """The same options with what follows from the public horizon filled in."""
+    if config.step_size is not None:
+        return config
+    return config.replace("derived from the public horizon", step_size=0.02 * math.sqrt(horizon))
+
+
+def mechanism(config: GPOPE, size: int, horizon: int, noise_multiplier: float) -> ClippedGaussianSum:
+    """The one mechanism through which the trajectories are touched; its event is the algorithm's."""
+    return ClippedGaussianSum(
+        clip_norm=clip_norm(config, size, horizon),
+        noise_multiplier=noise_multiplier,
+        sampling_rate=config.sampling_rate,
+        steps=config.steps,
+        dimension=2 * size,
+    )
+
+
+def published_noise_multiplier(steps: int, trajectories: int, epsilon: float, delta: float, c2: float = 2.0) -> float:
+    """Theorem 1's sigma with the constant of its proof (c2 = 2). It does not give (epsilon, delta): docs/papers/004.md.
+
+    >>> round(published_noise_multiplier(200, 200, 1.0, 1e-5), 3)
+    0.48
+    """
+    return c2 * math.sqrt(steps * math.log(1.0 / delta)) / (trajectories * epsilon)
+
+
+def run(
+    config: GPOPE,
+    mechanism: Mechanism,
+    noise: Any,
+    data: SharedTransitions | PaddedUnits,
+    start: Any,
+    *,
+    units: int,
+    projection: Projection,
+    batch: int = 32,
+) -> tuple[State, jax.Array]:
+    """All updates as one ``scan``: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
+
+    Args:
+        config: public options; ``as-published`` takes one uniformly chosen trajectory a step.
+        mechanism: a :class:`ClippedGaussianSum`, or :class:`PlainSum` for the noiseless limit.
+        noise: a :class:`~dprl.mechanisms.noise.SeededNoise`.
+        data: the log.
+        start: ``(n,)`` public starting weights.
+        units: declared number of units, for the normaliser.
+        projection: public constraint.
+        batch: units in one block of a Poisson batch; a batch takes as many blocks as it needs.
+
+    Returns:
+        Final state, and the released weights ``(n,)``.
+    """
+    normaliser = 1.0 if config.calibration == "as-published" else mechanism.sampling_rate * units
+
+    def body(state: State, step: Any) -> tuple[State, None]:
+        total = _batch_total(config, mechanism, noise, data, state, step, batch)
+        noised = mechanism.release(total, mechanism.draw(noise, step))
+        return update(config, projection, normaliser, state, noised, step), None
+
+    state, _ = jax.lax.scan(body, init(config, start), jnp.arange(config.steps, dtype=jnp.uint32))
+    return state, answer(config, state)
+
+
+def _batch_total(
+    config: GPOPE, mechanism: Mechanism, noise: Any, data: Any, state: State, step: Any, batch: int
+) -> Any:
+    everybody = data.units
+    if config.calibration == "as-published":
+        chosen = noise.below(step, everybody)[None]
+        return mechanism.clipped_sum(unit_gradients(state.theta, state.w, data.block(chosen)), jnp.ones(1, dtype=bool))
+    if mechanism.sampling_rate == 1.0:
+        gradients = unit_gradients(state.theta, state.w, data.block(slice(None)))
+        return mechanism.clipped_sum(gradients, jnp.ones(everybody, dtype=bool))
+    coins = mechanism.coins(noise, step, everybody)
+    # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
+    order = jnp.flatnonzero(coins, size=-(-everybody // batch) * batch, fill_value=everybody)
+    count = jnp.sum(coins)
+
+    def more(carry: tuple[Any, Any]) -> Any:
+        return carry[0] * batch < count
+
+    def add(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        block, total = carry
+        members = jax.lax.dynamic_slice(order, (block * batch,), (batch,))
+        gradients = unit_gradients(state.theta, state.w, data.block(jnp.minimum(members, everybody - 1)))
+        return block + 1, total + mechanism.clipped_sum(gradients, members < everybody)
+
+    empty = jnp.zeros_like(
+        mechanism.release(jnp.zeros(mechanism.dimension, jnp.int64), jnp.zeros(mechanism.dimension, jnp.int64))
+    )
+    kind = jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
+    return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(kind)))[1]
+
+
+@partial(jax.jit, static_argnames=("mechanism",))
+def _accumulate(mechanism: Mechanism, state: State, arrays: tuple[Any, ...], index: Any, live: Any) -> jax.Array:
+    phi, delta_phi, reward, rho, weight = (x[index] for x in arrays)
+    gradients = unit_gradients(state.theta, state.w, Block(phi, delta_phi, reward, rho, weight))
+    return mechanism.clipped_sum(gradients, live)
+
+
+@partial(jax.jit, static_argnames=("config", "mechanism", "normaliser", "projection"))
+def _advance(
+    config: GPOPE,
+    mechanism: Mechanism,
+    normaliser: float,
+    projection: Projection,
+    state: State,
+    total: Any,
+    draw: Any,
+    step: Any,
+) -> State:
+    return update(config, projection, normaliser, state, mechanism.release(total, draw), step)
+
+
+def run_on_host(
+    config: GPOPE,
+    mechanism: Mechanism,
+    noise: NoiseSource,
+    data: UnitRows,
+    start: Any,
+    *,
+    units: int,
+    projection: Projection,
+    progress: Any = None,
+) -> tuple[State, jax.Array]:
+    """The same updates with the loop on the host: any noise source, logs of any size, batches of any shape.
+
+    ``progress`` is called with the number of updates done, which is public.
+    """
+    arrays = (data.phi, data.delta_phi, data.reward, data.rho, data.weight)
+    state = init(config, jnp.asarray(start, dtype=data.phi.dtype))
+    kind = jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
+    normaliser = 1.0 if config.calibration == "as-published" else mechanism.sampling_rate * units
+    for step in range(config.steps):
+        if config.calibration == "as-published" and data.units:
+            included = np.arange(data.units) == int(noise.below(step, data.units))  # type: ignore[attr-defined]
+        else:
+            included = np.asarray(mechanism.coins(noise, step, data.units))
+        total = jnp.zeros(mechanism.dimension, dtype=kind)
+        for index, live in data.chunks(included):
+            total = total + _accumulate(mechanism, state, arrays, index, live)
+        draw = jnp.asarray(mechanism.draw(noise, step))
+        state = _advance(config, mechanism, normaliser, projection, state, total, draw, np.uint32(step))
+        if progress is not None:
+            progress(step + 1)
+    return state, answer(config, state)

@@ -1,0 +1,174 @@
+"""What a release will do and what it will cost, from public facts alone: no row is read here.
+
+A plan is made before the ledger is charged; ``dprl plan`` prints it, ``evaluate`` carries it out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dprl.accounting import events
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import epsilon_of, noise_multiplier_for
+from dprl.algorithms.evaluation import gpope
+from dprl.algorithms.evaluation import importance_sampling as importance
+from dprl.algorithms.evaluation.gpope import GPOPE
+from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
+from dprl.algorithms.evaluation.strategy import public_patterns
+from dprl.algorithms.evaluation.unit_data import scale_of
+from dprl.errors import DprlError
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.grid import MAX_UNITS
+from dprl.protocols import Bounds
+from dprl.value_functions.features import Features, make_features
+
+Algorithm = GPOPE | ImportanceSampling
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a release that is known before the data are read.
+
+    Attributes:
+        config: resolved options.
+        query, value_mechanism: what pays for values and intervals.
+        features, function_mechanism: what pays for the value function; None without one.
+        event: the privacy event of the whole release.
+        epsilon_of_event: its epsilon at ``delta_of_event``.
+        delta_sampler: what the sampler's distance from an exact Gaussian adds to delta.
+    """
+
+    config: Algorithm
+    bounds: Bounds
+    budget: Budget
+    query: importance.Query
+    value_mechanism: ClippedGaussianSum
+    features: Features | None
+    function_mechanism: ClippedGaussianSum | None
+    event: events.DpEvent
+    epsilon_of_event: float
+    delta_of_event: float
+    delta_sampler: float
+
+    @property
+    def name(self) -> str:
+        return "gpope" if isinstance(self.config, GPOPE) else "importance-sampling"
+
+    @property
+    def projection(self) -> gpope.Projection:
+        """Where theta may lie: V within the value range means a box for indicators, a ball in mean square otherwise."""
+        assert self.features is not None
+        if self.features.name == "tabular":
+            return gpope.Projection(float(1.0 / math.sqrt(self.features.size)), 1e9)
+        return gpope.Projection(1e9, 1.0)
+
+    @property
+    def start(self) -> np.ndarray:
+        """``(n,)`` public starting weights: the middle of the value range, or a value of zero."""
+        assert self.features is not None and isinstance(self.config, GPOPE)
+        centre, half = scale_of(self.bounds.value_interval(self.config.discount))
+        level = 0.0 if self.config.start == "mid-range" else min(max(-centre / half, -1.0), 1.0)
+        return level * self.features.constant()
+
+    def expectation(self) -> dict[str, Any]:
+        """What to expect of each target policy, from public facts: for ``dprl plan``."""
+        estimates = importance.decode(self.query, self.value_mechanism, np.zeros(self.query.dimension))
+        privacy = [e.privacy_standard_error for e in estimates]
+        # a scaled return in [-1, 1] has a second moment of at most 1 / limit for importance sampling, 1 per decision
+        reach = self.bounds.cumulative_ratio * scale_of(self.bounds.value_interval(self.config.discount))[1]
+        largest = reach * math.sqrt(1.0 / self.bounds.cumulative_ratio / self.bounds.units)
+        z = importance.NormalDist().inv_cdf(0.5 + self.query.config.confidence / 2.0)
+        return {
+            "privacy_standard_error": privacy,
+            "largest_sampling_standard_error": largest,
+            "interval_half_width_at_least": [z * p for p in privacy],
+            "interval_half_width_at_most": [z * math.hypot(p, largest) for p in privacy],
+        }
+
+
+def make_plan(
+    config: Algorithm,
+    bounds: Bounds,
+    budget: Budget,
+    policies: Sequence[Any],
+    features: str = "columns",
+    total_variation: float = 0.0,
+) -> Plan:
+    """Resolve options, calibrate the noise to the budget, and compose what the release will cost.
+
+    Args:
+        config: :class:`GPOPE` or :class:`ImportanceSampling`.
+        bounds: public bounds of the log.
+        budget: what the release may spend.
+        policies: target policies; the value function is that of the first.
+        features: feature map of the value function.
+        total_variation: of one draw of the noise source that will be used.
+
+    Raises:
+        DprlError: the budget cannot be met, or an option contradicts it.
+    """
+    budget.check_units(bounds.units)
+    if bounds.units > MAX_UNITS:
+        raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
+    low, high = bounds.value_interval(config.discount)
+    if not high > low:
+        raise DprlError("bounds: the value range is a single point; give reward (or value) bounds with low < high.")
+    if isinstance(config, GPOPE):
+        config = gpope.resolve(config, bounds.horizon)
+        sampling = ImportanceSampling(discount=config.discount, confidence=config.confidence)
+        feature_map: Features | None = make_features(features, bounds.observation)
+        assert feature_map is not None
+        draws = 2 * feature_map.size * config.steps
+    else:
+        sampling, feature_map, draws = config, None, 0
+    query = importance.make_query(sampling, bounds, public_patterns(policies, bounds))
+    draws += query.dimension
+    sampler = (1.0 + math.exp(min(budget.epsilon, 700.0))) * draws * total_variation
+    if sampler >= 0.1 * budget.delta:
+        raise DprlError(
+            "delta is too small for so many draws of noise: take fewer steps or features, or a larger delta."
+        )
+    inner = Budget(budget.epsilon, budget.delta - sampler)
+    if isinstance(config, GPOPE):
+        assert feature_map is not None
+        value, function = _calibrate_gpope(config, query, feature_map, bounds, budget, inner)
+        event = events.compose([value.event(), function.event()])
+    else:
+        multiplier = config.noise_multiplier or noise_multiplier_for(events.gaussian, inner)
+        value, function = importance.mechanism(query, multiplier), None
+        event = value.event()
+    epsilon = epsilon_of(event, inner.delta)
+    published = isinstance(config, GPOPE) and config.calibration == "as-published"
+    if epsilon > budget.epsilon and not published:
+        raise DprlError(
+            f"A noise multiplier of {config.noise_multiplier:g} costs epsilon = {epsilon:.4g} at this delta, "
+            f"more than the budget of {budget.epsilon:g}: raise it, or leave it out."
+        )
+    return Plan(config, bounds, budget, query, value, feature_map, function, event, epsilon, inner.delta, sampler)
+
+
+def _calibrate_gpope(
+    config: GPOPE, query: importance.Query, features: Features, bounds: Bounds, budget: Budget, inner: Budget
+) -> tuple[ClippedGaussianSum, ClippedGaussianSum]:
+    """Split mu^2 between the value and the value function, then give the function what the budget leaves."""
+    whole = noise_multiplier_for(events.gaussian, inner)
+    value = importance.mechanism(query, whole / math.sqrt(config.value_share))
+    if config.calibration == "as-published":
+        rate = 1.0 / bounds.units
+        multiplier = gpope.published_noise_multiplier(config.steps, bounds.units, budget.epsilon, budget.delta)
+        config = config.replace(sampling_rate=rate)
+    elif config.noise_multiplier is not None:
+        multiplier = config.noise_multiplier
+    else:
+
+        def together(noise_multiplier: float) -> events.DpEvent:
+            steps = events.poisson_gaussian(config.sampling_rate, noise_multiplier, config.steps)
+            return events.compose([value.event(), steps])
+
+        multiplier = noise_multiplier_for(together, inner)
+    return value, gpope.mechanism(config, features.size, bounds.horizon, multiplier)

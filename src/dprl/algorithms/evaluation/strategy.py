@@ -1,0 +1,61 @@
+"""Several target policies in one release: which linear combinations to ask, so that one person moves them least.
+
+A person's vector has one coordinate for each target policy, proportional to that policy's probability of what the
+person did. Where policies exclude one another (the arms of a trial) few patterns are possible, and asking S f
+instead of f costs less noise: of all S, the one with the least total variance subject to |S c| <= 1 for every
+possible pattern c. Its Gram matrix M = S'S solves  min tr(M^-1)  s.t.  c' M c <= 1,  whose dual gives
+M = (sum_j lambda_j c_j c_j')^(-1/2); an A-optimal design, found by multiplicative updates.
+This is the matrix mechanism (Li, Miklau, Hay, McGregor, Rastogi 2015) for L2 sensitivity and this workload.
+
+Only public facts enter: policies and bounds. Whatever the rows hold, the mechanism's clip enforces the sensitivity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dprl.policies.loading import ColumnPolicy, policy_probabilities
+from dprl.protocols import Bounds
+
+_GRID = 4096
+
+
+def public_patterns(policies: Sequence[Any], bounds: Bounds) -> np.ndarray:
+    """``(J, K)`` patterns that a person can have over K policies, each scaled to a largest entry of 1.
+
+    Known only for logs of one decision with discrete actions, from the policies at many public states; otherwise every
+    policy may agree with what was done at once, and the only pattern is all ones.
+    """
+    k = len(policies)
+    if k == 1 or bounds.horizon > 1 or bounds.actions is None or any(isinstance(p, ColumnPolicy) for p in policies):
+        return np.ones((1, k))
+    low, high = np.array(bounds.observation, dtype=np.float64).T
+    draws = np.random.default_rng(0).random((_GRID, len(low)))
+    # half of the points are whole numbers, as codes and counts are
+    states = low + draws * (high - low)
+    states[::2] = np.clip(np.round(states[::2]), low, high)
+    table = np.stack([policy_probabilities(p, states, bounds.actions) for p in policies], axis=-1).reshape(-1, k)
+    table = table[table.max(axis=1) > 0.0]
+    return np.unique(np.round(table / table.max(axis=1, keepdims=True), 6), axis=0)
+
+
+def least_noise_strategy(patterns: np.ndarray, iterations: int = 2000) -> np.ndarray:
+    """The ``(K, K)`` strategy S with the least total variance of S^-1 y subject to |S c| <= 1 for each pattern c."""
+    k = patterns.shape[1]
+    if len(patterns) == 1:
+        return np.eye(k) / np.linalg.norm(patterns[0])
+    # a little of every single policy keeps S invertible where two policies agree everywhere
+    columns = np.vstack([patterns, 0.1 * np.eye(k)])
+    weight = np.full(len(columns), 1.0 / len(columns))
+    gram = np.eye(k)
+    for _ in range(iterations):
+        values, vectors = np.linalg.eigh((columns.T * weight) @ columns)
+        gram = (vectors / np.sqrt(np.maximum(values, 1e-12))) @ vectors.T
+        norms = np.einsum("jk,kl,jl->j", columns, gram, columns)
+        weight = weight * norms
+    norms = np.einsum("jk,kl,jl->j", columns, gram, columns)
+    values, vectors = np.linalg.eigh(gram / norms.max())
+    return (vectors * np.sqrt(values)) @ vectors.T

@@ -1,0 +1,280 @@
+"""What a policy-evaluation algorithm sees of a log: per-unit rows of features, ready to be summed and clipped.
+
+Symbols (docs/symbols.md): phi features of s_t, delta_phi = phi(s_t) - gamma phi(s_{t+1}) with terminal features zero,
+rho importance ratio, weight of a transition within its unit. Rewards and values are in public units: the value range
+[low, high] is mapped to [-1, 1].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl import x64 as x64
+from dprl.data.trajectories import Trajectories
+from dprl.protocols import Interval
+from dprl.value_functions.features import Features
+
+Weighting = Literal["trajectory", "transition"]
+_CHUNK_ROWS = 1 << 15
+
+
+class Block(NamedTuple):
+    """Rows of ``B`` units, padded to ``L`` with zero weight."""
+
+    phi: Any  # (B, L, n)
+    delta_phi: Any  # (B, L, n)
+    reward: Any  # (B, L)
+    rho: Any  # (B, L)
+    weight: Any  # (B, L)
+
+
+class SharedBlock(NamedTuple):
+    """``B`` units as counts over ``K`` transitions that all units share (finite state spaces).
+
+    An exact rewriting of :class:`Block`: rows of a unit with the same (s, s') are added up beforehand.
+    """
+
+    phi: Any  # (K, n)
+    delta_phi: Any  # (K, n)
+    weight: Any  # (B, K): sum of weight
+    weight_rho: Any  # (B, K): sum of weight * rho
+    weight_rho_reward: Any  # (B, K): sum of weight * rho * reward
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SharedTransitions:
+    """A log over a finite, public set of transitions; the fast layout for experiments with many trials."""
+
+    phi: Any
+    delta_phi: Any
+    weight: Any
+    weight_rho: Any
+    weight_rho_reward: Any
+
+    @property
+    def units(self) -> int:
+        return self.weight.shape[0]
+
+    @property
+    def size(self) -> int:
+        return self.phi.shape[1]
+
+    def block(self, units: Any) -> SharedBlock:
+        """The units with these indices."""
+        return SharedBlock(
+            self.phi, self.delta_phi, self.weight[units], self.weight_rho[units], self.weight_rho_reward[units]
+        )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PaddedUnits:
+    """Every unit's rows padded to one length; simple, for experiments and tests."""
+
+    phi: Any
+    delta_phi: Any
+    reward: Any
+    rho: Any
+    weight: Any
+
+    @property
+    def units(self) -> int:
+        return self.reward.shape[0]
+
+    @property
+    def size(self) -> int:
+        return self.phi.shape[2]
+
+    def block(self, units: Any) -> Block:
+        return Block(self.phi[units], self.delta_phi[units], self.reward[units], self.rho[units], self.weight[units])
+
+
+@dataclass(frozen=True)
+class UnitRows:
+    """A log as flat rows, with the rows of each unit indexed in buckets of similar length; for releases.
+
+    Memory is O(transitions x features): nothing is stored per unit, and padding at most doubles a bucket.
+
+    Attributes:
+        phi, delta_phi: ``(N + 1, n)`` float32; the last row is the padding, all zero.
+        reward, rho, weight: ``(N + 1,)`` float32.
+        buckets: of each bucket the unit numbers ``(U_b,)`` and their row indices ``(U_b, L_b)``.
+        units: number of units in the log (private).
+    """
+
+    phi: Any
+    delta_phi: Any
+    reward: Any
+    rho: Any
+    weight: Any
+    buckets: tuple[tuple[np.ndarray, np.ndarray], ...]
+    units: int
+
+    @property
+    def size(self) -> int:
+        return self.phi.shape[1]
+
+    def chunks(self, included: np.ndarray) -> Any:
+        """Row indices ``(B, L)`` of the included units in blocks of fixed size, and which rows of a block count.
+
+        The last block of a bucket is filled up with units that do not count, so that shapes are few.
+        """
+        for members, index in self.buckets:
+            chosen = index[included[members]]
+            length = index.shape[1]
+            block = max(1, min(_CHUNK_ROWS // length, 1 << max(len(chosen) - 1, 0).bit_length()))
+            for start in range(0, len(chosen), block):
+                part = chosen[start : start + block]
+                live = np.zeros(block, dtype=bool)
+                live[: len(part)] = True
+                if len(part) < block:
+                    part = np.concatenate(
+                        [part, np.full((block - len(part), length), len(self.reward) - 1, index.dtype)]
+                    )
+                yield part, live
+
+    def gather(self, index: Any) -> Block:
+        return Block(self.phi[index], self.delta_phi[index], self.reward[index], self.rho[index], self.weight[index])
+
+
+jax.tree_util.register_dataclass(
+    UnitRows, data_fields=["phi", "delta_phi", "reward", "rho", "weight"], meta_fields=["buckets", "units"]
+)
+
+
+class Rows(NamedTuple):
+    """Flat rows of a log before they are indexed; see :func:`rows_of`."""
+
+    phi: np.ndarray
+    delta_phi: np.ndarray
+    reward: np.ndarray
+    rho: np.ndarray
+    weight: np.ndarray
+    offsets: np.ndarray  # (U + 1,) rows of each unit
+
+
+def scale_of(value: Interval) -> tuple[float, float]:
+    """Centre and half-width of the public value range; a range of one point still scales by something."""
+    low, high = value
+    return (low + high) / 2.0, max((high - low) / 2.0, 1e-12)
+
+
+def rows_of(
+    trajectories: Trajectories,
+    ratios: np.ndarray,
+    features: Features,
+    discount: float,
+    value: Interval,
+    weighting: Weighting = "trajectory",
+    dtype: Any = np.float32,
+) -> Rows:
+    """Features, rewards in public units, ratios and weights of every transition.
+
+    The value function is learned as ``V = centre + half * theta' phi``; so that it solves the same Bellman equation
+    the reward becomes ``(r - centre (1 - gamma [s' not terminal])) / half``.
+
+    Args:
+        trajectories: the log.
+        ratios: ``(N,)`` importance ratio of each step, already bounded.
+        features: public feature map.
+        discount: gamma.
+        value: public value range.
+        weighting: ``trajectory`` weights a transition by one over the length of its trajectory (paper 004, Eq. 2.2);
+            ``transition`` by one over the public horizon.
+        dtype: of the result.
+    """
+    centre, half = scale_of(value)
+    lengths = trajectories.lengths()
+    episode = trajectories.episode_of()
+    alive = trajectories.has_next & ~trajectories.terminated
+    usable = trajectories.valid[episode] & (alive | trajectories.terminated)
+    per_episode = (
+        1.0 / np.maximum(lengths, 1)
+        if weighting == "trajectory"
+        else np.full(len(lengths), 1.0 / trajectories.bounds.horizon)
+    )
+    # a unit with several trajectories counts once: the mean over them
+    siblings = np.repeat(np.diff(trajectories.unit_offsets), np.diff(trajectories.unit_offsets))
+    weight = np.where(usable, (per_episode / np.maximum(siblings, 1))[episode], 0.0)
+    n = len(trajectories.reward)
+    phi = np.zeros((n + 1, features.size), dtype=dtype)
+    delta = np.zeros((n + 1, features.size), dtype=dtype)
+    for start in range(0, n, 1 << 16):
+        part = slice(start, min(start + (1 << 16), n))
+        phi[part] = features(trajectories.observation[part])
+        following = features(trajectories.next_observation[part]) * (discount * alive[part])[:, None]
+        delta[part] = phi[part] - following
+    reward = (trajectories.reward - centre * (1.0 - discount * alive)) / half
+    pad = lambda x: np.append(np.where(usable, x, 0.0), 0.0).astype(dtype)  # noqa: E731
+    offsets = trajectories.episode_offsets[trajectories.unit_offsets]
+    return Rows(phi, delta, pad(reward), pad(ratios), pad(weight), offsets)
+
+
+def unit_rows(rows: Rows) -> UnitRows:
+    """Index the rows of every unit in buckets whose lengths are within a factor of two."""
+    lengths = np.diff(rows.offsets)
+    padding = len(rows.reward) - 1
+    kind = np.int32 if padding < 2**31 - 1 else np.int64
+    exponents = np.ceil(np.log2(np.maximum(lengths, 1))).astype(int)
+    buckets = []
+    for exponent in np.unique(exponents):
+        members = np.flatnonzero(exponents == exponent)
+        columns = np.arange(1 << exponent)
+        index = rows.offsets[members][:, None] + columns
+        index = np.where(columns < lengths[members][:, None], index, padding).astype(kind)
+        buckets.append((members, index))
+    arrays = [jnp.asarray(x) for x in rows[:5]]
+    return UnitRows(*arrays, buckets=tuple(buckets), units=len(lengths))
+
+
+def padded_units(rows: Rows) -> PaddedUnits:
+    """Every unit padded to the longest one."""
+    lengths = np.diff(rows.offsets)
+    columns = np.arange(max(int(lengths.max(initial=0)), 1))
+    index = np.where(columns < lengths[:, None], rows.offsets[:-1, None] + columns, len(rows.reward) - 1)
+    return PaddedUnits(*(jnp.asarray(x[index]) for x in rows[:5]))
+
+
+def shared_transitions(
+    units: np.ndarray,
+    source: np.ndarray,
+    target: np.ndarray,
+    rows: Rows,
+    transitions: np.ndarray,
+    table: np.ndarray,
+    discount: float,
+) -> SharedTransitions:
+    """Rewrite rows over a finite public set of transitions.
+
+    Args:
+        units: ``(N,)`` unit of each transition.
+        source, target: ``(N,)`` state numbers; ``target`` is -1 for the terminal state.
+        rows: the rows themselves (their rewards, ratios and weights are used).
+        transitions: ``(K, 2)`` public list of (source, target) pairs that can happen.
+        table: ``(S, n)`` features of each state.
+        discount: gamma.
+    """
+    states = len(table) + 1
+    code = transitions[:, 0] * states + transitions[:, 1] + 1
+    order = np.argsort(code)
+    k = order[np.searchsorted(code[order], source * states + target + 1)]
+    shape = (len(rows.offsets) - 1, len(transitions))
+    flat = units * shape[1] + k
+    n = len(units)
+    weight, rho, reward = (x[:n].astype(np.float64) for x in (rows.weight, rows.rho, rows.reward))
+    total = lambda x: np.bincount(flat, x, minlength=shape[0] * shape[1]).reshape(shape)  # noqa: E731
+    following = np.where(transitions[:, 1:] >= 0, table[transitions[:, 1]], 0.0)
+    phi = table[transitions[:, 0]]
+    kind = rows.phi.dtype
+    return SharedTransitions(
+        *(
+            jnp.asarray(x, dtype=kind)
+            for x in (phi, phi - discount * following, total(weight), total(weight * rho), total(weight * rho * reward))
+        )
+    )

@@ -1,0 +1,66 @@
+"""The command line: one file a command; arguments in, one library call, exit code out.
+
+Importing this loads typer and nothing heavy, so that ``dprl --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from dprl.cli import calibrate, data, evaluate, ledger, plan, report, simulate, verify
+from dprl.errors import DprlError
+
+app = typer.Typer(
+    name="dprl",
+    help="Differentially private reinforcement learning, with guarantees that hold.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from dprl import __version__
+
+        typer.echo(f"dprl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+app.command()(evaluate.evaluate)
+app.command()(plan.plan)
+app.command()(calibrate.calibrate)
+app.command()(simulate.simulate)
+app.command()(verify.verify)
+app.command()(report.report)
+app.add_typer(ledger.ledger_app, name="ledger")
+app.add_typer(data.data_app, name="data")
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Entry point. What a user did wrong is one sentence on stderr and exit code 2."""
+    try:
+        return app(args=arguments)
+    except DprlError as error:
+        sentence = " ".join(str(error).split())
+        print(f"error: {sentence}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("error: interrupted; what was charged stays charged.", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)

@@ -1,0 +1,5 @@
+"""``python -m dprl.cli``."""
+
+from dprl.cli import main
+
+main()

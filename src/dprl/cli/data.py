@@ -1,0 +1,32 @@
+"""``dprl data``: what a curator may look at, and nobody else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+data_app = typer.Typer(no_args_is_help=True, help="For the curator alone: what is in a log.")
+
+
+@data_app.command("describe")
+def describe(
+    log: Annotated[Path, typer.Argument(help="The log.")],
+    bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Privacy unit: person or trajectory.")] = None,
+    person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """What the rows hold and why some contribute nothing. NOT private: for the curator's eyes, never to be released."""
+    from dprl.data.describe import describe_log
+
+    found = describe_log(str(log), bounds, unit, person_column)
+    if as_json:
+        typer.echo(json.dumps(found, allow_nan=False))
+        return
+    typer.echo("NOT private: for the curator's eyes, never to be released.")
+    for name, value in found.items():
+        shown = f"{value:.6g}" if isinstance(value, float) else value
+        typer.echo(f"{name.replace('_', ' '):<34} {shown}")

@@ -1,0 +1,205 @@
+"""``dprl evaluate``: what would a policy that nobody ran have been worth?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dprl.errors import DprlError
+
+TARGET = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target-policy",
+        help="uniform, FILE.py:function or column:NAME; repeat it to evaluate several in one release.",
+    ),
+]
+FEATURES = Annotated[str | None, typer.Option(help="columns, tabular or fourier:ORDER.  [default: columns]")]
+SET = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other option of the algorithm; repeatable."),
+]
+# what a run file may name besides the algorithm's own options
+_REQUEST = (
+    "log", "target_policy", "bounds", "unit", "person_column", "epsilon", "delta", "algorithm", "features",
+    "ledger", "dataset", "behavior_policy", "outcome",
+)  # fmt: skip
+
+
+def evaluate(
+    log: Annotated[Path | None, typer.Argument(help="The log: a .parquet or .csv file, one row a transition.")] = None,
+    target_policy: TARGET = None,
+    bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Privacy unit: person or trajectory.")] = None,
+    person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of this release.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Privacy budget of this release, below one over the units.")
+    ] = None,
+    discount: Annotated[float | None, typer.Option(help="Discount factor.  [default: 0.99]")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="gpope or importance-sampling.  [default: gpope]")] = None,
+    features: FEATURES = None,
+    ledger: Annotated[Path | None, typer.Option(help="Ledger to charge before the rows are read.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name of this data's budget in the ledger.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Noise over clip norm, instead of calibrating it to the budget.")
+    ] = None,
+    behavior_policy: Annotated[
+        str | None, typer.Option(help="Public behaviour policy, for a log without behavior_prob.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with any of these options; flags win.")] = None,
+    option: SET = None,
+    seed: Annotated[int | None, typer.Option(help="Reproducible noise: NOT a private release.")] = None,
+    simulated: Annotated[
+        bool, typer.Option(help="The log is simulated: show the non-private reference. NOT a private release.")
+    ] = False,
+    outcome: Annotated[str | None, typer.Option(help="What a value means, in words, for the report.")] = None,
+    sign: Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sign the certificate with.")] = None,
+    out: Annotated[Path | None, typer.Option(help="New folder for the release.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Evaluate target policies on a log, privately: value, interval, value function, certificate, report.
+
+    Everything that is public is checked first, then the ledger is charged, and only then is a row read.
+    """
+    flags = {
+        "log": log, "target_policy": target_policy or None, "bounds": bounds, "unit": unit, "person_column": person_column,
+        "epsilon": epsilon, "delta": delta, "algorithm": algorithm, "features": features, "ledger": ledger,
+        "dataset": dataset, "behavior_policy": behavior_policy, "outcome": outcome,
+    }  # fmt: skip
+    chosen = {"discount": discount, "noise_multiplier": noise_multiplier}
+    request, options = merge_request(flags, chosen, config, option)
+    for name in ("log", "target_policy", "epsilon", "delta"):
+        if request.get(name) is None:
+            raise DprlError(f"{'The log' if name == 'log' else '--' + name.replace('_', '-')} is missing.")
+    if out is None:
+        raise DprlError("--out is missing: name a new folder for the release.")
+
+    from dprl.accounting.budget import Budget
+    from dprl.releases.save import check_folder, check_key
+
+    check_folder(out)
+    check_key(sign)
+    budget = Budget(request["epsilon"], request["delta"])
+    configured = configure(request.get("algorithm") or "gpope", options)
+
+    from dprl.releases.evaluate import evaluate as run
+
+    targets = request["target_policy"]
+    with Progress(getattr(configured, "steps", 0), quiet=as_json) as progress:
+        release = run(
+            str(request["log"]),
+            [targets] if isinstance(targets, str) else targets,
+            budget,
+            algorithm=configured,
+            bounds=request.get("bounds"),
+            unit=request.get("unit"),
+            person=request.get("person_column"),
+            features=request.get("features") or "columns",
+            behavior_policy=request.get("behavior_policy"),
+            ledger=request.get("ledger"),
+            dataset=request.get("dataset"),
+            seed=seed,
+            simulated=simulated,
+            outcome=request.get("outcome"),
+            progress=progress,
+        )
+    paths = release.save(out, sign)
+    _print(release, paths, out, as_json)
+
+
+def merge_request(
+    flags: dict[str, Any], chosen: dict[str, Any], config: Path | None, settings: list[str] | None
+) -> tuple[dict[str, Any], list[tuple[dict[str, Any], str]]]:
+    """What is asked, and the algorithm's options with their sources, weakest first: run file, --set, flags."""
+    options: list[tuple[dict[str, Any], str]] = []
+    request: dict[str, Any] = {}
+    if config is not None:
+        content = _read_toml(config)
+        request = {k: v for k, v in content.items() if k in _REQUEST}
+        options.append(({k: v for k, v in content.items() if k not in _REQUEST}, config.name))
+    options.append((dict(_setting(text) for text in settings or ()), "--set"))
+    options.append(({k: v for k, v in chosen.items() if v is not None}, "flag"))
+    return request | {k: v for k, v in flags.items() if v is not None}, options
+
+
+def configure(name: str, options: list[tuple[dict[str, Any], str]]) -> Any:
+    """The algorithm's configuration, each option marked with where it came from."""
+    from dprl.algorithms.registry import find
+    from dprl.config import merge
+
+    return merge(find(name).load_config(), options)
+
+
+class Progress:
+    """A bar of the updates done, on stderr: public, for their number does not depend on the rows."""
+
+    def __init__(self, steps: int, quiet: bool) -> None:
+        self._steps, self._bar, self._task = steps, None, None
+        self._quiet = quiet or not sys.stderr.isatty()
+
+    def __enter__(self) -> Progress:
+        if self._steps and not self._quiet:
+            from rich.console import Console
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("private updates", total=self._steps)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    import tomllib
+
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip().isidentifier():
+        raise DprlError("--set needs NAME=VALUE, such as --set steps=200.")
+    try:
+        return name.strip(), tomllib.loads(f"x = {value.strip()}")["x"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), value.strip()
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DprlError(f"Cannot read the run file {path.name!r}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DprlError(f"The run file {path.name!r} is not valid TOML.") from error
+
+
+def _print(release: Any, paths: dict[str, Path], out: Path, as_json: bool) -> None:
+    estimate = release.estimate
+    if as_json:
+        result = {k: estimate[k] for k in ("value", "interval", "epsilon", "delta", "status", "targets")}
+        typer.echo(json.dumps(result | {"paths": {k: str(p) for k, p in paths.items()}}, allow_nan=False))
+        return
+    width = max(len(name) for name in release.values)
+    level = f"{100 * estimate['confidence']:g}%"
+    for name, e in release.values.items():
+        low, high = e.interval
+        typer.echo(
+            f"{name:<{width}}  {e.value:10.4g}   {level} interval {low:.4g} to {high:.4g}"
+            f"   (privacy noise {e.privacy_standard_error:.3g}, sampling error about {e.sampling_standard_error:.3g})"
+        )
+    unit = release.certificate["privacy_unit"]
+    typer.echo(f"{estimate['status']}: epsilon {estimate['epsilon']:g}, delta {estimate['delta']:g} a {unit}")
+    if estimate["status"] != "verified":
+        typer.echo("This is a statement, not a certificate: what it promises is written in statement.json.")
+    typer.echo(f"report: {out / 'report.html'}")

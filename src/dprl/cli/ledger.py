@@ -1,0 +1,106 @@
+"""``dprl ledger``: declare a dataset's budget, and see what was spent of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dprl.accounting.budget import Budget
+
+ledger_app = typer.Typer(no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.")
+
+_PATH = Annotated[Path, typer.Argument(help="The ledger, one SQLite file.")]
+_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@ledger_app.command("create")
+def create(
+    path: _PATH,
+    dataset: Annotated[str, typer.Option(help="Name of the dataset; every release from it must use this name.")],
+    epsilon: Annotated[float, typer.Option(help="Epsilon of all its releases together.")],
+    delta: Annotated[float, typer.Option(help="Delta of all its releases together.")],
+    unit: Annotated[str, typer.Option(help="Privacy unit: person or trajectory.")],
+    relation: Annotated[str, typer.Option(help="Neighbouring relation.")] = "add or remove one",
+) -> None:
+    """Declare a dataset with its whole budget, in a new ledger or in one that is there already."""
+    from dprl.accounting.ledger import Ledger
+
+    Ledger.create(path, dataset, Budget(epsilon, delta), unit, relation)
+    typer.echo(f"{path}: {dataset} has epsilon {epsilon:g} and delta {delta:g} a {unit}, {relation}.")
+
+
+@ledger_app.command("show")
+def show(path: _PATH, as_json: _JSON = False) -> None:
+    """What each dataset may spend, has spent and has left."""
+    from dprl.accounting.ledger import Ledger
+
+    ledger = Ledger.open(path)
+    rows: list[dict[str, Any]] = []
+    for dataset in ledger.datasets():
+        charges = ledger.history(dataset.name)
+        spent, left = ledger.spent(dataset.name), ledger.remaining(dataset.name)
+        rows.append(
+            {
+                "dataset": dataset.name,
+                "unit": dataset.unit,
+                "relation": dataset.relation,
+                "epsilon": float(dataset.budget.epsilon),
+                "delta": float(dataset.budget.delta),
+                "epsilon_spent": float(spent.epsilon),
+                "delta_spent": float(spent.delta),
+                "epsilon_left": float(left.epsilon),
+                "delta_left": float(left.delta),
+                "releases": len(charges),
+                "unfinished": sum(charge.digest is None for charge in charges),
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps({"ledger": str(path), "datasets": rows}))
+        return
+    for row in rows:
+        typer.echo(f"{row['dataset']}  (unit: {row['unit']}, {row['relation']})")
+        typer.echo(f"  budget  epsilon {row['epsilon']:g}  delta {row['delta']:g}")
+        unfinished = f", {row['unfinished']} of them unfinished" if row["unfinished"] else ""
+        typer.echo(
+            f"  spent   epsilon {row['epsilon_spent']:g}  delta {row['delta_spent']:g}"
+            f"  in {row['releases']} releases{unfinished}"
+        )
+        typer.echo(f"  left    epsilon {row['epsilon_left']:g}  delta {row['delta_left']:g}")
+
+
+@ledger_app.command("history")
+def history(
+    path: _PATH,
+    dataset: Annotated[str | None, typer.Option(help="One dataset only.")] = None,
+    as_json: _JSON = False,
+) -> None:
+    """Every charge, in order. One that is not finished counts as spent."""
+    from dprl.accounting.ledger import Ledger
+
+    rows = [
+        {
+            "id": charge.id,
+            "dataset": charge.dataset,
+            "epsilon": float(charge.amount.epsilon),
+            "delta": float(charge.amount.delta),
+            "purpose": charge.purpose,
+            "charged": charge.created,
+            "finished": charge.finished,
+            "digest": charge.digest,
+        }
+        for charge in Ledger.open(path).history(dataset)
+    ]
+    if as_json:
+        typer.echo(json.dumps({"ledger": str(path), "charges": rows}))
+        return
+    if not rows:
+        typer.echo("Nothing was charged yet.")
+    for row in rows:
+        state = f"certificate {row['digest'][:12]}" if row["digest"] else "unfinished (counts as spent)"
+        typer.echo(
+            f"{row['id']:>4}  {row['charged']}  {row['dataset']}  epsilon {row['epsilon']:g}  delta {row['delta']:g}  "
+            f"{state}  {row['purpose']}"
+        )

@@ -1,0 +1,88 @@
+"""``dprl simulate``: write a log of simulated trajectories and the public bounds that go with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def simulate(
+    environment: Annotated[str, typer.Argument(help="chain, hiv, mountain-car or gymnasium:ID.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="Log to write: .parquet or .csv.", show_default=False)],
+    episodes: Annotated[int, typer.Option("--episodes", help="Number of trajectories.")] = 1000,
+    policy: Annotated[str, typer.Option("--policy", help="Behaviour policy: uniform or FILE.py:function.")] = "uniform",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the simulation.")] = 0,
+    horizon: Annotated[
+        int | None, typer.Option("--horizon", help="Longest trajectory, in transitions.", show_default=False)
+    ] = None,
+    bounds_out: Annotated[
+        Path | None,
+        typer.Option("--bounds-out", help="Bounds to write [default: OUT.bounds.toml].", show_default=False),
+    ] = None,
+) -> None:
+    """Simulate a log that nobody is in, with the bounds that `dprl evaluate` asks for."""
+    from dprl.environments.rollout import bounds_toml, check_output, write_log, write_text
+    from dprl.errors import DprlError
+
+    out = check_output(out)
+    bounds_out = check_output(bounds_out or out.with_suffix(".bounds.toml"), (".toml",))
+    for name, value, least in (("--episodes", episodes, 1), ("--horizon", horizon, 1), ("--seed", seed, 0)):
+        if value is not None and value < least:
+            raise DprlError(f"{name} must be at least {least}.")
+    if policy == "column" or policy.startswith("column:"):
+        raise DprlError("A simulation has no log yet: --policy must be uniform or FILE.py:function.")
+
+    run = _gymnasium if environment.startswith("gymnasium:") else _own
+    columns, bounds, notes = run(environment, policy, episodes, seed, horizon)
+    notes = {
+        "units": "trajectories that were simulated",
+        "max_importance_ratio": "one over the least probability of the behaviour policy on public states",
+        **notes,
+    }
+    write_log(columns, out)
+    write_text(bounds_toml(bounds, notes), bounds_out)
+    typer.echo(f"wrote {episodes} episodes, {len(columns['t'])} transitions, to {out} and their bounds to {bounds_out}")
+
+
+def _own(name: str, policy: str, episodes: int, seed: int, horizon: int | None):
+    from dprl.errors import DprlError
+
+    known = ("chain", "hiv", "mountain-car")
+    if name not in known:
+        raise DprlError(f"Unknown environment {name!r}: use {', '.join(known)} or gymnasium:ID.")
+    import dataclasses
+
+    import jax
+
+    from dprl.environments import HIV, Chain, MountainCar, environment_bounds, rollout
+    from dprl.environments.rollout import largest_ratio
+    from dprl.policies import load_policy
+
+    environment = {"chain": Chain, "hiv": HIV, "mountain-car": MountainCar}[name]()
+    if horizon is not None:
+        environment = dataclasses.replace(environment, horizon=horizon)
+    behavior = load_policy(policy, environment.actions)
+    columns = rollout(environment, behavior, jax.random.key(seed), episodes)
+    ratio = largest_ratio(behavior, environment_bounds(environment, episodes))
+    notes = {"observation": "log10 of each state, clipped to these"} if name == "hiv" else {}
+    return columns, environment_bounds(environment, episodes, ratio), notes
+
+
+def _gymnasium(name: str, policy: str, episodes: int, seed: int, horizon: int | None):
+    from dprl.environments.gymnasium_adapter import check_bounds, describe, rollout_gymnasium, simulated_bounds
+    from dprl.environments.rollout import largest_ratio
+    from dprl.policies import load_policy
+
+    identifier = name.partition(":")[2]
+    facts = describe(identifier, horizon)
+    behavior = load_policy(policy, facts.actions)
+    columns = rollout_gymnasium(identifier, behavior, seed, episodes, horizon=facts.horizon)
+    ratio = largest_ratio(behavior, check_bounds(facts, episodes))
+    bounds = simulated_bounds(facts, columns, episodes, ratio)
+    seen = "range that this simulation took"
+    notes = {"reward": seen}
+    if None in facts.observation:
+        notes["observation"] = f"{seen}, where the environment declares none"
+    return columns, bounds, notes

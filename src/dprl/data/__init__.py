@@ -1,0 +1,1 @@
+"""Logged trajectories: schema, readers, privacy units."""

@@ -1,0 +1,32 @@
+"""Public bounds from TOML."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dprl.errors import DprlError
+from dprl.protocols import Bounds
+
+
+def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None) -> Bounds:
+    """Bounds from a TOML file, a mapping, or as they are; refused when missing, never inferred from the rows."""
+    if isinstance(source, Bounds):
+        return source
+    if source is None or source == "infer":
+        raise DprlError("Public bounds are missing: give --bounds bounds.toml; they are never inferred from the rows.")
+    if isinstance(source, Mapping):
+        return Bounds.from_mapping(source)
+    path = Path(source)
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise DprlError(f"Cannot read the bounds file {path.name!r}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DprlError(f"The bounds file {path.name!r} is not text; it must be TOML.") from error
+    try:
+        return Bounds.from_mapping(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise DprlError(f"The bounds file {path.name!r} is not valid TOML: {error}.") from error

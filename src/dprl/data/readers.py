@@ -1,0 +1,235 @@
+"""Logs from Parquet, CSV, Arrow tables, data frames and plain arrays.
+
+Opening a log looks at names and types alone. The rows are read by :meth:`Log.load`, after the ledger was charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from dprl.data import schema as schemas
+from dprl.data.bounds_file import read_bounds
+from dprl.data.trajectories import Trajectories, assemble
+from dprl.errors import DprlError
+from dprl.protocols import Bounds
+
+UNITS = ("trajectory", "person")
+_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+_TRUE = r"^\s*([tT]rue|TRUE|1|1\.0+)\s*$"
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log whose schema was checked and whose rows were not read."""
+
+    name: str
+    bounds: Bounds
+    unit: str
+    unit_column: str | None
+    schema: schemas.Schema
+    source: Any = field(repr=False)
+    behavior_policy: Any = field(repr=False, default=None)
+
+    def load(self) -> Trajectories:
+        """Read the rows. Whatever they hold, this succeeds; what cannot be used contributes zero."""
+        table = _read(self.source, self.schema.columns())
+        return assemble(_columns(table, self.schema, self.bounds, self.unit), self.bounds, self.unit)
+
+
+def read_log(
+    source: Any,
+    *,
+    bounds: Bounds | Mapping[str, Any] | str | Path | None,
+    unit: str | None = None,
+    person: str | None = None,
+    target_columns: Sequence[str] = (),
+    behavior_policy: Any = None,
+) -> Log:
+    """Open a log and check its schema, reading no row.
+
+    Args:
+        source: path of a ``.parquet`` or ``.csv`` file, a pyarrow Table, a pandas DataFrame, a mapping of arrays,
+            or ``minari:DATASET-ID``.
+        bounds: public bounds, or the TOML file they are in.
+        unit: ``person`` or ``trajectory``; a person if ``person`` names a column.
+        person: column that identifies the person.
+        target_columns: columns with the probability of the logged action under a target policy.
+        behavior_policy: public behaviour policy, for a log without behaviour probabilities.
+
+    Raises:
+        DprlError: names the column that is missing or of a wrong type, or the bound that is.
+    """
+    known = read_bounds(bounds)
+    unit = unit or ("person" if person else "trajectory")
+    if unit not in UNITS:
+        raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
+    if unit == "trajectory" and person:
+        raise DprlError("The privacy unit is a trajectory, but a person column is named: use the unit person.")
+    source, name, names, types = _open(source)
+    found = schemas.match(
+        names,
+        types,
+        observation_size=len(known.observation),
+        horizon=known.horizon,
+        unit=unit,
+        unit_column=person,
+        needs_behavior=behavior_policy is None,
+        target_columns=target_columns,
+        continuous_size=len(known.action or ()),
+    )
+    return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy)
+
+
+def _open(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
+    if isinstance(source, str) and source.startswith("minari:"):
+        from dprl.data.minari import load_minari
+
+        source = load_minari(source.removeprefix("minari:"))
+    if isinstance(source, pa.Table):
+        return source, "table in memory", source.schema.names, list(source.schema.types)
+    if isinstance(source, Mapping):
+        source = pa.table({k: _array(v) for k, v in source.items()})
+        return source, "arrays in memory", source.schema.names, list(source.schema.types)
+    if hasattr(source, "columns") and hasattr(source, "to_numpy"):
+        source = pa.Table.from_pandas(source, preserve_index=False)
+        return source, "data frame in memory", source.schema.names, list(source.schema.types)
+    path = Path(source)
+    if not path.is_file():
+        raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            schema = pq.read_schema(path)
+            return path, path.name, schema.names, list(schema.types)
+        if path.suffix.lower() == ".csv":
+            with path.open("rb") as file:
+                header = file.readline(1 << 20).decode("latin-1")
+            return path, path.name, [c.strip().strip('"') for c in header.rstrip("\r\n").split(",")], None
+    except OSError as error:
+        raise DprlError(f"Cannot read the log {path.name!r}: {error.strerror or 'it is damaged'}.") from error
+    except pa.ArrowException as error:
+        raise DprlError(f"The log {path.name!r} is not a Parquet file.") from error
+    raise DprlError(f"The log {path.name!r} must be a .parquet or .csv file.")
+
+
+def _array(values: Any) -> pa.Array:
+    values = np.asarray(values)
+    if values.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+    return pa.array(values)
+
+
+def _read(source: Any, columns: list[str]) -> pa.Table:
+    if isinstance(source, pa.Table):
+        return source.select(columns)
+    try:
+        if source.suffix.lower() == ".csv":
+            # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
+            return pa_csv.read_csv(
+                source,
+                read_options=pa_csv.ReadOptions(encoding="latin-1"),
+                parse_options=pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip"),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types=dict.fromkeys(columns, pa.string()),
+                    include_columns=columns,
+                    strings_can_be_null=True,
+                ),
+            )
+        return pq.read_table(source, columns=columns)
+    except (pa.ArrowException, OSError):
+        # the cause may quote a cell: it is dropped
+        raise DprlError(f"The log {source.name!r} is damaged and cannot be read to its end.") from None
+
+
+def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str) -> dict[str, np.ndarray]:
+    rows = table.num_rows
+    out: dict[str, np.ndarray] = {}
+    for part, names in schema.vectors.items():
+        size = len(bounds.action or ()) if part == "action" else len(bounds.observation)
+        if names[0] in schema.lists:
+            out[part] = _lists(table.column(names[0]), size)
+        else:
+            out[part] = np.column_stack([_numbers(table.column(c)) for c in names]) if rows else np.zeros((0, size))
+    for part, name in schema.scalars.items():
+        if part in ("episode_id", "person_id"):
+            continue
+        out[part] = _flags(table.column(name)) if part in ("terminated", "truncated") else _numbers(table.column(name))
+    one_step = bounds.horizon == 1
+    defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
+    for part, value in defaults.items():
+        out.setdefault(part, np.full(rows, value))
+    if one_step and "t" in schema.scalars and "episode_id" not in schema.scalars:
+        out["t"] = np.zeros(rows)
+    has_episode, has_person = "episode_id" in schema.scalars, "person_id" in schema.scalars
+    out["person"] = _codes(table.column(schema.scalars["person_id"])) if has_person else np.zeros(rows, dtype=np.int64)
+    if has_episode:
+        out["episode"] = _codes(table.column(schema.scalars["episode_id"]))
+    elif has_person:
+        # one-step rows without an episode id: number them within the person
+        out["episode"] = np.arange(rows)
+    else:
+        out["episode"] = np.arange(rows)
+    if unit != "person":
+        out["person"] = out["episode"]
+    return out
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        good = pc.match_substring_regex(column, _NUMBER)  # type: ignore[attr-defined]
+        truth = pc.match_substring_regex(column, r"^\s*([tT]rue|TRUE)\s*$")  # type: ignore[attr-defined]
+        text = pc.if_else(good, pc.utf8_trim_whitespace(column), pc.if_else(truth, "1", None))  # type: ignore[attr-defined]
+        column = pc.cast(text, pa.float64())
+    values = pc.cast(column, pa.float64(), safe=False)
+    return np.asarray(values.to_numpy(), dtype=np.float64)
+
+
+def _flags(column: pa.ChunkedArray) -> np.ndarray:
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = pc.match_substring_regex(column, _TRUE)  # type: ignore[attr-defined]
+    return np.nan_to_num(_numbers(column), nan=0.0)
+
+
+def _lists(column: pa.ChunkedArray, size: int) -> np.ndarray:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
+    out = np.full((len(array), size), np.nan)
+    if not len(array):
+        return out
+    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
+    with np.errstate(invalid="ignore"):
+        right = np.nan_to_num(lengths.astype(np.float64), nan=-1.0) == size
+    chosen = array.filter(pa.array(right))
+    flat = pc.cast(chosen.flatten(), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    out[right] = flat.reshape(-1, size)
+    return out
+
+
+def _codes(column: pa.ChunkedArray) -> np.ndarray:
+    """Identifiers as integers in the order of their values, -1 for missing; independent of the order of the rows."""
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), -1, dtype=np.int64)
+    if pa.types.is_floating(column.type):
+        finite = pc.is_finite(column)  # type: ignore[attr-defined]
+        column = pc.if_else(finite, column, pa.scalar(None, column.type))  # type: ignore[attr-defined]
+    encoded = column.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = pa.concat_arrays(encoded.chunks) if encoded.num_chunks else pa.array([], type=column.type)
+    encoded = encoded.dictionary_encode()
+    ranks = pc.rank(encoded.dictionary, sort_keys="ascending").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
+    indices = encoded.indices.to_numpy(zero_copy_only=False)
+    if not len(ranks):
+        return np.full(len(column), -1, dtype=np.int64)
+    missing = np.isnan(indices.astype(np.float64))
+    return np.where(missing, -1, ranks[np.where(missing, 0, indices).astype(np.int64)].astype(np.int64) - 1)

@@ -1,0 +1,185 @@
+"""Column names of a log, their aliases in other libraries, and what may be checked before a row is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dprl.errors import DprlError
+
+# Names used by Open Bandit Pipeline, SCOPE-RL, d3rlpy and Minari for the same things.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "episode_id": ("episode", "trajectory_id", "trajectory"),
+    "t": ("step", "timestep", "time_step"),
+    "observation": ("observations", "state", "states", "context", "contexts"),
+    "next_observation": ("next_observations", "next_state", "next_states"),
+    "action": ("actions",),
+    "reward": ("rewards",),
+    "behavior_prob": (
+        "behaviour_prob", "behavior_probability", "behaviour_probability", "pscore", "propensity", "action_prob",
+    ),
+    "terminated": ("terminal", "terminals", "termination", "terminations", "done"),
+    "truncated": ("timeout", "timeouts", "truncation", "truncations"),
+    "person_id": (),
+    "target_prob": (),
+}  # fmt: skip
+_VECTORS = ("observation", "next_observation", "action")
+_FLAGS = ("terminated", "truncated")
+_IDENTIFIERS = ("episode_id", "person_id")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Which column of a log plays which part. Made from names and types alone; public.
+
+    Attributes:
+        scalars: part -> column name.
+        vectors: part -> one list column, or its numbered columns in order.
+    """
+
+    scalars: dict[str, str]
+    vectors: dict[str, tuple[str, ...]]
+    lists: frozenset[str]
+
+    def columns(self) -> list[str]:
+        """Columns to read, without repetition."""
+        wanted = list(self.scalars.values()) + [c for names in self.vectors.values() for c in names]
+        return list(dict.fromkeys(wanted))
+
+
+def match(
+    names: Sequence[str],
+    types: Sequence[pa.DataType] | None,
+    *,
+    observation_size: int,
+    horizon: int,
+    unit: str,
+    unit_column: str | None = None,
+    needs_behavior: bool = True,
+    target_columns: Sequence[str] = (),
+    continuous_size: int = 0,
+) -> Schema:
+    """Find the columns of a log; raises one sentence naming the column that is missing or has a wrong type.
+
+    Args:
+        names: column names, as in the file.
+        types: their types, or None for CSV, whose cells are only known once they are read.
+        observation_size: number of observation components in the public bounds.
+        horizon: with a horizon of 1 each row may be an episode of its own, as in bandit logs.
+        unit: ``person`` or ``trajectory``.
+        unit_column: column that identifies the person.
+        needs_behavior: whether the behaviour probability must be in the log.
+        target_columns: further columns holding probabilities of a target policy.
+        continuous_size: number of action components, 0 for discrete actions.
+    """
+    kinds: dict[str, pa.DataType | None] = dict(zip(names, types or [None] * len(names), strict=True))
+    scalars: dict[str, str] = {}
+    vectors: dict[str, tuple[str, ...]] = {}
+    lists: set[str] = set()
+
+    def find(part: str) -> str | None:
+        return next((c for c in (part, *ALIASES[part]) if c in kinds), None)
+
+    sizes = {"observation": observation_size, "next_observation": observation_size}
+    if continuous_size:
+        sizes["action"] = continuous_size
+    for part, size in sizes.items():
+        single, numbered = find(part), _numbered(part, kinds)
+        if numbered:
+            if len(numbered) != size:
+                raise DprlError(
+                    f"The log has {len(numbered)} columns {part}_0, {part}_1, ..., the bounds describe {size} components."
+                )
+            for column in numbered:
+                _check_number(column, kinds[column])
+            vectors[part] = numbered
+        elif single is not None:
+            kind = kinds[single]
+            if kind is None and size > 1:
+                raise DprlError(f"A CSV log needs one column for each component: {part}_0 to {part}_{size - 1}.")
+            if kind is not None and _is_list(kind):
+                _check_number(single, kind.value_type)
+                lists.add(single)
+            else:
+                _check_number(single, kind)
+                if size != 1:
+                    raise DprlError(f"Column {single!r} holds one number a row, the bounds describe {size} components.")
+            vectors[part] = (single,)
+        elif part != "next_observation":
+            raise _missing(part)
+
+    one_step = horizon == 1
+    required = [
+        "reward",
+        *(() if continuous_size else ("action",)),
+        *(("behavior_prob",) if needs_behavior else ()),
+    ]
+    if not one_step:
+        required += ["episode_id", "t", "terminated"]
+    optional = ["episode_id", "t", "terminated", "truncated", "behavior_prob"]
+    for part in dict.fromkeys(required + optional):
+        column = find(part)
+        if column is None:
+            if part in required:
+                raise _missing(part)
+            continue
+        if part in _IDENTIFIERS:
+            _check_identifier(column, kinds[column])
+        else:
+            _check_number(column, kinds[column], flag=part in _FLAGS)
+        scalars[part] = column
+    if unit == "person":
+        column = unit_column or find("person_id")
+        if column is None or column not in kinds:
+            raise DprlError(
+                "The privacy unit is a person, but the log has no such column"
+                + (f" {unit_column!r}" if unit_column else "")
+                + ": name it with --person-column, or add person_id."
+            )
+        _check_identifier(column, kinds[column])
+        scalars["person_id"] = column
+    for column in target_columns:
+        if column not in kinds:
+            raise _missing(column)
+        _check_number(column, kinds[column])
+        scalars[f"target:{column}"] = column
+    return Schema(scalars, vectors, frozenset(lists))
+
+
+def _numbered(part: str, kinds: dict[str, pa.DataType | None]) -> tuple[str, ...]:
+    for stem in (part, *ALIASES[part]):
+        indices = sorted(int(m.group(1)) for c in kinds if (m := re.fullmatch(re.escape(stem) + r"_(\d{1,6})", c)))
+        if indices:
+            if indices != list(range(len(indices))):
+                raise DprlError(f"Columns {stem}_0, {stem}_1, ... must be numbered without gaps from 0.")
+            return tuple(f"{stem}_{i}" for i in indices)
+    return ()
+
+
+def _missing(part: str) -> DprlError:
+    others = ALIASES.get(part, ())
+    hint = f" (or {', '.join(others)})" if others else ""
+    return DprlError(f"The log has no column {part!r}{hint}; a log is one row a transition with named columns.")
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> None:
+    if kind is None or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return
+    if pa.types.is_null(kind) or pa.types.is_decimal(kind):
+        return
+    raise DprlError(f"Column {column!r} has type {kind}; it must hold {'true or false' if flag else 'numbers'}.")
+
+
+def _check_identifier(column: str, kind: pa.DataType | None) -> None:
+    if kind is None or pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return
+    if pa.types.is_dictionary(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
+        return
+    raise DprlError(f"Column {column!r} has type {kind}; an identifier must be text or whole numbers.")

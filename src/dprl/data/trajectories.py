@@ -1,0 +1,193 @@
+"""Logged trajectories as flat arrays with offsets, grouped by privacy unit and clamped to public bounds.
+
+Nothing in here raises because of what is in the rows: a row that cannot be used makes its episode contribute zero,
+and that is all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dprl.protocols import Bounds
+
+_HUGE = 1e100  # beyond this a float is a broken cell, not a measurement
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """A log in memory. Private: never printed, never put into a message.
+
+    Transitions of an episode are contiguous and in order of ``t``; episodes of a unit are contiguous.
+
+    Attributes:
+        observation, next_observation: ``(N, d)`` float64, clamped to the bounds.
+        action: ``(N,)`` int64, -1 where it is none of the declared actions; ``(N, k)`` float64 when continuous.
+        reward: ``(N,)`` float64, clamped.
+        behavior_prob: ``(N,)`` probability (or density) of the logged action under the behaviour policy.
+        target_prob: column name -> ``(N,)`` probability of the logged action under a target policy.
+        terminated: ``(N,)`` true where the transition ends in a terminal state.
+        has_next: ``(N,)`` false where the next state is unknown, so that nothing can be bootstrapped from it.
+        episode_offsets: ``(E + 1,)``; episode ``e`` owns transitions ``[offsets[e], offsets[e+1])``.
+        unit_offsets: ``(U + 1,)``; unit ``u`` owns episodes ``[offsets[u], offsets[u+1])``.
+        valid: ``(E,)`` false for an episode that contributes zero.
+        bounds: the public bounds the arrays were clamped to.
+        unit: ``person`` or ``trajectory``.
+    """
+
+    observation: np.ndarray = field(repr=False)
+    next_observation: np.ndarray = field(repr=False)
+    action: np.ndarray = field(repr=False)
+    reward: np.ndarray = field(repr=False)
+    behavior_prob: np.ndarray = field(repr=False)
+    target_prob: Mapping[str, np.ndarray] = field(repr=False)
+    terminated: np.ndarray = field(repr=False)
+    has_next: np.ndarray = field(repr=False)
+    episode_offsets: np.ndarray = field(repr=False)
+    unit_offsets: np.ndarray = field(repr=False)
+    valid: np.ndarray = field(repr=False)
+    bounds: Bounds
+    unit: str
+
+    @property
+    def episodes(self) -> int:
+        return len(self.episode_offsets) - 1
+
+    @property
+    def units(self) -> int:
+        """Number of units that are in the log: private, unlike ``bounds.units``."""
+        return len(self.unit_offsets) - 1
+
+    def lengths(self) -> np.ndarray:
+        """``(E,)`` transitions of each episode."""
+        return np.diff(self.episode_offsets)
+
+    def episode_of(self) -> np.ndarray:
+        """``(N,)`` episode index of each transition."""
+        return np.repeat(np.arange(self.episodes), self.lengths())
+
+    def time(self) -> np.ndarray:
+        """``(N,)`` position within the episode, from 0."""
+        return np.arange(len(self.reward)) - np.repeat(self.episode_offsets[:-1], self.lengths())
+
+    def unit_of_episode(self) -> np.ndarray:
+        """``(E,)`` unit index of each episode."""
+        return np.repeat(np.arange(self.units), np.diff(self.unit_offsets))
+
+
+def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Trajectories:
+    """Sort, group, clamp and mark: from raw columns to :class:`Trajectories`.
+
+    The result does not depend on the order of the rows. Rows without an identifier are dropped; an episode that is
+    broken in any way (a missing or repeated step, a cell that is no number, a probability outside (0, 1], a flag
+    before its end) contributes zero; one that is longer than the public horizon is cut.
+
+    Args:
+        columns: ``observation`` ``(R, d)``, ``action``, ``reward``, ``behavior_prob``, ``terminated``, ``truncated``,
+            optional ``next_observation``, ``target:NAME``; integer codes ``episode`` and ``person`` ``(R,)`` with -1
+            for missing; ``t``. Floats, with NaN for what could not be read.
+        bounds: public bounds.
+        unit: ``person`` or ``trajectory``.
+    """
+    episode = np.asarray(columns["episode"], dtype=np.int64)
+    person = np.asarray(columns["person"], dtype=np.int64) if unit == "person" else episode
+    t = np.asarray(columns["t"], dtype=np.float64)
+    order = np.lexsort((t, episode, person))
+    order = order[(episode[order] >= 0) & (person[order] >= 0)]
+    sorted_columns = {name: np.asarray(values)[order] for name, values in columns.items()}
+    episode, person, t = episode[order], person[order], t[order]
+
+    # an episode belongs to one person: the same episode id under two persons is two episodes
+    fresh = np.ones(len(order), dtype=bool)
+    fresh[1:] = (episode[1:] != episode[:-1]) | (person[1:] != person[:-1])
+    start = np.flatnonzero(fresh)
+    index = np.cumsum(fresh) - 1
+    position = np.arange(len(order)) - start[index] if len(order) else np.zeros(0, dtype=np.int64)
+    broken = t != position
+    for name, values in sorted_columns.items():
+        if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
+            flat = _rows(values)
+            with np.errstate(invalid="ignore"):
+                broken |= ~(np.abs(flat) <= _HUGE).all(axis=1)
+
+    kept = position < bounds.horizon
+    terminated = _flag(sorted_columns["terminated"])
+    ends = terminated | _flag(sorted_columns["truncated"])
+    last = np.ones(len(order), dtype=bool)
+    last[:-1] = fresh[1:]
+    broken |= ends & ~last
+    probability = sorted_columns["behavior_prob"]
+    with np.errstate(invalid="ignore"):
+        broken |= ~(probability > 0.0)
+        if bounds.actions is not None:
+            broken |= ~(probability <= 1.0)
+    episodes = len(start)
+    valid = np.ones(episodes, dtype=bool)
+    valid[index[broken]] = False
+
+    index, last = index[kept], last[kept]
+    cut = {name: values[kept] for name, values in sorted_columns.items()}
+    observation = _clamp(cut["observation"], bounds.observation)
+    if "next_observation" in cut:
+        following = cut["next_observation"]
+        with np.errstate(invalid="ignore"):
+            has_next = (np.abs(following) <= _HUGE).all(axis=1)
+        following = _clamp(following, bounds.observation)
+    else:
+        following = np.zeros_like(observation)
+        has_next = np.zeros(len(observation), dtype=bool)
+        # the next row of the same episode; the row after the horizon's cut counts, only its own use is forbidden
+        whole = _clamp(sorted_columns["observation"], bounds.observation)
+        rows_kept = np.flatnonzero(kept)
+        inside = rows_kept[~last]
+        following[~last] = whole[inside + 1]
+        has_next[~last] = True
+    lengths = np.bincount(index, minlength=episodes) if episodes else np.zeros(0, dtype=np.int64)
+    owner = person[start] if len(start) else np.zeros(0, dtype=np.int64)
+    unit_starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]) if episodes else np.zeros(0, dtype=np.int64)
+    return Trajectories(
+        observation=observation,
+        next_observation=following,
+        action=_actions(cut["action"], bounds),
+        reward=np.nan_to_num(np.clip(cut["reward"].astype(np.float64), *bounds.reward), nan=bounds.reward[0]),
+        behavior_prob=np.nan_to_num(cut["behavior_prob"].astype(np.float64), nan=1.0, posinf=1.0, neginf=1.0),
+        target_prob={
+            name.removeprefix("target:"): np.nan_to_num(v.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+            for name, v in cut.items()
+            if name.startswith("target:")
+        },
+        terminated=terminated[kept],
+        has_next=has_next,
+        episode_offsets=np.r_[0, np.cumsum(lengths)].astype(np.int64),
+        unit_offsets=np.r_[unit_starts, episodes].astype(np.int64),
+        valid=valid,
+        bounds=bounds,
+        unit=unit,
+    )
+
+
+def _flag(values: np.ndarray) -> np.ndarray:
+    return np.nan_to_num(values.astype(np.float64), nan=0.0) != 0.0
+
+
+def _rows(values: np.ndarray) -> np.ndarray:
+    return values.reshape(len(values), int(np.prod(values.shape[1:]))).astype(np.float64)
+
+
+def _clamp(values: np.ndarray, bounds: tuple[tuple[float, float], ...]) -> np.ndarray:
+    low, high = np.array(bounds, dtype=np.float64).T
+    out = np.clip(values.astype(np.float64), low, high)
+    return np.where(np.isnan(out), low, out)
+
+
+def _actions(values: np.ndarray, bounds: Bounds) -> np.ndarray:
+    if bounds.action is not None:
+        return _clamp(_rows(values), bounds.action)
+    assert bounds.actions is not None
+    with np.errstate(invalid="ignore"):
+        known = (values >= 0) & (values < bounds.actions) & (values == np.floor(values))
+    return np.where(known, np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0), -1).astype(
+        np.int64
+    )

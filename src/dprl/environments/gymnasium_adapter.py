@@ -1,0 +1,216 @@
+"""Simulated logs of any Gymnasium environment with discrete actions. Gymnasium is an extra and imported here alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dprl.environments.rollout import Columns
+from dprl.errors import DprlError
+from dprl.policies.loading import check_policy
+from dprl.protocols import Bounds, Interval, Policy
+
+UNBOUNDED = 1e6
+"""Ends of an observation space beyond this are no bounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumFacts:
+    """Public facts of an environment.
+
+    Attributes:
+        observation: ends of each observation component, None where the space has none.
+        actions: number of discrete actions.
+        horizon: transitions after which a trajectory is truncated.
+    """
+
+    observation: tuple[Interval | None, ...]
+    actions: int
+    horizon: int
+
+
+def _gymnasium() -> Any:
+    try:
+        import gymnasium
+    except ImportError:
+        raise DprlError("Gymnasium is not installed; install it with: pip install 'dprl[gymnasium]'.") from None
+    return gymnasium
+
+
+def _make(environment_id: str, horizon: int | None) -> Any:
+    gymnasium = _gymnasium()
+    try:
+        return gymnasium.make(environment_id, max_episode_steps=horizon)
+    except gymnasium.error.Error as error:
+        kind = type(error).__name__
+        raise DprlError(f"Gymnasium cannot make the environment {environment_id!r} ({kind}); check its id.") from None
+
+
+def describe(environment_id: str, horizon: int | None = None) -> GymnasiumFacts:
+    """Observation space, actions and horizon of ``environment_id``.
+
+    Raises:
+        DprlError: not installed, unknown id, actions that are not discrete, observations that are neither a box nor
+            discrete, or no horizon known.
+    """
+    environment = _make(environment_id, horizon)
+    try:
+        spaces = _gymnasium().spaces
+        observation, action = environment.observation_space, environment.action_space
+        if not isinstance(action, spaces.Discrete):
+            raise DprlError(f"The environment {environment_id!r} has no discrete actions.")
+        if isinstance(observation, spaces.Discrete):
+            first = int(observation.start)
+            ends = [(float(first), float(first + observation.n - 1))]
+        elif isinstance(observation, spaces.Box):
+            ends = [(float(a), float(b)) for a, b in zip(observation.low.flat, observation.high.flat, strict=True)]
+        else:
+            raise DprlError(f"Observations of {environment_id!r} are neither a box nor discrete.")
+        known = None if environment.spec is None else environment.spec.max_episode_steps
+        limit = horizon or known
+        if limit is None:
+            raise DprlError(f"The environment {environment_id!r} has no time limit of its own; give --horizon.")
+        return GymnasiumFacts(
+            observation=tuple(e if max(abs(e[0]), abs(e[1])) < UNBOUNDED else None for e in ends),
+            actions=int(action.n),
+            horizon=int(limit),
+        )
+    finally:
+        environment.close()
+
+
+def rollout_gymnasium(
+    environment_id: str,
+    policy: Policy,
+    seed: int,
+    episodes: int,
+    *,
+    horizon: int | None = None,
+    parallel: int = 32,
+) -> Columns:
+    """Simulate ``episodes`` trajectories; the columns are those of :func:`dprl.environments.rollout`.
+
+    The policy sees observations as ``(N, d)`` float32, flattened, and is asked once a step for all the environments
+    that run side by side. A trajectory depends on ``seed`` and its own number alone.
+
+    Args:
+        environment_id: an id that Gymnasium knows.
+        policy: states ``(N, d)`` to probabilities ``(N, A)``, row by row.
+        seed: seed of resets and actions.
+        episodes: number of trajectories.
+        horizon: transitions after which a trajectory is truncated (default: the environment's own).
+        parallel: environments that run side by side.
+
+    Raises:
+        DprlError: as :func:`describe`, or the policy does not give probabilities.
+    """
+    if episodes < 1 or parallel < 1:
+        raise DprlError("The number of episodes must be at least 1.")
+    facts = describe(environment_id, horizon)
+    check_policy(policy, check_bounds(facts, episodes))
+    environments = [_make(environment_id, facts.horizon) for _ in range(min(parallel, episodes))]
+    try:
+        slots = [_Slot(environment, facts.actions) for environment in environments]
+        upcoming = iter(range(episodes))
+        running: list[_Slot] = []
+        done: dict[int, list[tuple[Any, ...]]] = {}
+        idle = list(slots)
+        while True:
+            for slot in idle:
+                episode = next(upcoming, None)
+                if episode is not None:
+                    slot.begin(episode, seed)
+                    running.append(slot)
+            if not running:
+                break
+            answer = np.asarray(policy(np.stack([slot.observation for slot in running])), dtype=np.float64)
+            if answer.shape != (len(running), facts.actions) or not np.all(answer >= 0):
+                raise DprlError("The policy did not return action probabilities for the states of the simulation.")
+            idle = [slot for slot, probabilities in zip(running, answer, strict=True) if slot.step(probabilities)]
+            for slot in idle:
+                running.remove(slot)
+                done[slot.episode] = slot.rows
+        return _columns(done, episodes)
+    finally:
+        for environment in environments:
+            environment.close()
+
+
+class _Slot:
+    """One environment and the trajectory that runs in it."""
+
+    def __init__(self, environment: Any, actions: int) -> None:
+        self.environment, self.actions = environment, actions
+        self.first = int(environment.action_space.start)
+        self.episode, self.rows = -1, []
+        self.observation = np.empty(0, np.float32)
+
+    def begin(self, episode: int, seed: int) -> None:
+        reset, draws = np.random.SeedSequence([seed, episode]).spawn(2)
+        observation, _ = self.environment.reset(seed=int(reset.generate_state(1)[0]))
+        self.draws = np.random.default_rng(draws)
+        self.episode, self.rows, self.observation = episode, [], _flat(observation)
+
+    def step(self, probabilities: np.ndarray) -> bool:
+        """One transition; whether the trajectory is over."""
+        action = int(self.draws.choice(self.actions, p=probabilities / probabilities.sum()))
+        following, reward, terminated, truncated, _ = self.environment.step(self.first + action)
+        following = _flat(following)
+        # A step that terminates is not cut, even where the time limit falls on it.
+        truncated = bool(truncated) and not terminated
+        row = (self.observation, following, action, reward, probabilities[action], bool(terminated), truncated)
+        self.rows.append(row)
+        self.observation = following
+        return bool(terminated) or truncated
+
+
+def _flat(observation: Any) -> np.ndarray:
+    return np.asarray(observation, dtype=np.float32).reshape(-1)
+
+
+def _columns(done: dict[int, list[tuple[Any, ...]]], episodes: int) -> Columns:
+    rows = [row for episode in range(episodes) for row in done[episode]]
+    lengths = np.array([len(done[episode]) for episode in range(episodes)])
+    parts = list(zip(*rows, strict=True))
+    return {
+        "episode_id": np.repeat(np.arange(episodes, dtype=np.int64), lengths),
+        "t": np.concatenate([np.arange(n, dtype=np.int64) for n in lengths]),
+        "observation": np.stack(parts[0]),
+        "next_observation": np.stack(parts[1]),
+        "action": np.array(parts[2], dtype=np.int64),
+        "reward": np.array(parts[3], dtype=np.float64),
+        "behavior_prob": np.array(parts[4], dtype=np.float64),
+        "terminated": np.array(parts[5], dtype=bool),
+        "truncated": np.array(parts[6], dtype=bool),
+    }
+
+
+def check_bounds(facts: GymnasiumFacts, units: int) -> Bounds:
+    """Bounds good enough to ask a policy on: components without ends are taken as within [-10, 10]."""
+    return Bounds(
+        units=units,
+        horizon=facts.horizon,
+        reward=(0.0, 0.0),
+        observation=tuple(ends or (-10.0, 10.0) for ends in facts.observation),
+        actions=facts.actions,
+    )
+
+
+def simulated_bounds(facts: GymnasiumFacts, columns: Columns, units: int, max_importance_ratio: float) -> Bounds:
+    """Bounds of a simulated log; what Gymnasium does not declare (rewards, endless components) is the range that the
+    simulation took, which is public as nobody is in it. Bounds of a log of people are never made like this."""
+    seen = np.concatenate([columns["observation"], columns["next_observation"]])
+    ranges = zip(seen.min(axis=0), seen.max(axis=0), strict=True)
+    observation = tuple(
+        ends or (float(low), float(high)) for ends, (low, high) in zip(facts.observation, ranges, strict=True)
+    )
+    return Bounds(
+        units=units,
+        horizon=facts.horizon,
+        reward=(float(columns["reward"].min()), float(columns["reward"].max())),
+        observation=observation,
+        actions=facts.actions,
+        max_importance_ratio=max_importance_ratio,
+    )

@@ -1,0 +1,1 @@
+"""The only rooms that clip, sample and draw privacy noise."""

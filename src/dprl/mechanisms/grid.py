@@ -1,0 +1,55 @@
+"""Release arithmetic: from a unit's real vector to integer grid points whose norm is known exactly.
+
+A clipped vector is rounded toward zero onto multiples of a public power of two, so its norm cannot grow; sums of
+int64 are exact, hence independent of the order of the units and of how they are spread over blocks or machines.
+See docs/proofs/clipped-gaussian-sum.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from dprl import x64 as x64
+from dprl.errors import DprlError
+
+CLIP_BITS = 32
+"""A clip norm is between 2**32 and 2**33 grid points: fine enough that rounding is far below any noise."""
+MAX_UNITS = 2**28
+"""Largest number of units whose clipped vectors, and the noise, still sum without overflow in int64."""
+# Relative error of a float64 norm over up to 2**22 coordinates is below 2**-31; clipping a hair lower absorbs it.
+_SLACK = 1.0 - 2.0**-30
+MAX_DIMENSION = 2**22
+
+
+def grid_step(clip_norm: float) -> float:
+    """Distance of neighbouring grid points: the power of two with ``2**32 <= clip_norm / step < 2**33``.
+
+    >>> 2**32 <= 0.7 / grid_step(0.7) < 2**33
+    True
+    """
+    if not (math.isfinite(clip_norm) and clip_norm > 0.0):
+        raise DprlError("The clip norm must be a positive finite number.")
+    return 2.0 ** (math.floor(math.log2(clip_norm)) - CLIP_BITS)
+
+
+def clip_to_grid(vectors: jax.Array, clip_norm: float) -> jax.Array:
+    """Clip each row to L2 norm ``clip_norm`` and round it toward zero onto the grid.
+
+    A row with any NaN, infinity or overflow becomes zero: it contributes nothing, and changes nothing else.
+
+    Args:
+        vectors: ``(units, dimension)``, any float type.
+        clip_norm: public L2 bound.
+
+    Returns:
+        ``(units, dimension)`` int64; the exact norm of each row is at most ``clip_norm / grid_step(clip_norm)``.
+    """
+    x = vectors.astype(jnp.float64)
+    norm = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
+    finite = jnp.isfinite(norm)
+    factor = jnp.minimum(1.0, clip_norm * _SLACK / norm) * (1.0 / grid_step(clip_norm))
+    # `where` after the product would let 0 * inf through; zero the row first.
+    return jnp.trunc(jnp.where(finite, x, 0.0) * jnp.where(finite, factor, 0.0)).astype(jnp.int64)

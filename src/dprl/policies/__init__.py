@@ -1,0 +1,25 @@
+"""Policies: functions of a batch of states that give action probabilities, row by row."""
+
+from dprl.policies.loading import (
+    ColumnPolicy,
+    UniformPolicy,
+    check_policy,
+    load_policy,
+    policy_name,
+    policy_probabilities,
+    synthetic_states,
+)
+from dprl.policies.softmax import SoftmaxPolicy
+from dprl.policies.tabular import TabularPolicy
+
+__all__ = [
+    "ColumnPolicy",
+    "SoftmaxPolicy",
+    "TabularPolicy",
+    "UniformPolicy",
+    "check_policy",
+    "load_policy",
+    "policy_name",
+    "policy_probabilities",
+    "synthetic_states",
+]

@@ -1,0 +1,216 @@
+"""Policies from a name, a Python file, a log's column or a callable, and the two ways of asking them.
+
+:func:`check_policy` asks on public synthetic states, before anything private is read, and says what is wrong.
+:func:`policy_probabilities` asks on private states, where whatever goes wrong in a row only makes that row zero.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from dprl.errors import DprlError
+from dprl.protocols import Bounds, Policy
+
+TOLERANCE = 1e-6
+"""How far a row of probabilities may be from summing to 1, and from itself when it is asked alone."""
+SYNTHETIC_STATES = 64
+DEFAULT_COLUMN = "target_prob"
+
+
+@dataclass(frozen=True)
+class ColumnPolicy:
+    """Stands for a column of the log that holds the policy's probability of the logged action; not callable."""
+
+    name: str = DEFAULT_COLUMN
+
+
+@dataclass(frozen=True)
+class UniformPolicy:
+    """Every action with the same probability."""
+
+    actions: int
+
+    def __call__(self, states: Any, /) -> Any:
+        xp = states.__array_namespace__()
+        return xp.full((states.shape[0], self.actions), 1.0 / self.actions, dtype=xp.float64)
+
+
+def load_policy(spec: str | Policy | ColumnPolicy, actions: int | None) -> Policy | ColumnPolicy:
+    """The policy that ``spec`` names.
+
+    Args:
+        spec: ``uniform``; ``FILE.py:function`` (the file is executed); ``column`` or ``column:NAME`` for a column of
+            the log; or a policy itself, which is returned as it is.
+        actions: number of discrete actions, None where actions are continuous.
+
+    Raises:
+        DprlError: ``spec`` names nothing, or the file cannot be executed.
+    """
+    if not isinstance(spec, str):
+        if isinstance(spec, ColumnPolicy) or callable(spec):
+            return spec
+        raise DprlError("A policy must be a callable, 'uniform', 'FILE.py:function', 'column' or 'column:NAME'.")
+    if spec == "uniform":
+        if actions is None:
+            raise DprlError("The uniform policy needs discrete actions; give a column of the log instead.")
+        return UniformPolicy(int(actions))
+    if spec == "column" or spec.startswith("column:"):
+        name = spec.partition(":")[2] if ":" in spec else DEFAULT_COLUMN
+        if not name:
+            raise DprlError("The policy 'column:' names no column; write column:NAME.")
+        return ColumnPolicy(name)
+    file, _, function = spec.rpartition(":")
+    if file.endswith(".py") and function:
+        return _from_file(Path(file), function)
+    if spec.endswith(".py"):
+        raise DprlError(f"The policy {spec!r} names no function; write {spec}:FUNCTION.")
+    raise DprlError(f"Unknown policy {spec!r}: use uniform, FILE.py:function, column or column:NAME.")
+
+
+def policy_name(spec: str | Policy | ColumnPolicy) -> str:
+    """A short public name: ``uniform``, the function's or the column's name."""
+    if isinstance(spec, ColumnPolicy):
+        return spec.name
+    if isinstance(spec, UniformPolicy):
+        return "uniform"
+    if isinstance(spec, str):
+        return DEFAULT_COLUMN if spec == "column" else spec.rpartition(":")[2]
+    name = getattr(spec, "__name__", None) or type(spec).__name__
+    return name if name.isidentifier() else "policy"
+
+
+def _from_file(path: Path, function: str) -> Policy:
+    if not path.is_file():
+        raise DprlError(f"There is no policy file {str(path)!r}.")
+    name = f"_dprl_policy_{path.stem}"
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
+        raise DprlError(f"The policy file {str(path)!r} cannot be loaded as Python.")
+    module = importlib.util.module_from_spec(module_spec)
+    # Dataclasses look their module up; a helper module beside the file may be imported by it.
+    previous = sys.modules.get(name)
+    sys.modules[name] = module
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        module_spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        if previous is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = previous
+        raise DprlError(
+            f"The policy file {str(path)!r} cannot be executed: it raised {type(error).__name__}."
+        ) from None
+    finally:
+        sys.path.remove(folder)
+    policy = getattr(module, function, None)
+    if policy is None:
+        raise DprlError(f"The policy file {str(path)!r} has no function {function!r}.")
+    if not callable(policy):
+        raise DprlError(f"{function!r} in the policy file {str(path)!r} is not callable.")
+    return cast(Policy, policy)
+
+
+def synthetic_states(bounds: Bounds) -> np.ndarray:
+    """``(64, d)`` public states: midpoint, corners (16 of them at most), and a fixed uniform sample inside."""
+    low, high = np.array(bounds.observation, dtype=np.float64).T
+    size = len(low)
+    sample = np.random.default_rng(0)
+    if size <= 4:
+        corners = np.array(list(itertools.product((0.0, 1.0), repeat=size)))
+    else:
+        corners = np.vstack([np.zeros(size), np.ones(size), sample.integers(0, 2, (14, size)).astype(np.float64)])
+    midpoint = np.full((1, size), 0.5)
+    inside = sample.random((SYNTHETIC_STATES - 1 - len(corners), size))
+    return low + (high - low) * np.vstack([midpoint, corners, inside])
+
+
+def check_policy(policy: Policy | ColumnPolicy, bounds: Bounds, name: str | None = None) -> None:
+    """Ask ``policy`` on public synthetic states and refuse one that does not answer with probabilities row by row.
+
+    Args:
+        policy: what :func:`load_policy` returned; a column of the log is taken as it is.
+        bounds: public bounds of the observation, and the number of actions.
+        name: what to call it in a message.
+
+    Raises:
+        DprlError: it raised, or its answer has a wrong shape, is no probability, or depends on the other rows.
+    """
+    if isinstance(policy, ColumnPolicy):
+        return
+    who = f"The policy {name or policy_name(policy)!r}"
+    if bounds.actions is None:
+        raise DprlError(f"{who} gives probabilities of discrete actions; with continuous ones use a column of the log.")
+    states = synthetic_states(bounds)
+    batch = _ask_public(policy, states, who)
+    shape = (len(states), bounds.actions)
+    if batch.shape != shape:
+        raise DprlError(
+            f"{who} returned shape {batch.shape} for {shape[0]} public synthetic states; it must return {shape}, "
+            "one row a state and one column an action."
+        )
+    if not np.all(np.isfinite(batch)) or np.any(batch < 0):
+        raise DprlError(f"{who} returned negative or non-finite numbers on public synthetic states.")
+    if np.any(np.abs(batch.sum(axis=1) - 1.0) > TOLERANCE):
+        raise DprlError(f"{who} returned rows that do not sum to 1 within {TOLERANCE:g} on public synthetic states.")
+    for i in range(len(states)):
+        alone = _ask_public(policy, states[i : i + 1], who)
+        if alone.shape != (1, bounds.actions) or not np.all(np.abs(alone[0] - batch[i]) <= TOLERANCE):
+            raise DprlError(
+                f"{who} answers a state differently alone and among others; it must treat each row by itself, "
+                "and the same way each time."
+            )
+
+
+def _ask_public(policy: Policy, states: np.ndarray, who: str) -> np.ndarray:
+    try:
+        answer = policy(states.copy())
+    except (Exception, SystemExit) as error:
+        raise DprlError(f"{who} raised {type(error).__name__} on public synthetic states inside the bounds.") from None
+    try:
+        return np.asarray(answer, dtype=np.float64)
+    except (Exception, SystemExit):
+        raise DprlError(f"{who} returned something that is not an array of numbers.") from None
+
+
+def policy_probabilities(policy: Policy, states: np.ndarray, actions: int, batch: int = 65_536) -> np.ndarray:
+    """``(N, actions)`` float64 probabilities on private states; whatever a row holds, this returns and says nothing.
+
+    A row for which the policy raises, or answers with anything but probabilities, is zero. Where a batch fails it is
+    halved until the rows that fail stand alone, which gives what asking row by row gives. Warnings are silenced.
+
+    Args:
+        policy: a policy that :func:`check_policy` accepted.
+        states: ``(N, d)`` states.
+        actions: number of actions.
+        batch: most rows in one call.
+    """
+    probabilities = np.zeros((len(states), actions), dtype=np.float64)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        pending = [(i, min(i + batch, len(states))) for i in range(0, len(states), batch)]
+        while pending:
+            start, stop = pending.pop()
+            try:
+                answer = np.asarray(policy(states[start:stop].copy()), dtype=np.float64)
+                sound = answer.shape == (stop - start, actions)
+            except (Exception, SystemExit):
+                sound, answer = False, probabilities
+            if sound:
+                probabilities[start:stop] = answer
+            elif stop - start > 1:
+                middle = (start + stop) // 2
+                pending += [(start, middle), (middle, stop)]
+        bad = ~np.all(np.isfinite(probabilities) & (probabilities >= 0), axis=1)
+        bad |= ~(np.abs(probabilities.sum(axis=1) - 1.0) <= TOLERANCE)
+    probabilities[bad] = 0.0
+    return probabilities

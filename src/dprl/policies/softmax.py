@@ -1,0 +1,46 @@
+"""Softmax of linear preferences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dprl.errors import DprlError
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxPolicy:
+    """``softmax(features(states) @ weights / temperature)``; NumPy or JAX arrays in, the same out.
+
+    Attributes:
+        weights: ``(n, A)`` preferences of each action, for each feature.
+        features: map from states ``(N, d)`` to ``(N, n)``, row by row; without it a constant 1 and the components.
+        temperature: above 0; towards 0 the policy becomes greedy.
+    """
+
+    weights: np.ndarray
+    features: Callable[[Any], Any] | None = None
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        weights = np.asarray(self.weights, dtype=np.float64)
+        if weights.ndim != 2 or 0 in weights.shape or not np.all(np.isfinite(weights)):
+            raise DprlError("A softmax policy needs finite weights of shape (features, actions).")
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise DprlError("The temperature of a softmax policy must be a finite number above 0.")
+        object.__setattr__(self, "weights", weights)
+
+    def __call__(self, states: Any, /) -> Any:
+        xp = states.__array_namespace__()
+        states = xp.asarray(states, dtype=xp.float64)
+        if self.features is None:
+            phi = xp.concatenate([xp.ones((states.shape[0], 1), dtype=xp.float64), states], axis=1)
+        else:
+            phi = self.features(states)
+        preferences = phi @ xp.asarray(self.weights) / self.temperature
+        weights = xp.exp(preferences - xp.max(preferences, axis=1, keepdims=True))
+        return weights / xp.sum(weights, axis=1, keepdims=True)

@@ -1,0 +1,169 @@
+"""What the rooms agree on. A leaf: it imports only NumPy and :mod:`dprl.errors`.
+
+Shapes: ``N`` transitions (rows), ``d`` observation components, ``A`` actions, ``n`` features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from dprl.errors import DprlError
+
+Interval = tuple[float, float]
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A function of a batch of states ``(N, d)`` that gives action probabilities ``(N, A)``, row by row.
+
+    NumPy in and out, so that a PyTorch, scikit-learn or d3rlpy model fits behind a two-line function.
+    """
+
+    def __call__(self, states: np.ndarray, /) -> np.ndarray: ...
+
+
+class NoiseSource(Protocol):
+    """Where every coin and every Gaussian of a mechanism comes from; never defaulted.
+
+    Both methods are functions of (run key, step) alone: the same step asked twice gives the same draw.
+    """
+
+    secure: bool
+    """True only for noise that may stand behind a private release."""
+    total_variation_per_draw: float
+    """Bound on the distance of one Gaussian coordinate from round(N(0, std^2))."""
+
+    def describe(self) -> str: ...
+
+    def coins(self, step: Any, count: int, rate: float) -> Any:
+        """``(count,)`` booleans, each true with probability ``rate`` (never more)."""
+        ...
+
+    def gaussian(self, step: Any, dimension: int, std: float) -> Any:
+        """``(dimension,)`` int64, each distributed as round(N(0, std^2)); ``std`` in grid points."""
+        ...
+
+
+class Environment(Protocol):
+    """A simulator as pure functions of a JAX key; ``state`` is any pytree. Everything in it is public."""
+
+    observation_bounds: tuple[Interval, ...]
+    reward_bounds: Interval
+    actions: int
+    horizon: int
+    discount: float
+
+    def reset(self, key: Any) -> Any: ...
+
+    def observe(self, state: Any) -> Any: ...
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
+        """Next state, reward of this transition, and whether it terminated."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Everything that is assumed public about a log; usually read from ``bounds.toml``.
+
+    Rows are clamped to these bounds, never the other way round.
+
+    Attributes:
+        units: number of privacy units (people or trajectories) the curator declares.
+        horizon: longest trajectory, in transitions; longer ones are cut.
+        reward: smallest and largest reward of one transition.
+        observation: smallest and largest value of each observation component.
+        actions: number of discrete actions, or None where actions are continuous.
+        action: bounds of each action component, or None where actions are discrete.
+        max_importance_ratio: largest ratio of target to behaviour probability of one step.
+        max_cumulative_ratio: largest product of ratios along a trajectory (default: the one-step bound).
+        value: smallest and largest discounted return, where known more tightly than from ``reward``.
+    """
+
+    units: int
+    horizon: int
+    reward: Interval
+    observation: tuple[Interval, ...]
+    actions: int | None = None
+    action: tuple[Interval, ...] | None = None
+    max_importance_ratio: float = 1.0
+    max_cumulative_ratio: float | None = None
+    value: Interval | None = None
+
+    def __post_init__(self) -> None:
+        def whole(name: str, value: object) -> None:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise DprlError(f"bounds: {name} must be a whole number of at least 1.")
+
+        def interval(name: str, value: object) -> None:
+            if not (
+                isinstance(value, tuple)
+                and len(value) == 2
+                and all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value)
+                and value[0] <= value[1]
+            ):
+                raise DprlError(f"bounds: {name} must be [low, high], two finite numbers with low <= high.")
+
+        whole("units", self.units)
+        whole("horizon", self.horizon)
+        interval("reward", self.reward)
+        if not isinstance(self.observation, tuple) or not self.observation:
+            raise DprlError("bounds: observation must list [low, high] for each component.")
+        for i, pair in enumerate(self.observation):
+            interval(f"observation component {i}", pair)
+        if (self.actions is None) == (self.action is None):
+            raise DprlError(
+                "bounds: give either actions (a number of discrete actions) or action = [[low, high], ...]."
+            )
+        if self.actions is not None:
+            whole("actions", self.actions)
+        for i, pair in enumerate(self.action or ()):
+            interval(f"action component {i}", pair)
+        for name in ("max_importance_ratio", "max_cumulative_ratio"):
+            ratio = getattr(self, name)
+            if name == "max_cumulative_ratio" and ratio is None:
+                continue
+            if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not math.isfinite(ratio) or ratio < 1:
+                raise DprlError(f"bounds: {name} must be a finite number of at least 1.")
+        if self.value is not None:
+            interval("value", self.value)
+
+    @property
+    def cumulative_ratio(self) -> float:
+        """Bound on a trajectory's importance ratio."""
+        return float(self.max_importance_ratio if self.max_cumulative_ratio is None else self.max_cumulative_ratio)
+
+    def value_interval(self, discount: float) -> Interval:
+        """Smallest and largest discounted return of a trajectory that may end at any step up to the horizon."""
+        if self.value is not None:
+            return self.value
+        longest = self.horizon if discount == 1.0 else (1.0 - discount**self.horizon) / (1.0 - discount)
+        low, high = self.reward
+        return (low * (longest if low < 0 else 1.0), high * (longest if high > 0 else 1.0))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for a certificate, without what was not given."""
+        return {k: v for k, v in asdict(self).items() if v is not None}
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Bounds:
+        """From parsed TOML or JSON; unknown and missing names are refused."""
+        known = set(cls.__dataclass_fields__)
+        unknown = sorted(set(mapping) - known)
+        if unknown:
+            raise DprlError(f"bounds: unknown name {unknown[0]!r}; known are {', '.join(sorted(known))}.")
+        for name in ("units", "horizon", "reward", "observation", "max_importance_ratio"):
+            if name not in mapping:
+                raise DprlError(
+                    f"bounds: {name} is missing; bounds are public facts and are never inferred from the rows."
+                )
+
+        def freeze(value: Any) -> Any:
+            return tuple(freeze(v) for v in value) if isinstance(value, list | tuple) else value
+
+        return cls(**{k: freeze(v) for k, v in mapping.items()})

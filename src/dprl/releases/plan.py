@@ -1,0 +1,71 @@
+"""What to expect of a release before it is paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dprl.accounting.budget import Budget
+from dprl.algorithms.evaluation.importance_sampling import ESTIMATOR_NAMES
+from dprl.algorithms.evaluation.plan import Algorithm, make_plan
+from dprl.data.bounds_file import read_bounds
+from dprl.data.readers import UNITS, read_log
+from dprl.errors import DprlError
+from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
+from dprl.policies.loading import ColumnPolicy
+from dprl.releases.evaluate import load_policies
+
+
+def plan_release(
+    source: Any,
+    target_policy: str | Sequence[Any],
+    budget: Budget,
+    algorithm: Algorithm,
+    *,
+    bounds: Any,
+    unit: str | None = None,
+    person: str | None = None,
+    features: str = "columns",
+    behavior_policy: Any = None,
+) -> dict[str, Any]:
+    """Noise, interval widths and cost as plain data, from public facts; of a log only names and types are read."""
+    known = read_bounds(bounds)
+    policies = load_policies(target_policy, known)
+    if source is not None:
+        columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
+        log = read_log(
+            source, bounds=known, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
+        )
+        unit = log.unit
+    unit = unit or ("person" if person else "trajectory")
+    if unit not in UNITS:
+        raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
+    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION)
+    expected = plan.expectation()
+    mechanisms = [plan.value_mechanism.describe("Gaussian vector", "values and intervals")]
+    if plan.function_mechanism is not None:
+        mechanisms.append(plan.function_mechanism.describe("Poisson-sampled clipped Gaussian sum", "value function"))
+    return {
+        "algorithm": plan.name,
+        "estimator": ESTIMATOR_NAMES[plan.query.estimator],
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "epsilon_of_event": plan.epsilon_of_event,
+        "unit": unit,
+        "mechanisms": mechanisms,
+        "targets": [
+            {
+                "name": name,
+                "privacy_standard_error": privacy,
+                "largest_sampling_standard_error": expected["largest_sampling_standard_error"],
+                "interval_half_width": [low, high],
+            }
+            for name, privacy, low, high in zip(
+                policies,
+                expected["privacy_standard_error"],
+                expected["interval_half_width_at_least"],
+                expected["interval_half_width_at_most"],
+                strict=True,
+            )
+        ],
+    }

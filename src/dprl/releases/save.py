@@ -1,0 +1,91 @@
+"""Write a release into a new folder, all or nothing: every file first beside it, then one rename."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dprl.accounting.certificate import seal, write, write_atomically
+from dprl.errors import DprlError
+from dprl.value_functions.linear import FILE, LinearValueFunction
+
+
+def check_folder(folder: str | Path) -> Path:
+    """Refuse, before anything is spent, a folder that a release could not be written into."""
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise DprlError(f"The folder {str(folder)!r} is not empty: a release is never written over; name another.")
+    parent = path.resolve().parent
+    while not parent.exists():
+        parent = parent.parent
+    for place in (parent, path):
+        if place.exists() and not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+            raise DprlError(f"Cannot write into {str(folder)!r}: {str(place)!r} is not a writable folder.")
+    return path
+
+
+def check_key(path: str | Path | None) -> None:
+    """Refuse, before anything is spent, a signing key that cannot be read."""
+    if path is None:
+        return
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(Path(path).read_bytes(), password=None)
+    except OSError as error:
+        raise DprlError(f"Cannot read the signing key {Path(path).name!r}: {error.strerror}.") from error
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise DprlError(f"The signing key {Path(path).name!r} is not an Ed25519 private key in PEM without a password.")
+
+
+def save_release(
+    estimate: Mapping[str, Any],
+    function: LinearValueFunction | None,
+    certificate: Mapping[str, Any],
+    folder: str | Path,
+    sign_key: str | Path | None = None,
+) -> tuple[dict[str, Path], str]:
+    """Write all artifacts; returns their paths and the digest of the certificate."""
+    path = check_folder(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        names = ["estimate.json"]
+        write_atomically(staging / "estimate.json", json.dumps(estimate, indent=2, allow_nan=False).encode() + b"\n")
+        if function is not None:
+            write_atomically(staging / FILE, function.to_bytes())
+            names.append(FILE)
+        write_atomically(staging / "report.html", _report(estimate, certificate).encode())
+        names.append("report.html")
+        sealed = {**certificate, "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        key = None if sign_key is None else Path(sign_key)
+        sealed = seal(sealed, staging, names, key)
+        statement = write(sealed, staging).name
+        staging.chmod(0o755)
+        if path.exists():
+            path.rmdir()
+        staging.rename(path)
+    except OSError as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise DprlError(
+            f"Cannot write the release into {str(folder)!r}: {error.strerror or 'the disk refused'}."
+        ) from error
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    return {name: path / name for name in [*names, statement]}, sealed["digest"]
+
+
+def _report(estimate: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:
+    from dprl.report import render
+
+    return render(dict(estimate), dict(certificate))

@@ -1,0 +1,200 @@
+"""The guarantee in words and numbers: what is promised, what was taken as public, what touched the records."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dprl.report.fields import items, leaves, section, span, spoken, text
+from dprl.report.formatting import MISSING, as_number, at_most, one_in, percent, plain, power_of_ten
+
+_UNITS = {
+    "person": ("person", "people", "everything the log holds about one person, however many rows that is"),
+    "trajectory": (
+        "trajectory",
+        "trajectories",
+        "all the rows of one recorded trajectory; whoever has several trajectories in the log is protected for one at "
+        "a time, which is a weaker promise",
+    ),
+}
+_RELATIONS = {
+    "add or remove one": "Two logs are neighbours when one of them holds a single {unit} more than the other.",
+    "zero-out": "Two logs are neighbours when they differ in one {unit} alone, who contributes nothing to one of them.",
+    "replace one": "Two logs are neighbours when they are the same, save that one {unit} was exchanged for another.",
+}
+# What epsilon bounds the odds of, and how many steps between neighbours lie between the statement and its denial:
+# by way of the log without the unit, one record and another are two steps apart.
+_ODDS = {
+    "add or remove one": (("that a given {unit} is in the log at all", 1), ("of anything else about that {unit}", 2)),
+    "zero-out": (("that a given {unit} was counted at all", 1), ("of anything else about that {unit}", 2)),
+    "replace one": (("of any statement about what the log says of a given {unit}", 1),),
+    "": (("that it was one of two neighbouring logs and not the other", 1),),
+}
+_BOUNDS = {
+    "horizon": ("Longest trajectory", "decisions; longer ones are cut"),
+    "reward": ("Reward of one decision", "anything outside is moved to the nearer end"),
+    "value": ("Return of a trajectory", "anything outside is moved to the nearer end"),
+    "actions": ("Possible actions", "number of different decisions"),
+    "max_importance_ratio": (
+        "Largest importance ratio of one decision",
+        "how many times likelier than in the log the policy may make a decision",
+    ),
+    "max_cumulative_ratio": ("Largest importance ratio of a trajectory", "the same, for all its decisions together"),
+}
+_MECHANISM_COLUMNS = (
+    ("clip_norm", "Clip norm", "the most that one {unit} can weigh in a sum"),
+    ("noise_multiplier", "Noise multiplier", "standard deviation of the noise, in units of the clip norm"),
+    ("sampling_rate", "Sampling rate", "the chance that a given {unit} takes part in a step"),
+    ("steps", "Steps", "how many noised sums were made"),
+    ("dimension", "Dimension", "how many numbers each sum holds"),
+    ("grid_step", "Grid step", "spacing of the integer grid on which the noise is added"),
+    ("share", "Share", "the part of the privacy budget spent here"),
+)
+
+
+def unit_words(certificate: dict[str, Any]) -> tuple[str, str, str]:
+    """The privacy unit: one of them, several of them, and what it takes in."""
+    unit = text(certificate.get("privacy_unit"), "privacy unit")
+    return _UNITS.get(unit, (unit, f"{unit}s", ""))
+
+
+def relation(certificate: dict[str, Any], unit: str) -> tuple[str, str]:
+    """The neighbouring relation and what it means."""
+    name = text(certificate.get("neighbouring_relation"), "")
+    return name or MISSING, _RELATIONS.get(name, "").format(unit=unit)
+
+
+def budget(estimate: dict[str, Any], certificate: dict[str, Any], unit: str) -> dict[str, Any]:
+    """Epsilon and delta in symbols, and in odds."""
+
+    def positive(source: dict[str, Any], key: str) -> float | None:
+        value = as_number(source.get(key))
+        return value if value is not None and 0.0 < value < math.inf else None
+
+    epsilon = positive(certificate, "epsilon") or positive(estimate, "epsilon")
+    delta = positive(certificate, "delta") or positive(estimate, "delta")
+    odds = _ODDS.get(text(certificate.get("neighbouring_relation"), ""), _ODDS[""])
+    factors = [_exp(steps * (epsilon or math.inf)) for _, steps in odds]
+    accounts = (
+        ("ε, the budget", epsilon, plain),
+        ("ε, as computed from the event", positive(certificate, "epsilon_of_event"), plain),
+        ("δ, the budget", delta, power_of_ten),
+        ("δ, used by the event", as_number(certificate.get("delta_of_event")), power_of_ten),
+        ("δ, set aside for the noise sampler", as_number(certificate.get("delta_sampler")), power_of_ten),
+    )
+    return {
+        "epsilon": MISSING if epsilon is None else plain(epsilon),
+        "delta": MISSING if delta is None else power_of_ten(delta),
+        "known": epsilon is not None and delta is not None,
+        "one_in": MISSING if delta is None else one_in(delta),
+        "odds": [(what.format(unit=unit), at_most(factor)) for (what, _), factor in zip(odds, factors, strict=True)],
+        "weak": factors[0] > 20.0,
+        "beliefs": [(percent(before), [_belief(before, f) for f in factors]) for before in (0.01, 0.10, 0.50)],
+        "two_steps": len(odds) == 2,
+        "accounts": [(label, show(value)) for label, value, show in accounts if value is not None],
+        "epsilon_of_event": plain(certificate["epsilon_of_event"])
+        if positive(certificate, "epsilon_of_event")
+        else None,
+    }
+
+
+def bounds(estimate: dict[str, Any], certificate: dict[str, Any], units: str) -> list[tuple[str, str, str]]:
+    """(what, value, gloss) of every public fact about the log."""
+    bounds = section(assumed(certificate).get("bounds")) or section(estimate.get("bounds"))
+    names = {}
+    for piece in items(section(estimate.get("value_function")).get("slices")):
+        names[section(piece).get("component")] = text(section(piece).get("name"), "")
+    rows = [("Privacy units", plain(bounds["units"]), f"declared number of {units}")] if "units" in bounds else []
+    rows += [(label, span(bounds[key]), gloss) for key, (label, gloss) in _BOUNDS.items() if key in bounds]
+    for key in ("observation", "action"):
+        for i, pair in enumerate(items(bounds.get(key))):
+            name = names.get(i) if key == "observation" else None
+            rows.append(
+                (f"{key.capitalize()}: {name}" if name else f"{key.capitalize()}, component {i}", span(pair), "")
+            )
+    known = {"units", "observation", "action", *_BOUNDS}
+    return rows + [(*row, "") for row in leaves({k: v for k, v in bounds.items() if k not in known})]
+
+
+def hyper_parameters(certificate: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(name, value, where it came from)."""
+    rows = []
+    for name, entry in sorted(section(assumed(certificate).get("hyper_parameters")).items()):
+        if isinstance(entry, dict) and "value" in entry:
+            rows.append((spoken(name), plain(entry["value"]), text(entry.get("provenance"), "not stated")))
+        else:
+            rows.append((spoken(name), plain(entry), "not stated"))
+    return rows
+
+
+def mechanisms(certificate: dict[str, Any], unit: str) -> dict[str, Any]:
+    """The table of what touched the records; a column appears when some mechanism has it."""
+    entries = [m for m in items(certificate.get("mechanisms")) if isinstance(m, dict)]
+    columns = [c for c in _MECHANISM_COLUMNS if any(m.get(c[0]) is not None for m in entries)]
+
+    def cell(entry: dict[str, Any], key: str) -> str:
+        value = entry.get(key)
+        if value is None:
+            return "–"
+        share = as_number(value) if key == "share" else None
+        return plain(value) if share is None else percent(share)
+
+    return {
+        "columns": [label for _, label, _ in columns],
+        "glosses": [(label, gloss.format(unit=unit)) for _, label, gloss in columns],
+        "rows": [
+            {
+                "name": text(m.get("name"), "mechanism"),
+                "purpose": text(m.get("purpose"), ""),
+                "cells": [cell(m, key) for key, _, _ in columns],
+            }
+            for m in entries
+        ],
+    }
+
+
+def event_lines(event: Any) -> list[str]:
+    """The privacy event in words, one line a composed part."""
+    event = section(event)
+    if event.get("type") == "Composed":
+        return [line for part in items(event.get("events")) for line in event_lines(part)]
+    return [_event_words(event)] if event else []
+
+
+def policy_words(policy: Any) -> str:
+    if isinstance(policy, dict):
+        name = text(policy.get("name"), "")
+        rest = ", ".join(f"{spoken(k)}: {plain(v)}" for k, v in policy.items() if k != "name")
+        return f"{name} ({rest})" if name and rest else name or rest
+    return plain(policy)
+
+
+def assumed(certificate: dict[str, Any]) -> dict[str, Any]:
+    return section(certificate.get("assumed_public"))
+
+
+def _event_words(event: Any) -> str:
+    event = section(event)
+    inner = event.get("event")
+    match event.get("type"):
+        case "Gaussian":
+            return f"one Gaussian release with noise multiplier {plain(event.get('noise_multiplier'))}"
+        case "PoissonSampled":
+            rate = plain(event.get("sampling_probability"))
+            return f"a Poisson sample at rate {rate} (a coin is tossed for each unit), then {_event_words(inner)}"
+        case "SelfComposed":
+            return f"{plain(event.get('count'))} times: {_event_words(inner)}"
+        case "Composed":
+            return "; ".join(event_lines(event))
+    return plain(event)
+
+
+def _belief(before: float, factor: float) -> str:
+    """Bayes' rule at the largest factor the odds may change by, rounded up to a tenth of a percent."""
+    after = 1.0 if math.isinf(factor) else factor * before / (1.0 - before + factor * before)
+    tenths = math.ceil(1000.0 * after - 1e-9)
+    return "over 99.9%" if tenths > 999 else f"{tenths / 10.0:.1f}%"
+
+
+def _exp(exponent: float) -> float:
+    return math.exp(exponent) if exponent < 700.0 else math.inf

@@ -1,0 +1,118 @@
+"""The report: one HTML page made of a release's artifacts, and of nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+
+from dprl.errors import DprlError
+from dprl.report.view import CERTIFICATE_SCHEMA, view
+
+REPORT = "report.html"
+ESTIMATE = "estimate.json"
+_SCHEMAS = {
+    ESTIMATE: "dprl.estimate/1",
+    "certificate.json": CERTIFICATE_SCHEMA,
+    "statement.json": "dprl.statement/1",
+}
+
+
+def render(estimate: dict[str, Any], certificate: dict[str, Any]) -> str:
+    """The page for an ``estimate.json`` and the ``certificate.json`` or ``statement.json`` beside it.
+
+    One self-contained page: no script, no request, charts inline. Equal artifacts give equal bytes, and the seal
+    (``artifacts``, ``digest``, ``signature``, ``created``) is not read, so the page can be made first and sealed
+    after. Absent fields leave gaps, not errors. Anything but a verified release carries a banner that says so.
+    """
+    return _template().render(view(estimate, certificate)) + "\n"
+
+
+def render_folder(results: Path, out: Path | None = None) -> Path:
+    """Draw the report of a results folder again; returns the path written.
+
+    Without ``out`` this is the folder's own ``report.html``, and it is written only if its bytes are those that
+    the certificate lists, so that a sealed folder stays sealed. ``out`` is a file, or a folder to put it in.
+
+    Raises:
+        DprlError: an artifact is missing, unreadable, altered, or would be overwritten with something else.
+    """
+    results = Path(results)
+    if not results.is_dir():
+        raise DprlError(f"{results} is not a folder of results.")
+    seals = [name for name in ("certificate.json", "statement.json") if (results / name).exists()]
+    if len(seals) != 1:
+        found = "both certificate.json and statement.json" if seals else "neither certificate.json nor statement.json"
+        raise DprlError(f"{results} holds {found}, where a report needs exactly one of them.")
+    estimate, digest = _read(results, ESTIMATE)
+    certificate, _ = _read(results, seals[0])
+    listed = certificate.get("artifacts")
+    listed = listed if isinstance(listed, dict) else {}
+    if listed.get(ESTIMATE) != digest:
+        raise DprlError(
+            f"{results / ESTIMATE} is not the file that {seals[0]} lists: restore it, or run the release again."
+        )
+    page = render(estimate, certificate).encode("utf-8")
+    sealed = results / REPORT
+    path = sealed if out is None else _inside(Path(out))
+    same = listed.get(REPORT) == hashlib.sha256(page).hexdigest()
+    if path.resolve() == sealed.resolve():
+        if not same:
+            raise DprlError(
+                f"The report drawn now differs from the {REPORT} that {seals[0]} lists: use --out to write it aside."
+            )
+    elif path.resolve() in {(results / name).resolve() for name in (*listed, *_SCHEMAS)}:
+        raise DprlError(f"{path} is an artifact of the release: use --out to write the report elsewhere.")
+    _write(path, page)
+    return path
+
+
+def _read(results: Path, name: str) -> tuple[dict[str, Any], str]:
+    """The artifact and the SHA-256 of its bytes."""
+    path = results / name
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DprlError(f"{path} cannot be read: a report needs it.") from error
+    try:
+        data = json.loads(raw)
+    except ValueError as error:
+        raise DprlError(f"{path} is not JSON.") from error
+    if not isinstance(data, dict) or data.get("schema") != _SCHEMAS[name]:
+        raise DprlError(f"{path} does not follow the schema {_SCHEMAS[name]}.")
+    return data, hashlib.sha256(raw).hexdigest()
+
+
+def _inside(out: Path) -> Path:
+    return out / REPORT if out.is_dir() else out
+
+
+def _write(path: Path, page: bytes) -> None:
+    """All or nothing: the page is complete before it takes its name."""
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".report-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(page)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise DprlError(f"{path} cannot be written.") from error
+
+
+@cache
+def _template() -> Template:
+    source = resources.files("dprl.report").joinpath("template.html.j2").read_text(encoding="utf-8")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, newline_sequence="\n"
+    )
+    return environment.from_string(source)

@@ -1,0 +1,173 @@
+"""Public feature maps of a state. All are scaled to be orthonormal under the uniform distribution on the bounds.
+
+That scaling is a public choice, needs no data, and makes one step size and one clip norm fit all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dprl.errors import DprlError
+from dprl.protocols import Interval
+
+MAX_FEATURES = 4096
+
+
+@dataclass(frozen=True)
+class Features:
+    """Base: a map from states ``(N, d)`` to features ``(N, size)``, and public facts about it.
+
+    Attributes:
+        bounds: low and high of each observation component.
+    """
+
+    bounds: tuple[Interval, ...]
+
+    name = "features"
+
+    @property
+    def size(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def norm_bound(self) -> float:
+        """Largest L2 norm of a feature vector."""
+        raise NotImplementedError
+
+    def __call__(self, states: Any, xp: Any = np) -> Any:
+        """``(N, d)`` states to ``(N, size)`` features; ``xp`` is numpy or jax.numpy."""
+        raise NotImplementedError
+
+    def constant(self) -> np.ndarray:
+        """``(size,)`` weights of the function that is 1 everywhere."""
+        raise NotImplementedError
+
+    def unit_scale(self, states: Any, xp: Any) -> Any:
+        low = np.array([b[0] for b in self.bounds])
+        width = np.array([max(b[1] - b[0], 1e-300) for b in self.bounds])
+        return xp.clip((states - xp.asarray(low, dtype=states.dtype)) / xp.asarray(width, dtype=states.dtype), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Columns(Features):
+    """A constant and each component, scaled to [-sqrt 3, sqrt 3]."""
+
+    name = "columns"
+
+    @property
+    def size(self) -> int:
+        return 1 + len(self.bounds)
+
+    @property
+    def norm_bound(self) -> float:
+        return math.sqrt(1.0 + 3.0 * len(self.bounds))
+
+    def __call__(self, states: Any, xp: Any = np) -> Any:
+        x = self.unit_scale(states, xp)
+        return xp.concatenate([xp.ones_like(x[:, :1]), math.sqrt(3.0) * (2.0 * x - 1.0)], axis=1)
+
+    def constant(self) -> np.ndarray:
+        return np.eye(1, self.size)[0]
+
+
+@dataclass(frozen=True)
+class Tabular(Features):
+    """One indicator for each state of a finite grid of whole numbers, scaled by the square root of their number."""
+
+    name = "tabular"
+
+    def __post_init__(self) -> None:
+        for low, high in self.bounds:
+            if low != int(low) or high != int(high):
+                raise DprlError(
+                    "Tabular features need whole-number observation bounds: states are counted from low to high."
+                )
+        if self.size > MAX_FEATURES:
+            raise DprlError(
+                f"Tabular features: {self.size} states are more than {MAX_FEATURES}; use columns or fourier:ORDER."
+            )
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(int(high) - int(low) + 1 for low, high in self.bounds)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.counts)
+
+    @property
+    def norm_bound(self) -> float:
+        return math.sqrt(self.size)
+
+    def index(self, states: Any, xp: Any = np) -> Any:
+        """``(N,)`` number of each state."""
+        out = xp.zeros(states.shape[0], dtype=np.int32)
+        for i, count in enumerate(self.counts):
+            position = xp.clip(xp.round(states[:, i] - self.bounds[i][0]), 0, count - 1).astype(np.int32)
+            out = out * np.int32(count) + position
+        return out
+
+    def __call__(self, states: Any, xp: Any = np) -> Any:
+        one_hot = self.index(states, xp)[:, None] == xp.arange(self.size, dtype=np.int32)[None, :]
+        return one_hot.astype(states.dtype) * math.sqrt(self.size)
+
+    def constant(self) -> np.ndarray:
+        return np.full(self.size, 1.0 / math.sqrt(self.size))
+
+
+@dataclass(frozen=True)
+class Fourier(Features):
+    """The Fourier cosine basis of order k, all couplings: (k + 1)^d features (Konidaris et al. 2011)."""
+
+    order: int = 3
+
+    def __post_init__(self) -> None:
+        if self.order < 1:
+            raise DprlError("fourier:ORDER needs an order of at least 1.")
+        if self.size > MAX_FEATURES:
+            raise DprlError(
+                f"fourier:{self.order} has {self.size} features, more than {MAX_FEATURES}: choose a lower order."
+            )
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"fourier:{self.order}"
+
+    @property
+    def size(self) -> int:
+        return (self.order + 1) ** len(self.bounds)
+
+    @property
+    def norm_bound(self) -> float:
+        return math.sqrt(2.0 * self.size - 1.0)
+
+    def __call__(self, states: Any, xp: Any = np) -> Any:
+        x = self.unit_scale(states, xp)
+        couplings = np.array(list(itertools.product(range(self.order + 1), repeat=len(self.bounds))), dtype=np.float64)
+        scale = np.where((couplings == 0).all(axis=1), 1.0, math.sqrt(2.0))
+        waves = xp.cos(math.pi * (x @ xp.asarray(couplings.T, dtype=states.dtype)))
+        return waves * xp.asarray(scale, dtype=states.dtype)
+
+    def constant(self) -> np.ndarray:
+        return np.eye(1, self.size)[0]
+
+
+def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
+    """Features from their name: ``columns``, ``tabular`` or ``fourier:ORDER``.
+
+    >>> make_features("fourier:2", ((0.0, 1.0), (0.0, 1.0))).size
+    9
+    """
+    if spec == "columns":
+        return Columns(bounds)
+    if spec == "tabular":
+        return Tabular(bounds)
+    kind, _, order = spec.partition(":")
+    if kind == "fourier" and order.isdigit():
+        return Fourier(bounds, int(order))
+    raise DprlError(f"There are no features called {spec!r}; use columns, tabular or fourier:ORDER.")

@@ -1,0 +1,92 @@
+"""A linear value function over public features: what a release hands out, and how it is stored."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl.errors import DprlError
+from dprl.protocols import Interval
+from dprl.value_functions.features import Features, make_features
+
+FILE = "value_function.safetensors"
+_SCHEMA = "dprl.value-function/1"
+
+
+@dataclass(frozen=True)
+class LinearValueFunction:
+    """V(s) = centre + half * theta' phi(s), kept inside the public value range.
+
+    Attributes:
+        theta: ``(n,)`` released weights.
+        features: public feature map.
+        value: public value range; its centre and half-width scale theta.
+    """
+
+    theta: np.ndarray
+    features: Features
+    value: Interval
+
+    def __call__(self, states: Any) -> np.ndarray:
+        """``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N,)`` values, in the reward's unit."""
+        states = np.asarray(states, dtype=np.float64)
+        if states.ndim == 1 and len(self.features.bounds) == 1:
+            states = states[:, None]
+        if states.ndim != 2 or states.shape[1] != len(self.features.bounds):
+            raise DprlError(f"States must have shape (N, {len(self.features.bounds)}).")
+        low, high = self.value
+        values = (low + high) / 2.0 + (high - low) / 2.0 * (self.features(states) @ self.theta)
+        return np.clip(values, low, high)
+
+    def slices(self, points: int = 41) -> list[dict[str, Any]]:
+        """One curve for each observation component, the others at their public midpoint; for pictures."""
+        bounds = self.features.bounds
+        middle = np.array([(low + high) / 2.0 for low, high in bounds])
+        if self.features.name == "tabular":
+            middle = np.round(middle)
+        out = []
+        for i, (low, high) in enumerate(bounds):
+            grid = np.linspace(low, high, points)
+            if self.features.name == "tabular":
+                grid = np.unique(np.round(np.linspace(low, high, min(points, int(high - low) + 1))))
+            states = np.tile(middle, (len(grid), 1))
+            states[:, i] = grid
+            out.append({"component": i, "grid": grid.tolist(), "values": self(states).tolist()})
+        return out
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file."""
+        from safetensors.numpy import save
+
+        metadata = {
+            "schema": _SCHEMA,
+            "features": self.features.name,
+            "bounds": json.dumps(self.features.bounds),
+            "value": json.dumps(self.value),
+        }
+        return save({"theta": np.ascontiguousarray(self.theta, dtype=np.float64)}, metadata)
+
+
+def load_value_function(path: str | Path) -> LinearValueFunction:
+    """Read a value function back, from its file or from the results folder it lies in."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata, theta = file.metadata() or {}, file.get_tensor("theta")
+    except (OSError, SafetensorError) as error:
+        raise DprlError(f"Cannot read a value function from {path.name!r}: it is missing or damaged.") from error
+    if metadata.get("schema") != _SCHEMA:
+        raise DprlError(f"{path.name!r} is not a value function of a version that this dprl reads.")
+    bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
+    low, high = json.loads(metadata["value"])
+    features = make_features(metadata["features"], bounds)
+    if theta.shape != (features.size,):
+        raise DprlError(f"{path.name!r} is damaged: its weights do not fit its features.")
+    return LinearValueFunction(theta, features, (low, high))

@@ -1,0 +1,366 @@
+"""The page as a whole: what it says, what it never says, and that it is one sound, closed document."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from dprl.report import render
+
+Artifact = dict[str, Any]
+VOID = {"meta", "br"}
+WARNING = "This is not a private release."
+PUBLISHED = "As published calibration: carries no guarantee."
+
+
+class Page(HTMLParser):
+    """Checks nesting while it collects the text, the tags and the cells of every table row."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.words = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open or "title" in self.open:
+            return
+        self.words += data
+        if self.rows and ("td" in self.open or "th" in self.open):
+            self.rows[-1][-1] += data
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", self.words)
+
+    def cells(self, name: str) -> list[list[str]]:
+        """The rows that begin with ``name``, in order of the page."""
+        return [row for row in self.rows if row and row[0] == name]
+
+
+def value_of(text: str) -> float:
+    return float(text.replace("\N{MINUS SIGN}", "-").replace(",", ""))
+
+
+def charts(page: str) -> list[ET.Element]:
+    return [ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)]
+
+
+def many(estimate: Artifact, count: int) -> Artifact:
+    first = estimate["targets"][0]
+    targets = [{**first, "name": f"policy_{i}", "value": first["value"] + i} for i in range(count)]
+    return {**estimate, "targets": targets}
+
+
+def test_document_is_well_formed_and_every_chart_says_what_it_shows(estimate: Artifact, certificate: Artifact) -> None:
+    page = render(estimate, certificate)
+    assert page.startswith("<!doctype html>")
+    Page(page)
+    drawn = [svg for svg in charts(page) if svg.get("aria-hidden") != "true"]
+    assert len(drawn) == 1 + len(estimate["targets"]) + len(estimate["value_function"]["slices"])
+    for svg in drawn:
+        assert svg.get("role") == "img"
+        assert svg[0].tag == "title"
+        assert svg[0].text
+
+
+def test_page_asks_for_nothing_from_outside(estimate: Artifact, certificate: Artifact) -> None:
+    page = render(estimate, certificate)
+    assert not re.search(r"https?:|//|@import|url\(", page)
+    tags = Page(page).tags
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & {tag for tag, _ in tags}
+    references = [value for _, attributes in tags for name, value in attributes.items() if name in ("src", "href")]
+    assert references
+    assert all(str(value).startswith("#") for value in references)
+    assert not any(name.startswith("on") for _, attributes in tags for name in attributes)
+
+
+def test_equal_artifacts_give_equal_bytes(estimate: Artifact, certificate: Artifact) -> None:
+    page = render(estimate, certificate)
+    assert render(copy.deepcopy(estimate), copy.deepcopy(certificate)) == page
+    back_to_front = json.loads(json.dumps(certificate), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+    assert list(back_to_front) != list(certificate)
+    assert render(estimate, back_to_front) == page
+    tuples = {**estimate, "interval": tuple(estimate["interval"])}
+    assert render(tuples, certificate) == page
+
+
+def test_the_seal_does_not_change_the_page(estimate: Artifact, certificate: Artifact) -> None:
+    sealed = {
+        **certificate,
+        "created": "2026-11-21T12:00:00Z",
+        "artifacts": {"report.html": "ab"},
+        "digest": "cd",
+        "signature": {"value": "ef"},
+    }
+    assert render(estimate, sealed) == render(estimate, certificate)
+
+
+def test_inputs_are_left_as_they_were(estimate: Artifact, certificate: Artifact) -> None:
+    before = copy.deepcopy((estimate, certificate))
+    render(estimate, certificate)
+    assert (estimate, certificate) == before
+
+
+def test_tables_hold_the_numbers_of_the_estimate(estimate: Artifact, certificate: Artifact) -> None:
+    page = Page(render(estimate, certificate))
+    for target in estimate["targets"]:
+        answer, split = page.cells(target["name"])
+        value, interval, privacy, sampling = answer[1:]
+        low, high = interval.split(" to ")
+        shown = [value_of(x) for x in (value, low, high, privacy, sampling)]
+        privacy_error, sampling_error = target["privacy_standard_error"], target["sampling_standard_error"]
+        true = [target["value"], *target["interval"], privacy_error, sampling_error]
+        assert shown == pytest.approx(true, abs=0.0501)
+        added = math.hypot(privacy_error, sampling_error) - sampling_error
+        words = re.fullmatch(r"Privacy noise added (\S+) to a standard error of (\S+)\.", split[3])
+        assert words
+        assert [value_of(w) for w in words.groups()] == pytest.approx([added, sampling_error], abs=0.0501)
+        share = privacy_error**2 / (privacy_error**2 + sampling_error**2)
+        assert float(split[2].rstrip("%")) / 100.0 == pytest.approx(share, abs=0.0051)
+
+
+def test_headline_answers_in_one_sentence(estimate: Artifact, certificate: Artifact) -> None:
+    text = Page(render(estimate, certificate)).text
+    found = re.search(
+        r"The policy treat_low_cd4 is estimated to be worth (\S+) \(95% interval (\S+) to ([^)]+)\)\.", text
+    )
+    assert found
+    target = estimate["targets"][0]
+    # whole cells: half the standard error of about 6 is more than one
+    assert [value_of(x) for x in found.groups()] == pytest.approx([target["value"], *target["interval"]], abs=0.501)
+
+
+def test_confidence_is_not_rounded_away(estimate: Artifact, certificate: Artifact) -> None:
+    assert "97.5% interval" in Page(render({**estimate, "confidence": 0.975}, certificate)).text
+
+
+def test_reference_is_shown_only_where_there_is_one(estimate: Artifact, certificate: Artifact) -> None:
+    without = render(estimate, certificate)
+    assert 'class="reference"' not in without
+    assert "simulat" not in Page(without).text.lower()
+    estimate["targets"][1]["reference"] = -12.34
+    page = render(estimate, certificate)
+    assert page.count('class="reference"') == 2  # in the legend, and in the row of that policy
+    rows = Page(page)
+    assert value_of(rows.cells("arm_0")[0][-1]) == pytest.approx(-12.3)
+    assert rows.cells("arm_1")[0][-1] == "–"
+
+
+def test_verified_release_has_no_banner(estimate: Artifact, certificate: Artifact) -> None:
+    page = Page(render(estimate, certificate))
+    assert WARNING not in page.text
+    assert PUBLISHED not in page.text
+    assert ("span", {"class": "badge verified"}) in page.tags
+    assert "Every person in the log is protected" in page.text
+
+
+@pytest.mark.parametrize(
+    ("status", "banner", "badge"),
+    [("not private", WARNING, "badge exposed"), ("as published", PUBLISHED, "badge published")],
+)
+def test_statement_says_so_before_anything_else(
+    estimate: Artifact, statement: Artifact, status: str, banner: str, badge: str
+) -> None:
+    page = Page(render({**estimate, "status": status}, {**statement, "status": status}))
+    assert page.text.strip().startswith(banner)
+    assert page.text.count(banner) == 3  # at the top, beside the guarantee, at the end
+    assert ("span", {"class": badge}) in page.tags
+    assert "is protected by" not in page.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "not private"},
+        {"status": None},
+        {"status": ["verified"]},
+        {"schema": "dprl.statement/1"},
+        {"noise": {"secure": False}},
+        {"noise": {"secure": "yes"}},
+        {"noise": None},
+    ],
+)
+def test_one_doubt_is_enough_to_lose_the_badge(estimate: Artifact, certificate: Artifact, change: Artifact) -> None:
+    page = Page(render(estimate, {**certificate, **change}))
+    assert page.text.strip().startswith(WARNING)
+    assert not any(attributes.get("class") == "badge verified" for _, attributes in page.tags)
+    page = Page(render({**estimate, "status": "not private"}, certificate))
+    assert page.text.strip().startswith(WARNING)
+
+
+def test_names_are_text_wherever_they_appear(estimate: Artifact, certificate: Artifact) -> None:
+    attack = "</title></style><script>alert('x')</script>\"&\u202e\x00\ud800"
+    seen = "</title></style><script>alert('x')</script>\"&\ufffd\ufffd\ufffd"
+    for target in estimate["targets"]:
+        target["name"] = attack
+    estimate["value_function"]["target"] = attack
+    estimate["value_function"]["slices"][0]["name"] = attack
+    estimate["request"] = {"log": attack, attack: attack, "outcome": attack}
+    certificate["not_protected"] = [attack]
+    certificate["released"] = certificate["accountant"] = certificate["privacy_unit"] = attack
+    certificate["neighbouring_relation"] = certificate["noise"]["source"] = attack
+    certificate["assumed_public"] = {
+        "policies": [attack],
+        "hyper_parameters": {attack: {"value": attack, "provenance": attack}},
+        "bounds": {attack: attack},
+    }
+    certificate["mechanisms"][0].update(name=attack, purpose=attack, steps=attack)
+    certificate["event"] = {"type": attack}
+    certificate["ledger"] = certificate["versions"] = {attack: attack}
+    page = render(estimate, certificate)
+    parsed = Page(page)
+    assert "script" not in {tag for tag, _ in parsed.tags}
+    assert parsed.text.count(seen) > 20
+    assert page.encode("utf-8")
+    for svg in charts(page):
+        assert not svg.findall(".//script")
+
+
+def test_value_function_is_optional_and_the_sections_stay_numbered(estimate: Artifact, certificate: Artifact) -> None:
+    def headings(page: str) -> list[str]:
+        return re.findall(r'<h2><span class="n">(\d)</span>', page)
+
+    assert headings(render(estimate, certificate)) == ["1", "2", "3", "4", "5"]
+    for nothing in (None, {"slices": []}, {"slices": [{"grid": [0, 1], "values": [math.nan, None]}]}):
+        page = render({**estimate, "value_function": nothing}, certificate)
+        assert headings(page) == ["1", "2", "3", "4"]
+        assert 'class="curve"' not in page
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_any_number_of_policies(estimate: Artifact, certificate: Artifact, count: int) -> None:
+    page = Page(render(many(estimate, count), certificate))
+    assert [len(page.cells(f"policy_{i}")) for i in range(count)] == [2] * count
+    others = {1: None, 2: "One other policy was", 30: "29 other policies were"}[count]
+    assert ("other polic" in page.text) == (others is not None)
+    assert others is None or others in page.text
+
+
+@pytest.mark.parametrize(("value", "error"), [(1e5, 1e4), (1e-4, 1e-5), (-3e8, 2e7), (-2e-7, 1e-8), (0.0, 1.0)])
+def test_extreme_values_keep_two_digits_of_their_error(
+    estimate: Artifact, certificate: Artifact, value: float, error: float
+) -> None:
+    target = {
+        "name": "p",
+        "value": value,
+        "interval": [value - 2 * error, value + 2 * error],
+        "privacy_standard_error": 0.6 * error,
+        "sampling_standard_error": 0.8 * error,
+        "reference": None,
+    }
+    row = Page(render({**estimate, "targets": [target]}, certificate)).cells("p")[0]
+
+    def read(text: str) -> float:
+        plain = text.replace("\xa0×\xa010", "e").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
+        return value_of(plain)
+
+    shown = [read(t) for t in (row[1], *row[2].split(" to "), row[3], row[4])]
+    true = [value, *target["interval"], 0.6 * error, 0.8 * error]
+    assert shown == pytest.approx(true, abs=0.051 * error)
+
+
+def test_interval_that_ends_at_the_public_bound_is_marked(estimate: Artifact, certificate: Artifact) -> None:
+    assert "†" not in render(estimate, certificate)
+    estimate["targets"][2]["interval"] = [-500.0, 130.0]  # horizon one, reward -500 to 500
+    page = Page(render(estimate, certificate))
+    assert page.cells("arm_1")[0][2].endswith("130.0†")
+    assert not page.cells("arm_2")[0][2].endswith("†")
+    # discounted 0.5, two steps: the value lies between -750 and 750
+    estimate.update(discount=0.5, bounds={**estimate["bounds"], "horizon": 2})
+    assert "†" not in render(estimate, certificate)
+    estimate["targets"][2]["interval"] = [10.0, 750.0]
+    assert Page(render(estimate, certificate)).cells("arm_1")[0][2].endswith("†")
+
+
+def test_unbounded_and_missing_intervals(estimate: Artifact, certificate: Artifact) -> None:
+    estimate["targets"][0].update(interval=[None, 60.0])
+    estimate["targets"][1].update(interval=None, value=None, privacy_standard_error=None)
+    estimate["targets"][2].update(interval=[-math.inf, math.inf], sampling_standard_error=math.inf)
+    page = Page(render(estimate, certificate))
+    assert page.cells("treat_low_cd4")[0][2] == "−∞ to 60.0"
+    assert page.cells("arm_0")[0][1:4] == ["not available"] * 3
+    assert page.cells("arm_1")[0][2] == "−∞ to ∞"
+    assert "An arrow marks" in page.text
+
+
+def test_odds_follow_from_epsilon_and_the_relation(estimate: Artifact, certificate: Artifact) -> None:
+    def beliefs(page: Page) -> list[float]:
+        return [float(cell.rstrip("%")) for cell in page.cells("50%")[0][1:]]
+
+    def at(epsilon: float) -> float:
+        return 100.0 / (1.0 + math.exp(-epsilon))
+
+    page = Page(render(estimate, certificate))
+    assert "at most 2.72" in page.text
+    assert "at most 7.39" in page.text  # one record against another: two steps, by way of none
+    assert beliefs(page) == pytest.approx([at(1.0), at(2.0)], abs=0.1)
+    assert all(shown >= true for shown, true in zip(beliefs(page), [at(1.0), at(2.0)], strict=True))
+    assert "1 in 100,000" in page.text
+    replaced = Page(render(estimate, {**certificate, "neighbouring_relation": "replace one"}))
+    assert "7.39" not in replaced.text
+    assert beliefs(replaced) == pytest.approx([at(1.0)], abs=0.1)
+    weak = Page(render({**estimate, "epsilon": 10.0}, {**certificate, "epsilon": 10.0}))
+    assert "promise little" in weak.text
+    assert "promise little" not in page.text
+
+
+def test_everything_assumed_and_done_is_on_the_page(estimate: Artifact, certificate: Artifact) -> None:
+    page = Page(render(estimate, certificate))
+    assert page.cells("Privacy units")[0][1] == "2,139"
+    assert page.cells("Observation: cd4_baseline")[0][1] == "0 to 1,200"
+    assert page.cells("sampling rate")[0][1:] == ["0.1", "library default (public)"]
+    for line in certificate["not_protected"]:
+        assert line in page.text
+    for mechanism in certificate["mechanisms"]:
+        row = page.cells(mechanism["name"] + mechanism["purpose"])[0]
+        assert row[1:6] == [
+            f"{mechanism[k]:g}" for k in ("clip_norm", "noise_multiplier", "sampling_rate", "steps", "dimension")
+        ]
+    assert "200 times: a Poisson sample at rate 0.1" in page.text
+    assert certificate["accountant"] in page.text
+    assert "dp_accounting 0.6.0" in page.text
+    assert page.cells("Ledger, dataset")[0][1] == "actg175"
+    assert (
+        "other releases from the same log were not counted"
+        in Page(render(estimate, {**certificate, "ledger": None})).text
+    )
+    assert "dprl verify results/" in page.text
+
+
+def test_a_missing_field_leaves_a_gap_not_an_error(estimate: Artifact, certificate: Artifact) -> None:
+    Page(render({}, {}))
+    for artifact, other in ((estimate, certificate), (certificate, estimate)):
+        for key in artifact:
+            for instead in (None, [], {}, "word", 3, [None], [[1, 2, 3]], {"a": {"b": None}}):
+                changed = {**artifact, key: instead}
+                Page(render(changed, other) if artifact is estimate else render(other, changed))
+    for key in estimate["targets"][0]:
+        for instead in (None, "word", 0, 1e308, -1e308, 1e-320, 10**400, [1], {}):
+            Page(render({**estimate, "targets": [{**estimate["targets"][0], key: instead}]}, certificate))
