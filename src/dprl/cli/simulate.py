@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from dprl.errors import DprlError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dprl.protocols import Bounds, Policy
 
 
 def simulate(
@@ -24,15 +31,12 @@ def simulate(
 ) -> None:
     """Simulate a log that nobody is in, with the bounds that `dprl evaluate` asks for."""
     from dprl.environments.rollout import bounds_toml, check_output, write_log, write_text
-    from dprl.errors import DprlError
 
     out = check_output(out)
     bounds_out = check_output(bounds_out or out.with_suffix(".bounds.toml"), (".toml",))
     for name, value, least in (("--episodes", episodes, 1), ("--horizon", horizon, 1), ("--seed", seed, 0)):
         if value is not None and value < least:
             raise DprlError(f"{name} must be at least {least}.")
-    if policy == "column" or policy.startswith("column:"):
-        raise DprlError("A simulation has no log yet: --policy must be uniform or FILE.py:function.")
 
     run = _gymnasium if environment.startswith("gymnasium:") else _own
     columns, bounds, notes = run(environment, policy, episodes, seed, horizon)
@@ -46,9 +50,18 @@ def simulate(
     typer.echo(f"wrote {episodes} episodes, {len(columns['t'])} transitions, to {out} and their bounds to {bounds_out}")
 
 
-def _own(name: str, policy: str, episodes: int, seed: int, horizon: int | None):
-    from dprl.errors import DprlError
+def _behavior(spec: str, actions: int) -> Policy:
+    from dprl.policies import ColumnPolicy, load_policy
 
+    policy = load_policy(spec, actions)
+    if isinstance(policy, ColumnPolicy):
+        raise DprlError("A simulation has no log yet: --policy must be uniform or FILE.py:function.")
+    return policy
+
+
+def _own(
+    name: str, policy: str, episodes: int, seed: int, horizon: int | None
+) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
     known = ("chain", "hiv", "mountain-car")
     if name not in known:
         raise DprlError(f"Unknown environment {name!r}: use {', '.join(known)} or gymnasium:ID.")
@@ -58,26 +71,26 @@ def _own(name: str, policy: str, episodes: int, seed: int, horizon: int | None):
 
     from dprl.environments import HIV, Chain, MountainCar, environment_bounds, rollout
     from dprl.environments.rollout import largest_ratio
-    from dprl.policies import load_policy
 
     environment = {"chain": Chain, "hiv": HIV, "mountain-car": MountainCar}[name]()
     if horizon is not None:
         environment = dataclasses.replace(environment, horizon=horizon)
-    behavior = load_policy(policy, environment.actions)
+    behavior = _behavior(policy, environment.actions)
     columns = rollout(environment, behavior, jax.random.key(seed), episodes)
     ratio = largest_ratio(behavior, environment_bounds(environment, episodes))
     notes = {"observation": "log10 of each state, clipped to these"} if name == "hiv" else {}
     return columns, environment_bounds(environment, episodes, ratio), notes
 
 
-def _gymnasium(name: str, policy: str, episodes: int, seed: int, horizon: int | None):
+def _gymnasium(
+    name: str, policy: str, episodes: int, seed: int, horizon: int | None
+) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
     from dprl.environments.gymnasium_adapter import check_bounds, describe, rollout_gymnasium, simulated_bounds
     from dprl.environments.rollout import largest_ratio
-    from dprl.policies import load_policy
 
     identifier = name.partition(":")[2]
     facts = describe(identifier, horizon)
-    behavior = load_policy(policy, facts.actions)
+    behavior = _behavior(policy, facts.actions)
     columns = rollout_gymnasium(identifier, behavior, seed, episodes, horizon=facts.horizon)
     ratio = largest_ratio(behavior, check_bounds(facts, episodes))
     bounds = simulated_bounds(facts, columns, episodes, ratio)

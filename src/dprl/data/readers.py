@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from dprl.data import csv_file, memory
 from dprl.data import schema as schemas
 from dprl.data.bounds_file import read_bounds
+from dprl.data.minari import MinariLog, open_minari
 from dprl.data.trajectories import Trajectories, assemble
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 
 UNITS = ("trajectory", "person")
-_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 _TRUE = r"^\s*([tT]rue|TRUE|1|1\.0+)\s*$"
 
 
@@ -41,7 +41,7 @@ class Log:
 
     def load(self) -> Trajectories:
         """Read the rows. Whatever they hold, this succeeds; what cannot be used contributes zero."""
-        table = _read(self.source, self.schema.columns())
+        table = _read(self.source, self.schema)
         return assemble(_columns(table, self.schema, self.bounds, self.unit), self.bounds, self.unit)
 
 
@@ -86,33 +86,36 @@ def read_log(
         target_columns=target_columns,
         continuous_size=len(known.action or ()),
     )
+    if isinstance(source, memory.Columns):
+        source.check_lengths(found)
     return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy)
 
 
 def _open(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
-    if isinstance(source, str) and source.startswith("minari:"):
-        from dprl.data.minari import load_minari
-
-        source = load_minari(source.removeprefix("minari:"))
+    if isinstance(source, str | Path) and str(source).startswith("minari:"):
+        log = open_minari(str(source).removeprefix("minari:"))
+        return log, str(source), list(log.types), list(log.types.values())
+    if hasattr(source, "to_arrow"):  # polars
+        source = source.to_arrow()
     if isinstance(source, pa.Table):
         return source, "table in memory", source.schema.names, list(source.schema.types)
     if isinstance(source, Mapping):
-        source = pa.table({k: _array(v) for k, v in source.items()})
-        return source, "arrays in memory", source.schema.names, list(source.schema.types)
-    if hasattr(source, "columns") and hasattr(source, "to_numpy"):
-        source = pa.Table.from_pandas(source, preserve_index=False)
-        return source, "data frame in memory", source.schema.names, list(source.schema.types)
+        columns = memory.from_mapping(source)
+        return columns, "arrays in memory", columns.names, columns.types
+    if hasattr(source, "columns") and hasattr(source, "iloc"):
+        columns = memory.from_frame(source)
+        return columns, "data frame in memory", columns.names, columns.types
+    if not isinstance(source, str | Path):
+        raise DprlError("A log is a path, minari:DATASET-ID, a pyarrow Table, a data frame or a mapping of arrays.")
     path = Path(source)
-    if not path.is_file():
-        raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
     try:
+        if not path.is_file():
+            raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
         if path.suffix.lower() in (".parquet", ".pq"):
             schema = pq.read_schema(path)
             return path, path.name, schema.names, list(schema.types)
         if path.suffix.lower() == ".csv":
-            with path.open("rb") as file:
-                header = file.readline(1 << 20).decode("latin-1")
-            return path, path.name, [c.strip().strip('"') for c in header.rstrip("\r\n").split(",")], None
+            return path, path.name, csv_file.read_header(path), None
     except OSError as error:
         raise DprlError(f"Cannot read the log {path.name!r}: {error.strerror or 'it is damaged'}.") from error
     except pa.ArrowException as error:
@@ -120,29 +123,18 @@ def _open(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
     raise DprlError(f"The log {path.name!r} must be a .parquet or .csv file.")
 
 
-def _array(values: Any) -> pa.Array:
-    values = np.asarray(values)
-    if values.ndim == 2:
-        return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
-    return pa.array(values)
-
-
-def _read(source: Any, columns: list[str]) -> pa.Table:
+def _read(source: Any, schema: schemas.Schema) -> pa.Table:
+    columns = schema.columns()
+    if isinstance(source, memory.Columns):
+        return source.read(schema)
     if isinstance(source, pa.Table):
         return source.select(columns)
+    if isinstance(source, MinariLog):
+        return source.read(columns)
     try:
         if source.suffix.lower() == ".csv":
             # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
-            return pa_csv.read_csv(
-                source,
-                read_options=pa_csv.ReadOptions(encoding="latin-1"),
-                parse_options=pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip"),
-                convert_options=pa_csv.ConvertOptions(
-                    column_types=dict.fromkeys(columns, pa.string()),
-                    include_columns=columns,
-                    strings_can_be_null=True,
-                ),
-            )
+            return csv_file.read_cells(source, csv_file.read_header(source), columns)
         return pq.read_table(source, columns=columns)
     except (pa.ArrowException, OSError):
         # the cause may quote a cell: it is dropped
@@ -154,10 +146,12 @@ def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str)
     out: dict[str, np.ndarray] = {}
     for part, names in schema.vectors.items():
         size = len(bounds.action or ()) if part == "action" else len(bounds.observation)
-        if names[0] in schema.lists:
+        if schemas.is_list(table.column(names[0]).type):
             out[part] = _lists(table.column(names[0]), size)
-        else:
+        elif len(names) == size:
             out[part] = np.column_stack([_numbers(table.column(c)) for c in names]) if rows else np.zeros((0, size))
+        else:  # a column without a type, hence without a value
+            out[part] = np.full((rows, size), np.nan)
     for part, name in schema.scalars.items():
         if part in ("episode_id", "person_id"):
             continue
@@ -184,8 +178,8 @@ def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str)
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        good = pc.match_substring_regex(column, _NUMBER)  # type: ignore[attr-defined]
-        truth = pc.match_substring_regex(column, r"^\s*([tT]rue|TRUE)\s*$")  # type: ignore[attr-defined]
+        good = pc.match_substring_regex(column, memory.NUMBER)  # type: ignore[attr-defined]
+        truth = pc.match_substring_regex(column, memory.TRUTH)  # type: ignore[attr-defined]
         text = pc.if_else(good, pc.utf8_trim_whitespace(column), pc.if_else(truth, "1", None))  # type: ignore[attr-defined]
         column = pc.cast(text, pa.float64())
     values = pc.cast(column, pa.float64(), safe=False)

@@ -21,7 +21,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "behavior_prob": (
         "behaviour_prob", "behavior_probability", "behaviour_probability", "pscore", "propensity", "action_prob",
     ),
-    "terminated": ("terminal", "terminals", "termination", "terminations", "done"),
+    # `done` before `terminal`: where SCOPE-RL has both, `terminal` says that the step limit was reached
+    "terminated": ("terminals", "termination", "terminations", "done", "terminal"),
     "truncated": ("timeout", "timeouts", "truncation", "truncations"),
     "person_id": (),
     "target_prob": (),
@@ -42,7 +43,6 @@ class Schema:
 
     scalars: dict[str, str]
     vectors: dict[str, tuple[str, ...]]
-    lists: frozenset[str]
 
     def columns(self) -> list[str]:
         """Columns to read, without repetition."""
@@ -66,7 +66,7 @@ def match(
 
     Args:
         names: column names, as in the file.
-        types: their types, or None for CSV, whose cells are only known once they are read.
+        types: their types, or None for CSV, whose cells are only known once they are read; a null type fits all.
         observation_size: number of observation components in the public bounds.
         horizon: with a horizon of 1 each row may be an episode of its own, as in bandit logs.
         unit: ``person`` or ``trajectory``.
@@ -78,7 +78,6 @@ def match(
     kinds: dict[str, pa.DataType | None] = dict(zip(names, types or [None] * len(names), strict=True))
     scalars: dict[str, str] = {}
     vectors: dict[str, tuple[str, ...]] = {}
-    lists: set[str] = set()
 
     def find(part: str) -> str | None:
         return next((c for c in (part, *ALIASES[part]) if c in kinds), None)
@@ -100,12 +99,15 @@ def match(
             kind = kinds[single]
             if kind is None and size > 1:
                 raise DprlError(f"A CSV log needs one column for each component: {part}_0 to {part}_{size - 1}.")
-            if kind is not None and _is_list(kind):
+            if kind is not None and is_list(kind):
                 _check_number(single, kind.value_type)
-                lists.add(single)
+                if pa.types.is_fixed_size_list(kind) and kind.list_size != size:
+                    raise DprlError(
+                        f"Column {single!r} holds {kind.list_size} numbers a row, the bounds describe {size} components."
+                    )
             else:
                 _check_number(single, kind)
-                if size != 1:
+                if size != 1 and not (kind is not None and pa.types.is_null(kind)):
                     raise DprlError(f"Column {single!r} holds one number a row, the bounds describe {size} components.")
             vectors[part] = (single,)
         elif part != "next_observation":
@@ -119,7 +121,7 @@ def match(
     ]
     if not one_step:
         required += ["episode_id", "t", "terminated"]
-    optional = ["episode_id", "t", "terminated", "truncated", "behavior_prob"]
+    optional = ["episode_id", "t", "terminated", "truncated"]
     for part in dict.fromkeys(required + optional):
         column = find(part)
         if column is None:
@@ -146,7 +148,11 @@ def match(
             raise _missing(column)
         _check_number(column, kinds[column])
         scalars[f"target:{column}"] = column
-    return Schema(scalars, vectors, frozenset(lists))
+    schema = Schema(scalars, vectors)
+    for column in schema.columns():
+        if list(names).count(column) > 1:
+            raise DprlError(f"The log has more than one column {column!r}.")
+    return schema
 
 
 def _numbered(part: str, kinds: dict[str, pa.DataType | None]) -> tuple[str, ...]:
@@ -165,7 +171,8 @@ def _missing(part: str) -> DprlError:
     return DprlError(f"The log has no column {part!r}{hint}; a log is one row a transition with named columns.")
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column holds a list in each row."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
@@ -180,6 +187,9 @@ def _check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> 
 def _check_identifier(column: str, kind: pa.DataType | None) -> None:
     if kind is None or pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return
-    if pa.types.is_dictionary(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
+    if pa.types.is_floating(kind) or pa.types.is_null(kind):
+        return
+    if pa.types.is_dictionary(kind):
+        _check_identifier(column, kind.value_type)
         return
     raise DprlError(f"Column {column!r} has type {kind}; an identifier must be text or whole numbers.")

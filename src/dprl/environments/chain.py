@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import dprl.x64  # noqa: F401  (starts are drawn in float64)
 from dprl.errors import DprlError
 from dprl.protocols import Interval, Policy
 
@@ -86,7 +87,8 @@ class Chain:
 
     def reset(self, key: jax.Array) -> jax.Array:
         """A uniformly random transient state."""
-        return jax.random.randint(key, (), 0, self.length - 1, dtype=jnp.int32)
+        uniform = jax.random.uniform(key, dtype=jnp.float64)
+        return jnp.minimum((uniform * (self.length - 1)).astype(jnp.int32), self.length - 2)
 
     def observe(self, state: Any) -> jax.Array:
         """``(1,)`` float32, the index of the transient state."""

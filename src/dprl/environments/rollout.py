@@ -25,6 +25,10 @@ from dprl.protocols import Bounds, Policy
 Columns = dict[str, np.ndarray]
 """Columns of a log by name: ``(N,)`` each, observations ``(N, d)``."""
 
+NAMES = (
+    *("episode_id", "t", "observation", "next_observation"),
+    *("action", "reward", "behavior_prob", "terminated", "truncated"),
+)
 SUFFIXES = (".parquet", ".csv")
 _CHUNK = 64  # steps in one compiled scan, after which a batch whose trajectories are all over is left
 
@@ -43,9 +47,9 @@ def rollout(environment: Any, policy: Policy, key: jax.Array, episodes: int, *, 
         batch: trajectories that run side by side; bounds the memory beside the result.
 
     Returns:
-        ``episode_id`` int64, ``t`` int64, ``observation`` and ``next_observation`` float32 ``(N, d)``, ``action`` int64,
-        ``reward`` float64, ``behavior_prob`` float64, ``terminated`` and ``truncated`` bool, ordered by episode and
-        time. ``truncated`` marks the last transition of a trajectory that the horizon cut.
+        ``episode_id``, ``t`` and ``action`` int64, ``observation`` and ``next_observation`` float32 ``(N, d)``,
+        ``reward`` and ``behavior_prob`` float64, ``terminated`` and ``truncated`` bool; ordered by episode and time.
+        ``truncated`` marks the last transition of a trajectory that the horizon cut.
 
     Raises:
         DprlError: the policy does not give probabilities (see :func:`dprl.policies.check_policy`).
@@ -59,7 +63,7 @@ def rollout(environment: Any, policy: Policy, key: jax.Array, episodes: int, *, 
     for first in range(0, episodes, width):
         ids = np.arange(first, first + width)
         parts.append(_batch(environment, policy, traced, key, ids, ids < episodes))
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
 
 def _batch(environment: Any, policy: Policy, traced: bool, key: Any, ids: np.ndarray, exists: np.ndarray) -> Columns:
@@ -69,7 +73,7 @@ def _batch(environment: Any, policy: Policy, traced: bool, key: Any, ids: np.nda
     state, keys = _start(environment, key, jnp.asarray(ids))
     alive, t = jnp.asarray(exists), 0
     records: list[Columns] = []
-    while t < horizon and bool(jnp.any(alive)):
+    while t < horizon and np.asarray(alive).any():
         if traced:
             state, alive, record = _scan(environment, policy, length, keys, t, state, alive)
         else:
@@ -127,7 +131,7 @@ def _transition(environment: Any, keys: Any, t: Any, state: Any, alive: Any, pro
 def _draw(probabilities: Any, uniform: Any) -> Any:
     """Action of each row by inverting its cumulative distribution; one of probability zero is never drawn."""
     cumulative = jnp.cumsum(probabilities, axis=1)
-    action = jnp.sum(cumulative <= (uniform * cumulative[:, -1])[:, None], axis=1)
+    action = jnp.sum(cumulative < (0.99 * uniform * cumulative[:, -1])[:, None], axis=1)
     largest = probabilities.shape[1] - 1 - jnp.argmax(probabilities[:, ::-1] > 0, axis=1)
     return jnp.minimum(action, largest).astype(jnp.int64)
 

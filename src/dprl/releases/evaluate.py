@@ -213,7 +213,8 @@ def _touch(
     estimates = importance.decode(plan.query, plan.value_mechanism, noised)
     if plan.function_mechanism is None:
         return estimates, None
-    assert isinstance(plan.config, GPOPE) and plan.features is not None
+    assert isinstance(plan.config, GPOPE)
+    assert plan.features is not None
     value = plan.bounds.value_interval(plan.config.discount)
     ratios = step_ratios(policies[0], trajectories, behavior)
     rows = rows_of(trajectories, ratios, plan.features, plan.config.discount, value, plan.config.weighting)
@@ -312,7 +313,7 @@ def _certificate(
         released += ", and the noised gradient sum of every update, from which the value function is computed"
     for mechanism, share in zip(mechanisms, shares, strict=True):
         mechanism["share"] = share
-    options = plan.config.hyper_parameters()
+    options = plan.query.config.hyper_parameters() | plan.config.hyper_parameters()
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
     clipped = plan.function_mechanism

@@ -39,7 +39,7 @@ class GPOPE(Config):
         sampling_rate: probability with which a unit takes part in an update.
         clip_norm: L2 clip h of a unit's joint (primal, dual) gradient, in units of the root mean square norm of the
             features; by default it follows the public horizon, see :func:`clip_norm`.
-        step_size: beta of line 7; by default 0.02 sqrt(horizon), as the clipped gradients are that much smaller.
+        step_size: beta of line 7; by default it follows the horizon and the noise, see :func:`resolve`.
         schedule: ``constant``, or ``diminishing``: step_size * offset / (i + offset).
         offset: i0 of the diminishing schedule.
         average: which iterates theta is read from: the mean of the last half (``tail``), of ``all``, or the ``last``.
@@ -137,19 +137,17 @@ def init(config: GPOPE, start: Any) -> State:
     return State(theta, jnp.zeros_like(theta), jnp.zeros_like(theta))
 
 
-def update(
-    config: GPOPE, projection: Projection, normaliser: float, state: State, noised: jax.Array, step: Any
-) -> State:
+def update(config: GPOPE, projection: Projection, divisor: float, state: State, noised: jax.Array, step: Any) -> State:
     """One step of Algorithm 1, lines 6-7, from the noised sum of clipped gradients.
 
     Args:
-        normaliser: public expected number of units in a batch; never the realised one.
+        divisor: see :func:`normaliser`.
         noised: ``(2n,)`` released sum.
         step: number of the update, from 0.
     """
     n = state.theta.shape[0]
     dtype = state.theta.dtype
-    mean = (noised / normaliser).astype(dtype)
+    mean = (noised / divisor).astype(dtype)
     if config.step_size is None:
         raise DprlError("gpope: the step size is not known yet; resolve() the options first.")
     beta = jnp.asarray(config.step_size, dtype=dtype)
@@ -180,11 +178,23 @@ def clip_norm(config: GPOPE, size: int, horizon: int) -> float:
     return (0.25 / math.sqrt(horizon) if config.clip_norm is None else config.clip_norm) * math.sqrt(size)
 
 
-def resolve(config: GPOPE, horizon: int) -> GPOPE:
-    """The same options with what follows from the public horizon filled in."""
+def normaliser(config: GPOPE, sampling_rate: float, units: int) -> float:
+    """What a noised sum is divided by: the public expected number of units in a batch, never the realised one."""
+    return 1.0 if config.calibration == "as-published" else sampling_rate * units
+
+
+def resolve(config: GPOPE, mechanism: ClippedGaussianSum, units: int, horizon: int) -> GPOPE:
+    """The same options with the step size filled in, from the public horizon, number of units and noise.
+
+    0.02 sqrt(horizon), but no more than lets the noise of all steps move theta by 0.3 of its range (in L2): beyond
+    that the answer would be noise, and the mid-range start a better guess. Chosen on simulated chains and one-step
+    logs (benchmarks/defaults.py).
+    """
     if config.step_size is not None:
         return config
-    return config.replace("derived from the public horizon", step_size=0.02 * math.sqrt(horizon))
+    walk = mechanism.noise_std * math.sqrt(mechanism.dimension / 2 * config.steps)
+    limit = 0.3 * normaliser(config, mechanism.sampling_rate, units) / walk
+    return config.replace("derived from public bounds and the budget", step_size=min(0.02 * math.sqrt(horizon), limit))
 
 
 def mechanism(config: GPOPE, size: int, horizon: int, noise_multiplier: float) -> ClippedGaussianSum:
@@ -233,12 +243,12 @@ def run(
     Returns:
         Final state, and the released weights ``(n,)``.
     """
-    normaliser = 1.0 if config.calibration == "as-published" else mechanism.sampling_rate * units
+    divisor = normaliser(config, mechanism.sampling_rate, units)
 
     def body(state: State, step: Any) -> tuple[State, None]:
         total = _batch_total(config, mechanism, noise, data, state, step, batch)
         noised = mechanism.release(total, mechanism.draw(noise, step))
-        return update(config, projection, normaliser, state, noised, step), None
+        return update(config, projection, divisor, state, noised, step), None
 
     state, _ = jax.lax.scan(body, init(config, start), jnp.arange(config.steps, dtype=jnp.uint32))
     return state, answer(config, state)
@@ -282,18 +292,18 @@ def _accumulate(mechanism: Mechanism, state: State, arrays: tuple[Any, ...], ind
     return mechanism.clipped_sum(gradients, live)
 
 
-@partial(jax.jit, static_argnames=("config", "mechanism", "normaliser", "projection"))
+@partial(jax.jit, static_argnames=("config", "mechanism", "divisor", "projection"))
 def _advance(
     config: GPOPE,
     mechanism: Mechanism,
-    normaliser: float,
+    divisor: float,
     projection: Projection,
     state: State,
     total: Any,
     draw: Any,
     step: Any,
 ) -> State:
-    return update(config, projection, normaliser, state, mechanism.release(total, draw), step)
+    return update(config, projection, divisor, state, mechanism.release(total, draw), step)
 
 
 def run_on_host(
@@ -314,7 +324,7 @@ def run_on_host(
     arrays = (data.phi, data.delta_phi, data.reward, data.rho, data.weight)
     state = init(config, jnp.asarray(start, dtype=data.phi.dtype))
     kind = jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
-    normaliser = 1.0 if config.calibration == "as-published" else mechanism.sampling_rate * units
+    divisor = normaliser(config, mechanism.sampling_rate, units)
     for step in range(config.steps):
         if config.calibration == "as-published" and data.units:
             included = np.arange(data.units) == int(noise.below(step, data.units))  # type: ignore[attr-defined]
@@ -324,7 +334,7 @@ def run_on_host(
         for index, live in data.chunks(included):
             total = total + _accumulate(mechanism, state, arrays, index, live)
         draw = jnp.asarray(mechanism.draw(noise, step))
-        state = _advance(config, mechanism, normaliser, projection, state, total, draw, np.uint32(step))
+        state = _advance(config, mechanism, divisor, projection, state, total, draw, np.uint32(step))
         if progress is not None:
             progress(step + 1)
     return state, answer(config, state)

@@ -56,7 +56,7 @@ class ImportanceSampling(Config):
     estimator: Literal["auto", "trajectory", "per-decision", "self-normalised"] = "auto"
     square_scale: float = 0.6
     confidence: float = 0.95
-    caution: float = 1.0
+    caution: float = 0.5
     noise_multiplier: float | None = None
 
     def __post_init__(self) -> None:

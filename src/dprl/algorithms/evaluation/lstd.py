@@ -1,6 +1,7 @@
 """LSTD and its off-policy form: non-private references, and the oracle of GPOPE's noiseless limit.
 
-Bradtke and Barto (1996); off-policy with per-step importance ratios. Not private: never released from real people's data.
+Bradtke and Barto (1996); off-policy with per-step importance ratios.
+Not private: never to be released from real people's data.
 """
 
 from __future__ import annotations

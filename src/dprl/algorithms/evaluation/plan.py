@@ -70,7 +70,8 @@ class Plan:
     @property
     def start(self) -> np.ndarray:
         """``(n,)`` public starting weights: the middle of the value range, or a value of zero."""
-        assert self.features is not None and isinstance(self.config, GPOPE)
+        assert self.features is not None
+        assert isinstance(self.config, GPOPE)
         centre, half = scale_of(self.bounds.value_interval(self.config.discount))
         level = 0.0 if self.config.start == "mid-range" else min(max(-centre / half, -1.0), 1.0)
         return level * self.features.constant()
@@ -119,7 +120,6 @@ def make_plan(
     if not high > low:
         raise DprlError("bounds: the value range is a single point; give reward (or value) bounds with low < high.")
     if isinstance(config, GPOPE):
-        config = gpope.resolve(config, bounds.horizon)
         sampling = ImportanceSampling(discount=config.discount, confidence=config.confidence)
         feature_map: Features | None = make_features(features, bounds.observation)
         assert feature_map is not None
@@ -137,6 +137,7 @@ def make_plan(
     if isinstance(config, GPOPE):
         assert feature_map is not None
         value, function = _calibrate_gpope(config, query, feature_map, bounds, budget, inner)
+        config = gpope.resolve(config, function, bounds.units, bounds.horizon)
         event = events.compose([value.event(), function.event()])
     else:
         multiplier = config.noise_multiplier or noise_multiplier_for(events.gaussian, inner)

@@ -10,7 +10,7 @@ from dprl.protocols import Policy
 
 
 def probability_of_logged(policy: Policy | ColumnPolicy, trajectories: Trajectories) -> np.ndarray:
-    """``(N,)`` probability that ``policy`` takes the logged action; 0 where that action is none of the declared ones."""
+    """``(N,)`` probability that ``policy`` takes the logged action; 0 for an undeclared action."""
     if isinstance(policy, ColumnPolicy):
         return np.maximum(trajectories.target_prob[policy.name], 0.0)
     actions = trajectories.bounds.actions

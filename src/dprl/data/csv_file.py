@@ -1,0 +1,108 @@
+"""CSV logs, read so that nothing in one row can change how another row is read.
+
+Every line stands alone: a quote never crosses its end, a line with more or fewer cells than the header is dropped, and
+so is one beyond :data:`LONGEST_LINE`. Cells come back as text, for whoever turns them into numbers to judge one by one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+LONGEST_LINE = 1 << 20
+_CHUNK = 1 << 20
+_PLAIN = re.compile(rb'(?:[^",]*|"[^"]*")(?:,(?:[^",]*|"[^"]*"))*')
+
+
+def read_header(path: Path) -> list[str]:
+    """Column names, from the first line alone."""
+    with path.open("rb") as file:
+        line = file.readline(LONGEST_LINE).removeprefix(b"\xef\xbb\xbf").splitlines()
+    try:
+        text = line[0].decode() if line else ""
+    except UnicodeDecodeError:
+        text = line[0].decode("latin-1")
+    try:
+        return [name.strip() for name in next(csv.reader([text]), [""])]
+    except csv.Error:
+        return [""]
+
+
+def read_cells(path: Path, header: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """The named columns as text, null where a cell is empty; whatever the rows hold, this succeeds."""
+    places = [f"c{i}" for i in range(len(header))]
+    wanted = [places[header.index(name)] for name in columns]
+    table = pa_csv.read_csv(
+        _Stream(_lines(path, ",".join(places).encode())),
+        read_options=pa_csv.ReadOptions(block_size=16 * LONGEST_LINE),
+        parse_options=pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip"),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(places, pa.string()),
+            include_columns=wanted,
+            null_values=[""],
+            strings_can_be_null=True,
+            check_utf8=False,
+        ),
+    )
+    return table.rename_columns(list(columns))
+
+
+def _lines(path: Path, header: bytes) -> Iterator[bytes]:
+    """Blocks of whole lines in UTF-8, after a header of our own."""
+    yield header + b"\n"
+    rest, skipping = b"", False
+    with path.open("rb") as file:
+        file.readline()
+        while chunk := file.read(_CHUNK):
+            # a lone carriage return ends a line too; one that is split from its line feed leaves an empty line
+            whole, newline, tail = (rest + chunk.replace(b"\r", b"\n")).rpartition(b"\n")
+            if skipping and newline:
+                whole, skipping = whole.partition(b"\n")[2], False
+            if newline:
+                yield _clean(whole)
+            skipping = skipping or len(tail) > LONGEST_LINE
+            rest = b"" if skipping else tail
+    if not skipping:
+        yield _clean(rest)
+
+
+def _clean(lines: bytes) -> bytes:
+    if not lines.isascii():
+        # bytes of whatever encoding, one character each: identifiers stay apart
+        lines = lines.decode("latin-1").encode()
+    if b'"' in lines:
+        lines = b"\n".join(line if _PLAIN.fullmatch(line) else _requote(line) for line in lines.split(b"\n"))
+    return lines + b"\n"
+
+
+def _requote(line: bytes) -> bytes:
+    """A line whose quotes do not balance or stand inside a cell, so that no parser can run past its end."""
+    try:
+        cells = next(csv.reader([line.decode()]), [])
+    except csv.Error:  # a cell beyond the reader's own limit
+        return b""
+    return ",".join('"' + cell.replace('"', '""') + '"' for cell in cells).encode()
+
+
+class _Stream(io.RawIOBase):
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._left = blocks, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._left:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._left = block
+        size = min(len(buffer), len(self._left))
+        buffer[:size], self._left = self._left[:size], self._left[size:]
+        return size

@@ -1,0 +1,144 @@
+"""Logs that are already in memory: mappings of arrays and data frames.
+
+A column whose Python values could be anything (a list, an array of objects) has no type that could be checked. Its
+values are then read one by one, like the cells of a CSV file: what does not fit is missing, and nothing in one row
+changes how another is read. What is no column at all (the counts and names that other libraries keep beside their
+arrays) is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dprl.data.schema import Schema
+from dprl.errors import DprlError
+
+ANY = pa.null()
+"""Stands for the type of a column whose values may be anything."""
+NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+"""What a number looks like in a cell of text."""
+TRUTH = r"^\s*([tT]rue|TRUE)\s*$"
+_STEPS = {"episode_id", "episode", "trajectory_id", "trajectory", "t", "step", "timestep", "time_step"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a log in memory: Arrow arrays, and lists of values of any kind."""
+
+    names: list[str]
+    types: list[pa.DataType]
+    _columns: dict[str, Any] = field(repr=False)
+
+    def check_lengths(self, schema: Schema) -> None:
+        """Refuse columns that do not belong together."""
+        if len({len(self._columns[name]) for name in schema.columns()}) > 1:
+            raise DprlError("The columns of the log differ in length; a log is one row a transition.")
+
+    def read(self, schema: Schema) -> pa.Table:
+        """The columns that play a part, as a table."""
+        identifiers = {schema.scalars.get("episode_id"), schema.scalars.get("person_id")}
+        vectors = {names[0] for names in schema.vectors.values() if len(names) == 1}
+        table: dict[str, Any] = {}
+        for name in schema.columns():
+            values = self._columns[name]
+            if isinstance(values, list):
+                if name in identifiers:
+                    values = pa.array(map(_text, values), pa.string())
+                elif name in vectors:
+                    values = pa.array(map(_row, values), pa.list_(pa.float64()))
+                else:
+                    values = pa.array(map(_number, values), pa.float64())
+            table[name] = values
+        return pa.table(table)
+
+
+def from_mapping(source: Mapping[Any, Any]) -> Columns:
+    """Columns of a mapping; of episodes of a fixed public length also their numbers and time steps."""
+    found = _collect((str(name), values) for name, values in source.items())
+    length = source.get("step_per_trajectory")
+    if isinstance(length, int | np.integer) and length > 0 and "reward" in found.names and not _STEPS & {*found.names}:
+        rows = np.arange(len(found._columns["reward"]))
+        return _collect([*source.items(), ("episode_id", rows // length), ("t", rows % length)])
+    return found
+
+
+def from_frame(frame: Any) -> Columns:
+    """Columns of a pandas data frame."""
+    return _collect((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns))
+
+
+def _collect(items: Iterable[tuple[str, Any]]) -> Columns:
+    found = Columns([], [], {})
+    for name, values in items:
+        if isinstance(values, list | tuple):
+            array, kind = list(values), ANY
+        elif isinstance(values, pa.Array | pa.ChunkedArray):
+            array, kind = values, values.type
+        elif hasattr(values, "__array__"):
+            values = values if hasattr(values, "iloc") else np.asarray(values)
+            if values.dtype == np.dtype(object):
+                array, kind = list(values), ANY
+            elif values.ndim in (1, 2):
+                array = _typed(name, values)
+                kind = array.type
+            else:
+                continue
+        else:
+            continue
+        found.names.append(name)
+        found.types.append(kind)
+        found._columns[name] = array
+    return found
+
+
+def _typed(name: str, values: Any) -> Any:
+    try:
+        if values.ndim == 2:
+            values = np.ascontiguousarray(values)
+            if values.shape[1] > 1:
+                return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+            values = values.ravel()
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # the cause may quote a value: it is dropped
+        raise DprlError(f"Column {name!r} has type {values.dtype}; it must hold numbers or text.") from None
+
+
+def _total(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def converted(value: Any) -> Any:
+        try:
+            return convert(value)
+        except Exception:  # a foreign type may raise anything, and what it is belongs to the rows
+            return None
+
+    return converted
+
+
+@_total
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        if re.match(TRUTH, value, re.ASCII):
+            return 1.0
+        return float(value) if re.match(NUMBER, value, re.ASCII) else None
+    return None if isinstance(value, bytes) else float(value)
+
+
+@_total
+def _row(value: Any) -> list[float | None]:
+    return [_number(x) for x in value] if isinstance(value, list | tuple | np.ndarray) else [_number(value)]
+
+
+@_total
+def _text(value: Any) -> str | None:
+    if isinstance(value, float | np.floating):
+        value = int(value) if float(value).is_integer() else (float(value) if math.isfinite(value) else None)
+    if not isinstance(value, str | int | float | np.integer):
+        return None
+    return str(value).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,344 @@
+"""The ledger: exact sums, one winner among many, and a clear refusal of anything that is not sound."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from dprl.accounting import ledger as module
+from dprl.accounting.budget import Budget
+from dprl.accounting.ledger import Amount, Ledger
+from dprl.cli.ledger import ledger_app
+from dprl.errors import DprlError, OverspendError
+
+RELATION = "add or remove one"
+DIGEST = "ab" * 32
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def ledger(path):
+    return Ledger.create(path, "trial", Budget(1.0, 1e-5), "person", RELATION)
+
+
+def charge(ledger: Ledger, epsilon: float = 0.1, delta: float = 1e-6, **changes: str) -> int:
+    asked = {"dataset": "trial", "unit": "person", "relation": RELATION, "purpose": "test"} | changes
+    return ledger.charge(asked["dataset"], Budget(epsilon, delta), asked["unit"], asked["relation"], asked["purpose"])
+
+
+def execute(ledger: Ledger, *statements: str) -> None:
+    with ledger._transaction() as db:
+        for statement in statements:
+            db.execute(statement)
+
+
+# --- sums -------------------------------------------------------------------------------------------------------
+
+
+def test_ten_tenths_are_one_exactly(ledger):
+    ids = [charge(ledger) for _ in range(10)]
+    assert ids == list(range(1, 11))
+    assert ledger.remaining("trial") == Amount(Decimal(0), Decimal(0))
+    assert ledger.spent("trial") == Amount(Decimal(1), Decimal("1e-5"))
+    with pytest.raises(OverspendError, match="epsilon 0 and delta 0 left for 'trial'"):
+        charge(ledger, 1e-12, 1e-15)
+
+
+def test_an_overspend_says_what_is_left_and_spends_nothing(ledger):
+    charge(ledger, 0.7, 1e-6)
+    for epsilon, delta in [(0.31, 1e-6), (0.1, 9.1e-6), (1e9, 0.5), (0.3000000000000001, 1e-6)]:
+        with pytest.raises(OverspendError, match=r"epsilon 0\.3 and delta 9e-6 left"):
+            charge(ledger, epsilon, delta)
+    assert ledger.remaining("trial") == Amount(Decimal("0.3"), Decimal("9e-6"))
+    charge(ledger, 0.3, 9e-6)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.floats(1e-300, 0.6), st.floats(1e-300, 6e-6)), min_size=1, max_size=5))
+def test_the_sum_never_exceeds_the_budget(tmp_path_factory, charges):
+    ledger = Ledger.create(tmp_path_factory.mktemp("l") / "l.db", "trial", Budget(1.0, 1e-5), "person", RELATION)
+    accepted = []
+    for epsilon, delta in charges:
+        fits = sum((Decimal(repr(e)) for e, _ in accepted), Decimal(0)) + Decimal(repr(epsilon)) <= 1 and sum(
+            (Decimal(repr(d)) for _, d in accepted), Decimal(0)
+        ) + Decimal(repr(delta)) <= Decimal("1e-5")
+        try:
+            charge(ledger, epsilon, delta)
+        except OverspendError:
+            assert not fits
+        else:
+            assert fits
+            accepted.append((epsilon, delta))
+    assert len(ledger.history("trial")) == len(accepted)
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------
+
+
+def test_a_charge_is_spent_before_it_is_finished(ledger):
+    charge_id = charge(ledger, purpose="four arms")
+    (entry,) = ledger.history("trial")
+    assert (entry.purpose, entry.digest, entry.finished) == ("four arms", None, None)
+    assert ledger.spent("trial").epsilon == Decimal("0.1")
+    ledger.commit(charge_id, DIGEST)
+    ledger.commit(charge_id, DIGEST)
+    (entry,) = ledger.history()
+    assert entry.digest == DIGEST
+    assert entry.finished is not None
+    assert ledger.spent("trial").epsilon == Decimal("0.1")
+    with pytest.raises(DprlError, match="another release"):
+        ledger.commit(charge_id, "cd" * 32)
+    with pytest.raises(DprlError, match="no charge 99"):
+        ledger.commit(99, DIGEST)
+    for bad in ("ab", "AB" * 32, "zz" * 32, None):
+        with pytest.raises(DprlError, match="64 hexadecimal"):
+            ledger.commit(charge_id, bad)  # type: ignore[arg-type]
+
+
+def test_datasets_are_apart(ledger, path):
+    Ledger.create(path, "cohort", Budget(2.0, 1e-6), "trajectory", RELATION)
+    charge(ledger)
+    ledger.charge("cohort", Budget(2.0, 1e-6), "trajectory", RELATION, "")
+    assert [d.name for d in Ledger.open(path).datasets()] == ["cohort", "trial"]
+    assert ledger.remaining("cohort").epsilon == 0
+    assert ledger.remaining("trial").epsilon == Decimal("0.9")
+    assert [c.dataset for c in ledger.history()] == ["trial", "cohort"]
+
+
+def test_a_budget_is_never_declared_twice(ledger, path):
+    with pytest.raises(DprlError, match="already has a dataset 'trial'"):
+        Ledger.create(path, "trial", Budget(5.0, 1e-5), "person", RELATION)
+    assert ledger.remaining("trial").epsilon == 1
+
+
+def test_the_file_is_the_curators_alone(ledger, path):
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset": "other"}, "no dataset 'other'"),
+        ({"unit": "trajectory"}, "privacy unit 'person'"),
+        ({"unit": "patient"}, "must be one of: person, trajectory"),
+        ({"relation": "replace one"}, "relation 'add or remove one'"),
+        ({"relation": "none"}, "relation must be one of"),
+        ({"purpose": "two\nlines"}, "printable"),
+        ({"purpose": "x" * 501}, "printable"),
+    ],
+)
+def test_refuses_what_does_not_compose(ledger, changes, message):
+    with pytest.raises(DprlError, match=message):
+        charge(ledger, **changes)
+    assert ledger.history() == []
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 201])
+def test_refuses_a_dataset_without_a_proper_name(path, name):
+    with pytest.raises(DprlError):
+        Ledger.create(path, name, Budget(1.0, 1e-5), "person", RELATION)
+    assert not path.exists()
+
+
+def damage_header(path):
+    path.write_bytes(b"not a database at all" * 100)
+
+
+def damage_page(path):
+    content = bytearray(path.read_bytes())
+    content[4096:8192] = b"\xff" * 4096
+    path.write_bytes(bytes(content))
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def foreign_database(path):
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE charge (id)")
+    db.close()
+
+
+def newer(path):
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 2")
+    db.close()
+
+
+def no_trigger(path):
+    db = sqlite3.connect(path)
+    db.execute("DROP TRIGGER charge_within_budget")
+    db.commit()
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (os.unlink, "There is no ledger at"),
+        (damage_header, "is not a dprl ledger"),
+        (damage_page, "is damaged"),
+        (cut_short, "is damaged"),
+        (foreign_database, "is not a dprl ledger"),
+        (newer, "newer version of dprl"),
+        (no_trigger, "is damaged"),
+        (lambda path: path.write_bytes(b""), "is not a dprl ledger"),
+        (lambda path: path.chmod(0o400), "is read-only"),
+    ],
+)
+def test_refuses_a_file_that_is_not_sound(ledger, path, spoil, message):
+    spoil(path)
+    for call in (lambda: Ledger.open(path), lambda: charge(ledger), lambda: ledger.commit(1, DIGEST), ledger.history):
+        with pytest.raises(DprlError, match=message) as caught:
+            call()
+        assert str(caught.value).count("\n") == 0
+
+
+def test_refuses_a_folder_and_a_missing_folder(tmp_path):
+    with pytest.raises(DprlError, match="cannot be read"):
+        Ledger.open(tmp_path)
+    with pytest.raises(DprlError, match="cannot be created"):
+        Ledger.create(tmp_path / "nowhere" / "l.db", "trial", Budget(1.0, 1e-5), "person", RELATION)
+
+
+def test_a_creation_that_was_cut_off_can_be_repeated(path):
+    path.touch(0o600)
+    Ledger.create(path, "trial", Budget(1.0, 1e-5), "person", RELATION)
+    assert Ledger.open(path).remaining("trial").epsilon == 1
+
+
+def test_sqlite_failures_are_one_sentence(ledger, monkeypatch):
+    many = [f"INSERT INTO dataset VALUES ('{i:0190}', '1', '0.1', 'person', '{RELATION}', '')" for i in range(100)]
+    with pytest.raises(DprlError, match="disk is full"):
+        execute(ledger, "PRAGMA max_page_count = 1", *many)  # as many as there are
+    with pytest.raises(DprlError, match="read-only"):
+        execute(ledger, "PRAGMA query_only = ON", many[0])
+    monkeypatch.setattr(module, "_BUSY_SECONDS", 0.05)
+    with ledger._transaction(), pytest.raises(DprlError, match="in use by another process"):
+        charge(ledger)
+    assert [d.name for d in ledger.datasets()] == ["trial"]
+
+
+# --- the table defends itself -----------------------------------------------------------------------------------
+
+
+CHARGE = "INSERT INTO charge (dataset, sequence, epsilon, delta, purpose, created) VALUES"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM charge",
+        "DELETE FROM dataset",
+        "UPDATE charge SET epsilon = '0.01'",
+        "UPDATE charge SET dataset = 'x'",
+        "UPDATE dataset SET epsilon = '100'",
+        f"{CHARGE} ('trial', 2, '0.6', '1e-9', '', '')",
+        f"{CHARGE} ('trial', 2, '0.1', '1e-5', '', '')",
+        f"{CHARGE} ('trial', 1, '0.1', '1e-9', '', '')",
+        f"{CHARGE} ('trial', 3, '0.1', '1e-9', '', '')",
+        f"{CHARGE} ('trial', 2, '-1', '1e-9', '', '')",
+        f"{CHARGE} ('none', 1, '0.1', '1e-9', '', '')",
+        "INSERT INTO dataset VALUES ('y', '1', '1e-5', 'patient', 'add or remove one', '')",
+        "INSERT INTO dataset VALUES ('y', '1', '1', 'person', 'add or remove one', '')",
+    ],
+)
+def test_the_schema_refuses_what_the_code_never_asks(ledger, statement):
+    charge(ledger, 0.5, 5e-6)
+    before = ledger.history(), ledger.datasets()
+    with pytest.raises(DprlError, match="refuses the entry"):
+        execute(ledger, statement)
+    assert (ledger.history(), ledger.datasets()) == before
+
+
+RACE = """
+import sys, time
+from dprl.accounting.budget import Budget
+from dprl.accounting.ledger import Ledger
+from dprl.errors import OverspendError
+ledger = Ledger.open(sys.argv[1])
+sys.stdin.read()  # until all are ready
+try:
+    ledger.charge("trial", Budget(0.2, 1e-6), "person", "add or remove one", "race")
+except OverspendError:
+    print("refused")
+else:
+    print("charged")
+"""
+
+
+def test_of_eight_processes_exactly_five_succeed(ledger, path):
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACE, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+    said = [process.communicate(timeout=60) for process in started]
+    assert sorted(out.strip() for out, _ in said) == ["charged"] * 5 + ["refused"] * 3, said
+    assert ledger.remaining("trial").epsilon == 0
+    assert [c.id for c in ledger.history("trial")] == [1, 2, 3, 4, 5]
+
+
+def test_the_ledger_alone_is_quick_to_import():
+    code = (
+        "import sys, dprl.accounting.ledger; print([m for m in ('numpy', 'jax', 'dp_accounting') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(ledger_app, [str(a) for a in arguments])
+
+
+def test_command_creates_shows_and_tells_the_history(path):
+    made = run("create", path, "--dataset", "trial", "--epsilon", 1, "--delta", "1e-5", "--unit", "person")
+    assert made.exit_code == 0, made.output
+    assert "Nothing was charged" in run("history", path).stdout
+    ledger = Ledger.open(path)
+    ledger.commit(charge(ledger), DIGEST)
+    charge(ledger, purpose="second")
+    (row,) = json.loads(run("show", path, "--json").stdout)["datasets"]
+    assert (row["epsilon"], row["epsilon_spent"], row["epsilon_left"]) == (1.0, 0.2, 0.8)
+    assert (row["releases"], row["unfinished"]) == (2, 1)
+    assert "left    epsilon 0.8  delta 8e-06" in run("show", path).stdout
+    charges = json.loads(run("history", path, "--dataset", "trial", "--json").stdout)["charges"]
+    assert [(c["digest"], c["purpose"]) for c in charges] == [(DIGEST, "test"), (None, "second")]
+    assert "unfinished (counts as spent)" in run("history", path).stdout
+
+
+def test_command_refuses(path):
+    assert isinstance(run("show", path).exception, DprlError)
+    bad = ["create", path, "--dataset", "trial", "--epsilon", 1, "--delta", "1e-5", "--unit", "patient"]
+    assert isinstance(run(*bad).exception, DprlError)
+    assert not path.exists()
