@@ -89,7 +89,8 @@ def _coerce(owner: str, name: str, value: Any, hint: Any, source: str) -> Any:
         elif kind is bool and isinstance(value, bool):
             return value
         elif kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
-            if kind is float or float(value).is_integer():
+            # a whole number may be too large for a float
+            if (isinstance(value, float) or abs(value) <= 1e300) and (kind is float or float(value).is_integer()):
                 return kind(value)
         elif kind is str and isinstance(value, str):
             return value

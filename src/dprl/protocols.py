@@ -5,7 +5,6 @@ Shapes: ``N`` transitions (rows), ``d`` observation components, ``A`` actions, `
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -15,6 +14,9 @@ import numpy as np
 from dprl.errors import DprlError
 
 Interval = tuple[float, float]
+
+# Beyond these, products of bounds leave the range of floating-point numbers, and a noised sum with them.
+_LARGEST, _LARGEST_COUNT = 1e50, 10**12
 
 
 @runtime_checkable
@@ -83,6 +85,7 @@ class Bounds:
         max_importance_ratio: largest ratio of target to behaviour probability of one step.
         max_cumulative_ratio: largest product of ratios along a trajectory (default: the one-step bound).
         value: smallest and largest discounted return, where known more tightly than from ``reward``.
+        observation_names: what each observation component is called in the report.
     """
 
     units: int
@@ -94,20 +97,23 @@ class Bounds:
     max_importance_ratio: float = 1.0
     max_cumulative_ratio: float | None = None
     value: Interval | None = None
+    observation_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         def whole(name: str, value: object) -> None:
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise DprlError(f"bounds: {name} must be a whole number of at least 1.")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST_COUNT:
+                raise DprlError(f"bounds: {name} must be a whole number from 1 to {_LARGEST_COUNT}.")
 
         def interval(name: str, value: object) -> None:
             if not (
                 isinstance(value, tuple)
                 and len(value) == 2
-                and all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value)
-                and value[0] <= value[1]
+                and all(isinstance(v, int | float) and not isinstance(v, bool) for v in value)
+                and -_LARGEST <= value[0] <= value[1] <= _LARGEST
             ):
-                raise DprlError(f"bounds: {name} must be [low, high], two finite numbers with low <= high.")
+                raise DprlError(
+                    f"bounds: {name} must be [low, high], two finite numbers with low <= high (at most {_LARGEST:g})."
+                )
 
         whole("units", self.units)
         whole("horizon", self.horizon)
@@ -122,16 +128,24 @@ class Bounds:
             )
         if self.actions is not None:
             whole("actions", self.actions)
-        for i, pair in enumerate(self.action or ()):
-            interval(f"action component {i}", pair)
+        if self.action is not None:
+            if not isinstance(self.action, tuple) or not self.action:
+                raise DprlError("bounds: action must list [low, high] for each component.")
+            for i, pair in enumerate(self.action):
+                interval(f"action component {i}", pair)
         for name in ("max_importance_ratio", "max_cumulative_ratio"):
             ratio = getattr(self, name)
             if name == "max_cumulative_ratio" and ratio is None:
                 continue
-            if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not math.isfinite(ratio) or ratio < 1:
-                raise DprlError(f"bounds: {name} must be a finite number of at least 1.")
+            if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 1 <= ratio <= _LARGEST:
+                raise DprlError(f"bounds: {name} must be a finite number of at least 1 (at most {_LARGEST:g}).")
         if self.value is not None:
             interval("value", self.value)
+        names = self.observation_names
+        if names is not None and not (
+            isinstance(names, tuple) and len(names) == len(self.observation) and all(isinstance(n, str) for n in names)
+        ):
+            raise DprlError("bounds: observation_names must be one text for each observation component.")
 
     @property
     def cumulative_ratio(self) -> float:

@@ -114,7 +114,7 @@ def test_lstd_of_much_data_is_the_true_value_function():
 
 def test_host_loop_and_scan_are_the_same_algorithm():
     _, rows = chain(40, 1)
-    config = GPOPE(discount=helpers.DISCOUNT, steps=30, sampling_rate=0.4, step_size=0.3, average="all")
+    config = GPOPE(discount=helpers.DISCOUNT, steps=20, sampling_rate=0.4, step_size=0.3, average="all")
     mechanism = gpope.mechanism(config, 39, 400, 1.0)
     projection = gpope.Projection(float(39**-0.5), 1e9)
     noise = SeededNoise.from_seed(5)

@@ -3,13 +3,14 @@ from __future__ import annotations
 import tomllib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
 from dprl.environments import HIV, Chain, MountainCar, environment_bounds, rollout, write_log
-from dprl.environments.rollout import bounds_toml, check_output, largest_ratio, write_text
+from dprl.environments.rollout import _draw, bounds_toml, check_output, largest_ratio, write_text
 from dprl.errors import DprlError
 from dprl.policies import SoftmaxPolicy, TabularPolicy, UniformPolicy
 from dprl.protocols import Bounds
@@ -109,6 +110,14 @@ def test_actions_come_with_the_probability_that_they_have():
     # Ratios to any target average to one: what importance sampling rests on.
     ratio = 1.0 / 3.0 / columns["behavior_prob"][np.isin(state, (0, 4))]
     assert ratio.mean() == pytest.approx(1.0, abs=5 * ratio.std() / np.sqrt(len(ratio)))
+
+
+def test_an_action_of_probability_zero_is_never_drawn():
+    """Not even at the ends of the unit interval, nor where the probabilities sum to less than 1 by rounding."""
+    probabilities = np.array([[0.0, 1.0, 0.0], [0.1, 0.9, 0.0], [0.0, 0.3 - 1e-9, 0.7], [1.0, 0.0, 0.0]])
+    for u in (0.0, 0.5, np.nextafter(1.0, 0.0), 1.0):
+        action = np.asarray(_draw(jnp.asarray(probabilities), jnp.full(4, u)))
+        assert np.all(probabilities[np.arange(4), action] > 0)
 
 
 def test_returns_have_the_chains_value():

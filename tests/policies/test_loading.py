@@ -194,7 +194,7 @@ def test_probabilities_of_discrete_actions_are_refused_for_continuous_ones():
         check_policy(softmax, bounds(actions=None))
 
 
-def test_private_rows_never_raise_and_bad_ones_are_zero():
+def test_private_rows_never_raise_and_bad_ones_are_zero(recwarn, capfd):
     """The oracle asks row by row; the function asks in batches and halves those that fail."""
 
     def touchy(states):
@@ -217,6 +217,8 @@ def test_private_rows_never_raise_and_bad_ones_are_zero():
     found = policy_probabilities(touchy, states, 3, batch=256)
     whole = policy_probabilities(touchy, states, 3)
     np.testing.assert_array_equal(found, whole)
+    assert not recwarn.list
+    assert capfd.readouterr() == ("", "")
 
     first = states[:, 0]
     with np.errstate(invalid="ignore"):

@@ -67,8 +67,9 @@ def evaluate(
     Everything that is public is checked first, then the ledger is charged, and only then is a row read.
     """
     flags = {
-        "log": log, "target_policy": target_policy or None, "bounds": bounds, "unit": unit, "person_column": person_column,
-        "epsilon": epsilon, "delta": delta, "algorithm": algorithm, "features": features, "ledger": ledger,
+        "log": log, "target_policy": target_policy or None, "bounds": bounds, "unit": unit,
+        "person_column": person_column, "epsilon": epsilon, "delta": delta, "algorithm": algorithm,
+        "features": features, "ledger": ledger,
         "dataset": dataset, "behavior_policy": behavior_policy, "outcome": outcome,
     }  # fmt: skip
     chosen = {"discount": discount, "noise_multiplier": noise_multiplier}
@@ -120,7 +121,7 @@ def merge_request(
     request: dict[str, Any] = {}
     if config is not None:
         content = _read_toml(config)
-        request = {k: v for k, v in content.items() if k in _REQUEST}
+        request = {k: _checked(k, v, config.name) for k, v in content.items() if k in _REQUEST}
         options.append(({k: v for k, v in content.items() if k not in _REQUEST}, config.name))
     options.append((dict(_setting(text) for text in settings or ()), "--set"))
     options.append(({k: v for k, v in chosen.items() if v is not None}, "flag"))
@@ -161,6 +162,20 @@ class Progress:
             self._bar.update(self._task, completed=done)
 
 
+def _checked(name: str, value: Any, source: str) -> Any:
+    """What a run file names, of the type that the flag would have."""
+    several = name == "target_policy" and isinstance(value, list) and value
+    if name in ("epsilon", "delta"):
+        fits, kind = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300, "a number"
+    elif several:
+        fits, kind = all(isinstance(v, str) for v in value), "text, or a list of texts"
+    else:
+        fits, kind = isinstance(value, str) or (name == "bounds" and isinstance(value, dict)), "text"
+    if not fits:
+        raise DprlError(f"{source}: {name} must be {kind}.")
+    return value
+
+
 def _setting(text: str) -> tuple[str, Any]:
     import tomllib
 
@@ -169,7 +184,7 @@ def _setting(text: str) -> tuple[str, Any]:
         raise DprlError("--set needs NAME=VALUE, such as --set steps=200.")
     try:
         return name.strip(), tomllib.loads(f"x = {value.strip()}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return name.strip(), value.strip()
 
 
@@ -180,7 +195,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DprlError(f"Cannot read the run file {path.name!r}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise DprlError(f"The run file {path.name!r} is not valid TOML.") from error
 
 

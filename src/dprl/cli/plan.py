@@ -33,8 +33,9 @@ def plan(
 ) -> None:
     """What a release would cost and how wide its intervals would be, from public facts alone; reads no row."""
     flags = {
-        "log": log, "target_policy": target_policy or None, "bounds": bounds, "unit": unit, "person_column": person_column,
-        "epsilon": epsilon, "delta": delta, "algorithm": algorithm, "features": features,
+        "log": log, "target_policy": target_policy or None, "bounds": bounds, "unit": unit,
+        "person_column": person_column, "epsilon": epsilon, "delta": delta, "algorithm": algorithm,
+        "features": features,
         "behavior_policy": behavior_policy,
     }  # fmt: skip
     request, options = merge_request(
@@ -64,7 +65,8 @@ def plan(
 
 def _words(made: dict[str, Any]) -> str:
     lines = [
-        f"epsilon {made['epsilon']:g}, delta {made['delta']:g} a {made['unit']}; {made['algorithm']}, {made['estimator']}"
+        f"epsilon {made['epsilon']:g}, delta {made['delta']:g} a {made['unit']}; "
+        f"{made['algorithm']}, {made['estimator']}"
     ]
     for m in made["mechanisms"]:
         rate = f"{m['steps']} release(s) of {m['dimension']} numbers at sampling rate {m['sampling_rate']:g}"

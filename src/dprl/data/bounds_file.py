@@ -19,6 +19,8 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None) -> Bound
         raise DprlError("Public bounds are missing: give --bounds bounds.toml; they are never inferred from the rows.")
     if isinstance(source, Mapping):
         return Bounds.from_mapping(source)
+    if not isinstance(source, str | Path):
+        raise DprlError("Public bounds are a TOML file, a table or a dprl.Bounds.")
     path = Path(source)
     try:
         text = path.read_bytes().decode()
@@ -27,6 +29,8 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None) -> Bound
     except UnicodeDecodeError as error:
         raise DprlError(f"The bounds file {path.name!r} is not text; it must be TOML.") from error
     try:
-        return Bounds.from_mapping(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise DprlError(f"The bounds file {path.name!r} is not valid TOML: {error}.") from error
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
+        where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
+        raise DprlError(f"The bounds file {path.name!r} is not valid TOML{where}.") from error
+    return Bounds.from_mapping(content)

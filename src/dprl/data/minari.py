@@ -69,7 +69,7 @@ def open_minari(identifier: str) -> MinariLog:
         DprlError: minari is not installed, there is no such dataset, or its spaces are not plain vectors.
     """
     try:
-        import minari
+        import minari  # type: ignore[import-not-found]
     except ImportError as error:
         raise DprlError("Reading a Minari dataset needs the package minari: pip install 'dprl[minari]'.") from error
     try:

@@ -24,7 +24,6 @@ from dprl.errors import DprlError
 from dprl.protocols import Bounds
 
 UNITS = ("trajectory", "person")
-_TRUE = r"^\s*([tT]rue|TRUE|1|1\.0+)\s*$"
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,10 @@ def read_log(
 
 
 def _open(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
-    if isinstance(source, str | Path) and str(source).startswith("minari:"):
-        log = open_minari(str(source).removeprefix("minari:"))
-        return log, str(source), list(log.types), list(log.types.values())
+    named = _name(source)
+    if named.startswith("minari:"):
+        log = open_minari(named.removeprefix("minari:"))
+        return log, named, list(log.types), list(log.types.values())
     if hasattr(source, "to_arrow"):  # polars
         source = source.to_arrow()
     if isinstance(source, pa.Table):
@@ -105,9 +105,9 @@ def _open(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
     if hasattr(source, "columns") and hasattr(source, "iloc"):
         columns = memory.from_frame(source)
         return columns, "data frame in memory", columns.names, columns.types
-    if not isinstance(source, str | Path):
+    if not named:
         raise DprlError("A log is a path, minari:DATASET-ID, a pyarrow Table, a data frame or a mapping of arrays.")
-    path = Path(source)
+    path = Path(named)
     try:
         if not path.is_file():
             raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
@@ -121,6 +121,10 @@ def _open(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
     except pa.ArrowException as error:
         raise DprlError(f"The log {path.name!r} is not a Parquet file.") from error
     raise DprlError(f"The log {path.name!r} must be a .parquet or .csv file.")
+
+
+def _name(source: Any) -> str:
+    return str(source) if isinstance(source, str | Path) else ""
 
 
 def _read(source: Any, schema: schemas.Schema) -> pa.Table:
@@ -155,7 +159,7 @@ def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str)
     for part, name in schema.scalars.items():
         if part in ("episode_id", "person_id"):
             continue
-        out[part] = _flags(table.column(name)) if part in ("terminated", "truncated") else _numbers(table.column(name))
+        out[part] = _numbers(table.column(name))
     one_step = bounds.horizon == 1
     defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
     for part, value in defaults.items():
@@ -164,13 +168,8 @@ def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str)
         out["t"] = np.zeros(rows)
     has_episode, has_person = "episode_id" in schema.scalars, "person_id" in schema.scalars
     out["person"] = _codes(table.column(schema.scalars["person_id"])) if has_person else np.zeros(rows, dtype=np.int64)
-    if has_episode:
-        out["episode"] = _codes(table.column(schema.scalars["episode_id"]))
-    elif has_person:
-        # one-step rows without an episode id: number them within the person
-        out["episode"] = np.arange(rows)
-    else:
-        out["episode"] = np.arange(rows)
+    # one-step rows need no episode id: each is an episode of its own
+    out["episode"] = _codes(table.column(schema.scalars["episode_id"])) if has_episode else np.arange(rows)
     if unit != "person":
         out["person"] = out["episode"]
     return out
@@ -184,12 +183,6 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
         column = pc.cast(text, pa.float64())
     values = pc.cast(column, pa.float64(), safe=False)
     return np.asarray(values.to_numpy(), dtype=np.float64)
-
-
-def _flags(column: pa.ChunkedArray) -> np.ndarray:
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = pc.match_substring_regex(column, _TRUE)  # type: ignore[attr-defined]
-    return np.nan_to_num(_numbers(column), nan=0.0)
 
 
 def _lists(column: pa.ChunkedArray, size: int) -> np.ndarray:

@@ -90,7 +90,8 @@ def match(
         if numbered:
             if len(numbered) != size:
                 raise DprlError(
-                    f"The log has {len(numbered)} columns {part}_0, {part}_1, ..., the bounds describe {size} components."
+                    f"The log has {len(numbered)} columns {part}_0, {part}_1, ..., "
+                    f"the bounds describe {size} components."
                 )
             for column in numbered:
                 _check_number(column, kinds[column])
@@ -103,7 +104,8 @@ def match(
                 _check_number(single, kind.value_type)
                 if pa.types.is_fixed_size_list(kind) and kind.list_size != size:
                     raise DprlError(
-                        f"Column {single!r} holds {kind.list_size} numbers a row, the bounds describe {size} components."
+                        f"Column {single!r} holds {kind.list_size} numbers a row, "
+                        f"the bounds describe {size} components."
                     )
             else:
                 _check_number(single, kind)
@@ -168,6 +170,8 @@ def _numbered(part: str, kinds: dict[str, pa.DataType | None]) -> tuple[str, ...
 def _missing(part: str) -> DprlError:
     others = ALIASES.get(part, ())
     hint = f" (or {', '.join(others)})" if others else ""
+    if part == "behavior_prob":
+        hint += ", and no public behaviour policy is given instead"
     return DprlError(f"The log has no column {part!r}{hint}; a log is one row a transition with named columns.")
 
 

@@ -133,7 +133,7 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
     if "next_observation" in cut:
         following = cut["next_observation"]
         with np.errstate(invalid="ignore"):
-            has_next = (np.abs(following) <= _HUGE).all(axis=1)
+            has_next = np.asarray((np.abs(following) <= _HUGE).all(axis=1))
         following = _clamp(following, bounds.observation)
     else:
         following = np.zeros_like(observation)

@@ -131,7 +131,7 @@ def _transition(environment: Any, keys: Any, t: Any, state: Any, alive: Any, pro
 def _draw(probabilities: Any, uniform: Any) -> Any:
     """Action of each row by inverting its cumulative distribution; one of probability zero is never drawn."""
     cumulative = jnp.cumsum(probabilities, axis=1)
-    action = jnp.sum(cumulative < (0.99 * uniform * cumulative[:, -1])[:, None], axis=1)
+    action = jnp.sum(cumulative <= (uniform * cumulative[:, -1])[:, None], axis=1)
     largest = probabilities.shape[1] - 1 - jnp.argmax(probabilities[:, ::-1] > 0, axis=1)
     return jnp.minimum(action, largest).astype(jnp.int64)
 

@@ -78,9 +78,9 @@ class ClippedGaussianSum:
         """``(units,)`` booleans: who takes part in this step."""
         return noise.coins(step, units, self.sampling_rate)
 
-    def draw(self, noise: Any, step: Any) -> Any:
-        """The step's noise, ``(dimension,)`` int64 grid points."""
-        return noise.gaussian(step, self.dimension, self.noise_on_grid)
+    def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
+        """The step's noise, ``(dimension,)`` int64 grid points; ``(width,)`` where more are asked for."""
+        return noise.gaussian(step, self.dimension if width is None else width, self.noise_on_grid)
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
         """Exact sum of the clipped vectors of one block of units.
@@ -127,8 +127,8 @@ class PlainSum:
     def coins(self, noise: Any, step: Any, units: int) -> Any:
         return noise.coins(step, units, self.sampling_rate)
 
-    def draw(self, noise: Any, step: Any) -> Any:
-        return jnp.zeros(self.dimension, dtype=jnp.float64)
+    def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
+        return jnp.zeros(self.dimension if width is None else width, dtype=jnp.float64)
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
         return jnp.sum(jnp.where(included[:, None], vectors.astype(jnp.float64), 0.0), axis=0)

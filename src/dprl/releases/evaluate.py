@@ -276,13 +276,10 @@ def _estimate(
             "file": "value_function.safetensors",
             "slices": function.slices(),
         }
-        names = log.schema.vectors["observation"]
+        names = log.bounds.observation_names
         for piece in described["slices"]:
-            piece["name"] = (
-                names[piece["component"]]
-                if len(names) == len(log.bounds.observation)
-                else f"observation_{piece['component']}"
-            )
+            i = piece["component"]
+            piece["name"] = f"observation_{i}" if names is None else names[i]
     return {
         "schema": "dprl.estimate/1",
         "status": status,

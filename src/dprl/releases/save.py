@@ -17,16 +17,22 @@ from dprl.value_functions.linear import FILE, LinearValueFunction
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Refuse, before anything is spent, a folder that a release could not be written into."""
-    path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise DprlError(f"The folder {str(folder)!r} is not empty: a release is never written over; name another.")
-    parent = path.resolve().parent
-    while not parent.exists():
-        parent = parent.parent
-    for place in (parent, path):
-        if place.exists() and not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-            raise DprlError(f"Cannot write into {str(folder)!r}: {str(place)!r} is not a writable folder.")
+    """Refuse, before anything is spent, a folder that a release could not be written into; returns it absolute."""
+    path = Path(os.path.abspath(folder))
+    try:
+        if path.is_symlink() or path.is_mount():
+            raise DprlError(f"{str(folder)!r} is a link or a mount point: name a new folder for the release.")
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise DprlError(f"The folder {str(folder)!r} is not empty: a release is never written over; name another.")
+        parent = path.parent
+        while not parent.exists():
+            parent = parent.parent
+        # permissions do not tell all: a full disk, a read-only file system
+        os.rmdir(tempfile.mkdtemp(prefix=f".{path.name}.", dir=parent))
+    except OSError as error:
+        raise DprlError(
+            f"Cannot write into {str(folder)!r}: {error.strerror or 'it is no folder that can be written'}."
+        ) from error
     return path
 
 
@@ -71,9 +77,7 @@ def save_release(
         sealed = seal(sealed, staging, names, key)
         statement = write(sealed, staging).name
         staging.chmod(0o755)
-        if path.exists():
-            path.rmdir()
-        staging.rename(path)
+        staging.rename(path)  # takes the place of an empty folder
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
         raise DprlError(

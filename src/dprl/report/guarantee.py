@@ -101,7 +101,7 @@ def budget(estimate: dict[str, Any], certificate: dict[str, Any], unit: str) -> 
 def bounds(estimate: dict[str, Any], certificate: dict[str, Any], units: str) -> list[tuple[str, str, str]]:
     """(what, value, gloss) of every public fact about the log."""
     bounds = section(assumed(certificate).get("bounds")) or section(estimate.get("bounds"))
-    names = {}
+    names: dict[Any, str] = {i: text(name, "") for i, name in enumerate(items(bounds.get("observation_names")))}
     for piece in items(section(estimate.get("value_function")).get("slices")):
         names[section(piece).get("component")] = text(section(piece).get("name"), "")
     rows = [("Privacy units", plain(bounds["units"]), f"declared number of {units}")] if "units" in bounds else []
@@ -112,7 +112,7 @@ def bounds(estimate: dict[str, Any], certificate: dict[str, Any], units: str) ->
             rows.append(
                 (f"{key.capitalize()}: {name}" if name else f"{key.capitalize()}, component {i}", span(pair), "")
             )
-    known = {"units", "observation", "action", *_BOUNDS}
+    known = {"units", "observation", "observation_names", "action", *_BOUNDS}
     return rows + [(*row, "") for row in leaves({k: v for k, v in bounds.items() if k not in known})]
 
 

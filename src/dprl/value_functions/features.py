@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,8 @@ class Features:
 
     def unit_scale(self, states: Any, xp: Any) -> Any:
         low = np.array([b[0] for b in self.bounds])
-        width = np.array([max(b[1] - b[0], 1e-300) for b in self.bounds])
+        # a component with a single value is 0
+        width = np.array([b[1] - b[0] if b[1] > b[0] else 1.0 for b in self.bounds])
         return xp.clip((states - xp.asarray(low, dtype=states.dtype)) / xp.asarray(width, dtype=states.dtype), 0.0, 1.0)
 
 
@@ -89,7 +91,7 @@ class Tabular(Features):
                 )
         if self.size > MAX_FEATURES:
             raise DprlError(
-                f"Tabular features: {self.size} states are more than {MAX_FEATURES}; use columns or fourier:ORDER."
+                f"Tabular features: there are more than {MAX_FEATURES} states; use columns or fourier:ORDER."
             )
 
     @property
@@ -130,9 +132,7 @@ class Fourier(Features):
         if self.order < 1:
             raise DprlError("fourier:ORDER needs an order of at least 1.")
         if self.size > MAX_FEATURES:
-            raise DprlError(
-                f"fourier:{self.order} has {self.size} features, more than {MAX_FEATURES}: choose a lower order."
-            )
+            raise DprlError(f"fourier:{self.order} has more than {MAX_FEATURES} features here: choose a lower order.")
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -150,8 +150,9 @@ class Fourier(Features):
         x = self.unit_scale(states, xp)
         couplings = np.array(list(itertools.product(range(self.order + 1), repeat=len(self.bounds))), dtype=np.float64)
         scale = np.where((couplings == 0).all(axis=1), 1.0, math.sqrt(2.0))
-        waves = xp.cos(math.pi * (x @ xp.asarray(couplings.T, dtype=states.dtype)))
-        return waves * xp.asarray(scale, dtype=states.dtype)
+        # one component at a time: a matrix product may round a row differently beside other rows
+        phase = sum(x[:, i : i + 1] * xp.asarray(couplings[:, i], dtype=states.dtype) for i in range(x.shape[1]))
+        return xp.cos(math.pi * phase) * xp.asarray(scale, dtype=states.dtype)
 
     def constant(self) -> np.ndarray:
         return np.eye(1, self.size)[0]
@@ -167,7 +168,6 @@ def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
         return Columns(bounds)
     if spec == "tabular":
         return Tabular(bounds)
-    kind, _, order = spec.partition(":")
-    if kind == "fourier" and order.isdigit():
-        return Fourier(bounds, int(order))
+    if isinstance(spec, str) and (match := re.fullmatch(r"fourier:([0-9]{1,6})", spec)):
+        return Fourier(bounds, int(match.group(1)))
     raise DprlError(f"There are no features called {spec!r}; use columns, tabular or fourier:ORDER.")

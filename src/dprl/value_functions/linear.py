@@ -84,9 +84,12 @@ def load_value_function(path: str | Path) -> LinearValueFunction:
         raise DprlError(f"Cannot read a value function from {path.name!r}: it is missing or damaged.") from error
     if metadata.get("schema") != _SCHEMA:
         raise DprlError(f"{path.name!r} is not a value function of a version that this dprl reads.")
-    bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
-    low, high = json.loads(metadata["value"])
-    features = make_features(metadata["features"], bounds)
+    try:
+        bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
+        low, high = map(float, json.loads(metadata["value"]))
+        features = make_features(metadata["features"], bounds)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DprlError(f"{path.name!r} is damaged: it does not describe its features.") from error
     if theta.shape != (features.size,):
         raise DprlError(f"{path.name!r} is damaged: its weights do not fit its features.")
     return LinearValueFunction(theta, features, (low, high))

@@ -154,7 +154,15 @@ def unit_vectors(query: Query, trajectories: Trajectories, policies: Sequence[An
     parts = [np.stack([f[i] for f in firsts], axis=1) for i in range(len(firsts[0]))]  # each (U, K)
     seconds = _centred(query.estimator, parts, query.config.square_scale)
     kept = parts if query.estimator != "trajectory" else parts[:1]
-    return np.concatenate([p @ query.strategy.T for p in (*kept, *seconds)], axis=1)
+    return np.concatenate([_transform(p, query.strategy) for p in (*kept, *seconds)], axis=1)
+
+
+def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
+    """``part @ strategy.T`` one policy at a time: a matrix product may round a row differently beside other rows."""
+    out = np.zeros_like(part)
+    for k in range(part.shape[1]):
+        out += part[:, k : k + 1] * strategy[:, k]
+    return out
 
 
 def _firsts(query: Query, trajectories: Trajectories, ratios: np.ndarray) -> list[np.ndarray]:

@@ -36,16 +36,19 @@ def step_ratios(
 
 
 def cumulative_ratios(ratios: np.ndarray, trajectories: Trajectories) -> np.ndarray:
-    """``(N,)`` rho_{0:t}, each at most ``max_cumulative_ratio``; the bound is applied to the whole product."""
-    limit = trajectories.bounds.cumulative_ratio
-    with np.errstate(divide="ignore"):
-        logs = np.log(ratios)
-    # a prefix sum within each episode; zeros are carried apart, for -inf minus -inf is no number
-    zero = np.isneginf(logs)
-    total = np.cumsum(np.where(zero, 0.0, logs))
-    start = np.repeat(trajectories.episode_offsets[:-1], trajectories.lengths())
-    before = np.where(start > 0, total[start - 1], 0.0) if len(total) else total
-    zeros = np.cumsum(zero)
-    zeros_before = np.where(start > 0, zeros[start - 1], 0) if len(total) else zeros
-    product = np.exp(np.minimum(total - before, 700.0))
-    return np.where(zeros > zeros_before, 0.0, np.minimum(product, limit))
+    """``(N,)`` rho_{0:t}, each at most ``max_cumulative_ratio``; the bound is applied to the whole product.
+
+    One step of all episodes at a time, not by prefix sums over the log: an episode's products are made of its own
+    rows alone, to the last bit, so that adding a person changes nobody else's.
+    """
+    lengths, starts = trajectories.lengths(), trajectories.episode_offsets[:-1]
+    out = np.zeros(len(ratios))
+    order = np.argsort(-lengths, kind="stable")
+    longest_first, alive = lengths[order], len(lengths)
+    running = np.ones(len(lengths))
+    for t in range(int(lengths.max(initial=0))):
+        alive = int(np.searchsorted(-longest_first[:alive], -t, side="left"))
+        rows = starts[order[:alive]] + t
+        running = np.minimum(running[:alive] * ratios[rows], 1e300)
+        out[rows] = running
+    return np.minimum(out, trajectories.bounds.cumulative_ratio)

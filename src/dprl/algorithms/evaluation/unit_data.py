@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl import x64 as x64
+from dprl.algorithms.evaluation.bands import Bands, find_bands
 from dprl.data.trajectories import Trajectories
 from dprl.protocols import Interval
 from dprl.value_functions.features import Features
@@ -44,9 +45,9 @@ class SharedBlock(NamedTuple):
     weight: Any  # (B, K): sum of weight
     weight_rho: Any  # (B, K): sum of weight * rho
     weight_rho_reward: Any  # (B, K): sum of weight * rho * reward
+    bands: Bands | None = None  # the transitions' diagonals, where they have some
 
 
-@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SharedTransitions:
     """A log over a finite, public set of transitions; the fast layout for experiments with many trials."""
@@ -56,6 +57,7 @@ class SharedTransitions:
     weight: Any
     weight_rho: Any
     weight_rho_reward: Any
+    bands: Bands | None = None
 
     @property
     def units(self) -> int:
@@ -67,9 +69,15 @@ class SharedTransitions:
 
     def block(self, units: Any) -> SharedBlock:
         """The units with these indices."""
-        return SharedBlock(
-            self.phi, self.delta_phi, self.weight[units], self.weight_rho[units], self.weight_rho_reward[units]
-        )
+        weights = (self.weight[units], self.weight_rho[units], self.weight_rho_reward[units])
+        return SharedBlock(self.phi, self.delta_phi, *weights, self.bands)
+
+
+jax.tree_util.register_dataclass(
+    SharedTransitions,
+    data_fields=["phi", "delta_phi", "weight", "weight_rho", "weight_rho_reward"],
+    meta_fields=["bands"],
+)
 
 
 @jax.tree_util.register_dataclass
@@ -120,15 +128,17 @@ class UnitRows:
     def size(self) -> int:
         return self.phi.shape[1]
 
-    def chunks(self, included: np.ndarray) -> Any:
+    def chunks(self, included: np.ndarray, sampling_rate: float = 1.0) -> Any:
         """Row indices ``(B, L)`` of the included units in blocks of fixed size, and which rows of a block count.
 
-        The last block of a bucket is filled up with units that do not count, so that shapes are few.
+        Every bucket has one block size, from its own size and the public rate, so that each compiles once; a batch
+        takes as many blocks as it needs, the last filled up with units that do not count.
         """
         for members, index in self.buckets:
             chosen = index[included[members]]
             length = index.shape[1]
-            block = max(1, min(_CHUNK_ROWS // length, 1 << max(len(chosen) - 1, 0).bit_length()))
+            expected = max(1, round(len(members) * sampling_rate))
+            block = max(1, min(_CHUNK_ROWS // length, 1 << (expected - 1).bit_length()))
             for start in range(0, len(chosen), block):
                 part = chosen[start : start + block]
                 live = np.zeros(block, dtype=bool)
@@ -260,6 +270,9 @@ def shared_transitions(
         table: ``(S, n)`` features of each state.
         discount: gamma.
     """
+    bands = find_bands(transitions, table, discount)
+    if bands is not None:
+        transitions = bands.transitions()
     states = len(table) + 1
     code = transitions[:, 0] * states + transitions[:, 1] + 1
     order = np.argsort(code)
@@ -276,5 +289,6 @@ def shared_transitions(
         *(
             jnp.asarray(x, dtype=kind)
             for x in (phi, phi - discount * following, total(weight), total(weight * rho), total(weight * rho * reward))
-        )
+        ),
+        bands=bands,
     )
