@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dprl.algorithms.evaluation.plan import make_plan as make_plan
     from dprl.data.bounds_file import read_bounds as read_bounds
     from dprl.data.readers import read_log as read_log
+    from dprl.data.trajectories import Trajectories as Trajectories
     from dprl.errors import DprlError as DprlError
     from dprl.errors import OverspendError as OverspendError
     from dprl.protocols import Bounds as Bounds
@@ -34,6 +35,7 @@ _HOMES = {
     "Ledger": "dprl.accounting.ledger",
     "OverspendError": "dprl.errors",
     "Release": "dprl.releases.evaluate",
+    "Trajectories": "dprl.data.trajectories",
     "evaluate": "dprl.releases.evaluate",
     "load_value_function": "dprl.value_functions.linear",
     "make_plan": "dprl.algorithms.evaluation.plan",

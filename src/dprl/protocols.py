@@ -54,11 +54,20 @@ class NoiseSource(Protocol):
 class Environment(Protocol):
     """A simulator as pure functions of a JAX key; ``state`` is any pytree. Everything in it is public."""
 
-    observation_bounds: tuple[Interval, ...]
-    reward_bounds: Interval
-    actions: int
-    horizon: int
-    discount: float
+    @property
+    def observation_bounds(self) -> tuple[Interval, ...]: ...
+
+    @property
+    def reward_bounds(self) -> Interval: ...
+
+    @property
+    def actions(self) -> int: ...
+
+    @property
+    def horizon(self) -> int: ...
+
+    @property
+    def discount(self) -> float: ...
 
     def reset(self, key: Any) -> Any: ...
 
@@ -181,3 +190,80 @@ class Bounds:
             return tuple(freeze(v) for v in value) if isinstance(value, list | tuple) else value
 
         return cls(**{k: freeze(v) for k, v in mapping.items()})
+
+
+class Canary(Protocol):
+    """A worst-case pair of neighbouring data sets and the attack that tells them apart, for an audit.
+
+    The algorithm's own code runs on both; only what it releases is looked at.
+    """
+
+    epsilon: float
+    """Claimed for ``delta``: what an audit must not exceed where the calibration is verified."""
+    delta: float
+    description: str
+    gaussian: bool
+    """True where the scores are Gaussian with one variance on both data sets, so that a bound on mu applies."""
+
+    def scores(self, seed: int, trials: int, present: bool) -> np.ndarray:
+        """``(trials,)`` scores of independent runs, larger where the canary looks present.
+
+        Args:
+            seed: of the runs' noise; the two data sets never share a noise key.
+            trials: number of runs.
+            present: whether the canary's record is in the log.
+        """
+        ...
+
+
+class Conformance(Protocol):
+    """What an algorithm hands to the conformance suite: how to run it on small logs, and how to attack it."""
+
+    name: str
+    calibrations: tuple[str, ...]
+    bounds: Bounds
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Names of the configurations that the suite runs."""
+        ...
+
+    def config(self, setting: str) -> Any: ...
+
+    def mechanisms(self, setting: str) -> Mapping[str, Any]:
+        """Every mechanism that touches the rows, by the name of its noise stream, in the order of use."""
+        ...
+
+    def event(self, setting: str) -> Any:
+        """The privacy event that is accounted for."""
+        ...
+
+    def columns(self, units: int, seed: int) -> dict[str, np.ndarray]:
+        """A simulated log of up to ``units`` units as columns; episode ids are whole numbers from 0."""
+        ...
+
+    def run(self, setting: str, log: Any, noise: NoiseSource, wrap: Any = None) -> Mapping[str, np.ndarray]:
+        """Run as a release does, with each mechanism replaced by ``wrap(mechanism)``; returns all that is released."""
+        ...
+
+    def arrays(self, setting: str, log: Any) -> Any:
+        """The log as the pytree of arrays that :meth:`compute` takes."""
+        ...
+
+    def compute(self, setting: str, key: Any, arrays: Any) -> Any:
+        """The algorithm as a pure JAX function of a ``(2,)`` uint32 noise key and the log's arrays."""
+        ...
+
+    def canary(
+        self,
+        calibration: str = "verified",
+        *,
+        units: int,
+        steps: int,
+        epsilon: float,
+        delta: float,
+        sampling_rate: float = 1.0,
+        released: str = "all",
+    ) -> Canary:
+        """The strongest attack known on ``released`` (``all``, or the ``last`` iterate alone)."""
+        ...

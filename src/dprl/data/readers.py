@@ -40,6 +40,8 @@ class Log:
 
     def load(self) -> Trajectories:
         """Read the rows. Whatever they hold, this succeeds; what cannot be used contributes zero."""
+        if isinstance(self.source, Trajectories):
+            return self.source
         table = _read(self.source, self.schema)
         return assemble(_columns(table, self.schema, self.bounds, self.unit), self.bounds, self.unit)
 
@@ -67,6 +69,8 @@ def read_log(
     Raises:
         DprlError: names the column that is missing or of a wrong type, or the bound that is.
     """
+    if isinstance(source, Trajectories):
+        return _of_trajectories(source, target_columns, behavior_policy)
     known = read_bounds(bounds)
     unit = unit or ("person" if person else "trajectory")
     if unit not in UNITS:
@@ -88,6 +92,14 @@ def read_log(
     if isinstance(source, memory.Columns):
         source.check_lengths(found)
     return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy)
+
+
+def _of_trajectories(source: Trajectories, target_columns: Sequence[str], behavior_policy: Any) -> Log:
+    for column in target_columns:
+        if column not in source.target_prob:
+            raise DprlError(f"The trajectories carry no target probabilities called {column!r}.")
+    known = schemas.Schema({f"target:{c}": c for c in source.target_prob}, {"observation": ("observation",)})
+    return Log("trajectories in memory", source.bounds, source.unit, None, known, source, behavior_policy)
 
 
 def _open(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:

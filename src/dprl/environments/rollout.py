@@ -20,7 +20,7 @@ import numpy as np
 import dprl.x64  # noqa: F401  (behaviour probabilities are float64)
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy, synthetic_states
-from dprl.protocols import Bounds, Policy
+from dprl.protocols import Bounds, Environment, Policy
 
 Columns = dict[str, np.ndarray]
 """Columns of a log by name: ``(N,)`` each, observations ``(N, d)``."""
@@ -33,7 +33,7 @@ SUFFIXES = (".parquet", ".csv")
 _CHUNK = 64  # steps in one compiled scan, after which a batch whose trajectories are all over is left
 
 
-def rollout(environment: Any, policy: Policy, key: jax.Array, episodes: int, *, batch: int = 4096) -> Columns:
+def rollout(environment: Environment, policy: Policy, key: jax.Array, episodes: int, *, batch: int = 4096) -> Columns:
     """Simulate ``episodes`` trajectories of ``environment`` under ``policy``.
 
     A policy that JAX can trace is compiled with the simulator; any other is called on the host, once a step with the
@@ -66,7 +66,7 @@ def rollout(environment: Any, policy: Policy, key: jax.Array, episodes: int, *, 
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
 
-def _batch(environment: Any, policy: Policy, traced: bool, key: Any, ids: np.ndarray, exists: np.ndarray) -> Columns:
+def _batch(environment: Environment, policy: Policy, traced: bool, key: Any, ids: np.ndarray, exists: np.ndarray) -> Columns:
     horizon = environment.horizon
     chunks = -(-horizon // _CHUNK)
     length = -(-horizon // chunks) if traced else 1
@@ -91,7 +91,7 @@ def _batch(environment: Any, policy: Policy, traced: bool, key: Any, ids: np.nda
 
 
 @functools.partial(jax.jit, static_argnames="environment")
-def _start(environment: Any, key: Any, ids: Any) -> tuple[Any, Any]:
+def _start(environment: Environment, key: Any, ids: Any) -> tuple[Any, Any]:
     def one(episode: Any) -> tuple[Any, Any]:
         reset_key, step_key = jax.random.split(jax.random.fold_in(key, episode))
         return environment.reset(reset_key), step_key
@@ -100,11 +100,11 @@ def _start(environment: Any, key: Any, ids: Any) -> tuple[Any, Any]:
 
 
 @functools.partial(jax.jit, static_argnames="environment")
-def _observe(environment: Any, state: Any) -> Any:
+def _observe(environment: Environment, state: Any) -> Any:
     return jax.vmap(environment.observe)(state)
 
 
-def _transition(environment: Any, keys: Any, t: Any, state: Any, alive: Any, probabilities: Any) -> tuple[Any, ...]:
+def _transition(environment: Environment, keys: Any, t: Any, state: Any, alive: Any, probabilities: Any) -> tuple[Any, ...]:
     """One step of every trajectory at once; those that are over stand still."""
     running = alive & (t < environment.horizon)
     step_keys = jax.vmap(lambda k: jax.random.split(jax.random.fold_in(k, t)))(keys)
@@ -137,7 +137,7 @@ def _draw(probabilities: Any, uniform: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames=("environment", "policy", "length"))
-def _scan(environment: Any, policy: Any, length: int, keys: Any, t: Any, state: Any, alive: Any) -> tuple[Any, ...]:
+def _scan(environment: Environment, policy: Any, length: int, keys: Any, t: Any, state: Any, alive: Any) -> tuple[Any, ...]:
     def step(carry: Any, now: Any) -> tuple[Any, Any]:
         state, alive = carry
         probabilities = policy(jax.vmap(environment.observe)(state).astype(jnp.float32))
@@ -149,12 +149,12 @@ def _scan(environment: Any, policy: Any, length: int, keys: Any, t: Any, state: 
 
 
 @functools.partial(jax.jit, static_argnames="environment")
-def _single(environment: Any, keys: Any, t: Any, state: Any, alive: Any, probabilities: Any) -> tuple[Any, ...]:
+def _single(environment: Environment, keys: Any, t: Any, state: Any, alive: Any, probabilities: Any) -> tuple[Any, ...]:
     state, alive, record = _transition(environment, keys, t, state, alive, probabilities)
     return state, alive, {name: value[None] for name, value in record.items()}
 
 
-def _ask(policy: Policy, environment: Any, observations: Any, alive: np.ndarray) -> np.ndarray:
+def _ask(policy: Policy, environment: Environment, observations: Any, alive: np.ndarray) -> np.ndarray:
     observations = np.asarray(observations, dtype=np.float32)
     probabilities = np.full((len(alive), environment.actions), 1.0 / environment.actions)
     answer = np.asarray(policy(observations[alive]), dtype=np.float64)
@@ -177,7 +177,7 @@ def _traceable(policy: Policy, size: int, actions: int) -> bool:
 # Public bounds of a simulation.
 
 
-def environment_bounds(environment: Any, units: int, max_importance_ratio: float = 1.0) -> Bounds:
+def environment_bounds(environment: Environment, units: int, max_importance_ratio: float = 1.0) -> Bounds:
     """The environment's public facts as the bounds of a log of ``units`` trajectories of it."""
     return Bounds(
         units=units,

@@ -109,8 +109,9 @@ class SeededNoise:
 
     def below(self, step: Any, count: int) -> jax.Array:
         """One uniform index below ``count``: the single trajectory of a step in calibrations as published."""
-        word = threefry.bits(self.key, self._counter(step, _COINS), 1)[0].astype(jnp.uint64)
-        return ((word * jnp.uint64(count)) >> jnp.uint64(32)).astype(jnp.int32)
+        # the first word of the step's coins, without the other fifteen
+        word, _ = threefry.threefry2x32(self.key, jnp.uint32(0), self._counter(step, _COINS))
+        return ((word.astype(jnp.uint64) * jnp.uint64(count)) >> jnp.uint64(32)).astype(jnp.int32)
 
     @staticmethod
     def _counter(step: Any, purpose: int) -> jax.Array:

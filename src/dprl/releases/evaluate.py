@@ -105,7 +105,8 @@ def evaluate(
     """Evaluate target policies on a log, privately.
 
     Args:
-        log: a :class:`Log` from :func:`dprl.read_log`, or whatever that reads (then ``bounds`` is needed).
+        log: a :class:`Log` from :func:`dprl.read_log`, loaded :class:`Trajectories`, or whatever ``read_log`` reads
+            (then ``bounds`` is needed).
         target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``, ``"uniform"``,
             ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from names. Neither
             the policies nor the features may have been fitted on this log.

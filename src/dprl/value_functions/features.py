@@ -5,7 +5,6 @@ That scaling is a public choice, needs no data, and makes one step size and one 
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -124,7 +123,11 @@ class Tabular(Features):
 
 @dataclass(frozen=True)
 class Fourier(Features):
-    """The Fourier cosine basis of order k, all couplings: (k + 1)^d features (Konidaris et al. 2011)."""
+    """Products of cosines up to order k, one factor a component: (k + 1)^d features.
+
+    With one component this is the Fourier basis of Konidaris et al. (2011). With more, theirs, cos(pi c . x), is not
+    orthogonal (its constant and its (1, 1) coupling correlate by -0.57); the products are.
+    """
 
     order: int = 3
 
@@ -144,15 +147,17 @@ class Fourier(Features):
 
     @property
     def norm_bound(self) -> float:
-        return math.sqrt(2.0 * self.size - 1.0)
+        return (1.0 + 2.0 * self.order) ** (len(self.bounds) / 2.0)
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
         x = self.unit_scale(states, xp)
-        couplings = np.array(list(itertools.product(range(self.order + 1), repeat=len(self.bounds))), dtype=np.float64)
-        scale = np.where((couplings == 0).all(axis=1), 1.0, math.sqrt(2.0))
-        # one component at a time: a matrix product may round a row differently beside other rows
-        phase = sum(x[:, i : i + 1] * xp.asarray(couplings[:, i], dtype=states.dtype) for i in range(x.shape[1]))
-        return xp.cos(math.pi * phase) * xp.asarray(scale, dtype=states.dtype)
+        scale = np.array([1.0] + [math.sqrt(2.0)] * self.order)
+        orders = xp.asarray(math.pi * np.arange(self.order + 1), dtype=states.dtype)
+        waves = xp.ones_like(x[:, :1])
+        for i in range(len(self.bounds)):
+            factor = xp.cos(x[:, i, None] * orders) * xp.asarray(scale, dtype=states.dtype)
+            waves = (waves[:, :, None] * factor[:, None, :]).reshape(states.shape[0], (self.order + 1) ** (i + 1))
+        return waves
 
     def constant(self) -> np.ndarray:
         return np.eye(1, self.size)[0]

@@ -240,7 +240,8 @@ def decode(query: Query, mechanism: Mechanism, noised: np.ndarray) -> list[Value
         sampling = reach * math.sqrt(min(max(variance, 0.0), 1.0) / units)
         cautious = reach**2 * min(max(variance, 0.0) + config.caution * error, 1.0) / units
         width = z * math.sqrt(cautious + privacy**2)
-        out.append(ValueEstimate(value, (value - width, value + width), privacy, sampling))
+        ends = (float(value - width), float(value + width))
+        out.append(ValueEstimate(float(value), ends, float(privacy), sampling))
     return out
 
 

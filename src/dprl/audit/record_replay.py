@@ -1,0 +1,212 @@
+"""Record and replay: run an algorithm twice on neighbouring data and look at what enters its mechanisms.
+
+The second run sees the released outputs of the first, so that adaptivity hides nothing: step by step, along the same
+outputs, the exact integer totals must lie within the declared sensitivity, and nothing else may differ: not the number
+of steps, not a coin's rate or a draw's scale, not a shape of what is released.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+
+from dprl import x64 as x64
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.grid import grid_step
+from dprl.protocols import NoiseSource
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release of one mechanism, and what it was made of. Private."""
+
+    total: tuple[int, ...]
+    released: np.ndarray
+
+
+@dataclass
+class Tape:
+    """One run: the releases of each mechanism in the order in which they were wrapped, the calls of the noise source,
+    and the run's results."""
+
+    entries: dict[int, list[Entry]] = field(default_factory=dict)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    results: Mapping[str, np.ndarray] = field(default_factory=dict)
+    mechanisms: list[ClippedGaussianSum] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two runs on neighbouring data differ.
+
+    Attributes:
+        problems: sentences, empty where nothing differs that must not.
+        largest: largest L2 distance of two totals over the declared sensitivity; at most 1.
+        releases: number of releases that were compared.
+    """
+
+    problems: tuple[str, ...]
+    largest: float
+    releases: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecordingMechanism(ClippedGaussianSum):
+    """Does what ``inner`` does, and tells its recorder. Works inside ``jit`` and ``scan``.
+
+    Compared by identity: two of them are never the same static argument of a compiled function.
+    """
+
+    inner: ClippedGaussianSum
+    recorder: Recorder
+    place: int
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def coins(self, noise: Any, step: Any, units: int) -> Any:
+        return self.inner.coins(noise, step, units)
+
+    def draw(self, noise: Any, step: Any) -> Any:
+        return self.inner.draw(noise, step)
+
+    def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
+        return self.inner.clipped_sum(vectors, included)
+
+    def release(self, total: jax.Array, draw: jax.Array) -> jax.Array:
+        released = self.inner.release(total, draw)
+        shape = jax.ShapeDtypeStruct(released.shape, released.dtype)
+        return io_callback(self._note, shape, total, released, ordered=True)
+
+    def _note(self, total: Any, released: Any) -> np.ndarray:
+        return self.recorder.note(self.place, np.asarray(total), np.asarray(released))
+
+
+@dataclass(frozen=True)
+class RecordingNoise:
+    """A noise source that writes down what it is asked for, streams included."""
+
+    inner: Any
+    calls: list[tuple[Any, ...]] = field(repr=False)
+    name: str = ""
+
+    @property
+    def secure(self) -> bool:
+        return self.inner.secure
+
+    @property
+    def total_variation_per_draw(self) -> float:
+        return self.inner.total_variation_per_draw
+
+    def describe(self) -> str:
+        return self.inner.describe()
+
+    def stream(self, name: str) -> RecordingNoise:
+        return RecordingNoise(self.inner.stream(name), self.calls, f"{self.name}/{name}")
+
+    def coins(self, step: Any, count: int, rate: float) -> Any:
+        # the number of units is private and is not compared
+        self.calls.append((self.name, "coins", int(step), float(rate)))
+        return self.inner.coins(step, count, rate)
+
+    def gaussian(self, step: Any, dimension: int, std: float) -> Any:
+        self.calls.append((self.name, "gaussian", int(step), int(dimension), float(std)))
+        return self.inner.gaussian(step, dimension, std)
+
+    def below(self, step: Any, count: int) -> Any:
+        self.calls.append((self.name, "below", int(step)))
+        return self.inner.below(step, count)
+
+
+class Recorder:
+    """Wraps the mechanisms of a run and keeps its tape; later runs replay the released outputs of the first."""
+
+    def __init__(self) -> None:
+        self._wrapped: list[RecordingMechanism] = []
+        self._first: Tape | None = None
+        self._tape = Tape()
+
+    def wrap(self, mechanism: ClippedGaussianSum) -> RecordingMechanism:
+        place = len(self._tape.mechanisms)
+        self._tape.mechanisms.append(mechanism)
+        self._tape.entries[place] = []
+        # one object for the same place of every run, so that its compiled code is the same code
+        if place >= len(self._wrapped) or self._wrapped[place].inner != mechanism:
+            fields = {name: getattr(mechanism, name) for name in ClippedGaussianSum.__dataclass_fields__}
+            self._wrapped[place:] = [RecordingMechanism(**fields, inner=mechanism, recorder=self, place=place)]
+        return self._wrapped[place]
+
+    def note(self, place: int, total: np.ndarray, released: np.ndarray) -> np.ndarray:
+        entries = self._tape.entries[place]
+        if self._first is not None:
+            before = self._first.entries.get(place, [])
+            if len(entries) < len(before):
+                released = before[len(entries)].released
+        entries.append(Entry(tuple(int(x) for x in total), np.array(released)))
+        return entries[-1].released
+
+    def record(self, run: Callable[[Any, Any], Mapping[str, np.ndarray]], noise: NoiseSource) -> Tape:
+        """Run once. ``run(noise, wrap)`` must pass every mechanism through ``wrap`` and return what it releases."""
+        self._tape = Tape()
+        results = run(RecordingNoise(noise, self._tape.calls), self.wrap)
+        jax.effects_barrier()
+        self._tape.results = {name: np.asarray(value) for name, value in results.items()}
+        if self._first is None:
+            self._first = self._tape
+        return self._tape
+
+
+def record_replay(
+    run: Callable[[Any, Any, Any], Mapping[str, np.ndarray]], first: Any, second: Any, noise: NoiseSource
+) -> Comparison:
+    """Run on ``first``, then on its neighbour ``second`` under the same randomness and the same released outputs.
+
+    Args:
+        run: ``run(data, noise, wrap)`` passes every mechanism through ``wrap`` and returns what it releases.
+        noise: one source for both runs; it must be a function of (key, step), as ours are.
+    """
+    recorder = Recorder()
+    one = recorder.record(lambda n, wrap: run(first, n, wrap), noise)
+    two = recorder.record(lambda n, wrap: run(second, n, wrap), noise)
+    return compare(one, two)
+
+
+def compare(one: Tape, two: Tape) -> Comparison:
+    """What two tapes of neighbouring data disagree on, in exact integers."""
+    problems: list[str] = []
+    if one.mechanisms != two.mechanisms:
+        problems.append("the mechanisms differ")
+    if one.calls != two.calls:
+        problems.append("the coins or draws that were asked for differ")
+    shapes = [{name: (v.shape, v.dtype) for name, v in tape.results.items()} for tape in (one, two)]
+    if shapes[0] != shapes[1]:
+        problems.append("the shapes of what is released differ")
+    largest, releases = Fraction(0), 0
+    for place, mechanism in enumerate(one.mechanisms):
+        a, b = one.entries.get(place, []), two.entries.get(place, [])
+        if len(a) != len(b):
+            problems.append("the number of releases differs")
+        if len(a) != mechanism.steps:
+            problems.append("the number of releases is not the declared number of steps")
+        limit = Fraction(mechanism.sensitivity) / Fraction(grid_step(mechanism.clip_norm))
+        for step, (x, y) in enumerate(zip(a, b, strict=False)):
+            releases += 1
+            if len(x.total) != len(y.total) or len(x.total) != mechanism.dimension:
+                problems.append(f"the dimension of release {step} is not the declared one")
+                continue
+            squared = Fraction(sum((p - q) ** 2 for p, q in zip(x.total, y.total, strict=True))) / limit**2
+            if squared > 1:
+                problems.append(
+                    f"the inputs of release {step} of mechanism {place} differ by more than the sensitivity"
+                )
+            largest = max(largest, squared)
+    return Comparison(tuple(problems), math.sqrt(largest), releases)

@@ -1,0 +1,120 @@
+"""Configurations: types, provenance, and which source wins."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from dprl.config import LIBRARY_DEFAULT, STATED_IN_CODE, Config, merge
+from dprl.errors import DprlError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Config):
+    steps: int = 10
+    rate: float = 0.5
+    clip: float | None = None
+    kind: Literal["a", "b"] = "a"
+    label: str = "x"
+    project: bool = True
+
+
+def provenance(config: Config) -> dict[str, str]:
+    return {name: entry["provenance"] for name, entry in config.hyper_parameters().items()}
+
+
+def test_options_are_the_fields_in_order():
+    assert Options.options() == ("steps", "rate", "clip", "kind", "label", "project")
+
+
+def test_where_each_value_came_from():
+    config = Options.from_mapping({"steps": 5, "clip": 2}, "flag")
+    assert config == Options(steps=5, clip=2.0)
+    assert provenance(config) == {
+        "steps": "flag (stated public)", "clip": "flag (stated public)",
+        **dict.fromkeys(("rate", "kind", "label", "project"), LIBRARY_DEFAULT),
+    }  # fmt: skip
+    assert provenance(Options(rate=0.25))["rate"] == STATED_IN_CODE
+    assert provenance(Options(rate=0.5))["rate"] == LIBRARY_DEFAULT
+
+
+def test_a_value_that_was_given_is_not_called_a_default_even_when_it_is_one():
+    assert provenance(Options.from_mapping({"steps": 10}, "flag"))["steps"] == "flag (stated public)"
+
+
+def test_later_sources_win_and_keep_their_mark():
+    config = merge(Options, [({"steps": 1, "rate": 0.1, "label": "toml"}, "run.toml"), ({"steps": 2, "kind": "b"}, "--set"),
+                             ({}, "nothing"), ({"steps": 3}, "flag")])  # fmt: skip
+    assert config == Options(steps=3, rate=0.1, kind="b", label="toml")
+    marks = provenance(config)
+    assert [marks[n].split(" (")[0] for n in ("steps", "rate", "kind", "label")] == [
+        "flag",
+        "run.toml",
+        "--set",
+        "run.toml",
+    ]
+    assert marks["clip"] == LIBRARY_DEFAULT
+
+
+def test_nothing_given_is_the_default():
+    assert merge(Options, []) == merge(Options, [({}, "flag")]) == Options()
+
+
+def test_replace_marks_what_it_changes_and_keeps_the_rest():
+    config = Options.from_mapping({"steps": 5, "rate": 0.1}, "flag").replace("derived from the horizon", rate=0.2)
+    assert config == Options(steps=5, rate=0.2)
+    assert provenance(config)["rate"] == "derived from the horizon"
+    assert provenance(config)["steps"] == "flag (stated public)"
+
+
+def test_provenance_takes_no_part_in_equality_and_cannot_be_set_from_outside():
+    assert Options.from_mapping({"steps": 5}, "flag") == Options(steps=5)
+    with pytest.raises(DprlError, match="no option 'provenance'"):
+        Options.from_mapping({"provenance": {"steps": "public"}}, "run.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("steps", 5.0, 5),
+        ("rate", 1, 1.0),
+        ("clip", None, None),
+        ("clip", 3, 3.0),
+        ("kind", "b", "b"),
+        ("label", "", ""),
+    ],
+)
+def test_values_that_fit(name, value, kept):
+    found = getattr(Options.from_mapping({name: value}, "flag"), name)
+    assert found == kept
+    assert type(found) is type(kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("steps", 5.5, "flag: steps of Options must be a whole number"),
+        ("steps", "5", "must be a whole number"),
+        ("steps", True, "must be a whole number"),
+        ("steps", math.inf, "must be a whole number"),
+        ("steps", math.nan, "must be a whole number"),
+        ("steps", 10**400, "must be a whole number"),
+        ("steps", None, "must be a whole number"),
+        ("steps", [5], "must be a whole number"),
+        ("rate", "much", "rate of Options must be a number"),
+        ("rate", 10**400, "must be a number"),
+        ("rate", False, "must be a number"),
+        ("clip", "none", "must be a number"),
+        ("kind", "c", "must be a or b"),
+        ("kind", ["a"], "must be a or b"),
+        ("label", 5, "must be text"),
+        ("project", 1, "must be true or false"),
+        ("stepz", 5, "no option 'stepz'; it has steps, rate"),
+    ],
+)
+def test_values_that_do_not_fit(name, value, words):
+    with pytest.raises(DprlError, match=words):
+        Options.from_mapping({name: value}, "flag")

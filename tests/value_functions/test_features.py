@@ -1,0 +1,125 @@
+"""Feature maps against quadrature, and against each other in NumPy and JAX."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dprl import x64 as x64
+from dprl.errors import DprlError
+from dprl.value_functions.features import MAX_FEATURES, Features, make_features
+
+CONTINUOUS = ((-3.0, 5.0), (0.0, 1e-3))
+WHOLE = ((-1.0, 2.0), (5.0, 7.0))
+MAPS = {
+    "columns": make_features("columns", CONTINUOUS),
+    "columns of one": make_features("columns", ((0.0, 1.0),)),
+    "fourier:1": make_features("fourier:1", CONTINUOUS),
+    "fourier:3": make_features("fourier:3", CONTINUOUS),
+    "fourier:7 of one": make_features("fourier:7", ((-2.0, 2.0),)),
+    "tabular": make_features("tabular", WHOLE),
+    "tabular of one": make_features("tabular", ((0.0, 9.0),)),
+}
+
+
+def quadrature(features: Features) -> tuple[np.ndarray, np.ndarray]:
+    """States and weights that integrate products of two features exactly, under the uniform distribution."""
+    if features.name == "tabular":
+        axes = [(np.arange(low, high + 1), np.ones(int(high - low) + 1)) for low, high in features.bounds]
+    else:
+        points, weights = np.polynomial.legendre.leggauss(40)
+        axes = [(low + (high - low) * (points + 1) / 2, weights) for low, high in features.bounds]
+    states = np.array(list(itertools.product(*(p for p, _ in axes))))
+    weight = np.array([math.prod(w) for w in itertools.product(*(w for _, w in axes))])
+    return states, weight / weight.sum()
+
+
+def inside(features: Features, unit: np.ndarray) -> np.ndarray:
+    low, high = np.array(features.bounds).T
+    states = low + (high - low) * unit
+    return np.round(states) if features.name == "tabular" else states
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_orthonormal_under_the_uniform_distribution(name):
+    features = MAPS[name]
+    states, weight = quadrature(features)
+    phi = features(states)
+    assert phi.shape == (len(states), features.size)
+    np.testing.assert_allclose((phi * weight[:, None]).T @ phi, np.eye(features.size), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MAPS)
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_constant_is_one_and_no_feature_vector_is_longer_than_the_bound(name, seed):
+    features = MAPS[name]
+    states = inside(features, np.random.default_rng(seed).random((20, len(features.bounds))))
+    phi = features(states)
+    np.testing.assert_allclose(phi @ features.constant(), 1.0, atol=1e-12)
+    assert (np.linalg.norm(phi, axis=1) <= features.norm_bound * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_the_norm_bound_is_reached(name):
+    features = MAPS[name]
+    corner = np.array([[low for low, _ in features.bounds]])
+    assert np.linalg.norm(features(corner)) == pytest.approx(features.norm_bound)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_outside_the_bounds_a_state_counts_as_the_nearest_inside(name):
+    features = MAPS[name]
+    beyond = np.array([[low - 100.0 for low, _ in features.bounds], [high + 100.0 for _, high in features.bounds]])
+    np.testing.assert_array_equal(features(beyond), features(np.array(features.bounds).T))
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-14), (np.float32, 3e-6)])
+def test_numpy_and_jax_agree(name, dtype, tolerance):
+    features = MAPS[name]
+    states = inside(features, np.random.default_rng(0).random((50, len(features.bounds)))).astype(dtype)
+    ours, theirs = features(states), features(jnp.asarray(states), jnp)
+    assert ours.dtype == theirs.dtype == dtype
+    np.testing.assert_allclose(ours, theirs, atol=tolerance * math.sqrt(features.size))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("spec", ["columns", "fourier:2", "tabular"])
+def test_a_component_with_a_single_value_is_no_division_by_zero(spec, dtype):
+    features = make_features(spec, ((4.0, 4.0), (0.0, 2.0)))
+    for xp in (np, jnp):
+        phi = np.asarray(features(xp.asarray(np.array([[4.0, 1.0], [9.0, 2.0]]), dtype=dtype), xp))
+        assert np.isfinite(phi).all()
+        np.testing.assert_allclose(phi @ features.constant(), 1.0, atol=1e-6)
+
+
+def test_tabular_counts_states_without_gaps():
+    features = MAPS["tabular"]
+    states, _ = quadrature(features)
+    np.testing.assert_array_equal(features.index(states), np.arange(features.size))  # type: ignore[attr-defined]
+    assert features.size == 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "bounds", "words"),
+    [
+        ("tabular", ((0.0, 1.5),), "whole-number observation bounds"),
+        ("tabular", ((0.0, 1e6), (0.0, 1e6)), f"more than {MAX_FEATURES} states"),
+        ("fourier:0", ((0.0, 1.0),), "order of at least 1"),
+        ("fourier:9", ((0.0, 1.0),) * 5, f"fourier:9 has more than {MAX_FEATURES} features"),
+        ("fourier:999999", ((0.0, 1.0),) * 1000, "choose a lower order"),
+        ("tabular", ((0.0, 1e50),) * 200, "more than"),
+        *((spec, ((0.0, 1.0),), "no features called") for spec in
+          ("fourier", "fourier:", "fourier:-1", "fourier:²", "fourier:" + "9" * 5000, "Columns", "", "tabular:3", 3, None)),
+    ],
+)  # fmt: skip
+def test_refusals(spec, bounds, words):
+    with pytest.raises(DprlError, match=words):
+        make_features(spec, bounds)
