@@ -46,16 +46,12 @@ def test_a_value_that_was_given_is_not_called_a_default_even_when_it_is_one():
 
 
 def test_later_sources_win_and_keep_their_mark():
-    config = merge(Options, [({"steps": 1, "rate": 0.1, "label": "toml"}, "run.toml"), ({"steps": 2, "kind": "b"}, "--set"),
-                             ({}, "nothing"), ({"steps": 3}, "flag")])  # fmt: skip
+    file, settings = {"steps": 1, "rate": 0.1, "label": "toml"}, {"steps": 2, "kind": "b"}
+    config = merge(Options, [(file, "run.toml"), (settings, "--set"), ({}, "nothing"), ({"steps": 3}, "flag")])
     assert config == Options(steps=3, rate=0.1, kind="b", label="toml")
     marks = provenance(config)
-    assert [marks[n].split(" (")[0] for n in ("steps", "rate", "kind", "label")] == [
-        "flag",
-        "run.toml",
-        "--set",
-        "run.toml",
-    ]
+    named = [marks[n].split(" (")[0] for n in ("steps", "rate", "kind", "label")]
+    assert named == ["flag", "run.toml", "--set", "run.toml"]
     assert marks["clip"] == LIBRARY_DEFAULT
 
 

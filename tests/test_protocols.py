@@ -23,7 +23,8 @@ HUGE = 10**400
         *(({name: value}, f"{name} must be a whole number")
           for name in ("units", "horizon", "actions") for value in (0, -1, 1.0, True, "1", HUGE)),
         *(({"reward": value}, "reward must be \\[low, high\\]")
-          for value in ((1.0, 0.0), (0.0,), (0, math.inf), (math.nan, 1), ("0", "1"), 5, (0, HUGE), (-1e300, 1), (0, True))),
+          for value in ((1.0, 0.0), (0.0,), (0, math.inf), (math.nan, 1), ("0", "1"), 5, (0, HUGE), (-1e300, 1),
+                        (0, True))),
         ({"observation": ()}, "observation must list"),
         ({"observation": 5}, "observation must list"),
         ({"observation": (1.0, 2.0)}, "observation component 0 must be"),
@@ -34,7 +35,8 @@ HUGE = 10**400
         ({"actions": None, "action": 5}, "action must list"),
         ({"actions": None, "action": ((0.0, math.nan),)}, "action component 0 must be"),
         *(({name: value}, f"{name} must be a finite number of at least 1")
-          for name in ("max_importance_ratio", "max_cumulative_ratio") for value in (0.5, math.inf, math.nan, "2", True, HUGE)),
+          for name in ("max_importance_ratio", "max_cumulative_ratio")
+          for value in (0.5, math.inf, math.nan, "2", True, HUGE)),
         ({"value": (1.0, 0.0)}, "value must be \\[low, high\\]"),
     ],
 )  # fmt: skip

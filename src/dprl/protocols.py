@@ -198,12 +198,23 @@ class Canary(Protocol):
     The algorithm's own code runs on both; only what it releases is looked at.
     """
 
-    epsilon: float
-    """Claimed for ``delta``: what an audit must not exceed where the calibration is verified."""
-    delta: float
-    description: str
-    gaussian: bool
-    """True where the scores are Gaussian with one variance on both data sets, so that a bound on mu applies."""
+    @property
+    def epsilon(self) -> float:
+        """Claimed at :attr:`delta`: what an audit must not exceed where the calibration is verified."""
+        ...
+
+    @property
+    def delta(self) -> float: ...
+
+    @property
+    def description(self) -> str:
+        """The pair and what is seen of it, in words."""
+        ...
+
+    @property
+    def gaussian(self) -> bool:
+        """True where the scores are Gaussian with one variance on both data sets, so that a bound on mu applies."""
+        ...
 
     def scores(self, seed: int, trials: int, present: bool) -> np.ndarray:
         """``(trials,)`` scores of independent runs, larger where the canary looks present.
@@ -219,9 +230,14 @@ class Canary(Protocol):
 class Conformance(Protocol):
     """What an algorithm hands to the conformance suite: how to run it on small logs, and how to attack it."""
 
-    name: str
-    calibrations: tuple[str, ...]
-    bounds: Bounds
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def calibrations(self) -> tuple[str, ...]: ...
+
+    @property
+    def bounds(self) -> Bounds: ...
 
     @property
     def settings(self) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def test_layouts_agree():
     theta, w = jnp.asarray(rng.normal(size=(2, 39)))
     padded = gpope.unit_gradients(theta, w, unit_data.padded_units(rows).block(slice(None)))
     np.testing.assert_allclose(gpope.unit_gradients(theta, w, shared(log, rows).block(slice(None))), padded, atol=1e-12)
-    flat = unit_data.unit_rows(rows)
+    flat = unit_data.unit_rows(rows, 25)
     total = sum(
         np.asarray(PlainSum(dimension=78).clipped_sum(gpope.unit_gradients(theta, w, flat.gather(index)), live))
         for index, live in flat.chunks(np.ones(flat.units, dtype=bool))
@@ -122,7 +122,7 @@ def test_host_loop_and_scan_are_the_same_algorithm():
     start = jnp.zeros(39)
     by_scan = gpope.run(config, mechanism, noise, data, start, units=40, projection=projection, batch=4)[1]
     by_host = gpope.run_on_host(
-        config, mechanism, noise, unit_data.unit_rows(rows), start, units=40, projection=projection
+        config, mechanism, noise, unit_data.unit_rows(rows, 40), start, units=40, projection=projection
     )[1]
     # the same coins and the same noise; sums differ only where float products round onto another grid point
     np.testing.assert_allclose(by_scan, by_host, atol=1e-7)

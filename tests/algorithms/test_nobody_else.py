@@ -18,7 +18,7 @@ from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
 from dprl.algorithms.evaluation.plan import make_plan
 from dprl.algorithms.evaluation.ratios import cumulative_ratios, step_ratios
 from dprl.data.readers import read_log
-from dprl.mechanisms.grid import clip_to_grid
+from dprl.mechanisms.grid import clip_to_grid, grid_step
 from dprl.value_functions.features import make_features
 
 from . import helpers
@@ -69,7 +69,7 @@ def test_gpope_gradients(logs, features):
     def points(log) -> np.ndarray:
         ratios = step_ratios(helpers.stepped_policy, log)
         value = log.bounds.value_interval(0.9)
-        data = unit_data.unit_rows(unit_data.rows_of(log, ratios, feature_map, 0.9, value))
+        data = unit_data.unit_rows(unit_data.rows_of(log, ratios, feature_map, 0.9, value), PEOPLE)
         out = np.zeros((log.units, 2 * feature_map.size), dtype=np.int64)
         for members, index in data.buckets:
             everybody = np.zeros(log.units, dtype=bool)
@@ -88,3 +88,33 @@ def test_ratios(logs):
         theirs = slice(*fewer.episode_offsets[[episode, episode + 1]])
         a, b = (cumulative_ratios(step_ratios(helpers.stepped_policy, log), log) for log in (full, fewer))
         np.testing.assert_array_equal(a[mine], b[theirs])
+
+
+@pytest.mark.parametrize("features", ["fourier:15", "fourier:99"])
+def test_gpope_sums_of_very_few_units(features):
+    """The exact sum moves by no more than the clip norm when a second, third, ... person is added."""
+    rng = np.random.default_rng(3)
+    columns = {
+        "episode_id": np.arange(6), "t": np.zeros(6), "observation": rng.random(6), "action": rng.integers(0, 2, 6),
+        "reward": rng.random(6), "behavior_prob": np.full(6, 0.5), "terminated": np.ones(6),
+    }  # fmt: skip
+    bounds = helpers.bandit_bounds(6)
+    feature_map = make_features(features, bounds.observation)
+    config = gpope.GPOPE(steps=1, step_size=0.1)
+    mechanism = gpope.mechanism(config.replace(clip_norm=0.01), feature_map.size, 1, 1.0)
+    state = gpope.init(config, jnp.asarray(rng.normal(size=feature_map.size), dtype=jnp.float32))
+    state = state._replace(w=jnp.asarray(rng.normal(size=feature_map.size), dtype=jnp.float32))
+
+    def total(people: int) -> list[int]:
+        log = read_log({k: v[:people] for k, v in columns.items()}, bounds=bounds).load()
+        rows = unit_data.rows_of(log, step_ratios(helpers.bandit_policy, log), feature_map, 0.9, (0.0, 1.0))
+        data = unit_data.unit_rows(rows, 6)
+        arrays = (data.phi, data.delta_phi, data.reward, data.rho, data.weight)
+        chunks = data.chunks(np.ones(people, dtype=bool))
+        sums = [np.asarray(gpope._accumulate(mechanism, state, arrays, index, live)) for index, live in chunks]
+        return [int(x) for x in np.sum(sums, axis=0)]
+
+    limit = (mechanism.sensitivity / grid_step(mechanism.clip_norm)) ** 2
+    for people in range(1, 6):
+        moved = sum((a - b) ** 2 for a, b in zip(total(people), total(people + 1), strict=True))
+        assert 0 < moved <= limit

@@ -68,10 +68,10 @@ def test_gaussian_epsilon_of_nothing_is_zero():
 # --- coverage and strength --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mu", "fraction"), [(0.2683, 0.25), (1.0, 0.5), (3.0, 0.5)])
+@pytest.mark.parametrize(("mu", "fraction"), [(0.2683, 0.25), (1.0, 0.5), (3.0, 0.35)])
 def test_bound_from_counts_holds_and_is_worth_something(mu, fraction):
-    """True epsilon at most in at least 95% of audits of 20,000 trials; half of it on average (a quarter, at eps 1)."""
-    rng, true, audits = np.random.default_rng(1), gaussian_epsilon(mu, DELTA), 200
+    """At most the true epsilon in 95% of audits of 20,000 trials, and a stated part of it (counts end near log n)."""
+    rng, true, audits = np.random.default_rng(1), gaussian_epsilon(mu, DELTA), 80
     bounds = [
         epsilon_lower_bound(
             gaussian_scores(rng, mu, 5_000), gaussian_scores(rng, mu, 20_000), delta=DELTA

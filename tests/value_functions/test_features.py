@@ -116,8 +116,9 @@ def test_tabular_counts_states_without_gaps():
         ("fourier:9", ((0.0, 1.0),) * 5, f"fourier:9 has more than {MAX_FEATURES} features"),
         ("fourier:999999", ((0.0, 1.0),) * 1000, "choose a lower order"),
         ("tabular", ((0.0, 1e50),) * 200, "more than"),
-        *((spec, ((0.0, 1.0),), "no features called") for spec in
-          ("fourier", "fourier:", "fourier:-1", "fourier:²", "fourier:" + "9" * 5000, "Columns", "", "tabular:3", 3, None)),
+        *((spec, ((0.0, 1.0),), "no features called")
+          for spec in ("fourier", "fourier:", "fourier:-1", "fourier:²", "fourier:" + "9" * 5000, "Columns", "",
+                       "tabular:3", 3, None)),
     ],
 )  # fmt: skip
 def test_refusals(spec, bounds, words):

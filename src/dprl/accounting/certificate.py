@@ -318,6 +318,9 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
         # The tolerances are for the last digits of floating-point sums and transforms on another machine.
         if max(epsilon, of_event or 0.0) > claim * (1.0 + 1e-9) + 1e-9:
             raise DprlError(f"{path} claims a smaller epsilon than the accountant finds for its event.")
+        draws = sum(int(m.get("dimension", 0)) * int(m.get("steps") or 1) for m in content["mechanisms"])
+        if content["noise"].get("secure") and sampler < events.sampler_delta(claim, draws) * (1.0 - 1e-9):
+            raise DprlError(f"delta_sampler of {path} is less than its draws of noise cost.")
         if delta + sampler > whole * (1.0 + 1e-9):
             raise DprlError(f"delta_of_event and delta_sampler of {path} exceed the delta it claims.")
     return epsilon if math.isfinite(epsilon) else None

@@ -16,6 +16,14 @@ from dprl.errors import DprlError
 
 DpEvent = dpe.DpEvent
 
+SAMPLER_TOTAL_VARIATION = 2.0**-49
+"""Distance of one secure draw of noise from the exact rounded Gaussian (docs/proofs/rounded-gaussian.md)."""
+
+
+def sampler_delta(epsilon: float, draws: int, total_variation: float = SAMPLER_TOTAL_VARIATION) -> float:
+    """What ``draws`` draws that are only so close to exact add to delta."""
+    return (1.0 + math.exp(min(epsilon, 700.0))) * draws * total_variation
+
 
 def gaussian(noise_multiplier: float) -> DpEvent:
     """One Gaussian release; ``noise_multiplier`` is the standard deviation over the L2 sensitivity."""

@@ -5,7 +5,9 @@ Importing this loads typer and nothing heavy, so that ``dprl --help`` answers at
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -59,8 +61,21 @@ def main(arguments: list[str] | None = None) -> Any:
         sentence = " ".join(str(error).split())
         print(f"error: {sentence}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("error: interrupted; what was charged stays charged.", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as stop:
+        if stop.code == 130:  # typer has caught Ctrl-C
+            print("error: interrupted; what was charged stays charged.", file=sys.stderr)
+        raise
     except BrokenPipeError:
         sys.exit(1)
+    except Exception as error:
+        # a mistake of ours: its message and its traceback could quote a row, so both are kept back
+        if os.environ.get("DPRL_DEBUG"):
+            raise
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{os.path.basename(frame.filename)} line {frame.lineno}"
+        print(
+            f"error: a defect of dprl ({type(error).__name__}, {place}); "
+            "please report it. DPRL_DEBUG=1 shows all of it, which may quote the log.",
+            file=sys.stderr,
+        )
+        sys.exit(70)

@@ -15,7 +15,7 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None) -> Bound
     """Bounds from a TOML file, a mapping, or as they are; refused when missing, never inferred from the rows."""
     if isinstance(source, Bounds):
         return source
-    if source is None or source == "infer":
+    if source is None or (not isinstance(source, Mapping) and str(source) == "infer"):
         raise DprlError("Public bounds are missing: give --bounds bounds.toml; they are never inferred from the rows.")
     if isinstance(source, Mapping):
         return Bounds.from_mapping(source)

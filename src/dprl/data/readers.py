@@ -42,8 +42,12 @@ class Log:
         """Read the rows. Whatever they hold, this succeeds; what cannot be used contributes zero."""
         if isinstance(self.source, Trajectories):
             return self.source
-        table = _read(self.source, self.schema)
-        return assemble(_columns(table, self.schema, self.bounds, self.unit), self.bounds, self.unit)
+        # nested, so that no name keeps the table in memory while the arrays are made of it
+        loaded = assemble(
+            _columns(_read(self.source, self.schema), self.schema, self.bounds, self.unit), self.bounds, self.unit
+        )
+        pa.default_memory_pool().release_unused()
+        return loaded
 
 
 def read_log(
@@ -71,6 +75,11 @@ def read_log(
     """
     if isinstance(source, Trajectories):
         return _of_trajectories(source, target_columns, behavior_policy)
+    if isinstance(behavior_policy, str) and behavior_policy.partition(":")[0] == "column":
+        raise DprlError(
+            "The behaviour policy is a function of states; behaviour probabilities of the log itself are its "
+            "column behavior_prob."
+        )
     known = read_bounds(bounds)
     unit = unit or ("person" if person else "trajectory")
     if unit not in UNITS:

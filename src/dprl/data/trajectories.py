@@ -96,8 +96,11 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
     t = np.asarray(columns["t"], dtype=np.float64)
     order = np.lexsort((t, episode, person))
     order = order[(episode[order] >= 0) & (person[order] >= 0)]
-    sorted_columns = {name: np.asarray(values)[order] for name, values in columns.items()}
     episode, person, t = episode[order], person[order], t[order]
+
+    def taken(name: str, rows: np.ndarray) -> np.ndarray:
+        # one column at a time: a sorted copy of the whole log would double the memory
+        return np.asarray(columns[name])[rows]
 
     # an episode belongs to one person: the same episode id under two persons is two episodes
     fresh = np.ones(len(order), dtype=bool)
@@ -106,19 +109,20 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
     index = np.cumsum(fresh) - 1
     position = np.arange(len(order)) - start[index] if len(order) else np.zeros(0, dtype=np.int64)
     broken = t != position
-    for name, values in sorted_columns.items():
+    for name in columns:
         if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
-            flat = _rows(values)
+            flat = _rows(taken(name, order))
             with np.errstate(invalid="ignore"):
                 broken |= ~(np.abs(flat) <= _HUGE).all(axis=1)
+            del flat
 
     kept = position < bounds.horizon
-    terminated = _flag(sorted_columns["terminated"])
-    ends = terminated | _flag(sorted_columns["truncated"])
+    terminated = _flag(taken("terminated", order))
+    ends = terminated | _flag(taken("truncated", order))
     last = np.ones(len(order), dtype=bool)
     last[:-1] = fresh[1:]
     broken |= ends & ~last
-    probability = sorted_columns["behavior_prob"]
+    probability = taken("behavior_prob", order)
     with np.errstate(invalid="ignore"):
         broken |= ~(probability > 0.0)
         if bounds.actions is not None:
@@ -126,12 +130,13 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
     episodes = len(start)
     valid = np.ones(episodes, dtype=bool)
     valid[index[broken]] = False
+    owner = person[start] if len(start) else np.zeros(0, dtype=np.int64)
+    del t, episode, person, position, probability, broken, ends, fresh
 
-    index, last = index[kept], last[kept]
-    cut = {name: values[kept] for name, values in sorted_columns.items()}
-    observation = _clamp(cut["observation"], bounds.observation)
-    if "next_observation" in cut:
-        following = cut["next_observation"]
+    index, last, rows, terminated = index[kept], last[kept], order[kept], terminated[kept]
+    observation = _clamp(taken("observation", rows), bounds.observation)
+    if "next_observation" in columns:
+        following = taken("next_observation", rows)
         with np.errstate(invalid="ignore"):
             has_next = np.asarray((np.abs(following) <= _HUGE).all(axis=1))
         following = _clamp(following, bounds.observation)
@@ -139,26 +144,23 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         following = np.zeros_like(observation)
         has_next = np.zeros(len(observation), dtype=bool)
         # the next row of the same episode; the row after the horizon's cut counts, only its own use is forbidden
-        whole = _clamp(sorted_columns["observation"], bounds.observation)
-        rows_kept = np.flatnonzero(kept)
-        inside = rows_kept[~last]
-        following[~last] = whole[inside + 1]
+        inside = np.flatnonzero(kept)[~last]
+        following[~last] = _clamp(taken("observation", order[inside + 1]), bounds.observation)
         has_next[~last] = True
     lengths = np.bincount(index, minlength=episodes) if episodes else np.zeros(0, dtype=np.int64)
-    owner = person[start] if len(start) else np.zeros(0, dtype=np.int64)
     unit_starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]) if episodes else np.zeros(0, dtype=np.int64)
     return Trajectories(
         observation=observation,
         next_observation=following,
-        action=_actions(cut["action"], bounds),
-        reward=np.nan_to_num(np.clip(cut["reward"].astype(np.float64), *bounds.reward), nan=bounds.reward[0]),
-        behavior_prob=np.nan_to_num(cut["behavior_prob"].astype(np.float64), nan=1.0, posinf=1.0, neginf=1.0),
+        action=_actions(taken("action", rows), bounds),
+        reward=np.nan_to_num(np.clip(_floats(taken("reward", rows)), *bounds.reward), nan=bounds.reward[0]),
+        behavior_prob=np.nan_to_num(_floats(taken("behavior_prob", rows)), nan=1.0, posinf=1.0, neginf=1.0),
         target_prob={
-            name.removeprefix("target:"): np.nan_to_num(v.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-            for name, v in cut.items()
+            name.removeprefix("target:"): np.nan_to_num(_floats(taken(name, rows)), nan=0.0, posinf=0.0, neginf=0.0)
+            for name in columns
             if name.startswith("target:")
         },
-        terminated=terminated[kept],
+        terminated=terminated,
         has_next=has_next,
         episode_offsets=np.r_[0, np.cumsum(lengths)].astype(np.int64),
         unit_offsets=np.r_[unit_starts, episodes].astype(np.int64),
@@ -168,18 +170,23 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
     )
 
 
+def _floats(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float64, copy=False)
+
+
 def _flag(values: np.ndarray) -> np.ndarray:
-    return np.nan_to_num(values.astype(np.float64), nan=0.0) != 0.0
+    return np.nan_to_num(_floats(values), nan=0.0) != 0.0
 
 
 def _rows(values: np.ndarray) -> np.ndarray:
-    return values.reshape(len(values), int(np.prod(values.shape[1:]))).astype(np.float64)
+    return _floats(values.reshape(len(values), int(np.prod(values.shape[1:]))))
 
 
 def _clamp(values: np.ndarray, bounds: tuple[tuple[float, float], ...]) -> np.ndarray:
     low, high = np.array(bounds, dtype=np.float64).T
-    out = np.clip(values.astype(np.float64), low, high)
-    return np.where(np.isnan(out), low, out)
+    out = np.clip(_floats(values), low, high)
+    np.copyto(out, low, where=np.isnan(out))
+    return out
 
 
 def _actions(values: np.ndarray, bounds: Bounds) -> np.ndarray:
@@ -188,6 +195,6 @@ def _actions(values: np.ndarray, bounds: Bounds) -> np.ndarray:
     assert bounds.actions is not None
     with np.errstate(invalid="ignore"):
         known = (values >= 0) & (values < bounds.actions) & (values == np.floor(values))
-    return np.where(known, np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0), -1).astype(
-        np.int64
-    )
+    out = np.full(len(values), -1, dtype=np.int64)
+    out[known] = values[known].astype(np.int64)
+    return out

@@ -66,7 +66,9 @@ def rollout(environment: Environment, policy: Policy, key: jax.Array, episodes: 
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
 
-def _batch(environment: Environment, policy: Policy, traced: bool, key: Any, ids: np.ndarray, exists: np.ndarray) -> Columns:
+def _batch(
+    environment: Environment, policy: Policy, traced: bool, key: Any, ids: np.ndarray, exists: np.ndarray
+) -> Columns:
     horizon = environment.horizon
     chunks = -(-horizon // _CHUNK)
     length = -(-horizon // chunks) if traced else 1
@@ -104,7 +106,9 @@ def _observe(environment: Environment, state: Any) -> Any:
     return jax.vmap(environment.observe)(state)
 
 
-def _transition(environment: Environment, keys: Any, t: Any, state: Any, alive: Any, probabilities: Any) -> tuple[Any, ...]:
+def _transition(
+    environment: Environment, keys: Any, t: Any, state: Any, alive: Any, probabilities: Any
+) -> tuple[Any, ...]:
     """One step of every trajectory at once; those that are over stand still."""
     running = alive & (t < environment.horizon)
     step_keys = jax.vmap(lambda k: jax.random.split(jax.random.fold_in(k, t)))(keys)
@@ -137,7 +141,9 @@ def _draw(probabilities: Any, uniform: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames=("environment", "policy", "length"))
-def _scan(environment: Environment, policy: Any, length: int, keys: Any, t: Any, state: Any, alive: Any) -> tuple[Any, ...]:
+def _scan(
+    environment: Environment, policy: Any, length: int, keys: Any, t: Any, state: Any, alive: Any
+) -> tuple[Any, ...]:
     def step(carry: Any, now: Any) -> tuple[Any, Any]:
         state, alive = carry
         probabilities = policy(jax.vmap(environment.observe)(state).astype(jnp.float32))

@@ -30,9 +30,10 @@ def grid_step(clip_norm: float) -> float:
     >>> 2**32 <= 0.7 / grid_step(0.7) < 2**33
     True
     """
-    if not (math.isfinite(clip_norm) and clip_norm > 0.0):
-        raise DprlError("The clip norm must be a positive finite number.")
-    return 2.0 ** (math.floor(math.log2(clip_norm)) - CLIP_BITS)
+    # Outside of this range the squares of a norm leave float64, and what should be clipped would pass as zero.
+    if not 1e-100 <= clip_norm <= 1e100:
+        raise DprlError("The clip norm must be a number between 1e-100 and 1e100.")
+    return math.ldexp(1.0, math.frexp(clip_norm)[1] - 1 - CLIP_BITS)
 
 
 def clip_to_grid(vectors: jax.Array, clip_norm: float) -> jax.Array:

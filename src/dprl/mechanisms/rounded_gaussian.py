@@ -1,8 +1,8 @@
 """Exact-to-2^-49 samples of round(N(0, std^2)) on the integers, from a stream of random 64-bit words.
 
 Bins of a power-of-two width W cover [-12.5 std, 12.5 std]. A bin is drawn by integer weights (its upper envelope), a
-point in it by w random bits, and the point is accepted with probability density / envelope. Every integer is
-reachable and no floating-point gap is visible, unlike in a scaled float64 normal.
+point in it by w random bits, and the point is accepted with probability density / envelope. Every integer out to some
+9 std is reachable and no floating-point gap is visible, unlike in a scaled float64 normal.
 The bound on the total variation distance is derived in docs/proofs/rounded-gaussian.md.
 """
 
@@ -15,7 +15,9 @@ from functools import lru_cache
 
 import numpy as np
 
-TOTAL_VARIATION = 2.0**-49
+from dprl.accounting.events import SAMPLER_TOTAL_VARIATION
+
+TOTAL_VARIATION = SAMPLER_TOTAL_VARIATION
 """Distance of one draw from round(N(0, std^2)), for ``std >= MIN_STD``."""
 MIN_STD = 2.0**24
 MAX_STD = 2.0**44
@@ -59,7 +61,7 @@ def rounded_gaussian(words: Words, count: int, std: float) -> np.ndarray:
     out = np.empty(count, dtype=np.int64)
     filled = 0
     while filled < count:
-        # 2-3% are rejected; ask for a little more than is missing, in blocks that bound the memory.
+        # about 1% are rejected; ask for a little more than is missing, in blocks that bound the memory.
         ask = min(int((count - filled) * 1.05) + 8, 1 << 18)
         first, second, third = words(3 * ask).reshape(3, ask)
         index = np.searchsorted(thresholds, first >> np.uint64(1), side="right").astype(np.int64)

@@ -223,7 +223,7 @@ def _touch(
         plan.config,
         plan.function_mechanism,
         noise.stream("value function"),
-        unit_rows(rows),
+        unit_rows(rows, plan.bounds.units),
         plan.start,
         units=plan.bounds.units,
         projection=plan.projection,
@@ -241,8 +241,7 @@ def _references(plan: Plan, trajectories: Trajectories, policies: list[Any], beh
 def _status(plan: Plan, secure: bool, simulated: bool) -> str:
     if not secure or simulated:
         return "not private"
-    published = isinstance(plan.config, GPOPE) and plan.config.calibration == "as-published"
-    return "as published" if published else "verified"
+    return "as published" if plan.published else "verified"
 
 
 def _estimate(
@@ -311,6 +310,10 @@ def _certificate(
         released += ", and the noised gradient sum of every update, from which the value function is computed"
     for mechanism, share in zip(mechanisms, shares, strict=True):
         mechanism["share"] = share
+        if plan.published:
+            # the noise over what replacing one unit can change, as the event has it
+            mechanism["noise_multiplier"] /= 2.0
+            mechanism["sensitivity"] = 2.0 * mechanism["clip_norm"]
     options = plan.query.config.hyper_parameters() | plan.config.hyper_parameters()
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
@@ -326,7 +329,7 @@ def _certificate(
         "epsilon": plan.budget.epsilon,
         "delta": plan.budget.delta,
         "privacy_unit": log.unit,
-        "neighbouring_relation": RELATION,
+        "neighbouring_relation": "replace one" if plan.published else RELATION,
         "released": released + ".",
         "not_protected": list(NOT_PROTECTED),
         "mechanisms": mechanisms,

@@ -41,7 +41,6 @@ def plan_release(
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION)
-    expected = plan.expectation()
     mechanisms = [plan.value_mechanism.describe("Gaussian vector", "values and intervals")]
     if plan.function_mechanism is not None:
         mechanisms.append(plan.function_mechanism.describe("Poisson-sampled clipped Gaussian sum", "value function"))
@@ -56,16 +55,13 @@ def plan_release(
         "targets": [
             {
                 "name": name,
-                "privacy_standard_error": privacy,
+                "privacy_standard_error": expected["privacy_standard_error"],
                 "largest_sampling_standard_error": expected["largest_sampling_standard_error"],
-                "interval_half_width": [low, high],
+                "interval_half_width": [
+                    expected["interval_half_width_at_least"],
+                    expected["interval_half_width_at_most"],
+                ],
             }
-            for name, privacy, low, high in zip(
-                policies,
-                expected["privacy_standard_error"],
-                expected["interval_half_width_at_least"],
-                expected["interval_half_width_at_most"],
-                strict=True,
-            )
+            for name, expected in zip(policies, plan.expectation(), strict=True)
         ],
     }

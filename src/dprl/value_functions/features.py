@@ -1,4 +1,4 @@
-"""Public feature maps of a state. All are scaled to be orthonormal under the uniform distribution on the bounds.
+"""Public feature maps of a state. All are orthonormal under the uniform distribution on the bounds.
 
 That scaling is a public choice, needs no data, and makes one step size and one clip norm fit all of them.
 """

@@ -66,6 +66,7 @@ class EvaluationConformance:
     configs: Mapping[str, Algorithm]
     calibrations: tuple[str, ...]
     attack: Callable[..., Canary] = field(repr=False)
+    features: Mapping[str, str] = field(default_factory=dict)
     bounds: Bounds = _BOUNDS
 
     @property
@@ -76,7 +77,7 @@ class EvaluationConformance:
         return self.configs[setting]
 
     def plan(self, setting: str) -> Plan:
-        return _plan(self.configs[setting])
+        return _plan(self.configs[setting], self.features.get(setting, "columns"))
 
     def mechanisms(self, setting: str) -> dict[str, ClippedGaussianSum]:
         plan = self.plan(setting)
@@ -123,7 +124,7 @@ class EvaluationConformance:
                 plan.config,
                 wrap(plan.function_mechanism),
                 streams.stream("value function"),
-                unit_rows(_rows(plan, log)),
+                unit_rows(_rows(plan, log), plan.bounds.units),
                 plan.start,
                 units=plan.bounds.units,
                 projection=plan.projection,
@@ -173,8 +174,8 @@ class EvaluationConformance:
 
 
 @lru_cache(maxsize=32)
-def _plan(config: Algorithm) -> Plan:
-    return make_plan(config, _BOUNDS, _BUDGET, list(_POLICIES), total_variation=2.0**-49)
+def _plan(config: Algorithm, features: str) -> Plan:
+    return make_plan(config, _BOUNDS, _BUDGET, list(_POLICIES), features, total_variation=2.0**-49)
 
 
 def _rows(plan: Plan, log: Trajectories) -> Any:
@@ -250,8 +251,8 @@ class EvaluationCanary:
         phi = np.eye(1, n, dtype=np.float32)
         weight = np.abs(signs)[:, None].astype(np.float32)
         reward = (-signs * function.clip_norm * _FAR)[:, None].astype(np.float32)
-        arrays = (phi, np.zeros_like(phi), weight, weight, reward)
-        return jnp.asarray(vectors), SharedTransitions(*(jnp.asarray(x) for x in arrays))
+        phi, weight, reward = (jnp.asarray(x) for x in (phi, weight, reward))
+        return jnp.asarray(vectors), SharedTransitions(phi, jnp.zeros_like(phi), weight, weight, reward)
 
     @cached_property
     def _scores(self) -> Callable[[Any, Any], Any]:
@@ -342,9 +343,11 @@ GPOPE_CONFORMANCE = EvaluationConformance(
     {
         "full batches": GPOPE(steps=6, discount=0.9),
         "Poisson batches": GPOPE(steps=8, discount=0.9, sampling_rate=0.4, schedule="diminishing", average="all"),
+        "many features": GPOPE(steps=4, discount=0.9, average="last"),
     },
     ("verified", "as-published"),
     _gpope_canary,
+    {"many features": "fourier:11"},
 )
 IMPORTANCE_CONFORMANCE = EvaluationConformance(
     "importance-sampling",

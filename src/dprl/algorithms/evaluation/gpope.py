@@ -30,8 +30,8 @@ from dprl.protocols import NoiseSource
 class GPOPE(Config):
     """Options of GPOPE; public facts, all of them. The defaults were chosen on public simulations.
 
-    Values and gradients are in public units: the value range is mapped to [-1, 1] and features are orthonormal under
-    the uniform distribution, so that the same numbers fit every log.
+    Values and gradients are in public units: the value range is mapped to [-1, 1] and features are close to
+    orthonormal under the uniform distribution, so that the same numbers fit every log.
 
     Attributes:
         discount: gamma, in [0, 1].
@@ -76,6 +76,8 @@ class GPOPE(Config):
             "sampling_rate must be above 0 and at most 1": 0.0 < self.sampling_rate <= 1.0,
             "clip_norm must be a positive finite number": self.clip_norm is None or 0.0 < self.clip_norm < math.inf,
             "step_size must be a positive finite number": self.step_size is None or 0.0 < self.step_size < math.inf,
+            "noise_multiplier must be a positive finite number": self.noise_multiplier is None
+            or 0.0 < self.noise_multiplier < math.inf,
             "offset must be a positive finite number": 0.0 < self.offset < math.inf,
             "value_share must be above 0 and below 1": 0.0 < self.value_share < 1.0,
             "confidence must be above 0.5 and below 1": 0.5 < self.confidence < 1.0,

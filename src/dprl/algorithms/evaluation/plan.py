@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,11 @@ class Plan:
         return "gpope" if isinstance(self.config, GPOPE) else "importance-sampling"
 
     @property
+    def published(self) -> bool:
+        """Whether the calibration is a paper's own, which certifies nothing."""
+        return isinstance(self.config, GPOPE) and self.config.calibration == "as-published"
+
+    @property
     def projection(self) -> gpope.Projection:
         """Where theta may lie: V within the value range means a box for indicators, a ball in mean square otherwise."""
         assert self.features is not None
@@ -76,20 +82,18 @@ class Plan:
         level = 0.0 if self.config.start == "mid-range" else min(max(-centre / half, -1.0), 1.0)
         return level * self.features.constant()
 
-    def expectation(self) -> dict[str, Any]:
-        """What to expect of each target policy, from public facts: for ``dprl plan``."""
-        estimates = importance.decode(self.query, self.value_mechanism, np.zeros(self.query.dimension))
-        privacy = [e.privacy_standard_error for e in estimates]
-        # a scaled return in [-1, 1] has a second moment of at most 1 / limit for importance sampling, 1 per decision
-        reach = self.bounds.cumulative_ratio * scale_of(self.bounds.value_interval(self.config.discount))[1]
-        largest = reach * math.sqrt(1.0 / self.bounds.cumulative_ratio / self.bounds.units)
-        z = importance.NormalDist().inv_cdf(0.5 + self.query.config.confidence / 2.0)
-        return {
-            "privacy_standard_error": privacy,
-            "largest_sampling_standard_error": largest,
-            "interval_half_width_at_least": [z * p for p in privacy],
-            "interval_half_width_at_most": [z * math.hypot(p, largest) for p in privacy],
-        }
+    def expectation(self) -> list[dict[str, float]]:
+        """What to expect of each target policy's errors, from public facts: for ``dprl plan``."""
+        z = NormalDist().inv_cdf(0.5 + self.query.config.confidence / 2.0)
+        return [
+            {
+                "privacy_standard_error": privacy,
+                "largest_sampling_standard_error": sampling,
+                "interval_half_width_at_least": z * privacy,
+                "interval_half_width_at_most": widest,
+            }
+            for privacy, sampling, widest in importance.expect(self.query, self.value_mechanism)
+        ]
 
 
 def make_plan(
@@ -128,7 +132,7 @@ def make_plan(
         sampling, feature_map, draws = config, None, 0
     query = importance.make_query(sampling, bounds, public_patterns(policies, bounds))
     draws += query.dimension
-    sampler = (1.0 + math.exp(min(budget.epsilon, 700.0))) * draws * total_variation
+    sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
     if sampler >= 0.1 * budget.delta:
         raise DprlError(
             "delta is too small for so many draws of noise: take fewer steps or features, or a larger delta."
@@ -136,21 +140,30 @@ def make_plan(
     inner = Budget(budget.epsilon, budget.delta - sampler)
     if isinstance(config, GPOPE):
         assert feature_map is not None
+        if config.calibration == "as-published":
+            config = config.replace("one trajectory a step", sampling_rate=1.0 / bounds.units)
         value, function = _calibrate_gpope(config, query, feature_map, bounds, budget, inner)
         config = gpope.resolve(config, function, bounds.units, bounds.horizon)
-        event = events.compose([value.event(), function.event()])
+        if config.calibration == "as-published":
+            # what Algorithm 1 really does: replacing one trajectory moves a step's sum by 2h with probability 1/m,
+            # which has the privacy loss of this pair (docs/proofs/gpope.md)
+            steps = events.poisson_gaussian(config.sampling_rate, function.noise_multiplier / 2.0, config.steps)
+            event = events.compose([events.gaussian(value.noise_multiplier / 2.0), steps])
+        else:
+            event = events.compose([value.event(), function.event()])
     else:
-        multiplier = config.noise_multiplier or noise_multiplier_for(events.gaussian, inner)
+        given = config.noise_multiplier
+        multiplier = noise_multiplier_for(events.gaussian, inner) if given is None else given
         value, function = importance.mechanism(query, multiplier), None
         event = value.event()
     epsilon = epsilon_of(event, inner.delta)
-    published = isinstance(config, GPOPE) and config.calibration == "as-published"
-    if epsilon > budget.epsilon and not published:
+    plan = Plan(config, bounds, budget, query, value, feature_map, function, event, epsilon, inner.delta, sampler)
+    if epsilon > budget.epsilon and not plan.published:
         raise DprlError(
             f"A noise multiplier of {config.noise_multiplier:g} costs epsilon = {epsilon:.4g} at this delta, "
             f"more than the budget of {budget.epsilon:g}: raise it, or leave it out."
         )
-    return Plan(config, bounds, budget, query, value, feature_map, function, event, epsilon, inner.delta, sampler)
+    return plan
 
 
 def _calibrate_gpope(
@@ -160,9 +173,7 @@ def _calibrate_gpope(
     whole = noise_multiplier_for(events.gaussian, inner)
     value = importance.mechanism(query, whole / math.sqrt(config.value_share))
     if config.calibration == "as-published":
-        rate = 1.0 / bounds.units
         multiplier = gpope.published_noise_multiplier(config.steps, bounds.units, budget.epsilon, budget.delta)
-        config = config.replace(sampling_rate=rate)
     elif config.noise_multiplier is not None:
         multiplier = config.noise_multiplier
     else:

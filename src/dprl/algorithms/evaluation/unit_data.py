@@ -7,6 +7,7 @@ rho importance ratio, weight of a transition within its unit. Rewards and values
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +22,9 @@ from dprl.protocols import Interval
 from dprl.value_functions.features import Features
 
 Weighting = Literal["trajectory", "transition"]
-_CHUNK_ROWS = 1 << 15
+_CHUNK_ROWS = 1 << 13
+# XLA rounds sums over very few rows differently; a block never has fewer than this.
+_LEAST_ROWS = 64
 
 
 class Block(NamedTuple):
@@ -114,6 +117,7 @@ class UnitRows:
         reward, rho, weight: ``(N + 1,)`` float32.
         buckets: of each bucket the unit numbers ``(U_b,)`` and their row indices ``(U_b, L_b)``.
         units: number of units in the log (private).
+        declared: number of units that the curator declares (public).
     """
 
     phi: Any
@@ -123,6 +127,7 @@ class UnitRows:
     weight: Any
     buckets: tuple[tuple[np.ndarray, np.ndarray], ...]
     units: int
+    declared: int
 
     @property
     def size(self) -> int:
@@ -131,14 +136,16 @@ class UnitRows:
     def chunks(self, included: np.ndarray, sampling_rate: float = 1.0) -> Any:
         """Row indices ``(B, L)`` of the included units in blocks of fixed size, and which rows of a block count.
 
-        Every bucket has one block size, from its own size and the public rate, so that each compiles once; a batch
-        takes as many blocks as it needs, the last filled up with units that do not count.
+        A block's size follows from the length of its bucket and public facts alone: compiled code of another shape may
+        round a unit's sum differently, and nobody's presence may change somebody else's digits. A batch takes as many
+        blocks as it needs, the last filled up with units that do not count.
         """
+        expected = max(1, round(self.declared * sampling_rate))
         for members, index in self.buckets:
             chosen = index[included[members]]
             length = index.shape[1]
-            expected = max(1, round(len(members) * sampling_rate))
-            block = max(1, min(_CHUNK_ROWS // length, 1 << (expected - 1).bit_length()))
+            block = min(1 << (expected - 1).bit_length(), _CHUNK_ROWS // length)
+            block = max(block, -(-_LEAST_ROWS // length), 1)
             for start in range(0, len(chosen), block):
                 part = chosen[start : start + block]
                 live = np.zeros(block, dtype=bool)
@@ -154,7 +161,7 @@ class UnitRows:
 
 
 jax.tree_util.register_dataclass(
-    UnitRows, data_fields=["phi", "delta_phi", "reward", "rho", "weight"], meta_fields=["buckets", "units"]
+    UnitRows, data_fields=["phi", "delta_phi", "reward", "rho", "weight"], meta_fields=["buckets", "units", "declared"]
 )
 
 
@@ -213,10 +220,9 @@ def rows_of(
     siblings = np.repeat(np.diff(trajectories.unit_offsets), np.diff(trajectories.unit_offsets))
     weight = np.where(usable, (per_episode / np.maximum(siblings, 1))[episode], 0.0)
     n = len(trajectories.reward)
-    phi = np.zeros((n + 1, features.size), dtype=dtype)
-    delta = np.zeros((n + 1, features.size), dtype=dtype)
-    for start in range(0, n, 1 << 16):
-        part = slice(start, min(start + (1 << 16), n))
+    phi, delta = (_aligned_zeros((n + 1, features.size), dtype) for _ in range(2))
+    for start in range(0, n, 1 << 14):
+        part = slice(start, min(start + (1 << 14), n))
         phi[part] = features(trajectories.observation[part])
         following = features(trajectories.next_observation[part]) * (discount * alive[part])[:, None]
         delta[part] = phi[part] - following
@@ -226,8 +232,20 @@ def rows_of(
     return Rows(phi, delta, pad(reward), pad(ratios), pad(weight), offsets)
 
 
-def unit_rows(rows: Rows) -> UnitRows:
-    """Index the rows of every unit in buckets whose lengths are within a factor of two."""
+def _aligned_zeros(shape: tuple[int, int], dtype: Any) -> np.ndarray:
+    """Zeros where JAX can use them as they are: it copies what does not start at a multiple of 64 bytes."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 64, dtype=np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def unit_rows(rows: Rows, declared: int) -> UnitRows:
+    """Index the rows of every unit in buckets whose lengths are within a factor of two.
+
+    ``declared`` is the public number of units, from which the size of a block follows.
+    The arrays of ``rows`` may be used without a copy: they must not be changed afterwards.
+    """
     lengths = np.diff(rows.offsets)
     padding = len(rows.reward) - 1
     kind = np.int32 if padding < 2**31 - 1 else np.int64
@@ -239,8 +257,9 @@ def unit_rows(rows: Rows) -> UnitRows:
         index = rows.offsets[members][:, None] + columns
         index = np.where(columns < lengths[members][:, None], index, padding).astype(kind)
         buckets.append((members, index))
-    arrays = [jnp.asarray(x) for x in rows[:5]]
-    return UnitRows(*arrays, buckets=tuple(buckets), units=len(lengths))
+    # device_put, unlike asarray, takes aligned memory as it is: the features are there once, not twice
+    arrays = [jax.device_put(x) for x in rows[:5]]
+    return UnitRows(*arrays, buckets=tuple(buckets), units=len(lengths), declared=declared)
 
 
 def padded_units(rows: Rows) -> PaddedUnits:

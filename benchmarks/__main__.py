@@ -1,0 +1,31 @@
+"""``python -m benchmarks [NAME ...]``: run all benchmarks or the named ones, print and record the figures."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+
+from benchmarks.harness import goals_table, save
+
+NAMES = ("gpope_chain", "scaling", "noise", "startup")
+
+
+def main(names: list[str]) -> int:
+    unknown = [n for n in names if n not in NAMES]
+    if unknown:
+        print(f"error: there is no benchmark {unknown[0]!r}; there are {', '.join(NAMES)}.", file=sys.stderr)
+        return 2
+    for name in names or NAMES:
+        started = time.perf_counter()
+        result = importlib.import_module(f"benchmarks.{name}").run()
+        save(name, result)
+        print(f"\n{result['title']}\n", *result["notes"], "", result["table"], "", sep="\n")
+        if result["goals"]:
+            print(goals_table(result["goals"]))
+        print(f"({name}: {time.perf_counter() - started:.0f} s)", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,150 @@
+"""Worker: GPOPE by this library, by NumPy, and the noise alone. ``python -m benchmarks.gpope_jax DATA CORES``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.chain_data import (
+    CHECK_STEPS,
+    CLIP,
+    DISCOUNT,
+    NOISE_MULTIPLIER,
+    STATES,
+    STEP_SIZE,
+    TRAJECTORIES,
+    TRIALS,
+    clip_norm,
+)
+from benchmarks.harness import pin, serve
+
+STEPS = 2000
+
+
+def main(path: str, cores: int) -> None:
+    pin(cores)
+    import jax
+    import jax.numpy as jnp
+
+    from benchmarks import gpope_numpy
+    from dprl.algorithms.evaluation import gpope
+    from dprl.algorithms.evaluation.bands import find_bands
+    from dprl.algorithms.evaluation.unit_data import SharedTransitions
+    from dprl.mechanisms import threefry
+    from dprl.mechanisms.noise import SeededNoise
+
+    class Drawn(SeededNoise):
+        """The check: given trajectories, no noise. The key carries the trial's draws."""
+
+        def below(self, step: Any, count: int) -> Any:
+            return self.key[step].astype(jnp.int32)
+
+        def gaussian(self, step: Any, dimension: int, std: float) -> Any:
+            return jnp.zeros(dimension, dtype=jnp.int64)
+
+    data = dict(np.load(path))
+    weight, weight_reward = jnp.asarray(data["weight"]), jnp.asarray(data["weight_reward"])
+    bands = find_bands(data["pairs"], data["table"].astype(np.float64), DISCOUNT)
+    assert bands is not None
+    assert np.array_equal(bands.transitions(), data["pairs"])
+    layouts = {
+        form: SharedTransitions(
+            jnp.asarray(data["phi"]), jnp.asarray(data["delta_phi"]), weight, weight, weight_reward, form_bands
+        )
+        for form, form_bands in (("", bands), (", dense products", None))
+    }
+    keys = jnp.stack([SeededNoise.from_seed(i).key for i in range(TRIALS)])
+
+    def gpope_of(layout: SharedTransitions, steps: int, noise: type[SeededNoise]) -> Callable[[Any], Any]:
+        config = gpope.GPOPE(
+            discount=DISCOUNT,
+            calibration="as-published",
+            steps=steps,
+            step_size=STEP_SIZE,
+            clip_norm=CLIP,
+            sampling_rate=1.0 / TRAJECTORIES,
+            average="all",
+            project=False,
+        )
+        mechanism = gpope.mechanism(config, STATES, 1, NOISE_MULTIPLIER)
+        assert abs(mechanism.clip_norm - clip_norm()) < 1e-12
+        nowhere = gpope.Projection(1e9, 1e9)
+
+        def one(key: Any, log: SharedTransitions) -> Any:
+            start = jnp.zeros(STATES, dtype=jnp.float32)
+            return gpope.run(config, mechanism, noise(key), log, start, units=TRAJECTORIES, projection=nowhere)[1]
+
+        axes = SharedTransitions(None, None, 0, 0, 0, layout.bands)  # type: ignore[arg-type]
+        every = jax.jit(jax.vmap(one, in_axes=(0, axes)))
+        return lambda k: every(k, layout)
+
+    def alone(of: Callable[[Any, Any], Any], zero: Any) -> Callable[[Any], Any]:
+        def one(key: Any) -> Any:
+            def body(total: Any, step: Any) -> tuple[Any, None]:
+                return total + of(key, step), None
+
+            return jax.lax.scan(body, zero, jnp.arange(STEPS, dtype=jnp.uint32))[0]
+
+        return jax.jit(jax.vmap(one))
+
+    width = -(-2 * STATES // 16) * 16  # what the library draws: whole vectors
+    noise = alone(lambda key, step: threefry.normal(key, step, width), jnp.zeros(width, dtype=jnp.float32))
+
+    def timed(call: Callable[[Any], Any]) -> Callable[[], int]:
+        def go() -> int:
+            jax.block_until_ready(call(keys))
+            return STEPS * TRIALS
+
+        return go
+
+    def numpy(call: Callable[..., Any], steps: int, trials: int) -> Callable[[], int]:
+        def go() -> int:
+            call(data, steps)
+            return steps * trials
+
+        return go
+
+    def normals() -> int:
+        rng, out = np.random.default_rng(0), np.empty((TRIALS, 2 * STATES), dtype=np.float32)
+        for _ in range(500):
+            rng.standard_normal(dtype=np.float32, out=out)
+        return 500 * TRIALS
+
+    ours = {
+        f"dprl, JAX over 100 trials{form}": gpope_of(layout, STEPS, SeededNoise) for form, layout in layouts.items()
+    }
+    several = "" if cores == 1 else f", {cores} cores"
+    candidates: Mapping[str, Callable[[], int]] = {
+        **{name + several: timed(call) for name, call in ours.items()},
+        "the noise alone, dprl" + several: timed(noise),
+        "NumPy over 100 trials" + several: numpy(gpope_numpy.batched, 500, TRIALS),
+        "NumPy over 100 trials, banded by hand" + several: numpy(gpope_numpy.banded, 500, TRIALS),
+    }
+    facts = {}
+    if cores == 1:
+        candidates = {
+            **candidates,
+            "the noise alone, NumPy": normals,
+            "NumPy loop, 1 trial": numpy(gpope_numpy.loop, 5000, 1),
+        }
+        chosen = data["chosen"]
+        draws = jnp.asarray(chosen.T.astype(np.uint32))
+        results = {
+            f"dprl{form}": np.asarray(gpope_of(layout, CHECK_STEPS, Drawn)(draws)) for form, layout in layouts.items()
+        }
+        results |= {f.__name__: f(data, CHECK_STEPS, chosen) for f in (gpope_numpy.batched, gpope_numpy.banded)}
+        results["loop"] = np.broadcast_to(gpope_numpy.loop(data, CHECK_STEPS, chosen), (1, STATES))
+        reference = results["dprl"]
+        np.save(path + ".reference.npy", reference)
+        facts = {
+            "largest": float(np.abs(reference).max()),
+            "errors": {k: float(np.abs(v - reference[: len(v)]).max()) for k, v in results.items() if k != "dprl"},
+        }
+    serve(candidates, cores, facts)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,172 @@
+"""Record and replay catches what it is for: each fault below is one that a real algorithm could have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dprl.audit.record_replay import Recorder, record_replay
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
+
+MECHANISM = ClippedGaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=3, sampling_rate=0.5, steps=6)
+NOISE = SeededNoise.from_seed(3)
+DATA = np.random.default_rng(0).normal(size=(8, 3))
+NEIGHBOUR = np.concatenate([DATA, [[30.0, 40.0, 0.0]]])
+
+
+def descent(
+    data: np.ndarray, noise: Any, wrap: Any, *, mechanism=MECHANISM, divisor: float | None = None, **fault: Any
+):
+    """A small adaptive algorithm: gradient descent towards the mean, with room for faults."""
+    mechanism, x = wrap(mechanism), np.zeros(3)
+    for step in range(fault.get("steps", lambda data: mechanism.steps)(data)):
+        included = np.asarray(mechanism.coins(noise, step, len(data)))
+        if fault.get("shuffled"):
+            # a batch of fixed size in random order: who is in it depends on how many there are
+            included = np.isin(
+                np.arange(len(data)), np.random.default_rng([step, len(data)]).permutation(len(data))[:4]
+            )
+        vectors = data - x
+        if fault.get("clip_first"):
+            vectors = np.clip(vectors, -1.0, 1.0) * (1.0 if len(data) == len(DATA) else 3.0)
+        total = mechanism.clipped_sum(jnp.asarray(vectors), jnp.asarray(included))
+        if fault.get("rescaled"):
+            total = total * len(data)
+        drawn = jnp.asarray(mechanism.draw(noise, fault.get("draw_at", lambda step, included: step)(step, included)))
+        size = divisor or max(int(included.sum()), 1)
+        x = x + np.asarray(mechanism.release(total, drawn)) / size
+    return {"x": x}
+
+
+def with_fault(**fault: Any) -> list[str]:
+    """Problems found over a few sources of noise: a coin must fall for the added unit to show anything."""
+    sources = [SeededNoise.from_seed(seed) for seed in range(4)]
+    found = [record_replay(lambda *a: descent(*a, **fault), DATA, NEIGHBOUR, noise) for noise in sources]
+    return [problem for comparison in found for problem in comparison.problems]
+
+
+@pytest.mark.parametrize("noise", [NOISE, SecureNoise.fresh()])
+def test_a_sound_algorithm_passes_and_the_added_unit_is_seen(noise):
+    found = record_replay(lambda *a: descent(*a, divisor=4.0), DATA, NEIGHBOUR, noise)
+    assert found.problems == ()
+    assert found.releases == MECHANISM.steps
+    # the added unit is far out, so it is clipped: the distance is the sensitivity, but for rounding
+    assert 1.0 - 1e-8 < found.largest <= 1.0 or found.largest == 0.0
+
+
+def test_the_same_data_differ_in_nothing():
+    found = record_replay(lambda *a: descent(*a, divisor=4.0), DATA, DATA, NOISE)
+    assert found.problems == ()
+    assert found.largest == 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unclipped(ClippedGaussianSum):
+    def clipped_sum(self, vectors, included):
+        return jnp.sum(jnp.where(included[:, None], jnp.round(vectors * 2.0**32), 0), axis=0).astype(jnp.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwiceTheClip(ClippedGaussianSum):
+    def clipped_sum(self, vectors, included):
+        return 2 * super().clipped_sum(vectors, included)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerCoordinate(ClippedGaussianSum):
+    def clipped_sum(self, vectors, included):
+        points = jnp.trunc(jnp.clip(vectors, -1.0, 1.0) * 2.0**32)
+        return jnp.sum(jnp.where(included[:, None], points, 0), axis=0).astype(jnp.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LouderForMore(ClippedGaussianSum):
+    def draw(self, noise, step):
+        return noise.gaussian(step, self.dimension, self.noise_on_grid)
+
+    def coins(self, noise, step, units):
+        return noise.coins(step, units, self.sampling_rate if units == len(DATA) else 0.9)
+
+
+SMALL = {"clip_norm": 1.0, "noise_multiplier": 2.0, "dimension": 3, "steps": 6}
+FAULTS = {
+    "no clip": ({"mechanism": Unclipped(**SMALL)}, "more than the sensitivity"),
+    "sensitivity off by two": ({"mechanism": TwiceTheClip(**SMALL)}, "more than the sensitivity"),
+    "clip per coordinate": ({"mechanism": PerCoordinate(**SMALL)}, "more than the sensitivity"),
+    "rescaled after the clip": ({"rescaled": True}, "more than the sensitivity"),
+    "scaled before the sum by a count": ({"clip_first": True}, "more than the sensitivity"),
+    "realised batch size as denominator": ({"divisor": None}, "more than the sensitivity"),
+    "shuffled batches under Poisson": ({"shuffled": True}, "more than the sensitivity"),
+    "rate that depends on the data": ({"mechanism": LouderForMore(**SMALL, sampling_rate=0.5)}, "coins or draws"),
+    "more steps for more data": ({"steps": lambda data: min(len(data), 6) - (len(data) == 8)}, "number of releases"),
+    "last step skipped": ({"steps": lambda data: 5}, "declared number of steps"),
+    "no draw of its own for a batch": (
+        {"draw_at": lambda step, included: int(included.sum())},
+        "coins or draws",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found(fault):
+    options, sentence = FAULTS[fault]
+    assert with_fault(divisor=4.0) == []
+    assert any(sentence in problem for problem in with_fault(**{"divisor": 4.0, **options}))
+
+
+def test_shapes_of_results_are_compared():
+    found = record_replay(
+        lambda data, noise, wrap: {**descent(data, noise, wrap, divisor=4.0), "rows": np.zeros(len(data))},
+        DATA,
+        NEIGHBOUR,
+        NOISE,
+    )
+    assert found.problems == ("the shapes of what is released differ",)
+
+
+def test_a_mechanism_that_differs_is_found():
+    def run(data, noise, wrap):
+        clip = float(np.abs(data).max())  # a bound inferred from the rows
+        return descent(data, noise, wrap, divisor=4.0, mechanism=ClippedGaussianSum(**SMALL | {"clip_norm": clip}))
+
+    assert "the mechanisms differ" in record_replay(run, DATA, NEIGHBOUR, NOISE).problems
+
+
+def test_the_second_run_sees_the_outputs_of_the_first():
+    recorder = Recorder()
+    one = recorder.record(lambda noise, wrap: descent(DATA, noise, wrap, divisor=4.0), NOISE)
+    two = recorder.record(lambda noise, wrap: descent(NEIGHBOUR, noise, wrap, divisor=4.0), NOISE.stream("other"))
+    np.testing.assert_array_equal(one.results["x"], two.results["x"])
+    for a, b in zip(one.entries[0], two.entries[0], strict=True):
+        np.testing.assert_array_equal(a.released, b.released)
+    assert [a.total for a in one.entries[0]] != [b.total for b in two.entries[0]]
+
+
+def test_recording_works_inside_compiled_loops():
+    def run(data, noise, wrap):
+        mechanism = wrap(MECHANISM)
+        vectors = jnp.asarray(data)
+
+        def body(x, step):
+            coins = mechanism.coins(noise.inner, step, len(vectors))
+            total = mechanism.clipped_sum(vectors - x, coins)
+            return x + mechanism.release(total, mechanism.draw(noise.inner, step)) / 4.0, None
+
+        x, _ = jax.jit(lambda: jax.lax.scan(body, jnp.zeros(3), jnp.arange(6, dtype=jnp.uint32)))()
+        return {"x": np.asarray(x)}
+
+    compiled, looped = Recorder(), Recorder()
+    one = compiled.record(lambda noise, wrap: run(DATA, noise, wrap), NOISE)
+    two = looped.record(lambda noise, wrap: descent(DATA, noise, wrap, divisor=4.0), NOISE)
+    assert len(one.entries[0]) == 6
+    # the compiled float32 normals may differ in the last digit, and the iterates with them
+    np.testing.assert_allclose(
+        [e.total for e in one.entries[0]], [e.total for e in two.entries[0]], rtol=1e-4, atol=2.0**32 * 1e-4
+    )
+    assert record_replay(run, DATA, NEIGHBOUR, NOISE).problems == ()

@@ -1,0 +1,377 @@
+"""Every command once, end to end, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+from dprl.accounting.budget import Budget
+from dprl.accounting.ledger import Ledger
+from dprl.data.readers import Log
+
+ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
+FLAGS = {
+    "evaluate": "--target-policy --bounds --unit --person-column --epsilon --delta --discount --algorithm --features "
+    "--ledger --dataset --noise-multiplier --behavior-policy --config --set --seed --simulated --sign --out --json",
+    "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --json",
+    "plan": "--target-policy --bounds --unit --person-column --epsilon --delta --discount --algorithm --features "
+    "--noise-multiplier --behavior-policy --config --set --json",
+    "simulate": "--episodes --policy --seed --out",
+    "verify": "--public-key --json",
+    "report": "--out",
+    "ledger create": "--dataset --epsilon --delta --unit --relation",
+    "ledger show": "--json",
+    "ledger history": "--dataset --json",
+    "data describe": "--bounds --unit --person-column --json",
+}
+
+
+def payload(outcome):
+    assert outcome.code == 0, outcome
+    assert outcome.err == ""
+    assert outcome.out.count("\n") == 1
+    return json.loads(outcome.out)
+
+
+@pytest.mark.parametrize("command", FLAGS)
+def test_every_command_has_its_flags(dprl, command):
+    found = dprl(*command.split(), "--help")
+    assert found.code == 0
+    assert set(FLAGS[command].split()) <= set(re.findall(r"--[a-z-]+", found.out))
+
+
+def test_the_commands_are_listed(dprl):
+    found = dprl("--help")
+    assert found.code == 0
+    listed = re.findall(r"^  ([a-z]+)  ", found.out, flags=re.MULTILINE)
+    assert {c.partition(" ")[0] for c in FLAGS} <= set(listed)
+    assert dprl("-h").out == found.out
+    assert dprl("--version").out == "dprl 0.1.0\n"
+    (script,) = entry_points(group="console_scripts", name="dprl")
+    assert script.value == "dprl.cli:main"
+
+
+def test_a_private_release_from_end_to_end(dprl, trial):
+    found = dprl(*trial.arguments(target_policy=["uniform", f"{trial.policies}:mostly"], outcome="points a visit"))
+    assert (found.code, found.err) == (0, "")
+    assert [line.split()[0] for line in found.out.splitlines()] == ["uniform", "mostly", "verified:", "report:"]
+    assert {p.name for p in trial.out.iterdir()} == ARTIFACTS
+    estimate = json.loads((trial.out / "estimate.json").read_text())
+    assert estimate["schema"] == "dprl.estimate/1"
+    assert [t["name"] for t in estimate["targets"]] == ["uniform", "mostly"]
+    assert [t["reference"] for t in estimate["targets"]] == [None, None]
+    assert estimate["value_function"] is None
+    assert estimate["request"] == {
+        "log": "log.parquet", "unit": "person", "unit_column": "person_id", "discount": 0.99,
+        "outcome": "points a visit",
+    }  # fmt: skip
+    assert "points a visit" in (trial.out / "report.html").read_text()
+    certificate = json.loads((trial.out / "certificate.json").read_text())
+    (charge,) = Ledger.open(trial.ledger).history()
+    assert charge.digest == certificate["digest"]
+    assert certificate["ledger"]["dataset"] == "trial"
+    assert certificate["epsilon_of_event"] <= 1.0
+
+    checked = payload(dprl("verify", trial.out, "--json"))
+    assert checked["verified"] is checked["private"] is True
+    assert checked["epsilon_recomputed"] <= 1.0
+    assert dprl("verify", trial.out).out.count("\n") == 2
+    # a second release would overspend, and the first folder is left alone
+    again = dprl(*trial.arguments(out=trial.folder / "second"))
+    assert again.code == 2
+    assert "has epsilon 0 and delta 0 left" in again.err
+    assert not (trial.folder / "second").exists()
+
+    shown = payload(dprl("ledger", "show", trial.ledger, "--json"))
+    assert [(d["dataset"], d["epsilon_spent"], d["releases"], d["unfinished"]) for d in shown["datasets"]] == [
+        ("trial", 1.0, 1, 0)
+    ]
+    (row,) = payload(dprl("ledger", "history", trial.ledger, "--json"))["charges"]
+    assert row["digest"] == certificate["digest"]
+    assert "evaluate importance-sampling" in dprl("ledger", "history", trial.ledger).out
+    assert dprl("ledger", "show", trial.ledger).code == 0
+
+    page = trial.folder / "again.html"
+    assert dprl("report", trial.out, "--out", page).code == 0
+    assert page.read_bytes() == (trial.out / "report.html").read_bytes()
+    assert dprl("verify", trial.out).code == 0
+
+
+def test_a_value_function_comes_with_gpope(dprl, trial):
+    from dprl.value_functions.linear import load_value_function
+
+    found = payload(dprl(*trial.arguments(algorithm="gpope", set="steps=5", features="fourier:1", json=True)))
+    assert found["status"] == "verified"
+    assert set(found["paths"]) == ARTIFACTS | {"value_function.safetensors"}
+    function = load_value_function(trial.out)
+    assert function.features.size == 4
+    estimate = json.loads((trial.out / "estimate.json").read_text())
+    assert estimate["value_function"]["features"] == {"name": "fourier:1", "size": 4}
+    piece = estimate["value_function"]["slices"][1]
+    states = [[5.0, y] for y in piece["grid"]]
+    assert function(states).tolist() == piece["values"]
+    assert payload(dprl("verify", trial.out, "--json"))["artifacts"] == sorted(
+        set(found["paths"]) - {"certificate.json"}
+    )
+
+
+def test_json_of_evaluate(dprl, trial):
+    found = payload(dprl(*trial.arguments(json=True)))
+    assert {"value", "interval", "epsilon", "delta", "status", "paths"} <= set(found)
+    assert set(found) - {"value", "interval", "epsilon", "delta", "status", "paths"} <= {"targets"}
+    assert found["interval"][0] < found["value"] < found["interval"][1]
+    assert (found["epsilon"], found["delta"], found["status"]) == (1.0, 1e-5, "verified")
+    assert found["paths"] == {name: str(trial.out / name) for name in ARTIFACTS}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "words"),
+    [
+        ({"seed": 7}, "not private", "This is a statement"),
+        ({"simulated": True}, "not private", "This is a statement"),
+        ({"algorithm": "gpope", "set": ["steps=5", "calibration=as-published"]}, "as published", "This is a statement"),
+    ],
+)
+def test_what_is_not_private_says_so(dprl, trial, changes, status, words):
+    found = dprl(*trial.arguments(**changes))
+    assert (found.code, found.err) == (0, "")
+    assert f"\n{status}: " in found.out
+    assert words in found.out
+    names = {p.name for p in trial.out.iterdir()}
+    assert "statement.json" in names
+    assert "certificate.json" not in names
+    assert json.loads((trial.out / "statement.json").read_text())["status"] == status
+    references = [t["reference"] for t in json.loads((trial.out / "estimate.json").read_text())["targets"]]
+    assert (references[0] is not None) == ("simulated" in changes)
+    checked = payload(dprl("verify", trial.out, "--json"))
+    assert checked["private"] is False
+    assert "not a private release" in dprl("verify", trial.out).out
+    # a dry run spends like any other: the rows were read
+    assert trial.charges() == 1
+
+
+def test_a_seed_gives_the_same_numbers_twice(dprl, trial):
+    values = []
+    for i in range(2):
+        out = trial.folder / str(i)
+        values.append(payload(dprl(*trial.arguments(seed=3, ledger=None, dataset=None, out=out, json=True)))["targets"])
+    assert values[0] == values[1]
+    other = payload(dprl(*trial.arguments(seed=4, ledger=None, dataset=None, json=True)))["targets"]
+    assert other != values[0]
+
+
+def test_flags_win_over_settings_and_settings_over_the_run_file(dprl, trial):
+    run = trial.folder / "run.toml"
+    run.write_text(
+        f"log = '{trial.log}'\ntarget_policy = ['uniform', '{trial.policies}:first']\nbounds = '{trial.bounds}'\n"
+        "unit = 'person'\nperson_column = 'person_id'\nepsilon = 0.25\ndelta = 1e-6\n"
+        "algorithm = 'importance-sampling'\n"
+        f"dataset = 'trial'\nledger = '{trial.ledger}'\ndiscount = 0.5\nconfidence = 0.8\ncaution = 2\n"
+    )
+    settings = ["--set", "confidence=0.9", "--set", "discount=0.6"]
+    flags = ["--discount", "0.7", "--epsilon", "0.5", "--out", trial.out]
+    assert dprl("evaluate", "--config", run, *settings, *flags).code == 0
+    estimate = json.loads((trial.out / "estimate.json").read_text())
+    assert (estimate["epsilon"], estimate["delta"]) == (0.5, 1e-6)
+    assert [t["name"] for t in estimate["targets"]] == ["uniform", "first"]
+    options = json.loads((trial.out / "certificate.json").read_text())["assumed_public"]["hyper_parameters"]
+    assert options["discount"] == {"value": 0.7, "provenance": "flag (stated public)"}
+    assert options["confidence"] == {"value": 0.9, "provenance": "--set (stated public)"}
+    assert options["caution"] == {"value": 2.0, "provenance": "run.toml (stated public)"}
+    assert options["square_scale"]["provenance"] == "library default (public)"
+
+
+def test_bounds_may_stand_in_the_run_file(dprl, trial):
+    run = trial.folder / "run.toml"
+    run.write_text("[bounds]\n" + trial.bounds.read_text())
+    assert dprl(*trial.arguments(bounds=None, config=run)).code == 0
+
+
+def test_a_column_of_the_log_as_the_target_policy(dprl, trial):
+    found = payload(dprl(*trial.arguments(target_policy=["column:target_prob", "uniform"], json=True)))
+    assert [t["name"] for t in found["targets"]] == ["target_prob", "uniform"]
+
+
+def test_a_public_behaviour_policy_stands_in_for_the_column(dprl, trial):
+    """Uniform over two actions is what the column says: with the same noise the same numbers come out."""
+    from ..sample_log import columns
+
+    common = {"seed": 1, "ledger": None, "dataset": None, "json": True}
+    with_column = payload(dprl(*trial.arguments(**common, out=trial.folder / "a")))
+    trial.write({k: v for k, v in columns().items() if k != "behavior_prob"})
+    without = payload(dprl(*trial.arguments(**common, behavior_policy="uniform", out=trial.folder / "b")))
+    assert without["targets"] == with_column["targets"]
+
+
+def test_an_empty_folder_is_taken_and_the_working_folder_s_name_is_not_needed(dprl, trial, monkeypatch):
+    trial.out.mkdir()
+    monkeypatch.chdir(trial.folder)
+    assert dprl(*trial.arguments(out="results")).code == 0
+    assert {p.name for p in trial.out.iterdir()} == ARTIFACTS
+    assert trial.files() == {
+        "bounds.toml", "policies.py", "ledger.db", "log.parquet", "results", *(f"results/{n}" for n in ARTIFACTS)
+    }  # fmt: skip
+
+
+def test_json_of_calibrate_is_what_was_asked(dprl):
+    keys = {"noise_multiplier", "epsilon", "delta", "relation", "event", "accountant"}
+    there = payload(dprl("calibrate", "importance-sampling", "--epsilon", "1", "--delta", "1e-5", "--json"))
+    assert set(there) == keys
+    # the analytic Gaussian mechanism at (1, 1e-5)
+    assert there["noise_multiplier"] == pytest.approx(3.7306, rel=1e-3)
+    multiplier = repr(there["noise_multiplier"])
+    back = payload(
+        dprl("calibrate", "importance-sampling", "--noise-multiplier", multiplier, "--delta", "1e-5", "--json")
+    )
+    assert set(back) == keys
+    assert back["epsilon"] == pytest.approx(1.0, abs=1e-3)
+    assert back["epsilon"] <= 1.0
+    assert (there["relation"], there["event"]) == (back["relation"], back["event"])
+
+
+def test_calibrate_in_words_may_be_typed_back(dprl):
+    words = dprl("calibrate", "gpope", "--epsilon", "1", "--delta", "1e-5", "--sampling-rate", "1", "--steps", "4").out
+    shown = re.match(r"noise multiplier (\S+) ", words)
+    assert shown
+    arguments = ["--noise-multiplier", shown[1], "--delta", "1e-5", "--sampling-rate", "1", "--steps", "4", "--json"]
+    assert 0.99 < payload(dprl("calibrate", "gpope", *arguments))["epsilon"] <= 1.0
+
+
+def test_plan_says_what_to_expect_and_reads_no_row(dprl, trial):
+    raw = trial.log.read_bytes()
+    trial.log.write_bytes(raw[:4] + bytes(len(raw) // 3) + raw[4 + len(raw) // 3 :])
+    arguments = ["plan", *trial.arguments(ledger=None, dataset=None, out=None)[1:]]
+    made = payload(dprl(*arguments, "--json"))
+    assert made["epsilon_of_event"] <= made["epsilon"] == 1.0
+    (target,) = made["targets"]
+    low, high = target["interval_half_width"]
+    assert 0 < target["privacy_standard_error"] < low < high
+    assert dprl(*arguments).out.count("\n") == 3
+    assert trial.charges() == 0
+
+
+def test_plan_needs_no_log(dprl, trial):
+    found = dprl(
+        "plan", "--bounds", trial.bounds, "--epsilon", 1, "--delta", 1e-5, "--algorithm", "importance-sampling"
+    )
+    assert found.code == 0
+    assert "a trajectory; importance-sampling" in found.out
+
+
+def test_the_release_is_as_noisy_as_the_plan_said(dprl, trial):
+    planned = payload(dprl("plan", *trial.arguments(ledger=None, dataset=None, out=None)[1:], "--json"))
+    found = payload(dprl(*trial.arguments(json=True)))
+    expected = planned["targets"][0]["privacy_standard_error"]
+    assert found["targets"][0]["privacy_standard_error"] == pytest.approx(expected)
+    low, _ = planned["targets"][0]["interval_half_width"]
+    assert (found["interval"][1] - found["interval"][0]) / 2 >= low * (1 - 1e-9)
+
+
+def test_describe_is_for_the_curator(dprl, trial):
+    arguments = ["data", "describe", trial.log, "--bounds", trial.bounds, "--person-column", "person_id"]
+    assert dprl(*arguments).out.startswith("NOT private")
+    assert payload(dprl(*arguments, "--json"))["units"] == 12
+
+
+def test_simulate_writes_a_log_that_evaluate_takes(dprl, trial):
+    log = trial.folder / "chain.parquet"
+    assert dprl("simulate", "chain", "--episodes", 20, "--out", log).code == 0
+    changes = {"log": log, "bounds": log.with_suffix(".bounds.toml"), "unit": None, "person_column": None}
+    found = dprl(*trial.arguments(**changes, ledger=None, dataset=None, simulated=True))
+    assert (found.code, found.err) == (0, "")
+
+
+def test_signing(dprl, trial):
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    keys = [Ed25519PrivateKey.generate() for _ in range(2)]
+    secret, *public = (trial.folder / n for n in ("signing.pem", "public.pem", "other.pem"))
+    secret.write_bytes(keys[0].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    for key, path in zip(keys, public, strict=True):
+        path.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    assert dprl(*trial.arguments(sign=secret)).code == 0
+    assert dprl("verify", trial.out, "--public-key", public[0]).code == 0
+    assert dprl("verify", trial.out, "--public-key", public[1]).code == 2
+
+
+# --- interruptions and defects ------------------------------------------------------------------------------------
+
+
+def test_an_interruption_after_the_charge_keeps_the_charge(dprl, trial, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Log, "load", interrupted)
+    before = trial.files()
+    found = dprl(*trial.arguments())
+    assert (found.code, found.out) == (130, "")
+    assert found.err == "error: interrupted; what was charged stays charged.\n"
+    assert trial.files() == before
+    (charge,) = Ledger.open(trial.ledger).history()
+    assert charge.digest is None
+    assert "unfinished (counts as spent)" in dprl("ledger", "history", trial.ledger).out
+
+
+def test_a_full_disk_after_the_charge(dprl, trial, monkeypatch):
+    from dprl.releases import save
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(save, "write_atomically", full)
+    before = trial.files()
+    found = dprl(*trial.arguments())
+    assert (found.code, found.out) == (2, "")
+    assert "No space left on device" in found.err
+    assert trial.files() == before
+
+
+def test_the_charge_comes_before_the_first_row(dprl, trial, monkeypatch):
+    seen = []
+    load = Log.load
+
+    def watched(log):
+        seen.append([c.amount for c in Ledger.open(trial.ledger).history()])
+        return load(log)
+
+    monkeypatch.setattr(Log, "load", watched)
+    assert dprl(*trial.arguments()).code == 0
+    assert [(float(a.epsilon), float(a.delta)) for (a,) in seen] == [(1.0, 1e-5)]
+
+
+def test_a_defect_of_ours_quotes_nothing(dprl, trial, monkeypatch):
+    def broken(_):
+        raise KeyError("PATIENT-ZERO")
+
+    monkeypatch.setattr(Log, "load", broken)
+    found = dprl(*trial.arguments())
+    assert (found.code, found.out) == (70, "")
+    assert found.err.startswith("error: a defect of dprl (KeyError, test_commands.py line ")
+    assert found.err.count("\n") == 1
+    assert "PATIENT" not in found.err
+    monkeypatch.setenv("DPRL_DEBUG", "1")
+    with pytest.raises(KeyError, match="PATIENT-ZERO"):
+        dprl(*trial.arguments(ledger=None, dataset=None))
+
+
+# --- as a process -------------------------------------------------------------------------------------------------
+
+
+def test_as_a_process(trial):
+    """Exit codes and streams are those of the calls above; two processes, for each pays for its imports."""
+    command = [sys.executable, "-W", "error::UserWarning", "-m", "dprl.cli"]
+    Ledger.create(trial.ledger, "other", Budget(1.0, 1e-5), "person", "add or remove one")
+    good = subprocess.run(
+        [*command, *map(str, trial.arguments(dataset="other", json=True))], capture_output=True, text=True, timeout=120
+    )
+    assert (good.returncode, good.stderr) == (0, "")
+    assert json.loads(good.stdout)["status"] == "verified"
+    bad = subprocess.run([*command, "verify", "absent"], capture_output=True, text=True, timeout=120)
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert re.fullmatch(r"error: [^\n]*\n", bad.stderr)

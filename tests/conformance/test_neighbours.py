@@ -1,0 +1,160 @@
+"""Every algorithm on neighbouring logs: what enters its mechanisms never differs by more than it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dprl
+from dprl.algorithms.registry import ALGORITHMS
+from dprl.audit.record_replay import record_replay
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
+
+CASES = [(name, setting) for name, entry in ALGORITHMS.items() for setting in entry.load_conformance().settings]
+NAN, HUGE = float("nan"), 1e308
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}, {case[1]}")
+def case(request):
+    name, setting = request.param
+    return ALGORITHMS[name].load_conformance(), setting
+
+
+def remove(columns, unit):
+    keep = columns["episode_id"] != unit
+    return {name: values[keep] for name, values in columns.items()}
+
+
+def replace(columns, unit, **cells):
+    mine = columns["episode_id"] == unit
+    return {n: np.where(mine, cells[n], v.astype(np.float64)) if n in cells else v for n, v in columns.items()}
+
+
+def lengthen(columns, unit, horizon):
+    """The unit's episode again, far longer than the horizon and at the largest reward."""
+    rest = remove(columns, unit)
+    n = horizon + 40
+    grown = {
+        "episode_id": np.full(n, unit),
+        "t": np.arange(n),
+        "observation": np.full(n, 2.0),
+        "action": np.ones(n, dtype=np.int64),
+        "reward": np.ones(n),
+        "behavior_prob": np.full(n, 1e-6),
+        "terminated": np.arange(n) == n - 1,
+    }
+    return {name: np.concatenate([values, grown[name].astype(values.dtype)]) for name, values in rest.items()}
+
+
+def compare(conformance, setting, first, second, noise):
+    logs = (dprl.read_log(c, bounds=conformance.bounds).load() for c in (first, second))
+    return record_replay(lambda log, n, wrap: conformance.run(setting, log, n, wrap), *logs, noise)
+
+
+@pytest.mark.parametrize("noise", [SeededNoise.from_seed(11), SecureNoise(bytes(32))], ids=["seeded", "secure"])
+@pytest.mark.parametrize("units", [2, 9, 17])
+def test_adding_the_last_unit(case, units, noise):
+    """The id sorts last, so that no other unit's coin moves; block sizes, buckets and batch sizes do change."""
+    conformance, setting = case
+    full = conformance.columns(units, units)
+    found = compare(conformance, setting, full, remove(full, units - 1), noise)
+    assert found.problems == ()
+    assert found.largest > 0.0 or setting.startswith("Poisson")
+    assert found.releases == sum(m.steps for m in conformance.mechanisms(setting).values())
+
+
+def test_removing_any_unit(case):
+    """With everybody in every batch there are no coins to move: any unit may leave."""
+    conformance, setting = case
+    if any(m.sampling_rate < 1.0 for m in conformance.mechanisms(setting).values()):
+        pytest.skip("removing a unit in the middle shifts the others' coins, which is another coupling")
+    full = conformance.columns(12, 7)
+    for unit in (0, 5):
+        assert compare(conformance, setting, full, remove(full, unit), SeededNoise.from_seed(1)).problems == ()
+
+
+CHANGES = {
+    "not a number": {"reward": NAN, "observation": NAN},
+    "infinite": {"reward": np.inf},
+    "huge": {"observation": HUGE, "reward": -HUGE},
+    "beyond the bounds": {"reward": 50.0, "observation": -7.0},
+    "ratio of a million": {"behavior_prob": 1e-6, "reward": 1.0},
+    "probability of zero": {"behavior_prob": 0.0},
+    "negative probability": {"behavior_prob": -0.5},
+    "unknown action": {"action": 17.0},
+    "no action": {"action": NAN},
+    "zero": {"reward": 0.0, "observation": 0.0},
+    "time of its own": {"t": 3.0},
+    "flags before the end": {"terminated": 1.0},
+}
+
+
+@pytest.mark.parametrize("change", [*CHANGES, "longer than the horizon"])
+def test_a_changed_unit_is_an_added_one_against_nobody(case, change):
+    """Whatever one unit's rows hold, its log is a neighbour of the log without it."""
+    conformance, setting = case
+    full = conformance.columns(9, 4)
+    without = remove(full, 8)
+    changed = (
+        lengthen(full, 8, conformance.bounds.horizon)
+        if change.startswith("longer")
+        else replace(full, 8, **CHANGES[change])
+    )
+    assert compare(conformance, setting, changed, without, SeededNoise.from_seed(2)).problems == ()
+
+
+def test_the_only_unit(case):
+    conformance, setting = case
+    full = conformance.columns(1, 5)
+    assert compare(conformance, setting, full, remove(full, 0), SeededNoise.from_seed(2)).problems == ()
+
+
+CELL = st.sampled_from([0.0, 1.0, 2.0, -1.0, 0.5, 1e-300, 1e6, 1e101, NAN, np.inf, -np.inf, HUGE])
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_garbage(case, data):
+    conformance, setting = case
+    full = conformance.columns(5, data.draw(st.integers(0, 2)))
+    rows = int((full["episode_id"] == 4).sum())
+    cells = {
+        name: data.draw(st.lists(CELL, min_size=rows, max_size=rows))
+        for name in ("reward", "observation", "behavior_prob", "action", "terminated", "t")
+        if data.draw(st.booleans())
+    }
+    changed = {n: v.astype(np.float64) if n in cells else v.copy() for n, v in full.items()}
+    for name, values in cells.items():
+        changed[name][full["episode_id"] == 4] = values
+    assert (
+        compare(
+            conformance, setting, changed, remove(full, 4), SeededNoise.from_seed(data.draw(st.integers(0, 9)))
+        ).problems
+        == ()
+    )
+
+
+def test_the_check_sees_a_clip_that_is_too_wide(case, monkeypatch):
+    """The suite itself is tried: the same runs with vectors clipped at three times the norm."""
+    from dprl.mechanisms import clipped_sum
+    from dprl.mechanisms.grid import clip_to_grid
+
+    monkeypatch.setattr(clipped_sum, "clip_to_grid", lambda vectors, clip: 3 * clip_to_grid(vectors, clip))
+    conformance, setting = case
+    full = lengthen(conformance.columns(3, 4), 2, conformance.bounds.horizon)
+    full["behavior_prob"][full["episode_id"] == 2] = 0.5
+    full["terminated"][:] = False
+    worst = 0.0
+    for units in (2, 9, 17):
+        log = conformance.columns(units, units)
+        worst = max(
+            worst,
+            *(
+                compare(conformance, setting, log, remove(log, units - 1), SeededNoise.from_seed(s)).largest
+                for s in (1, 2)
+            ),
+        )
+    assert worst > 1.0

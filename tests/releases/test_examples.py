@@ -1,0 +1,64 @@
+"""The demonstration, as a user runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from dprl.accounting import certificate
+from dprl.accounting.ledger import Ledger
+from dprl.data.readers import read_log
+
+ARMS = ("zidovudine", "zidovudine_didanosine", "zidovudine_zalcitabine", "didanosine")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def example():
+    pytest.importorskip("lifelines")
+    spec = importlib.util.spec_from_file_location("actg175", EXAMPLES / "actg175.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_trial_as_a_log(tmp_path, example):
+    """Counts of the four arms and of the patients, as the trial published them."""
+    example.write_log(tmp_path / "log.parquet")
+    log = read_log(tmp_path / "log.parquet", bounds=EXAMPLES / "actg175_bounds.toml", person="person_id").load()
+    assert log.units == log.episodes == 2139
+    assert [int((log.action == arm).sum()) for arm in range(4)] == [532, 522, 524, 561]
+    assert log.valid.all()
+
+
+def test_the_demonstration(tmp_path, example, capsys):
+    example.demo(tmp_path / "demo")
+    example.demo(tmp_path / "demo")  # and again: each demonstration spends a fresh budget
+    out, err = capsys.readouterr()
+    assert err == ""
+    results = tmp_path / "demo" / "release"
+    assert out.endswith(f"\nreport: {results / 'report.html'}\n")
+    found = certificate.verify(results)
+    assert found.private
+    assert found.epsilon is not None
+    assert found.epsilon <= 1.0
+    estimate = json.loads((results / "estimate.json").read_text())
+    arms = {t["name"]: t for t in estimate["targets"]}
+    assert list(arms) == list(example.POLICIES)
+    log = read_log(tmp_path / "demo" / "actg175.parquet", bounds=EXAMPLES / "actg175_bounds.toml").load()
+    terms = {name: 4.0 * (log.action == arm) * log.reward for arm, name in enumerate(ARMS)}
+    for name, target in arms.items():
+        low, high = target["interval"]
+        assert low < target["value"] < high
+        assert target["reference"] is None
+        if name in terms:  # a policy that always takes one arm is worth the mean of its terms
+            privacy, sampling = target["privacy_standard_error"], terms[name].std() / log.units**0.5
+            assert privacy < sampling
+            assert abs(target["value"] - terms[name].mean()) < 6.0 * privacy
+    (charge,) = Ledger.open(tmp_path / "demo" / "ledger.db").history()
+    assert charge.digest == found.content["digest"]

@@ -1,0 +1,208 @@
+"""Both noise sources: the right distribution, with power against a wrong one, and draws that depend on nothing else.
+
+Every test that accepts the stated scale also shows that it would reject another; levels are 1e-4 a side, so that a
+correct source passes whatever its seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import binom, chi2, kstest, norm
+
+from dprl.errors import DprlError
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
+
+LEVEL = 1e-4
+STD = 3.0 * 2.0**32
+SOURCES = {
+    "secure": lambda seed: SecureNoise(bytes([seed]) * 32),
+    "fresh": lambda seed: SecureNoise.fresh(),
+    "seeded": SeededNoise.from_seed,
+}
+
+
+@pytest.fixture(params=SOURCES)
+def make(request):
+    return SOURCES[request.param]
+
+
+def scale_accepted(draws: np.ndarray, std: float) -> bool:
+    """Two-sided chi-square test of the variance at a known mean of zero."""
+    statistic = float(np.sum((draws.astype(np.float64) / std) ** 2))
+    return chi2.ppf(LEVEL, len(draws)) <= statistic <= chi2.ppf(1.0 - LEVEL, len(draws))
+
+
+def shape_accepted(draws: np.ndarray, std: float, cells: int = 200) -> bool:
+    """Chi-square over cells that round(N(0, std^2)) fills equally often, with edges halfway between whole numbers."""
+    edges = np.round(norm.ppf(np.arange(1, cells) / cells) * std) + 0.5
+    probability = np.diff(np.r_[0.0, norm.cdf(edges / std), 1.0])
+    observed = np.bincount(np.searchsorted(edges, draws), minlength=cells)
+    expected = probability * len(draws)
+    return float(np.sum((observed - expected) ** 2 / expected)) <= chi2.ppf(1.0 - LEVEL, cells - 1)
+
+
+@pytest.mark.parametrize("wrong", [0.95, 1.0 / 0.95, 2.0 / 3.0, 1.5])
+def test_scale_is_accepted_and_another_is_rejected(make, wrong):
+    draws = np.asarray(make(1).gaussian(0, 40_000, STD))
+    assert draws.dtype == np.int64
+    assert scale_accepted(draws, STD)
+    assert not scale_accepted(draws, wrong * STD)
+
+
+@pytest.mark.parametrize("std", [2.0**24, 2.0**31 * 1.37, 2.0**44])
+def test_shape_is_that_of_a_rounded_normal(make, std):
+    draws = np.asarray(make(2).gaussian(3, 200_000, std))
+    assert shape_accepted(draws, std)
+    assert not shape_accepted(draws, 0.95 * std)
+    assert kstest(draws / std, norm.cdf).pvalue > LEVEL
+    assert kstest(draws / (0.95 * std), norm.cdf).pvalue < LEVEL
+    # the same variance with other tails is told apart too
+    uniform = np.random.default_rng(0).uniform(-1, 1, len(draws)) * 3**0.5 * std
+    assert not shape_accepted(uniform, std)
+
+
+def test_tails_are_there(make):
+    draws = np.abs(np.asarray(make(4).gaussian(0, 400_000, STD)))
+    for cut in (3.0, 4.0):
+        p, count = 2.0 * norm.sf(cut), int(np.sum(draws > cut * STD))
+        assert binom.ppf(LEVEL, len(draws), p) <= count <= binom.ppf(1.0 - LEVEL, len(draws), p)
+
+
+def correlated(a: np.ndarray, b: np.ndarray) -> bool:
+    a, b = (np.asarray(x, dtype=np.float64) for x in (a, b))
+    return abs(float(np.corrcoef(a, b)[0, 1])) > norm.isf(LEVEL / 2) / len(a) ** 0.5
+
+
+def test_steps_streams_and_coordinates_are_independent(make):
+    source = make(5)
+    draws = {
+        (name, step): np.asarray(stream.gaussian(step, 20_000, STD))
+        for name, stream in (("", source), ("a", source.stream("a")), ("b", source.stream("b")))
+        for step in (0, 1, 2, 1000)
+    }
+    for x, y in itertools.combinations(draws.values(), 2):
+        assert not correlated(x, y)
+        # dependence without correlation would show in the squares
+        assert not correlated(x.astype(np.float64) ** 2, y.astype(np.float64) ** 2)
+        assert not np.array_equal(x, y)
+    one = draws["", 0]
+    for lag in (1, 2, 7, 10_000):
+        assert not correlated(one[:-lag], one[lag:])
+    assert correlated(one, one + draws["", 1] // 10)
+
+
+def test_coins_and_gaussians_of_a_step_are_independent(make):
+    source = make(6)
+    coins, draws = source.coins(9, 20_000, 0.5), source.gaussian(9, 20_000, STD)
+    assert not correlated(np.asarray(coins), np.asarray(draws))
+    assert not correlated(np.asarray(coins), np.abs(np.asarray(draws)))
+
+
+def test_a_draw_is_a_function_of_key_stream_and_step():
+    for make in (SOURCES["secure"], SOURCES["seeded"]):
+        for draw in (
+            lambda s, step: s.gaussian(step, 64, STD),
+            lambda s, step: s.coins(step, 64, 0.5),
+        ):
+            first = np.asarray(draw(make(7), 3))
+            # whatever else was drawn before
+            source = make(7)
+            draw(source, 4)
+            source.stream("elsewhere").gaussian(3, 5, STD)
+            np.testing.assert_array_equal(first, np.asarray(draw(source, 3)))
+            np.testing.assert_array_equal(
+                np.asarray(draw(make(7).stream("x"), 3)), np.asarray(draw(make(7).stream("x"), 3))
+            )
+            for other in (draw(make(7), 4), draw(make(8), 3), draw(make(7).stream("x"), 3)):
+                assert not np.array_equal(first, np.asarray(other))
+
+
+def test_fresh_sources_share_nothing():
+    a, b = SecureNoise.fresh(), SecureNoise.fresh()
+    assert not np.array_equal(a.gaussian(0, 64, STD), b.gaussian(0, 64, STD))
+    assert "_key" not in repr(a)
+
+
+@pytest.mark.parametrize("name", ["secure", "seeded"])
+def test_a_longer_draw_of_coins_begins_with_the_shorter_one_or_is_new(name):
+    """A person more must not shift the others' coins: what the secure source gives unit i is a function of i."""
+    source = SOURCES[name](9)
+    short, long = (np.asarray(source.coins(2, n, 0.3)) for n in (50, 51))
+    np.testing.assert_array_equal(short, long[:50])
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.05, 0.02])
+def test_coins_fall_at_the_rate(make, rate):
+    trials, source = 1_000_000, make(10)
+    count = sum(int(np.sum(np.asarray(source.coins(step, trials // 4, rate)))) for step in range(4))
+
+    def accepted(p: float) -> bool:
+        return binom.ppf(LEVEL, trials, p) <= count <= binom.ppf(1.0 - LEVEL, trials, p)
+
+    assert accepted(rate)
+    assert not accepted(0.9 * rate)
+    assert not accepted(1.1 * rate)
+
+
+@pytest.mark.parametrize("rate", [1e-30, 1e-9, 1.0 / 3.0, 0.3, 1.0 - 2.0**-53])
+def test_a_coin_is_never_likelier_than_the_rate(monkeypatch, rate):
+    """A coin is `word < floor(rate 2^b)` for a uniform b-bit word: at the largest word that counts, and one above."""
+    limit = int(rate * 2.0**64)
+    assert limit / 2**64 <= rate
+    words = np.array([max(limit, 1) - 1, limit, 2**64 - 1], dtype=np.uint64)
+    monkeypatch.setattr(SecureNoise, "_words", lambda self, purpose, step: lambda count: words[:count])
+    np.testing.assert_array_equal(SecureNoise(bytes(32)).coins(0, 3, rate), [limit > 0, False, False])
+
+
+def test_everybody_takes_part_at_rate_one(make):
+    assert np.asarray(make(11).coins(0, 1000, 1.0)).all()
+
+
+def test_uniform_index_is_uniform(make):
+    source, count = make(12), 7
+    if isinstance(source, SeededNoise):
+        indices = jax.vmap(lambda step: source.below(step, count))(jnp.arange(2_100, dtype=jnp.uint32))
+    else:
+        indices = [source.below(step, count) for step in range(2_100)]
+    drawn = np.bincount(np.asarray(indices), minlength=count)
+    assert len(drawn) == count
+    assert float(np.sum((drawn - 300.0) ** 2 / 300.0)) <= chi2.ppf(1.0 - LEVEL, count - 1)
+
+
+def test_seeded_noise_is_the_same_traced_and_mapped():
+    keys = jnp.array([[0, 1], [2, 3], [5, 8]], dtype=jnp.uint32)
+    mapped = jax.jit(jax.vmap(lambda key: SeededNoise(key).stream("s").gaussian(jnp.uint32(4), 10, STD)))(keys)
+    for key, row in zip(keys, mapped, strict=True):
+        # compiled or not, a float32 logarithm may end in another digit
+        np.testing.assert_allclose(SeededNoise(key).stream("s").gaussian(4, 10, STD), row, rtol=1e-5)
+
+
+def test_only_the_secure_source_says_so():
+    assert SecureNoise.fresh().secure
+    assert not SeededNoise.from_seed(1).secure
+    assert "not a private release" in SeededNoise.from_seed(1).describe()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5, True, None])
+def test_bad_seeds_are_refused(seed):
+    with pytest.raises(DprlError, match="seed"):
+        SeededNoise.from_seed(seed)
+
+
+def test_seeds_use_all_their_bits():
+    keys = {tuple(np.asarray(SeededNoise.from_seed(s).key)) for s in (0, 1, 2**31, 2**32, 2**32 + 1, 2**62)}
+    assert len(keys) == 6
+
+
+def test_no_secure_randomness_means_no_release(monkeypatch):
+    def missing(count):
+        raise NotImplementedError
+
+    monkeypatch.setattr("dprl.mechanisms.noise.secrets.token_bytes", missing)
+    with pytest.raises(DprlError, match="no secure randomness"):
+        SecureNoise.fresh()
