@@ -154,6 +154,10 @@ class Recorder:
         entries.append(Entry(tuple(int(x) for x in total), np.array(released)))
         return entries[-1].released
 
+    def forget(self) -> None:
+        """Start over with a new first run; what was compiled is kept."""
+        self._first = None
+
     def record(self, run: Callable[[Any, Any], Mapping[str, np.ndarray]], noise: NoiseSource) -> Tape:
         """Run once. ``run(noise, wrap)`` must pass every mechanism through ``wrap`` and return what it releases."""
         self._tape = Tape()
@@ -166,15 +170,21 @@ class Recorder:
 
 
 def record_replay(
-    run: Callable[[Any, Any, Any], Mapping[str, np.ndarray]], first: Any, second: Any, noise: NoiseSource
+    run: Callable[[Any, Any, Any], Mapping[str, np.ndarray]],
+    first: Any,
+    second: Any,
+    noise: NoiseSource,
+    recorder: Recorder | None = None,
 ) -> Comparison:
     """Run on ``first``, then on its neighbour ``second`` under the same randomness and the same released outputs.
 
     Args:
         run: ``run(data, noise, wrap)`` passes every mechanism through ``wrap`` and returns what it releases.
         noise: one source for both runs; it must be a function of (key, step), as ours are.
+        recorder: of earlier comparisons of the same algorithm, so that nothing is compiled twice.
     """
-    recorder = Recorder()
+    recorder = recorder or Recorder()
+    recorder.forget()
     one = recorder.record(lambda n, wrap: run(first, n, wrap), noise)
     two = recorder.record(lambda n, wrap: run(second, n, wrap), noise)
     return compare(one, two)
