@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 STATES, TRAJECTORIES, TRIALS = 39, 200, 100  # non-terminal states; a trial's log
-DISCOUNT, CLIP, STEP_SIZE, NOISE_MULTIPLIER = 0.99, 0.1, 0.05, 1.5
+# The clip binds in about half of the updates, and the iteration is stable: with a step of 0.5 and a clip of 0.1 it
+# is not, and rounding alone parts the candidates by 1e-3 of the largest weight.
+DISCOUNT, CLIP, STEP_SIZE, NOISE_MULTIPLIER = 0.99, 0.01, 0.05, 1.5
 CHECK_STEPS = 400
 
 

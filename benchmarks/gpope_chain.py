@@ -45,7 +45,7 @@ def run() -> dict[str, Any]:
             Worker(["-m", "benchmarks.gpope_torch", str(data), "2"], python),
         ]
         errors = workers[0].facts["errors"] | workers[1].facts["errors"]
-        scale = max(1.0, workers[0].facts["largest"])
+        scale, clipped = workers[0].facts["largest"], workers[0].facts["share_clipped"]
         wrong = [name for name, error in errors.items() if not error <= TOLERANCE * scale]
         if wrong:
             raise SystemExit(f"gpope_chain: {', '.join(wrong)} did not do the same mathematics: {errors}")
@@ -60,12 +60,14 @@ def run() -> dict[str, Any]:
         for name in order
     ]
     over = lambda name, base=ours: runs[name]["time"] / base  # noqa: E731
+    batched = ("NumPy over 100 trials", "NumPy over 100 trials, banded by hand", "torch over 100 trials")
     hand = "NumPy over 100 trials, banded by hand"
     goals = [
         goal("torch loop", over("torch loop, 1 trial"), 40.0, True),
         goal("Opacus, gradient of each example", over("Opacus, gradient of each example, 1 trial"), 500.0, True),
         goal("NumPy over 100 trials", over("NumPy over 100 trials"), 3.0, True),
         goal("NumPy over 100 trials, both on 2 cores", over("NumPy over 100 trials, 2 cores", two), 3.0, True),
+        goal("the fastest batched peer, whichever it is", min(over(n) for n in batched), 3.0, True),
         goal("the noise alone", ours / runs["the noise alone, dprl"]["time"], 5.0, False),
     ]
     return {
@@ -75,12 +77,15 @@ def run() -> dict[str, Any]:
             f"trajectories a trial, {2 * chain_data.STATES} noised coordinates an update. On one core: processor "
             "time of a process that is kept on one core; on two: the clock. Medians over alternated rounds.",
             f"Without noise all candidates agree to {max(errors.values()) / scale:.1e} of the largest weight "
-            f"after {chain_data.CHECK_STEPS} updates.",
+            f"after {chain_data.CHECK_STEPS} updates, in {clipped:.0%} of which the clip binds.",
+            "On two cores every candidate depends on what else the machine does; trials are better spread over "
+            "processes of one core each.",
             f"NumPy written for this chain by hand is {figure(over(hand))} times as slow as dprl.",
         ],
         "table": table(["candidate", "us an update", "over dprl", "cores"], rows),
         "goals": goals,
         "seconds_an_update": runs,
-        "errors": errors,
+        "errors_over_largest_weight": {name: error / scale for name, error in errors.items()},
+        "share_clipped": clipped,
         "versions": workers[1].facts["versions"],
     }

@@ -141,6 +141,7 @@ def main(path: str, cores: int) -> None:
         np.save(path + ".reference.npy", reference)
         facts = {
             "largest": float(np.abs(reference).max()),
+            "share_clipped": gpope_numpy.share_clipped(data, chosen),
             "errors": {k: float(np.abs(v - reference[: len(v)]).max()) for k, v in results.items() if k != "dprl"},
         }
     serve(candidates, cores, facts)

@@ -121,3 +121,17 @@ def moments(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     A = np.einsum("ik,kp,kq->ipq", c, phi, delta, optimize=True)
     C = np.einsum("ik,kp,kq->ipq", c, phi, phi, optimize=True)
     return np.ascontiguousarray(A), cr @ phi, np.ascontiguousarray(C)
+
+
+def share_clipped(data: Data, chosen: np.ndarray) -> float:
+    """Share of the first trial's noiseless updates in which the clip binds: a check that never clips checks little."""
+    A, b, C = moments(data)
+    theta, w = np.zeros((2, STATES))
+    bound = 0
+    for i in chosen[:, 0]:
+        gradient = np.concatenate([-(w @ A[i]), A[i] @ theta + C[i] @ w - b[i]])
+        norm = float(np.linalg.norm(gradient))
+        bound += norm > clip_norm()
+        gradient *= min(1.0, clip_norm() / max(norm, 1e-30))
+        theta, w = theta - STEP_SIZE * gradient[:STATES], w - STEP_SIZE * gradient[STATES:]
+    return bound / len(chosen)

@@ -3,6 +3,8 @@
 The reference iterates of the check lie beside DATA; nothing of ``dprl`` is imported here.
 """
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import logging

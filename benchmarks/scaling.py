@@ -65,7 +65,7 @@ def measure_updates(transitions: int, features: str) -> dict[str, float]:
     log = read_log(columns, bounds=bounds(units)).load()
     feature_map = make_features(features, log.bounds.observation)
     rows = len(log.reward)
-    data = unit_rows(rows_of(log, np.ones(rows), feature_map, DISCOUNT, (0.0, 1.0)), rows)
+    data = unit_rows(rows_of(log, np.ones(rows), feature_map, DISCOUNT, (0.0, 1.0)), units)
     del log, columns
     config = gpope.GPOPE(discount=DISCOUNT, steps=UPDATES, step_size=0.1, clip_norm=0.1)
     mechanism = gpope.mechanism(config, feature_map.size, 400, 10.0)
@@ -76,7 +76,7 @@ def measure_updates(transitions: int, features: str) -> dict[str, float]:
 
     start = np.zeros(feature_map.size, dtype=np.float32)
     public = gpope.Projection(1e9, 1.0)
-    noise = SecureNoise.fresh()
+    noise: Any = SecureNoise.fresh()
     for _ in range(3):  # the first pass compiles; its first update is left out
         _, theta = gpope.run_on_host(
             config, mechanism, noise, data, start, units=units, projection=public, progress=stamp
@@ -157,7 +157,7 @@ def run() -> dict[str, Any]:
     return {
         "title": "Scaling of a release with the log",
         "notes": [
-            "Full-batch GPOPE on the host with the noise of a release; chain logs of about 40 transitions a trajectory. "
+            "Full-batch GPOPE on the host with the noise of a release; chain logs, about 40 transitions a trajectory. "
             "Memory: of an update, the two feature arrays; of the others, the peak of the whole process, of which "
             f"{1024 * whole['columns']['before']:.0f} MiB were there before the call. The clock, on all cores.",
             f"A whole release (checks, reading, grouping, values, 20 updates) takes {figure(slower)} times as long as "

@@ -46,8 +46,8 @@ def descent(
 
 def with_fault(**fault: Any) -> list[str]:
     """Problems found over a few sources of noise: a coin must fall for the added unit to show anything."""
-    sources = [SeededNoise.from_seed(seed) for seed in range(4)]
-    found = [record_replay(lambda *a: descent(*a, **fault), DATA, NEIGHBOUR, noise) for noise in sources]
+    sources, recorder = [SeededNoise.from_seed(seed) for seed in range(3)], Recorder()
+    found = [record_replay(lambda *a: descent(*a, **fault), DATA, NEIGHBOUR, noise, recorder) for noise in sources]
     return [problem for comparison in found for problem in comparison.problems]
 
 
@@ -58,6 +58,10 @@ def test_a_sound_algorithm_passes_and_the_added_unit_is_seen(noise):
     assert found.releases == MECHANISM.steps
     # the added unit is far out, so it is clipped: the distance is the sensitivity, but for rounding
     assert 1.0 - 1e-8 < found.largest <= 1.0 or found.largest == 0.0
+
+
+def test_no_fault_no_problem():
+    assert with_fault(divisor=4.0) == []
 
 
 def test_the_same_data_differ_in_nothing():
@@ -116,7 +120,6 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_found(fault):
     options, sentence = FAULTS[fault]
-    assert with_fault(divisor=4.0) == []
     assert any(sentence in problem for problem in with_fault(**{"divisor": 4.0, **options}))
 
 

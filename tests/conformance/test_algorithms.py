@@ -37,10 +37,22 @@ def load(conformance: Conformance, columns):
     return dprl.read_log(columns, bounds=conformance.bounds).load()
 
 
-@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}, {case[1]}")
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}, {case[1]}", scope="module")
 def case(request):
     name, setting = request.param
     return suite(name), setting
+
+
+@pytest.fixture(scope="module")
+def recorder_of_case(case):
+    """One for all runs of a case, so that nothing is compiled twice."""
+    return Recorder()
+
+
+@pytest.fixture
+def recorder(recorder_of_case):
+    recorder_of_case.forget()
+    return recorder_of_case
 
 
 @pytest.fixture(params=list(ALGORITHMS))
@@ -179,9 +191,8 @@ def same_event(a, b) -> bool:
     )
 
 
-def test_declared_event_is_what_the_mechanisms_emit(case):
+def test_declared_event_is_what_the_mechanisms_emit(case, recorder):
     conformance, setting = case
-    recorder = Recorder()
     log = small_log(conformance)
     tape = recorder.record(lambda noise, wrap: conformance.run(setting, log, noise, wrap), SecureNoise.fresh())
     declared = conformance.event(setting)
@@ -227,9 +238,9 @@ def test_order_of_the_rows_does_not_matter(case):
         np.testing.assert_array_equal(a[name], b[name])
 
 
-def test_streams_of_the_mechanisms_share_no_noise(case):
+def test_streams_of_the_mechanisms_share_no_noise(case, recorder):
     conformance, setting = case
-    tape = Recorder().record(
+    tape = recorder.record(
         lambda noise, wrap: conformance.run(setting, empty_log(conformance), noise, wrap), SeededNoise.from_seed(5)
     )
     drawn = [e.released / m.noise_std for place, m in enumerate(tape.mechanisms) for e in tape.entries[place]]
@@ -274,15 +285,17 @@ def test_compiles_once_for_new_keys_and_data(case):
     conformance, setting = case
     traces = Traces(lambda key, arrays: conformance.compute(setting, key, arrays))
     base = conformance.arrays(setting, small_log(conformance))
-    for seed in range(3):
+    for seed in range(2):
         data = jax.tree.map(lambda x, seed=seed: x * (1.0 + seed), base)
         jax.block_until_ready(traces.compiled(jnp.array([seed, 1], dtype=jnp.uint32), data))
     assert traces.count == 1
 
 
 def test_the_count_of_traces_can_fail(case):
-    """Another shape compiles again, and so does a key that is a constant of the function."""
+    """Another shape compiles again."""
     conformance, setting = case
+    if setting != conformance.settings[0]:
+        pytest.skip("once for each algorithm")
     traces = Traces(lambda key, arrays: conformance.compute(setting, key, arrays))
     for units in (UNITS, UNITS + 9):
         traces.compiled(jnp.zeros(2, dtype=jnp.uint32), conformance.arrays(setting, small_log(conformance, units)))
@@ -298,7 +311,7 @@ jax.monitoring.register_event_duration_secs_listener(
 def test_a_release_compiles_nothing_new_for_other_data(case):
     """A whole run on the host, with other values and another key: not one compilation. With other lengths, some."""
     conformance, setting = case
-    columns = conformance.columns(UNITS, 2)
+    columns = conformance.columns(UNITS, 1)
     for _ in range(2):
         conformance.run(setting, load(conformance, columns), SecureNoise(bytes(32)))
     before = len(_compilations)
@@ -312,12 +325,12 @@ def test_a_release_compiles_nothing_new_for_other_data(case):
 # --- noise ------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_log_still_gives_noise_of_the_declared_scale(case):
+def test_an_empty_log_still_gives_noise_of_the_declared_scale(case, recorder):
     """Nothing but noise: every released coordinate over its declared scale is standard normal; 2/3 and 3/2 are not."""
     conformance, setting = case
     log, drawn, seeds = empty_log(conformance), {}, 60
     for seed in range(seeds):
-        recorder = Recorder()
+        recorder.forget()
         noise = SecureNoise(seed.to_bytes(32, "big"))
         if seed < 4:  # the whole run, recorded; its mechanisms are then drawn from directly, which is quicker
             tape = recorder.record(lambda n, wrap: conformance.run(setting, log, n, wrap), noise)
@@ -337,12 +350,11 @@ def test_an_empty_log_still_gives_noise_of_the_declared_scale(case):
             assert not low <= float(np.sum((z / wrong) ** 2)) <= high
 
 
-def test_noise_stands_in_what_is_released(case):
+def test_noise_stands_in_what_is_released(case, recorder):
     """The released value vector of one log varies over seeds by the declared scale, and around its exact sum."""
     conformance, setting = case
     log = small_log(conformance)
     stream, mechanism = next(iter(conformance.mechanisms(setting).items()))
-    recorder = Recorder()
     tape = recorder.record(lambda n, wrap: conformance.run(setting, log, n, wrap), SeededNoise.from_seed(0))
     exact = np.array(tape.entries[0][0].total) * grid_step(mechanism.clip_norm)
     arrays = conformance.arrays(setting, log)
@@ -358,22 +370,22 @@ def test_noise_stands_in_what_is_released(case):
 
 
 @pytest.mark.parametrize("column", ["reward", "observation", "behavior_prob", "action"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308])
-def test_a_broken_cell_makes_its_unit_zero_and_nothing_else(case, column, bad):
+def test_a_broken_cell_makes_its_unit_zero_and_nothing_else(case, recorder, column):
     conformance, setting = case
-    columns = conformance.columns(6, 3)
-    unit = columns["episode_id"] == 5  # the last one: no other unit's coins move when it leaves
-    broken = {n: v.astype(np.float64) if n == column else v for n, v in columns.items()}
-    broken[column] = np.where(unit & (columns["t"] == 0), bad, broken[column])
-    without = {n: v[~unit] for n, v in columns.items()}
-    recorder = Recorder()
+    columns = conformance.columns(UNITS, 1)
+    unit = columns["episode_id"] == UNITS - 1  # the last one: no other unit's coins move when it leaves
     noise = SecureNoise(bytes(32))
-    a, b = (
-        recorder.record(lambda n, wrap, log=log: conformance.run(setting, log, n, wrap), noise)
-        for log in (load(conformance, broken), load(conformance, without))
-    )
-    assert {n: v.shape for n, v in a.results.items()} == {n: v.shape for n, v in b.results.items()}
-    assert a.calls == b.calls
-    for place in a.entries:
-        assert [e.total for e in a.entries[place]] == [e.total for e in b.entries[place]]
-    assert all(np.isfinite(v).all() for v in a.results.values())
+
+    def tape(rows):
+        log = load(conformance, rows)
+        return recorder.record(lambda n, wrap: conformance.run(setting, log, n, wrap), noise)
+
+    without = tape({n: v[~unit] for n, v in columns.items()})
+    for bad in (np.nan, np.inf, -np.inf, 1e308):
+        cells = np.where(unit & (columns["t"] == 0), bad, columns[column].astype(np.float64))
+        broken = tape({**columns, column: cells})
+        assert {n: v.shape for n, v in broken.results.items()} == {n: v.shape for n, v in without.results.items()}
+        assert broken.calls == without.calls
+        for place in without.entries:
+            assert [e.total for e in broken.entries[place]] == [e.total for e in without.entries[place]]
+        assert all(np.isfinite(v).all() for v in broken.results.values())

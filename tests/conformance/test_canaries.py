@@ -75,6 +75,7 @@ def test_gpope_verified_under_subsampling_is_worth_attacking():
     assert 0.1 < result.epsilon_lower < EPSILON
 
 
+@pytest.mark.slow
 def test_the_last_iterate_tells_less_than_all_of_them():
     everything, last = (
         audit(canary("gpope", "as-published", released=released), trials=20_000, seed=5).epsilon_lower

@@ -48,7 +48,7 @@ def _other_policy(states: np.ndarray) -> np.ndarray:
 _POLICIES = (_policy, _other_policy)
 _BOUNDS = Bounds(
     units=60,
-    horizon=6,
+    horizon=4,
     reward=(0.0, 1.0),
     observation=((0.0, 2.0),),
     actions=2,
@@ -88,7 +88,7 @@ class EvaluationConformance:
         return self.plan(setting).event
 
     def columns(self, units: int, seed: int) -> dict[str, np.ndarray]:
-        """Walks over three states, of lengths from 1 to the horizon."""
+        """Walks around three states, of lengths from 1 to the horizon."""
         rng = np.random.default_rng(seed)
         rows: dict[str, list[Any]] = {
             name: [] for name in ("episode_id", "t", "observation", "action", "reward", "behavior_prob", "terminated")
@@ -98,7 +98,15 @@ class EvaluationConformance:
             for t in range(length):
                 action = int(rng.integers(0, 2))
                 last = t == length - 1
-                row = (unit, t, float(state), action, float(rng.random() < 0.2 + 0.3 * action), 0.5, last)
+                row = (
+                    unit,
+                    t,
+                    min(max(state + 0.8 * rng.random() - 0.4, 0.0), 2.0),
+                    action,
+                    float(rng.random() < 0.2 + 0.3 * action),
+                    0.5,
+                    last,
+                )
                 for values, value in zip(rows.values(), row, strict=True):
                     values.append(value)
                 state = min(max(state + 2 * action - 1, 0), 2)
@@ -341,9 +349,9 @@ def _importance_canary(
 GPOPE_CONFORMANCE = EvaluationConformance(
     "gpope",
     {
-        "full batches": GPOPE(steps=6, discount=0.9),
-        "Poisson batches": GPOPE(steps=8, discount=0.9, sampling_rate=0.4, schedule="diminishing", average="all"),
-        "many features": GPOPE(steps=4, discount=0.9, average="last"),
+        "full batches": GPOPE(steps=4, discount=0.9),
+        "Poisson batches": GPOPE(steps=5, discount=0.9, sampling_rate=0.5, schedule="diminishing", average="all"),
+        "many features": GPOPE(steps=3, discount=0.9, average="last"),
     },
     ("verified", "as-published"),
     _gpope_canary,

@@ -1,0 +1,117 @@
+"""What a Gaussian draw costs: a release's secure noise, the experiments' fast one, and the usual generators."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from benchmarks.harness import Worker, alternate, figure, goal, pin, table
+
+WIDTH, TRIALS, STEPS = 80, 100, 500  # of one draw; of the generators that run inside a scan
+STD = 2.0**34 * 1.5
+BULK = 200_000
+
+
+def serve_candidates() -> None:
+    pin(1)
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from benchmarks.harness import serve
+    from dprl.mechanisms import threefry
+    from dprl.mechanisms.noise import SecureNoise, SeededNoise
+
+    secure, steps = SecureNoise.fresh(), iter(range(2**62))
+    rng = np.random.default_rng(0)
+    single, double = np.empty((TRIALS, WIDTH), np.float32), np.empty((TRIALS, WIDTH))
+
+    def secure_of(width: int, times: int) -> Any:
+        def go() -> int:
+            for _ in range(times):
+                secure.gaussian(next(steps), width, STD)
+            return width * times
+
+        return go
+
+    def scanned(of: Any, keys: Any, zero: Any) -> Any:
+        """``of(key, step)`` in a scan, over 100 keys: as an experiment draws it."""
+
+        def one(key: Any) -> Any:
+            body = lambda total, step: (total + of(key, step), None)  # noqa: E731
+            return jax.lax.scan(body, zero, jnp.arange(STEPS, dtype=jnp.uint32))[0]
+
+        every = jax.jit(jax.vmap(one))
+
+        def go() -> int:
+            jax.block_until_ready(every(keys))
+            return STEPS * TRIALS * WIDTH
+
+        return go
+
+    def numpy_of(out: Any) -> Any:
+        def go() -> int:
+            for _ in range(STEPS // 5):
+                rng.standard_normal(dtype=out.dtype, out=out)
+            return STEPS // 5 * out.size
+
+        return go
+
+    def rounded() -> int:
+        # not a secure generator, and its float64 normals leave gaps on the grid: what it would cost to do without
+        for _ in range(STEPS // 5):
+            np.rint(rng.standard_normal(WIDTH * TRIALS) * STD).astype(np.int64)
+        return STEPS // 5 * WIDTH * TRIALS
+
+    seeds = range(TRIALS)
+    ours = jnp.stack([SeededNoise.from_seed(i).key for i in seeds])
+    theirs = jnp.stack([jax.random.key(i) for i in seeds])
+    floats, grid = jnp.zeros(WIDTH, dtype=jnp.float32), jnp.zeros(WIDTH, dtype=jnp.int64)
+    serve(
+        {
+            f"secure, {WIDTH} a step (a release)": secure_of(WIDTH, 200),
+            f"secure, {BULK:,} at once": secure_of(BULK, 1),
+            "seeded, on the grid, in a scan": scanned(
+                lambda key, step: SeededNoise(key).gaussian(step, WIDTH, STD), ours, grid
+            ),
+            "seeded, float32, in a scan": scanned(lambda key, step: threefry.normal(key, step, WIDTH), ours, floats),
+            "jax.random.normal, float32, in a scan": scanned(
+                lambda key, step: jax.random.normal(jax.random.fold_in(key, step), (WIDTH,), dtype=jnp.float32),
+                theirs,
+                floats,
+            ),
+            "NumPy Generator, float32": numpy_of(single),
+            "NumPy Generator, float64": numpy_of(double),
+            "NumPy Generator, float64 rounded to the grid": rounded,
+        },
+        1,
+    )
+
+
+def run() -> dict[str, Any]:
+    worker = Worker(["-m", "benchmarks.noise"])
+    runs = alternate([worker], repetitions=11, seconds=60.0)
+    worker.close()
+    base = runs["NumPy Generator, float64"]["time"]
+    rows = [
+        [name, figure(1e9 * r["time"]), figure(r["time"] / base)]
+        for name, r in sorted(runs.items(), key=lambda item: item[1]["time"])
+    ]
+    seeded = runs["seeded, float32, in a scan"]["time"]
+    slower = runs[f"secure, {BULK:,} at once"]["time"] / runs["seeded, on the grid, in a scan"]["time"]
+    jax_random = runs["jax.random.normal, float32, in a scan"]["time"] / seeded
+    return {
+        "title": "Noise",
+        "notes": [
+            "Nanoseconds a Gaussian draw on one core; medians over alternated rounds. In a scan: "
+            f"{WIDTH} draws a step for each of {TRIALS} keys, as experiments draw them.",
+            f"A secure draw costs {figure(slower)} times a seeded one on the same grid.",
+        ],
+        "table": table(["generator", "ns a draw", "over NumPy float64"], rows),
+        "goals": [goal("jax.random over the seeded generator", jax_random, 2.0, True)],
+        "seconds_a_draw": runs,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(serve_candidates())
