@@ -13,10 +13,10 @@ demo: .venv/.installed
 	@$(BIN)/python examples/actg175.py
 
 test: .venv/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 test-all: .venv/.installed
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -n 2 -m ''
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

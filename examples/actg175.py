@@ -48,7 +48,10 @@ def demo(out: Path) -> None:
         file.unlink(missing_ok=True)
     write_log(log)
     steps: list[list[str]] = [
-        ["ledger", "create", str(ledger), "--dataset", "actg175", "--epsilon", "1", "--delta", "1e-5", "--unit", "person"],
+        [
+            "ledger", "create", str(ledger), "--dataset", "actg175", "--epsilon", "1", "--delta", "1e-5",
+            "--unit", "person",
+        ],
         [
             "evaluate", str(log), "--bounds", str(HERE / "actg175_bounds.toml"), "--unit", "person",
             "--person-column", "person_id", "--epsilon", "1", "--delta", "1e-5", "--ledger", str(ledger),

@@ -61,7 +61,7 @@ def test_half_the_noise_is_caught(name):
 
 
 def test_gpope_as_published_is_caught():
-    """Claimed (1, 1e-5) with the noise of Theorem 1; all iterates are seen. 4e5 trials an arm give 8.5."""
+    """Claimed (1, 1e-5) with the noise of Theorem 1; all iterates are seen. 4e5 trials an arm give more than 8."""
     result = audit(canary("gpope", "as-published"), trials=20_000, seed=3)
     assert result.claimed_epsilon == 1.0
     assert result.epsilon_lower > 4.0
@@ -76,12 +76,12 @@ def test_gpope_verified_under_subsampling_is_worth_attacking():
 
 
 @pytest.mark.slow
-def test_the_last_iterate_tells_less_than_all_of_them():
+def test_the_last_iterate_tells_something_but_less_than_all_of_them():
     everything, last = (
-        audit(canary("gpope", "as-published", released=released), trials=20_000, seed=5).epsilon_lower
+        audit(canary("gpope", "as-published", released=released), trials=100_000, seed=5).epsilon_lower
         for released in ("all", "last")
     )
-    assert last < everything
+    assert 2.0 < last < everything
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -117,9 +117,9 @@ def test_unknown_calibrations_are_refused(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("released", "found"), [("all", 7.5), ("last", 2.5)])
+@pytest.mark.parametrize(("released", "found"), [("all", 7.5), ("last", 3.5)])
 def test_gpope_as_published_at_length(released, found):
-    """m = N = 200, claimed (1, 1e-5): 8.54 from all iterates and 3.82 from the last one, on 4e5 trials an arm."""
+    """m = N = 200, claimed (1, 1e-5): from all iterates and, forgetting the earlier ones at a wall, from the last alone."""
     result = audit(canary("gpope", "as-published", released=released), trials=400_000, seed=6)
     assert result.epsilon_lower > found
 

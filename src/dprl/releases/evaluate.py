@@ -136,6 +136,8 @@ def evaluate(
     behavior = log.behavior_policy if behavior_policy is None else behavior_policy
     behavior = None if behavior is None else load_policy(behavior, log.bounds.actions)
     if behavior is not None:
+        if isinstance(behavior, ColumnPolicy):
+            raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
         check_policy(behavior, log.bounds, "The behaviour policy")
     noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
     plan = make_plan(

@@ -31,6 +31,8 @@ def plan_release(
     """Noise, interval widths and cost as plain data, from public facts; of a log only names and types are read."""
     known = read_bounds(bounds)
     policies = load_policies(target_policy, known)
+    if isinstance(behavior_policy, str) and behavior_policy.startswith("column"):
+        raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
     if source is not None:
         columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
         log = read_log(

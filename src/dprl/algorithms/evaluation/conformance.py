@@ -254,13 +254,11 @@ class EvaluationCanary:
         function = self.plan.function_mechanism
         if function is None:
             return jnp.asarray(vectors), None
-        # a state that leads to itself, undiscounted: the temporal difference is the reward alone
-        n = function.dimension // 2
-        phi = np.eye(1, n, dtype=np.float32)
-        weight = np.abs(signs)[:, None].astype(np.float32)
-        reward = (-signs * function.clip_norm * _FAR)[:, None].astype(np.float32)
-        phi, weight, reward = (jnp.asarray(x) for x in (phi, weight, reward))
-        return jnp.asarray(vectors), SharedTransitions(phi, jnp.zeros_like(phi), weight, weight, reward)
+        return jnp.asarray(vectors), _wall(signs) if self._at_the_wall else _pushes(signs, function)
+
+    @property
+    def _at_the_wall(self) -> bool:
+        return self.calibration == "as-published" and self.released == "last"
 
     @cached_property
     def _scores(self) -> Callable[[Any, Any], Any]:
@@ -289,6 +287,8 @@ class EvaluationCanary:
             batch=8,
         )
         n, clip = mechanism.dimension // 2, mechanism.clip_norm
+        if self._at_the_wall:
+            return state.theta[0].astype(jnp.float64)
         if self.released == "last":
             # w is minus the sum of the noised dual gradients: its likelihood ratio grows with that sum
             return -state.w[0].astype(jnp.float64)
@@ -297,6 +297,29 @@ class EvaluationCanary:
         else:
             push, rate, base = clip, mechanism.sampling_rate, -self.others * clip
         return score + jnp.sum(_log_ratio(sums[:, n] - base, push, mechanism.noise_std, rate))
+
+
+def _pushes(signs: np.ndarray, mechanism: ClippedGaussianSum) -> SharedTransitions:
+    """Units whose dual gradient is plus or minus the clip norm, or zero, whatever the iterates are.
+
+    One state that leads to itself, undiscounted: the temporal difference is the reward alone, and that is huge.
+    """
+    phi = jnp.eye(1, mechanism.dimension // 2, dtype=jnp.float32)
+    weight = jnp.asarray(np.abs(signs)[:, None], dtype=jnp.float32)
+    reward = jnp.asarray(-signs[:, None] * mechanism.clip_norm * _FAR, dtype=jnp.float32)
+    return SharedTransitions(phi, jnp.zeros_like(phi), weight, weight, reward)
+
+
+def _wall(signs: np.ndarray) -> SharedTransitions:
+    """Units that press theta against the lower end of its range, and those of positive sign that pull it away.
+
+    There theta forgets: what it is after the last update is that update alone. Two transitions of opposite temporal
+    difference; the reward makes w grow, until the primal gradients are nearly all of the clipped ones.
+    """
+    phi = jnp.ones((2, 1), dtype=jnp.float32)
+    delta = jnp.array([[-1.0], [1.0]], dtype=jnp.float32)
+    weight = jnp.asarray(np.stack([signs < 0, signs > 0], axis=1) * _FAR, dtype=jnp.float32)
+    return SharedTransitions(phi, delta, jnp.zeros_like(weight), weight, 2.0 * weight)
 
 
 def _log_ratio(z: Any, push: float, std: float, rate: float) -> Any:
@@ -323,6 +346,8 @@ def _gpope_canary(
         steps=steps,
         sampling_rate=sampling_rate if verified else 1.0,
         average="last",
+        # three updates at full clip norm are half of theta's range: it comes to lie at the wall, and can leave it
+        step_size=None if verified else 1.0 / (3.0 * gpope.clip_norm(GPOPE(), 1, 1)),
     )
     plan = make_plan(config, _attack_bounds(units), budget, [_always], "tabular")
     if verified:

@@ -129,6 +129,7 @@ def make_plan(
         assert feature_map is not None
         draws = 2 * feature_map.size * config.steps
     else:
+        make_features(features, bounds.observation)  # not used, but a wrong name is refused all the same
         sampling, feature_map, draws = config, None, 0
     query = importance.make_query(sampling, bounds, public_patterns(policies, bounds))
     draws += query.dimension
