@@ -30,7 +30,7 @@ from dprl.protocols import NoiseSource
 class GPOPE(Config):
     """Options of GPOPE; public facts, all of them. The defaults were chosen on public simulations.
 
-    Values and gradients are in public units: the value range is mapped to [-1, 1] and features are close to
+    Values and gradients are in public units: the value range is mapped to [-1, 1] and features are
     orthonormal under the uniform distribution, so that the same numbers fit every log.
 
     Attributes:
