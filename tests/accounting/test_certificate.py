@@ -331,10 +331,10 @@ def test_refuses_keys_of_another_kind(tmp_path, keys):
     (tmp_path / "locked.pem").write_bytes(locked)
     (tmp_path / "a").write_bytes(b"a")
     for key, message in (
-        (tmp_path / "curve.pem", "not an Ed25519 key"),
-        (tmp_path / "locked.pem", "not an unencrypted PEM"),
-        (keys / "mine.pub", "not an unencrypted PEM"),
-        (tmp_path / "missing.pem", "cannot be read"),
+        (tmp_path / "curve.pem", "not an Ed25519 private key"),
+        (tmp_path / "locked.pem", "PEM without a password"),
+        (keys / "mine.pub", "not an Ed25519 private key"),
+        (tmp_path / "missing.pem", "Cannot read the signing key"),
     ):
         with pytest.raises(DprlError, match=message):
             seal(sample(), tmp_path, ["a"], key)

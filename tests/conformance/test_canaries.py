@@ -119,7 +119,7 @@ def test_unknown_calibrations_are_refused(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(("released", "found"), [("all", 7.5), ("last", 3.5)])
 def test_gpope_as_published_at_length(released, found):
-    """m = N = 200, claimed (1, 1e-5): from all iterates and, forgetting the earlier ones at a wall, from the last alone."""
+    """m = N = 200, claimed (1, 1e-5): from all iterates, and from the last one alone at a wall that forgets the others."""
     result = audit(canary("gpope", "as-published", released=released), trials=400_000, seed=6)
     assert result.epsilon_lower > found
 

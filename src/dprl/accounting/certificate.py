@@ -21,10 +21,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dprl.accounting import signatures
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from dp_accounting.dp_event import DpEvent
 
 CERTIFICATE, STATEMENT = "certificate.json", "statement.json"
@@ -57,7 +57,6 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "artifacts": (dict,),
     "digest": (str,),
 }
-_SIGNING = b"dprl certificate digest "
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -146,7 +145,7 @@ def seal(
             raise DprlError(f"{Path(directory) / name} cannot be certified: {error.strerror or error}.") from error
     sealed["digest"] = digest(sealed)
     if sign_key is not None:
-        sealed["signature"] = _sign(sealed["digest"], Path(sign_key))
+        sealed["signature"] = signatures.sign(sealed["digest"], Path(sign_key))
     return sealed
 
 
@@ -198,7 +197,7 @@ def verify(directory: str | Path, public_key: str | Path | None = None) -> Verif
     _check_fields(path, content)
     if content["digest"] != digest(content):
         raise DprlError(f"{path} does not match its own digest: it was changed after it was written.")
-    signed = _check_signature(path, content, public_key)
+    signed = signatures.check(path, content, public_key)
     estimate = _check_artifacts(directory, path, content)
     epsilon = _check_claim(path, content)
     if estimate is not None:
@@ -353,75 +352,6 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], event: DpEvent) -> None
         stated.append(tuple(1 if number is None and i != 1 else number for i, number in enumerate(numbers)))
     if stated != accounted:
         raise DprlError(f"The mechanisms of {path} are not those of its privacy event.")
-
-
-# --- signatures -------------------------------------------------------------------------------------------------
-
-
-def _sign(digest_hex: str, sign_key: Path) -> dict[str, str]:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    try:
-        key = serialization.load_pem_private_key(_read(sign_key), password=None)
-    except (ValueError, TypeError) as error:
-        if isinstance(error, DprlError):
-            raise
-        raise DprlError(f"{sign_key} is not an unencrypted PEM private key.") from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise DprlError(f"{sign_key} is not an Ed25519 key.")
-    return {
-        "algorithm": "Ed25519",
-        "public_key": key.public_key().public_bytes_raw().hex(),
-        "value": key.sign(_SIGNING + digest_hex.encode()).hex(),
-    }
-
-
-def _check_signature(path: Path, content: dict[str, Any], public_key: str | Path | None) -> bool:
-    if "signature" not in content:
-        if public_key is not None:
-            raise DprlError(f"{path} is not signed, though a public key was given.")
-        return False
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    signature = content["signature"]
-    # Hexadecimal, not base64, whose last character has spare bits: one signature, one spelling.
-    sound = (
-        isinstance(signature, dict)
-        and set(signature) == {"algorithm", "public_key", "value"}
-        and signature["algorithm"] == "Ed25519"
-        and isinstance(signature["public_key"], str)
-        and isinstance(signature["value"], str)
-        and _HEX.fullmatch(signature["public_key"])
-        and re.fullmatch(r"[0-9a-f]{128}", signature["value"])
-    )
-    if not sound:
-        raise DprlError(f"The signature of {path} is not in the form that dprl writes.")
-    raw = bytes.fromhex(signature["public_key"])
-    if public_key is not None and _load_public(Path(public_key)).public_bytes_raw() != raw:
-        raise DprlError(f"{path} was signed by another key than {public_key}.")
-    try:
-        Ed25519PublicKey.from_public_bytes(raw).verify(
-            bytes.fromhex(signature["value"]), _SIGNING + content["digest"].encode()
-        )
-    except (InvalidSignature, ValueError) as error:
-        raise DprlError(f"The signature of {path} is not valid.") from error
-    return True
-
-
-def _load_public(path: Path) -> Ed25519PublicKey:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    raw = _read(path)
-    try:
-        key = serialization.load_pem_public_key(raw)
-    except ValueError as error:
-        raise DprlError(f"{path} is not a PEM public key.") from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise DprlError(f"{path} is not an Ed25519 key.")
-    return key
 
 
 # --- files and JSON ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.accounting.certificate import seal, write, write_atomically
+from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
 from dprl.value_functions.linear import FILE, LinearValueFunction
 
@@ -38,19 +39,8 @@ def check_folder(folder: str | Path) -> Path:
 
 def check_key(path: str | Path | None) -> None:
     """Refuse, before anything is spent, a signing key that cannot be read."""
-    if path is None:
-        return
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    try:
-        key = load_pem_private_key(Path(path).read_bytes(), password=None)
-    except OSError as error:
-        raise DprlError(f"Cannot read the signing key {Path(path).name!r}: {error.strerror}.") from error
-    except (ValueError, TypeError):
-        key = None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise DprlError(f"The signing key {Path(path).name!r} is not an Ed25519 private key in PEM without a password.")
+    if path is not None:
+        load_private(Path(path))
 
 
 def save_release(
