@@ -119,16 +119,17 @@ def test_unknown_calibrations_are_refused(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(("released", "found"), [("all", 7.5), ("last", 3.5)])
 def test_gpope_as_published_at_length(released, found):
-    """m = N = 200, claimed (1, 1e-5): from all iterates, and from the last one alone at a wall that forgets the others."""
+    """m = N = 200, claimed (1, 1e-5): all iterates are seen, or the last one alone at a wall that forgets the others."""
     result = audit(canary("gpope", "as-published", released=released), trials=400_000, seed=6)
     assert result.epsilon_lower > found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rate", "steps", "fraction"), [(1.0, 200, 0.7), (0.1, 200, 0.5)])
+@pytest.mark.parametrize(("rate", "steps", "fraction"), [(1.0, 200, 0.6), (0.1, 200, 0.4)])
 def test_gpope_verified_is_tight_at_length(rate, steps, fraction):
+    """Half of the trials choose the threshold; the bound comes from the other half."""
     attack = canary("gpope", steps=steps, sampling_rate=rate)
-    result = audit(attack, trials=1_000_000, seed=7)
+    result = audit(attack, trials=600_000, seed=7)
     assert fraction * EPSILON <= result.epsilon_lower <= EPSILON
     assert not result.violated
 
