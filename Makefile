@@ -5,9 +5,10 @@ BIN := .venv/bin
 install: .venv/.installed
 
 .venv/.installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo 'installing into .venv, about a minute'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $@
+	@touch $@
 
 demo: .venv/.installed
 	@$(BIN)/python examples/actg175.py

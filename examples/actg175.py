@@ -42,11 +42,11 @@ def write_log(path: Path) -> None:
 def demo(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     log, ledger, results = out / "actg175.parquet", out / "ledger.db", out / "release"
-    # every demonstration spends a fresh budget; with people's data a ledger is never thrown away
     shutil.rmtree(results, ignore_errors=True)
     for file in (ledger, out / "ledger.db-wal", out / "ledger.db-shm"):
         file.unlink(missing_ok=True)
     write_log(log)
+    print("a fresh ledger for the demonstration; with people's data a charge is never taken back")
     steps: list[list[str]] = [
         [
             "ledger", "create", str(ledger), "--dataset", "actg175", "--epsilon", "1", "--delta", "1e-5",

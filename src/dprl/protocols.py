@@ -5,6 +5,7 @@ Shapes: ``N`` transitions (rows), ``d`` observation components, ``A`` actions, `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -170,8 +171,23 @@ class Bounds:
         return (low * (longest if low < 0 else 1.0), high * (longest if high > 0 else 1.0))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for a certificate, without what was not given."""
+        """Plain data, without what was not given."""
         return {k: v for k, v in asdict(self).items() if v is not None}
+
+    def in_force(self) -> dict[str, Any]:
+        """Plain data for a certificate: what was given, and the bound of a trajectory's ratio even if it was not."""
+        return self.as_dict() | ({"max_cumulative_ratio": self.cumulative_ratio} if self.horizon > 1 else {})
+
+    def cautions(self) -> list[str]:
+        """What these bounds do to an answer, in words a reader must see."""
+        could = min(self.horizon * math.log(self.max_importance_ratio), 300.0)
+        if self.horizon == 1 or math.log(self.cumulative_ratio) >= could - 1e-9:
+            return []
+        return [
+            f"Importance ratios are multiplied along a trajectory and cut at {self.cumulative_ratio:g} "
+            f"(max_cumulative_ratio), though they could reach {math.exp(could):.3g}: values are pulled towards the "
+            "decisions that were really taken, and no interval counts that."
+        ]
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Bounds:

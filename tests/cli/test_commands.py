@@ -59,7 +59,13 @@ def test_the_commands_are_listed(dprl):
 def test_a_private_release_from_end_to_end(dprl, trial):
     found = dprl(*trial.arguments(target_policy=["uniform", f"{trial.policies}:mostly"], outcome="points a visit"))
     assert (found.code, found.err) == (0, "")
-    assert [line.split()[0] for line in found.out.splitlines()] == ["uniform", "mostly", "verified:", "report:"]
+    assert [line.split()[0] for line in found.out.splitlines()] == [
+        "uniform",
+        "mostly",
+        "caution:",
+        "verified:",
+        "report:",
+    ]
     assert {p.name for p in trial.out.iterdir()} == ARTIFACTS
     estimate = json.loads((trial.out / "estimate.json").read_text())
     assert estimate["schema"] == "dprl.estimate/1"
@@ -251,7 +257,7 @@ def test_plan_says_what_to_expect_and_reads_no_row(dprl, trial):
     (target,) = made["targets"]
     low, high = target["interval_half_width"]
     assert 0 < target["privacy_standard_error"] < low < high
-    assert dprl(*arguments).out.count("\n") == 3
+    assert dprl(*arguments).out.count("\n") == 4
     assert trial.charges() == 0
 
 

@@ -25,7 +25,12 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protocols import Conformance
 
 ROOT = Path(__file__).parents[2]
-CASES = [(name, setting) for name, entry in ALGORITHMS.items() for setting in entry.load_conformance().settings]
+# further settings of an algorithm take the same ways through the code: they run with the slow tests
+CASES = [
+    pytest.param((name, setting), marks=[pytest.mark.slow] if number > 1 else [], id=f"{name}, {setting}")
+    for name, entry in ALGORITHMS.items()
+    for number, setting in enumerate(entry.load_conformance().settings)
+]
 UNITS = 14
 
 
@@ -37,7 +42,7 @@ def load(conformance: Conformance, columns):
     return dprl.read_log(columns, bounds=conformance.bounds).load()
 
 
-@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}, {case[1]}", scope="module")
+@pytest.fixture(params=CASES, scope="module")
 def case(request):
     name, setting = request.param
     return suite(name), setting

@@ -181,7 +181,7 @@ def test_the_certificate_says_what_was_done():
     assert stated["neighbouring_relation"] == RELATION
     assert stated["epsilon_of_event"] <= stated["epsilon"] == 1.0
     assert stated["delta_of_event"] + stated["delta_sampler"] <= stated["delta"] * (1 + 1e-12)
-    assert stated["assumed_public"]["bounds"] == BOUNDS.as_dict()
+    assert stated["assumed_public"]["bounds"] == BOUNDS.in_force()
     options = stated["assumed_public"]["hyper_parameters"]
     assert options["discount"] == {"value": 0.9, "provenance": "set in code (stated public)"}
     assert options["confidence"]["provenance"] == "library default (public)"

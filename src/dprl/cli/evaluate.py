@@ -213,6 +213,9 @@ def _print(release: Any, paths: dict[str, Path], out: Path, as_json: bool) -> No
             f"{name:<{width}}  {e.value:10.4g}   {level} interval {low:.4g} to {high:.4g}"
             f"   (privacy noise {e.privacy_standard_error:.3g}, sampling error about {e.sampling_standard_error:.3g})"
         )
+    # only what follows from public facts: the lines that are printed never depend on the rows
+    for sentence in release.public_cautions:
+        typer.echo(f"caution: {sentence}")
     unit = release.certificate["privacy_unit"]
     typer.echo(f"{estimate['status']}: epsilon {estimate['epsilon']:g}, delta {estimate['delta']:g} a {unit}")
     if estimate["status"] != "verified":

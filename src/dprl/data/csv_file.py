@@ -56,16 +56,17 @@ def read_cells(path: Path, header: Sequence[str], columns: Sequence[str]) -> pa.
 def _lines(path: Path, header: bytes) -> Iterator[bytes]:
     """Blocks of whole lines in UTF-8, after a header of our own."""
     yield header + b"\n"
-    rest, skipping = b"", False
+    # the file's own header is skipped as a line that is too long would be
+    rest, skipping = b"", True
     with path.open("rb") as file:
-        file.readline()
         while chunk := file.read(_CHUNK):
             # a lone carriage return ends a line too; one that is split from its line feed leaves an empty line
             whole, newline, tail = (rest + chunk.replace(b"\r", b"\n")).rpartition(b"\n")
-            if skipping and newline:
-                whole, skipping = whole.partition(b"\n")[2], False
             if newline:
-                yield _clean(whole)
+                # only the first line can have begun in an earlier chunk; all others are shorter than a chunk
+                first, _, others = whole.partition(b"\n")
+                yield _clean(others if skipping or len(first) > LONGEST_LINE else whole)
+                skipping = False
             skipping = skipping or len(tail) > LONGEST_LINE
             rest = b"" if skipping else tail
     if not skipping:

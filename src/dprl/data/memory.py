@@ -85,6 +85,8 @@ def _collect(items: Iterable[tuple[str, Any]]) -> Columns:
             values = values if hasattr(values, "iloc") else np.asarray(values)
             if values.dtype == np.dtype(object):
                 array, kind = list(values), ANY
+            elif values.ndim == 1 and (getattr(values.dtype, "kind", "") in "US" or str(values.dtype)[:6] == "string"):
+                array, kind = list(values), pa.string()  # text is looked at later, cell by cell
             elif values.ndim in (1, 2):
                 array = _typed(name, values)
                 kind = array.type
@@ -141,4 +143,7 @@ def _text(value: Any) -> str | None:
         value = int(value) if float(value).is_integer() else (float(value) if math.isfinite(value) else None)
     if not isinstance(value, str | int | float | np.integer):
         return None
-    return str(value).encode("utf-8", "backslashreplace").decode()
+    try:
+        return str(value).encode().decode()
+    except UnicodeEncodeError:
+        return None

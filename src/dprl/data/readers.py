@@ -228,7 +228,10 @@ def _codes(column: pa.ChunkedArray) -> np.ndarray:
         column = pc.cast(column, column.type.value_type)
     if pa.types.is_null(column.type):
         return np.full(len(column), -1, dtype=np.int64)
+    if pa.types.is_string(column.type):
+        column = pc.cast(column, pa.large_string())  # more than 2 GiB of text would not fit together
     if pa.types.is_floating(column.type):
+        column = pc.add(pc.cast(column, pa.float64()), 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
         finite = pc.is_finite(column)  # type: ignore[attr-defined]
         column = pc.if_else(finite, column, pa.scalar(None, column.type))  # type: ignore[attr-defined]
     encoded = column.combine_chunks()

@@ -170,6 +170,7 @@ def _numbered(part: str, kinds: dict[str, pa.DataType | None]) -> tuple[str, ...
 def _missing(part: str) -> DprlError:
     others = ALIASES.get(part, ())
     hint = f" (or {', '.join(others)})" if others else ""
+    hint = f" (a list), nor {part}_0, {part}_1, ..." if part in _VECTORS[:2] else hint
     if part == "behavior_prob":
         hint += ", and no public behaviour policy is given instead"
     return DprlError(f"The log has no column {part!r}{hint}; a log is one row a transition with named columns.")

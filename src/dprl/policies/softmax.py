@@ -41,6 +41,8 @@ class SoftmaxPolicy:
             phi = xp.concatenate([xp.ones((states.shape[0], 1), dtype=xp.float64), states], axis=1)
         else:
             phi = self.features(states)
-        preferences = phi @ xp.asarray(self.weights) / self.temperature
+        # one feature at a time: a matrix product may round a row differently beside other rows
+        table = xp.asarray(self.weights)
+        preferences = sum(phi[:, i : i + 1] * table[i] for i in range(phi.shape[1])) / self.temperature
         weights = xp.exp(preferences - xp.max(preferences, axis=1, keepdims=True))
         return weights / xp.sum(weights, axis=1, keepdims=True)

@@ -7,6 +7,7 @@ first row read. From there on nothing depends on the rows but the noised sums.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,11 @@ class Release:
         low, high = self.estimate["interval"]
         return low, high
 
+    @property
+    def public_cautions(self) -> list[str]:
+        """What the declared bounds alone say against the answer."""
+        return Bounds.from_mapping(self.estimate["bounds"]).cautions()
+
     def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
         """Write estimate, value function, report and certificate into a new folder, all or nothing.
 
@@ -124,8 +130,12 @@ def evaluate(
         DprlError: one sentence about the request; never about what is in the rows.
     """
     algorithm = GPOPE() if algorithm is None else algorithm
+    if not isinstance(budget, Budget):
+        raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
     columns_of = _named_policies(target_policy)
     columns = [p.name for p in columns_of.values() if isinstance(p, ColumnPolicy)]
+    if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):
+        raise DprlError("The log is open already: bounds, unit and person belong into read_log.")
     if not isinstance(log, Log):
         log = read_log(
             log, bounds=bounds, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
@@ -138,7 +148,7 @@ def evaluate(
     if behavior is not None:
         if isinstance(behavior, ColumnPolicy):
             raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
-        check_policy(behavior, log.bounds, "The behaviour policy")
+        check_policy(behavior, log.bounds, "behaviour policy")
     noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
     plan = make_plan(
         algorithm,
@@ -150,8 +160,11 @@ def evaluate(
     )
     charge = _charge(ledger, dataset, budget, log.unit, plan)
 
-    trajectories = log.load()
-    estimates, function = _touch(plan, trajectories, list(policies.values()), behavior, noise, progress)
+    # what numbers do to arithmetic is nobody's business either: no warning may depend on the rows
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trajectories = log.load()
+        estimates, function = _touch(plan, trajectories, list(policies.values()), behavior, noise, progress)
     references = _references(plan, trajectories, list(policies.values()), behavior) if simulated else None
 
     status = _status(plan, noise.secure, simulated)
@@ -175,7 +188,7 @@ def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
         if not isinstance(policy, ColumnPolicy):
             if bounds.actions is None:
                 raise DprlError("Actions are continuous: give the target policy as a column of the log (column:NAME).")
-            check_policy(policy, bounds, f"The policy {name!r}")
+            check_policy(policy, bounds, name)
     return policies
 
 
@@ -231,7 +244,8 @@ def _touch(
         projection=plan.projection,
         progress=progress,
     )
-    return estimates, LinearValueFunction(np.asarray(theta, dtype=np.float64), plan.features, value)
+    weights = np.nan_to_num(np.asarray(theta, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    return estimates, LinearValueFunction(weights, plan.features, value)
 
 
 def _references(plan: Plan, trajectories: Trajectories, policies: list[Any], behavior: Any) -> list[float]:
@@ -295,9 +309,22 @@ def _estimate(
         "interval": targets[0]["interval"],
         "targets": targets,
         "value_function": described,
+        "cautions": _cautions(plan, values),
         "request": request,
-        "bounds": log.bounds.as_dict(),
+        "bounds": log.bounds.in_force(),
     }
+
+
+def _cautions(plan: Plan, values: Mapping[str, ValueEstimate]) -> list[str]:
+    """What a reader must know before the numbers; from released values and public facts."""
+    low, high = plan.bounds.value_interval(plan.config.discount)
+    outside = [name for name, e in values.items() if not low <= e.value <= high]
+    return plan.bounds.cautions() + [
+        f"The value of {name} lies outside of what a trajectory can return by the declared bounds "
+        f"({low:g} to {high:g}): noise, a wrong number of units, or a log whose rows cannot be used; the curator can "
+        "look with `dprl data describe`."
+        for name in outside
+    ]
 
 
 def _certificate(
@@ -341,7 +368,7 @@ def _certificate(
         "delta_of_event": plan.delta_of_event,
         "delta_sampler": plan.delta_sampler,
         "noise": {"secure": noise.secure, "source": noise.describe()},
-        "assumed_public": {"bounds": log.bounds.as_dict(), "hyper_parameters": options, "policies": list(policies)},
+        "assumed_public": {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)},
         "ledger": None,
         "versions": versions(),
     }

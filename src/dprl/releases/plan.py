@@ -54,6 +54,7 @@ def plan_release(
         "epsilon_of_event": plan.epsilon_of_event,
         "unit": unit,
         "mechanisms": mechanisms,
+        "cautions": known.cautions(),
         "targets": [
             {
                 "name": name,

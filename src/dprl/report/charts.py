@@ -36,7 +36,7 @@ class Row:
 def forest(rows: Sequence[Row], confidence: str) -> Markup:
     """Dot and interval of each policy on one axis, with its numbers to the right.
 
-    A diamond marks the true value, only in the rows that have one.
+    A diamond marks the un-noised estimate, only in the rows that have one.
     """
     names = [_fit(row.name, 190.0) for row in rows]
     left = max(60.0, *(_text_width(n) for n in names)) + 18.0
@@ -183,7 +183,7 @@ def _legend(svg: ET.Element, left: float, confidence: str) -> None:
     _text(svg, left + 34.0, 14.5, first, "tick")
     second = left + 34.0 + _text_width(first, 12.0) + 24.0
     _diamond(svg, second, 10.0)
-    _text(svg, second + 12.0, 14.5, "true value (simulation)", "tick")
+    _text(svg, second + 12.0, 14.5, "without noise (simulation)", "tick")
 
 
 def _axis(low: float, high: float, length: float, per_label: float | None = None) -> list[tuple[float, str]]:

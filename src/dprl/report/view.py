@@ -41,6 +41,7 @@ def view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any
         "noise_source": text(noise.get("source"), MISSING),
         "confidence": confidence,
         "policies": policies,
+        "cautions": [plain(line) for line in items(estimate.get("cautions"))],
         "headline": answer.headline(targets[0]),
         "worth": answer.worth(estimate, request),
         "log": text(request.get("log"), "the log"),
