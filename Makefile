@@ -1,6 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test test-all lint bench install screenshot
+.PHONY: demo test test-all lint bench install
 
 install: .venv/.installed
 
