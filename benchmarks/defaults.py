@@ -140,7 +140,8 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
     arm = min(1, bounds.actions - 1)
     policy = lambda s: np.tile(np.eye(bounds.actions)[arm], (len(s), 1))  # noqa: E731
     plan = make_plan(GPOPE(value_share=share), bounds, Budget(epsilon, 1e-5), [policy], simulation.features)
-    features, function = plan.features, plan.function_mechanism
+    features, algorithm = plan.features, plan.program
+    function = algorithm.stages[0].mechanism
     value = bounds.value_interval(0.99)
     centre, half = scale_of(value)
 
@@ -162,15 +163,15 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
             step_size=plan.config.step_size * step, clip_norm=function.clip_norm / features.size**0.5 * clip
         )
         mechanism = gpope.mechanism(config, features.size, simulation.horizon, function.noise_multiplier)
-        start = jnp.asarray(plan.start, dtype=jnp.float32)
+        start = algorithm.init().theta
 
         def one(key: Any, log: Any, config: Any = config, mechanism: Any = mechanism, start: Any = start) -> Any:
             return gpope.run(
-                config, mechanism, SeededNoise(key), log, start, units=bounds.units, projection=plan.projection
+                config, mechanism, SeededNoise(key), log, start, units=bounds.units, projection=algorithm.projection
             )[1]
 
         found[name] = root(jax.jit(jax.vmap(one))(keys, data))
-    found["middle"] = root(plan.start[None])
+    found["middle"] = root(algorithm.init().theta[None])
     found["best constant"] = float(simulation.truth.std())
     found["LSTD, not private"] = root(np.array(references))
     return found

@@ -56,6 +56,7 @@ def peak_gib() -> float:
 def measure_updates(transitions: int, features: str) -> dict[str, float]:
     """Seconds an update of the host's loop, with the noise of a release, and the size of the features."""
     from dprl.algorithms.evaluation import gpope
+    from dprl.algorithms.evaluation.program import run_steps_on_host
     from dprl.algorithms.evaluation.unit_data import rows_of, unit_rows
     from dprl.data.readers import read_log
     from dprl.mechanisms.noise import SecureNoise
@@ -78,10 +79,9 @@ def measure_updates(transitions: int, features: str) -> dict[str, float]:
     public = gpope.Projection(1e9, 1.0)
     noise: Any = SecureNoise.fresh()
     for _ in range(3):  # the first pass compiles; its first update is left out
-        _, theta = gpope.run_on_host(
-            config, mechanism, noise, data, start, units=units, projection=public, progress=stamp
-        )
-        np.asarray(theta)
+        program = gpope.program_of(config, mechanism, units, public)
+        state = run_steps_on_host(program, 0, mechanism, noise, data, gpope.init(config, start), stamp)
+        np.asarray(state.theta)
     gaps = np.diff(times)[UPDATES - 1 :]
     return {"rows": rows, "seconds": float(np.median(gaps)), "bytes": float(data.phi.nbytes + data.delta_phi.nbytes)}
 

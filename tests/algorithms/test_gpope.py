@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation import gpope, unit_data
+from dprl.algorithms.evaluation import gpope, program, unit_data
 from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.lstd import lstd, moments, mspbe
 from dprl.algorithms.evaluation.plan import make_plan
@@ -121,9 +121,10 @@ def test_host_loop_and_scan_are_the_same_algorithm():
     data = unit_data.padded_units(rows)
     start = jnp.zeros(39)
     by_scan = gpope.run(config, mechanism, noise, data, start, units=40, projection=projection, batch=4)[1]
-    by_host = gpope.run_on_host(
-        config, mechanism, noise, unit_data.unit_rows(rows, 40), start, units=40, projection=projection
-    )[1]
+    algorithm = gpope.program_of(config, mechanism, 40, projection)
+    first = gpope.init(config, start)
+    state = program.run_steps_on_host(algorithm, 0, mechanism, noise, unit_data.unit_rows(rows, 40), first)
+    by_host = algorithm.answer(state)
     # the same coins and the same noise; sums differ only where float products round onto another grid point
     np.testing.assert_allclose(by_scan, by_host, atol=1e-7)
 
@@ -139,7 +140,8 @@ def test_poisson_batches_leave_nobody_out():
     drawn = np.asarray(noise.coins(0, 40, 0.5))
     assert 3 < drawn.sum() < 40
     gradients = np.asarray(gpope.unit_gradients(state.theta, state.w, data.block(slice(None))))
-    total = gpope._batch_total(config, mechanism, noise, data, state, jnp.uint32(0), batch=3)
+    algorithm = gpope.program_of(config, mechanism, 40, FREE)
+    total = program._batch_total(algorithm, 0, mechanism, noise, data, state, jnp.uint32(0), batch=3)
     np.testing.assert_allclose(total, gradients[drawn].sum(axis=0), atol=1e-12)
 
 
@@ -176,16 +178,14 @@ def test_private_run_learns_the_chain_at_epsilon_one():
         [lambda s: np.ones((len(s), 1))],
         "tabular",
     )
-    assert plan.function_mechanism is not None
+    algorithm = plan.program
+    assert algorithm is not None
     assert plan.epsilon_of_event <= 1.0
     data = shared(log, rows)
     keys = jnp.stack([SeededNoise.from_seed(i).key for i in range(4)])
 
     def one(key):
-        return gpope.run(
-            plan.config, plan.function_mechanism, SeededNoise(key), data, jnp.zeros(39, jnp.float32),
-            units=1000, projection=plan.projection,
-        )[1]  # fmt: skip
+        return program.run(algorithm, SeededNoise(key), data)[1]
 
     thetas = np.asarray(jax.jit(jax.vmap(one))(keys))
     values = 0.5 + 0.5 * thetas @ TABULAR(np.arange(39.0)[:, None]).T
@@ -206,8 +206,9 @@ def test_published_form_takes_one_trajectory_a_step():
     noise = SeededNoise.from_seed(3)
     state = gpope.init(config, jnp.ones(39))
     gradients = np.asarray(gpope.unit_gradients(state.theta, state.w, data.block(slice(None))))
+    algorithm = gpope.program_of(config, mechanism, 20, FREE)
     for step in range(5):
-        total = gpope._batch_total(config, mechanism, noise, data, state, jnp.uint32(step), batch=3)
+        total = program._batch_total(algorithm, 0, mechanism, noise, data, state, jnp.uint32(step), batch=3)
         np.testing.assert_allclose(total, gradients[int(noise.below(step, 20))], atol=1e-12)
     counts = np.bincount([int(noise.below(s, 4)) for s in range(400)], minlength=4)
     secure = SecureNoise.fresh()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.algorithms.evaluation import gpope, gpope_blocks, unit_data
+from dprl.algorithms.evaluation import gpope, gpope_blocks, program, unit_data
 from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.gpope_blocks import run_in_blocks
 from dprl.data.readers import read_log
@@ -54,13 +54,15 @@ def test_blocks_release_what_the_host_releases(monkeypatch, calibration, rate):
 
     with monkeypatch.context() as patched:
         patched.setattr(gpope, "update", spy)
-        gpope._advance.clear_cache()
+        program._advance.clear_cache()
+        algorithm = gpope.program_of(config, mechanism, UNITS, FREE)
         for source in SOURCES:
-            expected, _ = gpope.run_on_host(
-                config, mechanism, source, unit_data.unit_rows(data, UNITS), start, units=UNITS, projection=FREE
+            first = gpope.init(config, start)
+            expected = program.run_steps_on_host(
+                algorithm, 0, mechanism, source, unit_data.unit_rows(data, UNITS), first
             )
             jax.effects_barrier()
-    gpope._advance.clear_cache()
+    program._advance.clear_cache()
     seen: list[np.ndarray] = []
     # three trials of blocks of four, four and three steps
     monkeypatch.setattr(gpope_blocks, "split", lambda steps, size: split(steps, 1, 4))

@@ -16,7 +16,9 @@ from dprl.algorithms.evaluation import gpope, unit_data
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
 from dprl.algorithms.evaluation.plan import make_plan
+from dprl.algorithms.evaluation.program import _accumulate
 from dprl.algorithms.evaluation.ratios import cumulative_ratios, step_ratios
+from dprl.algorithms.evaluation.row_columns import row_columns
 from dprl.data.readers import read_log
 from dprl.mechanisms.grid import clip_to_grid, grid_step
 from dprl.value_functions.features import make_features
@@ -81,6 +83,20 @@ def test_gpope_gradients(logs, features):
     np.testing.assert_array_equal(points(full)[remaining], points(fewer))
 
 
+def test_columns_of_rows(logs):
+    full, fewer, remaining = logs
+    feature_map = make_features("tabular", full.bounds.observation)
+    names, made = ("returns", "starts", "visits", "rewards"), []
+    for log in (full, fewer):
+        ratios = step_ratios(helpers.stepped_policy, log)
+        made.append(row_columns(names, log, ratios, feature_map, 0.9, unit_data.scale_of((0.0, 5.0))))
+    for episode, kept in enumerate(remaining):
+        mine = slice(*full.episode_offsets[[kept, kept + 1]])
+        theirs = slice(*fewer.episode_offsets[[episode, episode + 1]])
+        for name, values in made[0].items():
+            np.testing.assert_array_equal(values[mine], made[1][name][theirs])
+
+
 def test_ratios(logs):
     full, fewer, remaining = logs
     for episode, kept in enumerate(remaining):
@@ -109,9 +125,9 @@ def test_gpope_sums_of_very_few_units(features):
         log = read_log({k: v[:people] for k, v in columns.items()}, bounds=bounds).load()
         rows = unit_data.rows_of(log, step_ratios(helpers.bandit_policy, log), feature_map, 0.9, (0.0, 1.0))
         data = unit_data.unit_rows(rows, 6)
-        arrays = (data.phi, data.delta_phi, data.reward, data.rho, data.weight)
+        algorithm = gpope.program_of(config, mechanism, 6, gpope.Projection(1e9, 1e9))
         chunks = data.chunks(np.ones(people, dtype=bool))
-        sums = [np.asarray(gpope._accumulate(mechanism, state, arrays, index, live)) for index, live in chunks]
+        sums = [np.asarray(_accumulate(algorithm, 0, mechanism, state, data.arrays, i, live)) for i, live in chunks]
         return [int(x) for x in np.sum(sums, axis=0)]
 
     limit = (mechanism.sensitivity / grid_step(mechanism.clip_norm)) ** 2

@@ -144,7 +144,7 @@ FLAGS: dict[str, list[Any]] = {
     "epsilon": ["1", "0.5", "0", "-1", "nan", "inf", "1e999", "1e-12", "1e6", "x", "", "１"],
     "delta": ["1e-5", "1e-6", "0", "1", "0.2", "-1", "nan", "1e-300", "x", "1e-20"],
     "discount": ["0", "1", "0.5", "-0.1", "1.1", "nan", "inf", "1e-300", "x"],
-    "algorithm": ["gpope", "importance-sampling", "magic", "", "GPOPE", "é"],
+    "algorithm": ["gpope", "importance-sampling", "magic", "", "GPOPE", "é", "constant", "first-visit"],
     "features": ["columns", "tabular", "fourier:1", "fourier:0", "fourier:999999", "fourier:-1", "deep", "",
                  "fourier:é"],
     "noise-multiplier": ["4", "1", "0", "-1", "nan", "inf", "1e-300", "1e300", "1999", "x"],
@@ -166,6 +166,8 @@ FLAGS: dict[str, list[Any]] = {
     "json": [None],
     "no-such-flag": ["1", None],
 }  # fmt: skip
+STEPPED, TABULAR = ("gpope", "td", "return-regression"), ("noisy-counts", "first-visit")
+PROGRAMS = (*STEPPED, *TABULAR, "recommended", "adassp", "lstd", "doubly-robust", "constant")
 SETTINGS = ["caution=1", "confidence=0.8", "estimator=self-normalised", "estimator=trajectory",
             "estimator=per-decision",
             "estimator=x", "caution=nan", "caution=inf", "caution=-1", "caution=[1]", "caution={}", "caution='",
@@ -225,10 +227,14 @@ def make_case(seed: int) -> Case:
     if random.random() < 0.3:
         types.pop(random.choice(["truncated", "target_prob"]))
     if random.random() < 0.06:
-        options["algorithm"] = ["gpope"]
-        settings.append("steps=2")
-        if random.random() < 0.5:
-            settings.append("sampling_rate=0.5")
+        program = random.choice(PROGRAMS)
+        options["algorithm"] = [program]
+        if program in STEPPED:
+            settings.append("steps=2")
+            if random.random() < 0.5:
+                settings.append("sampling_rate=0.5")
+        elif program in TABULAR:
+            options["features"] = ["tabular"]
     elif random.random() < 0.3:
         settings.append(random.choice(["estimator=trajectory", "estimator=per-decision", "estimator=self-normalised"]))
     if random.random() < 0.15:
@@ -252,7 +258,7 @@ def make_case(seed: int) -> Case:
             else:
                 extra.append((random.choice(NAMES), random.choice(WRONG + NUMERIC)))
         elif kind == "bounds":
-            if options["algorithm"] == ["gpope"]:  # every other bound is another program to compile
+            if options["algorithm"] in [[p] for p in PROGRAMS]:  # every other bound is another program to compile
                 options["algorithm"], settings = ["importance-sampling"], []
             if random.random() < 0.1:
                 bounds = random.choice(BROKEN)

@@ -27,7 +27,8 @@ from ..cli.conftest import trial as trial
 from ..sample_log import BOUNDS_TOML, columns
 
 KEY = bytes(range(1, 33))
-SETTINGS = {"gpope": ("steps=2",), "importance-sampling": ()}
+SETTINGS = {"gpope": ("steps=2",), "td": ("steps=2",), "return-regression": ("steps=2",)}
+TABULAR = ("noisy-counts", "first-visit")
 WITH_NEXT = {**columns(), "next_observation_0": [5.0] * len(columns()["t"]),
              "next_observation_1": [1.0] * len(columns()["t"])}  # fmt: skip
 TYPES = {k: pa.table(WITH_NEXT).schema.field(k).type for k in WITH_NEXT} | {"action": pa.float64(), "t": pa.float64()}
@@ -85,7 +86,7 @@ def doors(dprl, tmp_path_factory) -> dict[str, Run]:
         found: Outcome = dprl(
             "evaluate", log, "--json",
             *itertools.chain.from_iterable((f"--{k}", v) for k, v in options.items() if v is not None),
-            *itertools.chain.from_iterable(("--set", s) for s in SETTINGS[algorithm]),
+            *itertools.chain.from_iterable(("--set", s) for s in SETTINGS.get(algorithm, ())),
         )  # fmt: skip
         if found.code == 2:
             assert found.out == ""
@@ -104,7 +105,7 @@ def doors(dprl, tmp_path_factory) -> dict[str, Run]:
     def python(log: Any, algorithm: str, bounds: str = BOUNDS_TOML, **changes: Any) -> Released:
         options: dict[str, Any] = {"unit": "trajectory", "target-policy": "uniform", "epsilon": 1.0, "delta": 1e-5}
         options |= changes
-        settings = [tuple(s.split("=")) for s in SETTINGS[algorithm]]
+        settings = [tuple(s.split("=")) for s in SETTINGS.get(algorithm, ())]
         chosen = {name: json.loads(value) for name, value in settings}
         noise = {"noise_multiplier": float(options.pop("noise-multiplier"))} if "noise-multiplier" in options else {}
         release = library.evaluate(

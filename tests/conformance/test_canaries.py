@@ -11,13 +11,15 @@ import math
 import numpy as np
 import pytest
 
-from dprl.algorithms.registry import ALGORITHMS, find
+from dprl.algorithms.evaluation.attacks import canary_of_plan
 from dprl.audits.lower_bound import audit
 from dprl.errors import DprlError
 from dprl.protocols import Attack
 
+from .cases import ENTRIES, NAMES, suite
+
 EPSILON, DELTA = 1.0, 1e-5
-ATTACKS = [(name, attack) for name, entry in ALGORITHMS.items() for attack in entry.load_conformance().attacks]
+ATTACKS = [(name, attack) for name, entry in ENTRIES.items() for attack in entry.load_conformance().attacks]
 
 
 def first(seen: set, key: object) -> bool:
@@ -34,24 +36,26 @@ ATTACK_CASES = [
     )
     for name, attack in ATTACKS
 ]
+# how near an attack comes to the clip norm, where the vectors are shorter by their making
+NEARNESS: dict[tuple[str, str], float] = {}
 # from counts and, where it applies, Gaussian
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
 
 
 def canary(name: str, calibration: str = "verified", *, epsilon: float = EPSILON, released: str = "all", **options):
     """Of the first standard attack on the calibration, with these changes; ``steps`` only where there are steps."""
-    conformance = ALGORITHMS[name].load_conformance()
+    conformance = ENTRIES[name].load_conformance()
     attack = next((a for a in conformance.attacks if a.calibration == calibration), Attack(calibration=calibration))
-    known = ALGORITHMS[name].load_config().options()
+    known = ENTRIES[name].load_config().options()
     options = {**attack.options, **{option: value for option, value in options.items() if option in known}}
-    return find(name).load_canary(dataclasses.replace(attack, epsilon=epsilon, released=released, options=options))
+    return ENTRIES[name].load_canary(dataclasses.replace(attack, epsilon=epsilon, released=released, options=options))
 
 
 @pytest.mark.parametrize("case", ATTACK_CASES)
 def test_every_calibration_is_attacked(case):
     """What is verified stays below its claim: one chance in a hundred of a false alarm over all (Bonferroni)."""
     name, attack = case
-    pair = find(name).load_canary(attack)
+    pair = ENTRIES[name].load_canary(attack)
     assert (pair.epsilon, pair.delta) == (attack.epsilon, attack.delta)
     result = audit(pair, trials=13_000, seed=1, confidence=CONFIDENCE)
     assert result.description
@@ -70,7 +74,31 @@ def test_every_calibration_is_attacked(case):
         assert result.epsilon_lower > 0.02 * attack.epsilon
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        pytest.param(name, setting, id=f"{name}, {setting}")
+        for name in ENTRIES
+        for setting in suite(name).settings
+        if suite(name).plan(setting).program is not None
+    ],
+)
+def test_every_setting_of_a_program_is_attacked(name, setting):
+    """Whatever the public facts choose: the attack on any plan at its calibration."""
+    plan = suite(name).plan(setting)
+    pair = canary_of_plan(plan)
+    assert (pair.epsilon, pair.delta) == (plan.budget.epsilon, plan.budget.delta)
+    assert pair.nearness(16) > NEARNESS.get((name, setting), 0.999)
+    result = audit(pair, trials=13_000, seed=1, confidence=1.0 - 1e-4)
+    assert not result.violated
+    assert pair.gaussian == all(stage.mechanism.sampling_rate == 1.0 for stage in plan.stages)
+    if pair.gaussian:
+        assert result.gaussian is not None
+        assert result.gaussian.epsilon_lower > 0.7 * plan.budget.epsilon
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_half_the_noise_is_caught(name):
     """The same audit with a plan that spends four times as much, held against the smaller claim."""
 
@@ -106,7 +134,7 @@ def test_gpope_as_published_is_caught():
 )
 def test_preconditions_of_theorem_1_are_computed(units, epsilon, holds):
     """Of m = N at delta = 1e-5, sigma >= 1.201 means sqrt(m) epsilon <= 5.65: at epsilon 1 at most 31 trajectories."""
-    conformance = ALGORITHMS["gpope"].load_conformance()
+    conformance = ENTRIES["gpope"].load_conformance()
     pair = conformance.canary("as-published", units=units, epsilon=epsilon, delta=1e-5, steps=units)
     assert [condition.holds for condition in pair.preconditions] == holds
 
@@ -120,7 +148,7 @@ def test_options_that_mean_nothing_are_refused():
         ("gpope", "verified", {"stepps": 3}, "stepps"),
     ):
         with pytest.raises(DprlError, match=word):
-            ALGORITHMS[name].load_conformance().canary(calibration, units=200, epsilon=EPSILON, delta=DELTA, **options)
+            ENTRIES[name].load_conformance().canary(calibration, units=200, epsilon=EPSILON, delta=DELTA, **options)
 
 
 def test_the_configuration_is_what_is_attacked():
@@ -133,7 +161,7 @@ def test_the_configuration_is_what_is_attacked():
     assert abs(result.gaussian.mu_estimate - 1.0 / 8.0) < 0.04
     assert result.gaussian.epsilon_lower < gaussian_epsilon(0.17, DELTA) < EPSILON
     clipped = canary("gpope", clip_norm=3.0, steps=3)
-    assert clipped.plan.function_mechanism.clip_norm == 3.0
+    assert clipped.plan.stages[0].mechanism.clip_norm == 3.0
     assert clipped.plan.config.steps == 3
 
 
@@ -153,7 +181,7 @@ def test_the_last_iterate_tells_something_but_less_than_all_of_them():
     assert 2.0 < last < everything
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_scores_are_reproducible_and_independent(name):
     attack = canary(name, steps=5)
     a, b, c = attack.scores(1, 50, True), attack.scores(1, 50, True), attack.scores(2, 50, True)
@@ -166,7 +194,7 @@ def test_scores_are_reproducible_and_independent(name):
     assert np.isfinite(a).all()
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_scores_are_the_likelihood_ratio(name):
     """Of a Gaussian the log-likelihood ratio has mean plus and minus mu^2 / 2, and variance mu^2."""
     attack = canary(name, steps=5, epsilon=2.0)
@@ -177,7 +205,17 @@ def test_scores_are_the_likelihood_ratio(name):
     assert abs(absent.mean() + mu2 / 2) < 4 * spread + 0.05 * mu2
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("setting", ["full batches", "Poisson batches"])
+def test_the_score_of_a_program_is_the_likelihood_ratio(setting):
+    """Its exponential has mean one without the canary, and so has the inverse with it: of random batches too."""
+    pair = canary_of_plan(suite("toy").plan(setting))
+    present, absent = np.exp(-pair.scores(3, 20_000, True)), np.exp(pair.scores(3, 20_000, False))
+    for ratio in (present, absent):
+        assert abs(float(ratio.mean()) - 1.0) < 5.0 * float(ratio.std()) / math.sqrt(len(ratio))
+        assert 0.02 < float(ratio.std()) / math.sqrt(len(ratio)) * 5.0 < 0.5
+
+
+@pytest.mark.parametrize("name", ENTRIES)
 def test_unknown_calibrations_are_refused(name):
     with pytest.raises(DprlError, match="no calibration"):
         canary(name, "as-hoped")

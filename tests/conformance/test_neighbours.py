@@ -7,22 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dprl
-from dprl.algorithms.registry import ALGORITHMS
 from dprl.audits.record_replay import Recorder, record_replay
 from dprl.audits.record_replay import compare as compare_tapes
 from dprl.mechanisms import clipped_sum
 from dprl.mechanisms.grid import clip_to_grid
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
-# further settings of an algorithm take the same ways through the code: they run with the slow tests
-CASES = [
-    pytest.param((name, setting), marks=[pytest.mark.slow] if number > 1 else [], id=f"{name}, {setting}")
-    for name, entry in ALGORITHMS.items()
-    for number, setting in enumerate(entry.load_conformance().settings)
-]
+from .cases import CASES, ENTRIES, load
+
 PUBLISHED = [
-    (name, setting) for name, entry in ALGORITHMS.items() for setting in entry.load_conformance().published_settings
+    (name, setting) for name, entry in ENTRIES.items() for setting in entry.load_conformance().published_settings
 ]
 NAN, HUGE = float("nan"), 1e308
 SEEDED, SECURE = SeededNoise.from_seed(11), SecureNoise(bytes(32))
@@ -32,13 +26,13 @@ SEEDED, SECURE = SeededNoise.from_seed(11), SecureNoise(bytes(32))
 def case(request):
     name, setting = request.param
     # one recorder for all comparisons of an algorithm, so that nothing is compiled twice
-    return ALGORITHMS[name].load_conformance(), setting, Recorder()
+    return ENTRIES[name].load_conformance(), setting, Recorder()
 
 
 @pytest.fixture(params=PUBLISHED, ids=lambda case: f"{case[0]}, {case[1]}", scope="module")
 def published(request):
     name, setting = request.param
-    return ALGORITHMS[name].load_conformance(), setting, Recorder()
+    return ENTRIES[name].load_conformance(), setting, Recorder()
 
 
 def remove(columns, unit):
@@ -65,11 +59,6 @@ def lengthen(columns, unit, horizon):
         "terminated": np.arange(n) == n - 1,
     }
     return {name: np.concatenate([values, grown[name].astype(values.dtype)]) for name, values in rest.items()}
-
-
-def load(conformance, columns):
-    person = "person_id" if "person_id" in columns else None
-    return dprl.read_log(columns, bounds=conformance.bounds, person=person).load()
 
 
 def compare(case, first, second, noise, **how):

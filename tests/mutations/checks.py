@@ -23,7 +23,7 @@ from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
-from .lab import FULL, POISSON, SAMPLING, Lab, flat, last_unit, require, rows_where, small_log, suite_of
+from .lab import FULL, POISSON, SAMPLING, STAGES, Lab, flat, last_unit, require, rows_where, small_log, suite_of
 
 _LEVEL = 1e-6
 
@@ -70,6 +70,11 @@ def neighbours_in_sampling(lab: Lab) -> None:
     _neighbouring_logs(lab, SAMPLING)
 
 
+def neighbours_in_stages(lab: Lab) -> None:
+    """The same for a program of several stages."""
+    _neighbouring_logs(lab, STAGES)
+
+
 def one_person_is_one_unit(lab: Lab) -> None:
     """Record and replay over logs that differ in one person with several trajectories."""
     columns = small_log()
@@ -84,7 +89,7 @@ def one_person_is_one_unit(lab: Lab) -> None:
 def contributions_add_up(lab: Lab) -> None:
     """What a unit adds to a sum is the same number whoever else is there, and is there at all."""
     columns = small_log()
-    for case in (FULL, SAMPLING):
+    for case in (FULL, SAMPLING, STAGES):
         lab.fresh_outputs(case)
 
         def totals(rows: Any, case: tuple[str, str] = case) -> list[np.ndarray]:
@@ -146,7 +151,7 @@ def ratios_are_bounded(lab: Lab) -> None:
 
 def the_event_is_what_ran(lab: Lab) -> None:
     """Coins, draws and steps that were asked of the noise source, against the event that is accounted for."""
-    for case in (POISSON, SAMPLING):
+    for case in (POISSON, SAMPLING, STAGES):
         suite = suite_of(case)
         lab.fresh_outputs(case)
         calls = lab.tape(case, small_log(), SecureNoise(bytes(32))).calls
@@ -171,7 +176,7 @@ def the_event_is_what_ran(lab: Lab) -> None:
 def noise_is_as_declared(lab: Lab) -> None:
     """Of an empty log nothing is seen but noise: Gaussian, of the event's scale at every step, never the same twice."""
     empty = rows_where(small_log(), np.zeros(len(small_log()["t"]), dtype=bool))
-    for case in (POISSON, SAMPLING):
+    for case in (POISSON, SAMPLING, STAGES):
         suite, drawn, seen = suite_of(case), {}, set()
         declared = list(flat(suite.event(case[1])))
         for run in range(30):
@@ -247,6 +252,7 @@ CHECKS: dict[str, Callable[[Lab], None]] = {
         neighbours_in_full_batches,
         neighbours_in_poisson_batches,
         neighbours_in_sampling,
+        neighbours_in_stages,
         one_person_is_one_unit,
         contributions_add_up,
         a_vector_is_clipped,

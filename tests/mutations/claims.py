@@ -39,6 +39,14 @@ def the_canary_stays_below_the_claim(lab: Lab) -> None:
         require(not result.violated, f"{name}: the audit disproves the claim")
 
 
+def the_canary_of_a_program_stays_below_the_claim(lab: Lab) -> None:
+    """The attack that fits all programs, on one whose stage has most of the budget."""
+    del lab
+    attack = ALGORITHMS["constant"].load_conformance().canary(units=200, epsilon=1.0, delta=1e-5, value_share=0.2)
+    require(attack.gaussian, "full batches are Gaussian")
+    require(not audit(attack, trials=8_000, seed=1, confidence=0.9999).violated, "the audit disproves the claim")
+
+
 def the_accountant_agrees_with_closed_forms(lab: Lab) -> None:
     """Gaussians, and one Poisson-sampled step in both directions, whose curves are known exactly."""
     del lab
@@ -221,6 +229,7 @@ CHECKS: dict[str, Callable[[Lab], None]] = {
     check.__name__.replace("_", " "): check
     for check in (
         the_canary_stays_below_the_claim,
+        the_canary_of_a_program_stays_below_the_claim,
         the_accountant_agrees_with_closed_forms,
         the_certificate_covers_what_was_drawn,
         two_releases_share_no_noise,

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting import calibration, events, ledger_file
 from dprl.accounting import ledger as ledgers
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation import conformance, gpope, unit_data
+from dprl.algorithms.evaluation import conformance, unit_data
 from dprl.algorithms.evaluation import importance_sampling as importance
+from dprl.algorithms.evaluation import program as engine
 from dprl.algorithms.evaluation.ratios import probability_of_logged
 from dprl.data import readers
 from dprl.errors import DprlError
@@ -108,15 +108,16 @@ def _(planting: Planting) -> None:
 @fault("no update where the log is empty", "rows are not heard")
 def _(planting: Planting) -> None:
     def run(original: Callable[..., Any]) -> Callable[..., Any]:
-        def short(config: Any, mechanism: Any, noise: Any, data: Any, start: Any, **options: Any) -> Any:
+        def short(program: Any, noise: Any, data: Any, **options: Any) -> Any:
             if data.units == 0:
-                state = gpope.init(config, jnp.asarray(start, dtype=data.phi.dtype))
-                return state, state.theta
-            return original(config, mechanism, noise, data, start, **options)
+                state = program.init()
+                return state, program.answer(state)
+            return original(program, noise, data, **options)
 
         return short
 
-    planting.replace(gpope, "run_on_host", run)
+    for module in (engine, front):
+        planting.replace(module, "run_on_host", run)
 
 
 # --- accounting -----------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def _(planting: Planting) -> None:
 def _(planting: Planting) -> None:
     def without(original: Callable[..., Any]) -> Callable[..., Any]:
         def certified(plan: Any, *args: Any, **options: Any) -> Any:
-            event = plan.function_mechanism.event()
+            event = events.compose([stage.mechanism.event() for stage in plan.stages])
             epsilon = calibration.epsilon_of(event, plan.delta_of_event)
             found = original(dataclasses.replace(plan, event=event, epsilon_of_event=epsilon), *args, **options)
             return {**found, "mechanisms": found["mechanisms"][1:]}

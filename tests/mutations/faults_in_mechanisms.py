@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.algorithms.evaluation import gpope, unit_data
+from dprl.algorithms.evaluation import program as engine
+from dprl.algorithms.evaluation import unit_data
 from dprl.mechanisms import clipped_sum, grid
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -138,12 +140,12 @@ def _(planting: Planting) -> None:
 @fault("number of units in the log as the denominator", "neighbours in poisson batches")
 def _(planting: Planting) -> None:
     def counted(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(config: Any, mechanism: Any, noise: Any, data: Any, start: Any, **options: Any) -> Any:
-            return original(config, mechanism, noise, data, start, **{**options, "units": max(data.units, 1)})
+        def run(program: Any, noise: Any, data: Any, **options: Any) -> Any:
+            return original(replace(program, units=max(data.units, 1)), noise, data, **options)
 
         return run
 
-    planting.replace(gpope, "run_on_host", counted)
+    planting.replace(engine, "run_on_host", counted)
 
 
 def _fixed_size(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -203,7 +205,7 @@ def _(planting: Planting) -> None:
 def _(planting: Planting) -> None:
     def skipping(original: Callable[..., Any]) -> Callable[..., Any]:
         def loop(more: Any, body: Any, start: Any) -> Any:
-            if more.__module__ != gpope.__name__:
+            if more.__module__ != engine.__name__:
                 return original(more, body, start)
             return original(lambda carry: more((carry[0] + 1, *carry[1:])), body, start)
 
@@ -352,15 +354,15 @@ def _(planting: Planting) -> None:
     before: dict[str, Any] = {"log": None, "total": 0}
 
     def momentum(original: Callable[..., Any]) -> Callable[..., Any]:
-        def accumulate(mechanism: Any, state: Any, arrays: Any, index: Any, live: Any) -> Any:
-            if before["log"] is not arrays:
-                before.update(log=arrays, total=0)
-            before["total"] = original(mechanism, state, arrays, index, live) + before["total"] // 2
+        def accumulate(program: Any, stage: int, mechanism: Any, state: Any, arrays: Any, index: Any, live: Any) -> Any:
+            if before["log"] is not arrays[0]:
+                before.update(log=arrays[0], total=0)
+            before["total"] = original(program, stage, mechanism, state, arrays, index, live) + before["total"] // 2
             return before["total"]
 
         return accumulate
 
-    planting.replace(gpope, "_accumulate", momentum)
+    planting.replace(engine, "_accumulate", momentum)
 
 
 @fault("un-noised sum carried into the next step", "neighbours in full batches")
@@ -376,21 +378,21 @@ def _(planting: Planting) -> None:
         return remembered
 
     def advance(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda config, mechanism, divisor, projection, state, points, step: original(
-            config, mechanism, divisor, projection, state, totals[-1], step
+        return lambda program, stage, mechanism, state, points, step: original(
+            program, stage, mechanism, state, totals[-1], step
         )
 
     planting.replace(ClippedGaussianSum, "noised", noised)
-    planting.replace(gpope, "_advance", advance)
+    planting.replace(engine, "_advance", advance)
 
 
 @fault("steps until the log has been seen often enough", "neighbours in full batches")
 def _(planting: Planting) -> None:
     def stopping(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(config: Any, mechanism: Any, noise: Any, data: Any, start: Any, **options: Any) -> Any:
-            fewer = config.replace(steps=max(1, min(config.steps, data.units - 2)))
-            return original(fewer, mechanism, noise, data, start, **options)
+        def steps(program: Any, stage: int, mechanism: Any, noise: Any, data: Any, *more: Any) -> Any:
+            fewer = replace(mechanism, steps=max(1, min(mechanism.steps, data.units - 2)))
+            return original(program, stage, fewer, noise, data, *more)
 
-        return run
+        return steps
 
-    planting.replace(gpope, "run_on_host", stopping)
+    planting.replace(engine, "run_steps_on_host", stopping)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from dp_accounting import dp_event as dpe
 
 import dprl
 from dprl.algorithms.evaluation import conformance
+from dprl.algorithms.evaluation import program as engine
 from dprl.algorithms.registry import ALGORITHMS
 from dprl.audits.record_replay import Recorder
 
 FULL = ("gpope", "full batches")
 POISSON = ("gpope", "Poisson batches")
 SAMPLING = ("importance-sampling", "trajectory")
+STAGES = ("adassp", "around a constant")
 
 
 class Caught(AssertionError):  # noqa: N818
@@ -58,6 +60,12 @@ class Lab:
 
 def forget_plans() -> None:
     conformance._plan.cache_clear()
+
+
+def forget_post_processing() -> None:
+    """What is compiled without a mechanism is not a lab's own."""
+    for compiled in (engine._init, engine._finish, engine._answer):
+        cast(Any, compiled).clear_cache()
 
 
 def suite_of(case: tuple[str, str]) -> Any:

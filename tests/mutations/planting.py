@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .lab import forget_plans
+from .lab import forget_plans, forget_post_processing
 
 
 class Planting:
@@ -73,13 +73,18 @@ class Mutation:
     @contextmanager
     def planted(self) -> Iterator[Planting]:
         planting = Planting()
-        forget_plans()
+        self._forget()
         try:
             self.plant(planting)
             yield planting
         finally:
             planting.undo()
-            forget_plans()
+            self._forget()
+
+    def _forget(self) -> None:
+        forget_plans()
+        if self.traced:
+            forget_post_processing()
 
 
 MUTATIONS: list[Mutation] = []

@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from . import checks, claims, faults_in_claims, faults_in_mechanisms
+from . import checks, claims, faults_in_claims, faults_in_mechanisms, faults_in_programs
 from .lab import Caught, Lab
 from .planting import MUTATIONS
 
-assert faults_in_mechanisms.fault is faults_in_claims.fault  # both are imported, and fill the one list
+# all are imported, and fill the one list
+assert faults_in_mechanisms.fault is faults_in_claims.fault is faults_in_programs.fault
 CHECKS = {**checks.CHECKS, **claims.CHECKS}
 
 _seconds: dict[str, float] = {}
@@ -52,6 +53,6 @@ def test_there_are_enough_and_each_check_is_needed():
     assert {mutation.caught_by for mutation in MUTATIONS} == set(CHECKS)
 
 
-def test_all_of_it_takes_less_than_a_minute():
+def test_all_of_it_takes_less_than_a_minute_and_a_half():
     """Of processor time, in this process; with several of them each runs a part."""
-    assert sum(_seconds.values()) < 60.0
+    assert sum(_seconds.values()) < 90.0

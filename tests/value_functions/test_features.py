@@ -23,6 +23,7 @@ MAPS = {
     "fourier:1": make_features("fourier:1", CONTINUOUS),
     "fourier:3": make_features("fourier:3", CONTINUOUS),
     "fourier:7 of one": make_features("fourier:7", ((-2.0, 2.0),)),
+    "fourier-coupled:4 of one": make_features("fourier-coupled:4", ((-1.0, 3.0),)),
     "tabular": make_features("tabular", WHOLE),
     "tabular of one": make_features("tabular", ((0.0, 9.0),)),
 }
@@ -73,6 +74,28 @@ def test_the_norm_bound_is_reached(name):
     assert np.linalg.norm(features(corner)) == pytest.approx(features.norm_bound)
 
 
+def test_the_coupled_fourier_basis():
+    """Konidaris' cosines: each of mean square one and with its mean, but not orthogonal to each other."""
+    features = make_features("fourier-coupled:3", CONTINUOUS)
+    states, weight = quadrature(features)
+    phi = features(states)
+    low, high = np.array(CONTINUOUS).T
+    x = (states - low) / (high - low)
+    frequencies = list(itertools.product(range(4), repeat=2))
+    cosines = [np.cos(math.pi * (x @ np.array(c))) * (math.sqrt(2.0) if any(c) else 1.0) for c in frequencies]
+    np.testing.assert_allclose(phi, np.array(cosines).T, atol=1e-12)
+    gram = (phi * weight[:, None]).T @ phi
+    np.testing.assert_allclose(np.diag(gram), 1.0, atol=1e-12)
+    # the mean of cos(pi (x + y)) is -4 / pi^2
+    assert gram[0, frequencies.index((1, 1))] == pytest.approx(-4 * math.sqrt(2.0) / math.pi**2)
+    np.testing.assert_allclose(phi @ features.constant(), 1.0)
+    longest = np.linalg.norm(phi, axis=1)
+    assert longest.max() <= features.norm_bound
+    assert np.linalg.norm(features(low[None])) == pytest.approx(features.norm_bound)
+    np.testing.assert_allclose(features(jnp.asarray(states), jnp), phi, atol=1e-12)
+    assert features.name == "fourier-coupled:3"
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_outside_the_bounds_a_state_counts_as_the_nearest_inside(name):
     features = MAPS[name]
@@ -116,6 +139,9 @@ def test_tabular_counts_states_without_gaps():
         ("tabular", ((0.0, 1.5),), "whole-number observation bounds"),
         ("tabular", ((0.0, 1e6), (0.0, 1e6)), f"more than {MAX_FEATURES} states"),
         ("fourier:0", ((0.0, 1.0),), "order of at least 1"),
+        ("fourier-coupled:0", ((0.0, 1.0),), "order of at least 1"),
+        ("fourier-coupled:9", ((0.0, 1.0),) * 5, f"fourier-coupled:9 has more than {MAX_FEATURES} features"),
+        ("fourier-coupled:x", ((0.0, 1.0),), "no features called"),
         ("fourier:9", ((0.0, 1.0),) * 5, f"fourier:9 has more than {MAX_FEATURES} features"),
         ("fourier:999999", ((0.0, 1.0),) * 1000, "choose a lower order"),
         ("tabular", ((0.0, 1e50),) * 200, "more than"),

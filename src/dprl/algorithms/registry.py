@@ -40,19 +40,82 @@ class Entry:
         )
 
 
+def _evaluation(name: str, config: str, conformance: str, summary: str) -> Entry:
+    where = "dprl.algorithms.evaluation"
+    return Entry(name, f"{where}.{config}", f"{where}.conformance:{conformance}_CONFORMANCE", summary)
+
+
+# importance sampling gives values and intervals; the others those, and a value function
 ALGORITHMS: dict[str, Entry] = {
-    "gpope": Entry(
-        "gpope",
-        "dprl.algorithms.evaluation.gpope:GPOPE",
-        "dprl.algorithms.evaluation.conformance:GPOPE_CONFORMANCE",
-        "gradient-perturbed off-policy evaluation: value function, value and interval (paper 004)",
-    ),
-    "importance-sampling": Entry(
-        "importance-sampling",
-        "dprl.algorithms.evaluation.importance_sampling:ImportanceSampling",
-        "dprl.algorithms.evaluation.conformance:IMPORTANCE_CONFORMANCE",
-        "values and intervals of several policies from one Gaussian release",
-    ),
+    entry.name: entry
+    for entry in (
+        _evaluation(
+            "gpope",
+            "gpope:GPOPE",
+            "GPOPE",
+            "gradient-perturbed off-policy evaluation (paper 004)",
+        ),
+        _evaluation(
+            "importance-sampling",
+            "importance_sampling:ImportanceSampling",
+            "IMPORTANCE",
+            "values and intervals of several policies from one Gaussian release (Precup, Sutton and Singh 2000)",
+        ),
+        _evaluation(
+            "recommended",
+            "recommended:Recommended",
+            "RECOMMENDED",
+            "the default: chosen by public facts alone, with nothing to tune",
+        ),
+        _evaluation(
+            "td",
+            "td:TD",
+            "TD",
+            "TD(0) with noised clipped steps, on and off policy (Sutton 1988)",
+        ),
+        _evaluation(
+            "return-regression",
+            "return_regression:ReturnRegression",
+            "RETURN_REGRESSION",
+            "regression on Monte Carlo returns with noised clipped steps",
+        ),
+        _evaluation(
+            "adassp",
+            "adassp:AdaSSP",
+            "ADASSP",
+            "ridge regression on returns from noised sufficient statistics (Wang 2018)",
+        ),
+        _evaluation(
+            "lstd",
+            "private_lstd:PrivateLSTD",
+            "LSTD",
+            "least-squares temporal differences from noised statistics (Bradtke and Barto 1996)",
+        ),
+        _evaluation(
+            "noisy-counts",
+            "noisy_counts:NoisyCounts",
+            "NOISY_COUNTS",
+            "a finite model from noised counts of transitions, solved (tabular)",
+        ),
+        _evaluation(
+            "first-visit",
+            "first_visit:FirstVisit",
+            "FIRST_VISIT",
+            "first-visit returns from noised counts and sums (tabular; Balle, Gomrokchi and Precup 2016)",
+        ),
+        _evaluation(
+            "doubly-robust",
+            "doubly_robust:DoublyRobust",
+            "DOUBLY_ROBUST",
+            "doubly robust value around a private value function (Jiang and Li 2016)",
+        ),
+        _evaluation(
+            "constant",
+            "private_constant:PrivateConstant",
+            "CONSTANT",
+            "the mean return as a constant value function: what every other has to beat",
+        ),
+    )
 }
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.cli import audit, calibrate, data, evaluate, ledger, plan, report, simulate, verify
+from dprl.cli import audit, calibrate, data, evaluate, ledger, plan, report, reproduce, simulate, verify
 from dprl.errors import DprlError
 
 app = typer.Typer(
@@ -50,6 +50,7 @@ app.command(short_help="Attack an algorithm, and bound its epsilon from below.")
 app.command(short_help="Simulate a log that nobody is in, with its bounds.")(simulate.simulate)
 app.command(short_help="Recompute a certificate's epsilon, check every digest.")(verify.verify)
 app.command(short_help="Draw report.html again from a release's artifacts.")(report.report)
+app.command(short_help="A paper's figures again, beside what it says.")(reproduce.reproduce)
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(data.data_app, name="data")
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dprl.algorithms.registry import ALGORITHMS
 from dprl.errors import DprlError
 
 TARGET = Annotated[
@@ -49,7 +50,7 @@ def evaluate(
         float | None, typer.Option(help="Privacy budget of this release, below one over the units.")
     ] = None,
     discount: Annotated[float | None, typer.Option(help="Discount factor.  [default: 0.99]")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="gpope or importance-sampling.  [default: gpope]")] = None,
+    algorithm: Annotated[str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}.  [default: gpope]")] = None,
     features: FEATURES = None,
     ledger: Annotated[Path | None, typer.Option(help="Ledger to charge before the rows are read.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of this data's budget in the ledger.")] = None,

@@ -10,8 +10,9 @@ from dprl.accounting import events
 from dprl.accounting.calibration import accountant_name
 from dprl.accounting.certificate import versions
 from dprl.algorithms.evaluation.gpope import GPOPE
-from dprl.algorithms.evaluation.importance_sampling import ESTIMATOR_NAMES, ValueEstimate
+from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.plan import Plan
+from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.data.readers import Log
 from dprl.mechanisms.clipped_sum import RELATION
 from dprl.value_functions.linear import LinearValueFunction
@@ -72,7 +73,7 @@ def estimate_of(
         "schema": "dprl.estimate/1",
         "status": status,
         "algorithm": plan.name,
-        "estimator": ESTIMATOR_NAMES[plan.query.estimator],
+        "estimator": plan.estimator,
         "epsilon": plan.budget.epsilon,
         "delta": plan.budget.delta,
         "confidence": plan.query.config.confidence,
@@ -104,12 +105,14 @@ def certificate_of(
 ) -> dict[str, Any]:
     """The certificate before it is sealed: public facts alone, known before the first row is read."""
     mechanisms = [plan.value_mechanism.describe("Gaussian vector", "values and intervals")]
-    shares = [plan.config.value_share if isinstance(plan.config, GPOPE) else 1.0]
+    first = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
+    shares = [first, *((1.0 - first) * share for share in plan.shares)]
     released = "One noised vector, from which every value and interval is computed"
-    if plan.function_mechanism is not None:
-        mechanisms.append(plan.function_mechanism.describe("Poisson-sampled clipped Gaussian sum", "value function"))
-        shares.append(1.0 - shares[0])
-        released += ", and the noised gradient sum of every update, from which the value function is computed"
+    for stage in plan.stages:
+        sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
+        mechanisms.append(stage.mechanism.describe(f"{sampled} Gaussian sum", stage.name))
+    if plan.stages:
+        released += ", and the noised sum of every step, from which the value function is computed"
     for mechanism, share in zip(mechanisms, shares, strict=True):
         mechanism["share"] = share
         if plan.published:
@@ -119,10 +122,9 @@ def certificate_of(
     options = plan.query.config.hyper_parameters() | plan.config.hyper_parameters()
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
-    clipped = plan.function_mechanism
-    if isinstance(plan.config, GPOPE) and plan.config.clip_norm is None and clipped is not None:
+    if isinstance(plan.config, GPOPE) and plan.config.clip_norm is None:
         options["clip_norm"] = {
-            "value": clipped.clip_norm,
+            "value": plan.stages[0].mechanism.clip_norm,
             "provenance": "derived from the public horizon and features",
         }
     certificate: dict[str, Any] = {

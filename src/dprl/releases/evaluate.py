@@ -22,11 +22,11 @@ import numpy as np
 from dprl.accounting import certificate as certificates
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
-from dprl.algorithms.evaluation import gpope
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.plan import Algorithm, Plan, make_plan
+from dprl.algorithms.evaluation.program import ValueProgram, run_on_host
 from dprl.algorithms.evaluation.ratios import step_ratios
 from dprl.algorithms.evaluation.unit_data import UnitRows, rows_of, unit_rows
 from dprl.data.readers import Log, read_log
@@ -134,7 +134,8 @@ def evaluate(
             ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from names. Neither
             the policies nor the features may have been fitted on this log.
         budget: what may be spent in all.
-        algorithm: :class:`GPOPE` (value, interval and value function; the default) or :class:`ImportanceSampling`.
+        algorithm: options of any registered evaluation algorithm; by default :class:`GPOPE`. All of them give values
+            and intervals, and all but :class:`ImportanceSampling` a value function.
         features: ``columns``, ``tabular`` or ``fourier:ORDER``.
         behavior_policy: public behaviour policy, for a log without behaviour probabilities.
         ledger, dataset: SQLite ledger and the name under which this data's budget stands there.
@@ -336,11 +337,11 @@ def _touch(
     """The one place where private rows meet the mechanisms."""
     vectors = importance.unit_vectors(plan.query, trajectories, policies, behavior)
     units, value = None, plan.bounds.value_interval(plan.config.discount)
-    if plan.function_mechanism is not None:
-        assert isinstance(plan.config, GPOPE)
+    if plan.program is not None:
         assert plan.features is not None
         ratios = step_ratios(policies[0], trajectories, behavior)
-        rows = rows_of(trajectories, ratios, plan.features, plan.config.discount, value, plan.config.weighting)
+        discount, columns = plan.config.discount, plan.program.columns
+        rows = rows_of(trajectories, ratios, plan.features, discount, value, plan.weighting, columns=columns)
         units = unit_rows(rows, plan.bounds.units)
     journal: Any = NO_JOURNAL
     if folder is not None:
@@ -352,20 +353,11 @@ def _touch(
     estimates = importance.decode(plan.query, plan.value_mechanism, noised)
     if units is None:
         return estimates, None
-    assert isinstance(plan.config, GPOPE)
-    assert plan.function_mechanism is not None
+    assert plan.program is not None
     assert plan.features is not None
-    _, theta = gpope.run_on_host(
-        plan.config,
-        plan.function_mechanism,
-        noise.stream("value function"),
-        units,
-        plan.start,
-        units=plan.bounds.units,
-        projection=plan.projection,
-        progress=progress,
-        journal=journal.stream("value function"),
-    )
+    state, theta = run_on_host(plan.program, noise, units, progress=progress, journal=journal)
+    if isinstance(plan.program, ValueProgram):
+        estimates[0] = plan.program.estimate(state)
     weights = np.nan_to_num(np.asarray(theta, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
     return estimates, LinearValueFunction(weights, plan.features, value)
 
@@ -375,6 +367,7 @@ def _entering(vectors: np.ndarray, units: UnitRows | None) -> Iterator[Any]:
     yield vectors
     if units is not None:
         yield from (units.phi, units.delta_phi, units.reward, units.rho, units.weight, units.units, units.declared)
+        yield from (units.extra[name] for name in sorted(units.extra))
         for members, index in units.buckets:
             yield from (members, index)
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation.importance_sampling import ESTIMATOR_NAMES
 from dprl.algorithms.evaluation.plan import Algorithm, make_plan
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
@@ -44,11 +43,10 @@ def plan_release(
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION)
     mechanisms = [plan.value_mechanism.describe("Gaussian vector", "values and intervals")]
-    if plan.function_mechanism is not None:
-        mechanisms.append(plan.function_mechanism.describe("Poisson-sampled clipped Gaussian sum", "value function"))
+    mechanisms += [stage.mechanism.describe("Clipped Gaussian sum", stage.name) for stage in plan.stages]
     return {
         "algorithm": plan.name,
-        "estimator": ESTIMATOR_NAMES[plan.query.estimator],
+        "estimator": plan.estimator,
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "epsilon_of_event": plan.epsilon_of_event,

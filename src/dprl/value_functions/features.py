@@ -1,6 +1,7 @@
-"""Public feature maps of a state. All are orthonormal under the uniform distribution on the bounds.
+"""Public feature maps of a state, orthonormal under the uniform distribution on the bounds.
 
-That scaling is a public choice, needs no data, and makes one step size and one clip norm fit all of them.
+The coupled Fourier basis alone is not orthogonal; its features, too, have mean square one. That scaling is a public
+choice, needs no data, and makes one step size and one clip norm fit all of them.
 """
 
 from __future__ import annotations
@@ -163,8 +164,56 @@ class Fourier(Features):
         return np.eye(1, self.size)[0]
 
 
+@dataclass(frozen=True)
+class CoupledFourier(Features):
+    """The Fourier basis of Konidaris et al. (2011): cos(pi c . x) for c in {0..k}^d, x scaled to [0, 1]: (k + 1)^d
+    features, all but the constant times sqrt 2.
+
+    Each feature has mean square one, but with two components or more they are **not orthogonal**: the (1, 1) coupling
+    and the constant correlate by -0.57. :class:`Fourier` spans other functions and is.
+    """
+
+    order: int = 3
+
+    def __post_init__(self) -> None:
+        if self.order < 1:
+            raise DprlError("fourier-coupled:ORDER needs an order of at least 1.")
+        if self.size > MAX_FEATURES:
+            raise DprlError(
+                f"fourier-coupled:{self.order} has more than {MAX_FEATURES} features here: choose a lower order."
+            )
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"fourier-coupled:{self.order}"
+
+    @property
+    def size(self) -> int:
+        return (self.order + 1) ** len(self.bounds)
+
+    @property
+    def norm_bound(self) -> float:
+        return math.sqrt(2.0 * self.size - 1.0)  # every cosine is 1 where x is 0
+
+    def coefficients(self) -> np.ndarray:
+        """``(size, d)`` whole numbers c, the constant's first, the last component's fastest."""
+        return np.indices((self.order + 1,) * len(self.bounds)).reshape(len(self.bounds), -1).T
+
+    def __call__(self, states: Any, xp: Any = np) -> Any:
+        x = self.unit_scale(states, xp)
+        # one component at a time: a matrix product may round a row differently beside other rows
+        coefficients = math.pi * self.coefficients()
+        angles = sum(x[:, i, None] * xp.asarray(coefficients[:, i], dtype=states.dtype) for i in range(x.shape[1]))
+        scale = np.full(self.size, math.sqrt(2.0))
+        scale[0] = 1.0
+        return xp.cos(angles) * xp.asarray(scale, dtype=states.dtype)
+
+    def constant(self) -> np.ndarray:
+        return np.eye(1, self.size)[0]
+
+
 def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
-    """Features from their name: ``columns``, ``tabular`` or ``fourier:ORDER``.
+    """Features from their name: ``columns``, ``tabular``, ``fourier:ORDER`` or ``fourier-coupled:ORDER``.
 
     >>> make_features("fourier:2", ((0.0, 1.0), (0.0, 1.0))).size
     9
@@ -175,4 +224,8 @@ def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
         return Tabular(bounds)
     if isinstance(spec, str) and (match := re.fullmatch(r"fourier:([0-9]{1,6})", spec)):
         return Fourier(bounds, int(match.group(1)))
-    raise DprlError(f"There are no features called {spec!r}; use columns, tabular or fourier:ORDER.")
+    if isinstance(spec, str) and (match := re.fullmatch(r"fourier-coupled:([0-9]{1,6})", spec)):
+        return CoupledFourier(bounds, int(match.group(1)))
+    raise DprlError(
+        f"There are no features called {spec!r}; use columns, tabular, fourier:ORDER or fourier-coupled:ORDER."
+    )

@@ -6,8 +6,8 @@ The attacks themselves are in :mod:`dprl.algorithms.evaluation.attacks`; which o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import jax.numpy as jnp
@@ -15,13 +15,23 @@ import numpy as np
 
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation import gpope
 from dprl.algorithms.evaluation import importance_sampling as importance
-from dprl.algorithms.evaluation.attacks import gpope_canary, importance_canary, noised_sum
+from dprl.algorithms.evaluation import program as engine
+from dprl.algorithms.evaluation.adassp import AdaSSP
+from dprl.algorithms.evaluation.attacks import gpope_canary, importance_canary, noised_sum, program_canary
+from dprl.algorithms.evaluation.doubly_robust import DoublyRobust
+from dprl.algorithms.evaluation.first_visit import FirstVisit
 from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
+from dprl.algorithms.evaluation.noisy_counts import NoisyCounts
 from dprl.algorithms.evaluation.plan import Algorithm, Plan, make_plan
+from dprl.algorithms.evaluation.private_constant import PrivateConstant
+from dprl.algorithms.evaluation.private_lstd import PrivateLSTD
+from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.algorithms.evaluation.ratios import step_ratios
+from dprl.algorithms.evaluation.recommended import Recommended
+from dprl.algorithms.evaluation.return_regression import ReturnRegression
+from dprl.algorithms.evaluation.td import TD
 from dprl.algorithms.evaluation.unit_data import padded_units, rows_of, unit_rows
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
@@ -54,7 +64,12 @@ _BUDGET = Budget(2.0, 1e-4)
 
 @dataclass(frozen=True)
 class EvaluationConformance:
-    """Both evaluation algorithms: they share the plan, the log and the value vector."""
+    """The evaluation algorithms: they share the plan, the log, the value vector and the loop of a program.
+
+    Attributes:
+        features: of the settings that do not take ``columns``.
+        facts: changes of the public bounds, for the settings that are made for others; none may widen them.
+    """
 
     name: str
     configs: Mapping[str, Algorithm]
@@ -62,6 +77,7 @@ class EvaluationConformance:
     attacks: tuple[Attack, ...]
     published: Mapping[str, Algorithm] = field(default_factory=dict)
     features: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bounds: Bounds = _BOUNDS
 
     @property
@@ -80,12 +96,12 @@ class EvaluationConformance:
         return {**self.configs, **self.published}[setting]
 
     def plan(self, setting: str) -> Plan:
-        return _plan(self.config(setting), self.features.get(setting, "columns"))
+        bounds = replace(self.bounds, **self.facts.get(setting, {}))
+        return _plan(self.config(setting), bounds, self.features.get(setting, "columns"))
 
     def mechanisms(self, setting: str) -> dict[str, ClippedGaussianSum]:
         plan = self.plan(setting)
-        found = {"value": plan.value_mechanism}
-        return found if plan.function_mechanism is None else {**found, "value function": plan.function_mechanism}
+        return {"value": plan.value_mechanism, **{stage.name: stage.mechanism for stage in plan.stages}}
 
     def event(self, setting: str) -> events.DpEvent:
         return self.plan(setting).event
@@ -120,7 +136,7 @@ class EvaluationConformance:
         self, setting: str, log: Trajectories, noise: NoiseSource, wrap: Callable[[Any], Any] | None = None
     ) -> dict[str, np.ndarray]:
         plan, wrap = self.plan(setting), wrap or (lambda mechanism: mechanism)
-        streams = cast(Any, noise)
+        streams, log = cast(Any, noise), within(log, plan.bounds)
         vectors = importance.unit_vectors(plan.query, log, _POLICIES)
         noised = importance.release_vector(wrap(plan.value_mechanism), streams.stream("value"), vectors)
         estimates = importance.decode(plan.query, plan.value_mechanism, noised)
@@ -129,42 +145,25 @@ class EvaluationConformance:
             "values": np.array([e.value for e in estimates]),
             "intervals": np.array([e.interval for e in estimates]),
         }
-        if plan.function_mechanism is not None:
-            assert isinstance(plan.config, GPOPE)
-            _, theta = gpope.run_on_host(
-                plan.config,
-                wrap(plan.function_mechanism),
-                streams.stream("value function"),
-                unit_rows(_rows(plan, log), plan.bounds.units),
-                plan.start,
-                units=plan.bounds.units,
-                projection=plan.projection,
-            )
+        if plan.program is not None:
+            mechanisms = [wrap(stage.mechanism) for stage in plan.stages]
+            units = unit_rows(_rows(plan, log), plan.bounds.units)
+            _, theta = engine.run_on_host(plan.program, streams, units, mechanisms=mechanisms)
             released["value function"] = np.asarray(theta)
         return released
 
     def arrays(self, setting: str, log: Trajectories) -> Any:
         plan = self.plan(setting)
+        log = within(log, plan.bounds)
         vectors = jnp.asarray(importance.unit_vectors(plan.query, log, _POLICIES))
-        return (vectors, None if plan.features is None else padded_units(_rows(plan, log)))
+        return (vectors, None if plan.program is None else padded_units(_rows(plan, log)))
 
     def compute(self, setting: str, key: Any, arrays: Any) -> Any:
         plan, (vectors, units), noise = self.plan(setting), arrays, SeededNoise(key)
         value = noised_sum(plan.value_mechanism, noise.stream("value"), vectors)
-        if plan.function_mechanism is None:
+        if plan.program is None:
             return value, None
-        assert isinstance(plan.config, GPOPE)
-        _, theta = gpope.run(
-            plan.config,
-            plan.function_mechanism,
-            noise.stream("value function"),
-            units,
-            jnp.asarray(plan.start, dtype=jnp.float32),
-            units=plan.bounds.units,
-            projection=plan.projection,
-            batch=8,
-        )
-        return value, theta
+        return value, engine.run(plan.program, noise, units, batch=8)[1]
 
     def canary(
         self,
@@ -183,17 +182,32 @@ class EvaluationConformance:
         return self.attack(calibration, units=units, budget=Budget(epsilon, delta), released=released, **options)
 
 
-@lru_cache(maxsize=32)
-def _plan(config: Algorithm, features: str) -> Plan:
-    return make_plan(config, _BOUNDS, _BUDGET, list(_POLICIES), features, total_variation=2.0**-49)
+@lru_cache(maxsize=64)
+def _plan(config: Algorithm, bounds: Bounds, features: str) -> Plan:
+    return make_plan(config, bounds, _BUDGET, list(_POLICIES), features, total_variation=2.0**-49)
 
 
 def _rows(plan: Plan, log: Trajectories) -> Any:
-    assert isinstance(plan.config, GPOPE)
     assert plan.features is not None
-    value = plan.bounds.value_interval(plan.config.discount)
-    return rows_of(
-        log, step_ratios(_POLICIES[0], log), plan.features, plan.config.discount, value, plan.config.weighting
+    assert plan.program is not None
+    ratios, discount = step_ratios(_POLICIES[0], log), plan.config.discount
+    value, columns = plan.bounds.value_interval(discount), plan.program.columns
+    return rows_of(log, ratios, plan.features, discount, value, plan.weighting, columns=columns)
+
+
+def within(log: Trajectories, bounds: Bounds) -> Trajectories:
+    """The log as it is read under tighter ``bounds``, of which only horizon, ratios and units may differ."""
+    if log.bounds == bounds:
+        return log
+    kept = log.time() < bounds.horizon
+    lengths = np.minimum(log.lengths(), bounds.horizon)
+    rows = ("observation", "next_observation", "action", "reward", "behavior_prob", "terminated", "has_next")
+    return replace(
+        log,
+        **{name: getattr(log, name)[kept] for name in rows},
+        target_prob={name: values[kept] for name, values in log.target_prob.items()},
+        episode_offsets=np.append(0, np.cumsum(lengths)),
+        bounds=bounds,
     )
 
 
@@ -230,4 +244,103 @@ IMPORTANCE_CONFORMANCE = EvaluationConformance(
     },
     importance_canary,
     (Attack(), Attack(epsilon=4.0, trials=100_000)),
+)
+
+
+def _conformance(
+    kind: type[ValueFunctionConfig],
+    configs: Mapping[str, ValueFunctionConfig],
+    attacks: tuple[Attack, ...] = (Attack(), Attack(epsilon=4.0, trials=100_000)),
+    **options: Any,
+) -> EvaluationConformance:
+    """Of a program's configuration: what is particular to it, and the attack that fits all."""
+    return EvaluationConformance(kind.algorithm, configs, partial(program_canary, kind), attacks, **options)
+
+
+_ON_POLICY = {"max_importance_ratio": 1.0, "max_cumulative_ratio": 1.0}
+_ONE_STEP = {"horizon": 1, "max_cumulative_ratio": 1.6}
+_DESCENT_ATTACKS = (
+    Attack(options={"steps": 50}, trials=400_000),
+    Attack(options={"steps": 50, "sampling_rate": 0.1, **_STEPS_ALONE}, trials=400_000),
+)
+
+TD_CONFORMANCE = _conformance(
+    TD,
+    {
+        "full batches": TD(steps=3, discount=0.9),
+        "from the mean reward": TD(steps=3, discount=0.9, start="mean-reward"),
+        "Poisson batches": TD(steps=4, discount=0.9, sampling_rate=0.5),
+    },
+    _DESCENT_ATTACKS,
+)
+RETURN_REGRESSION_CONFORMANCE = _conformance(
+    ReturnRegression,
+    {
+        "full batches": ReturnRegression(steps=3, discount=0.9),
+        "Poisson batches": ReturnRegression(steps=4, discount=0.9, sampling_rate=0.5),
+    },
+    _DESCENT_ATTACKS,
+)
+ADASSP_CONFORMANCE = _conformance(
+    AdaSSP,
+    {
+        "around a constant": AdaSSP(discount=0.9, modes=2),
+        "without a constant": AdaSSP(discount=0.9, constant_share=0.0),
+        "Fourier features": AdaSSP(discount=0.9, modes=3),
+    },
+    features={"Fourier features": "fourier:3"},
+)
+LSTD_CONFORMANCE = _conformance(
+    PrivateLSTD,
+    {
+        "around a constant": PrivateLSTD(discount=0.9, modes=2),
+        "on a support": PrivateLSTD(discount=0.9, support="-1,0,1"),
+        "without a constant": PrivateLSTD(discount=0.9, constant_share=0.0),
+    },
+    features={"on a support": "tabular"},
+)
+NOISY_COUNTS_CONFORMANCE = _conformance(
+    NoisyCounts,
+    {
+        "full support": NoisyCounts(discount=0.9),
+        "on a support": NoisyCounts(discount=0.9, support="-1,0,1", rewards="terminal"),
+    },
+    features={"full support": "tabular", "on a support": "tabular"},
+)
+CONSTANT_CONFORMANCE = _conformance(
+    PrivateConstant,
+    {
+        "returns": PrivateConstant(discount=0.9, estimator="returns"),
+        "rewards": PrivateConstant(discount=0.9, estimator="rewards"),
+    },
+)
+FIRST_VISIT_CONFORMANCE = _conformance(
+    FirstVisit,
+    {"LSL": FirstVisit(discount=0.9), "LSW": FirstVisit(discount=0.9, estimator="lsw")},
+    features={"LSL": "tabular", "LSW": "tabular"},
+)
+DOUBLY_ROBUST_CONFORMANCE = _conformance(
+    DoublyRobust,
+    {
+        "off-policy": DoublyRobust(discount=0.9),
+        "one decision": DoublyRobust(discount=0.9),
+    },
+    facts={"one decision": _ONE_STEP},
+)
+RECOMMENDED_CONFORMANCE = _conformance(
+    Recommended,
+    {
+        "statistics": Recommended(discount=0.9),
+        "statistics and descent": Recommended(discount=0.9),
+        "off-policy": Recommended(discount=0.9),
+        "one decision, a constant": Recommended(discount=0.9),
+        "one decision, its shape": Recommended(discount=0.9),
+    },
+    (Attack(trials=20_000), Attack(units=5_000, trials=20_000)),
+    facts={
+        "statistics": _ON_POLICY,
+        "statistics and descent": {**_ON_POLICY, "units": 2_000},
+        "one decision, a constant": _ONE_STEP,
+        "one decision, its shape": {**_ONE_STEP, "units": 5_000},
+    },
 )

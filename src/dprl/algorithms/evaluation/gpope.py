@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dprl.algorithms.evaluation.bands import banded_gradients
-from dprl.algorithms.evaluation.unit_data import Block, PaddedUnits, SharedBlock, SharedTransitions, UnitRows
-from dprl.config import DERIVED, Config
+from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig, run_steps
+from dprl.algorithms.evaluation.unit_data import Block, PaddedUnits, SharedBlock, SharedTransitions
+from dprl.config import DERIVED
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
-from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
+from dprl.value_functions.features import Features
+
+# what single precision holds with room for products; and of one update, where the values' range is 2
+_LARGEST, _LONGEST_STEP = 1e30, 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class GPOPE(Config):
+class GPOPE(ValueFunctionConfig):
     """Options of GPOPE; public facts, all of them. The defaults were chosen on public simulations.
 
     Values and gradients are in public units: the value range is mapped to [-1, 1] and features are
@@ -53,7 +55,6 @@ class GPOPE(Config):
         weighting: of a transition: ``trajectory``, one over its trajectory's length (Eq. 2.2), or ``transition``.
     """
 
-    discount: float = 0.99
     calibration: Literal["verified", "as-published"] = "verified"
     steps: int = 400
     sampling_rate: float = 1.0
@@ -65,13 +66,12 @@ class GPOPE(Config):
     start: Literal["mid-range", "zero"] = "mid-range"
     project: bool = True
     noise_multiplier: float | None = None
-    value_share: float = 0.85
-    confidence: float = 0.95
     weighting: Literal["trajectory", "transition"] = "trajectory"
+
+    algorithm: ClassVar[str] = "gpope"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_discount(self.discount)
         checks = {
             "steps must be between 1 and 1000000": 1 <= self.steps <= 10**6,
             "sampling_rate must be above 0 and at most 1": 0.0 < self.sampling_rate <= 1.0,
@@ -80,17 +80,24 @@ class GPOPE(Config):
             "noise_multiplier must be a positive finite number": self.noise_multiplier is None
             or 0.0 < self.noise_multiplier < math.inf,
             "offset must be between 1e-6 and 1e12": 1e-6 <= self.offset <= 1e12,
-            "value_share must be above 0 and below 1": 0.0 < self.value_share < 1.0,
-            "confidence must be above 0.5 and below 1": 0.5 < self.confidence < 1.0,
         }
         for sentence, holds in checks.items():
-            if not holds:
-                raise DprlError(f"gpope: {sentence}.")
+            self._check(sentence, holds)
 
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        """One stage: all updates. As published, the rate is that of one trajectory among the declared ones."""
+        size = facts.features.size
+        rate = 1.0 / facts.units if self.calibration == "as-published" else self.sampling_rate
+        return (Shape("value function", 2 * size, clip_norm(self, size, facts.horizon), self.steps, rate),)
 
-def check_discount(discount: float) -> None:
-    if not 0.0 <= discount <= 1.0:
-        raise DprlError("discount must be between 0 and 1.")
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> GPOPEProgram:
+        (stage,) = stages
+        config = resolve(self, stage.mechanism, facts.units, facts.horizon)
+        _check_step_size(config, stage.mechanism, facts.units)
+        level = 0.0 if self.start == "mid-range" else min(max(-facts.centre / facts.half, -1.0), 1.0)
+        projection = Projection(facts.box, facts.ball)
+        stage = Stage(stage.name, stage.mechanism, by_index=self.calibration == "as-published")
+        return GPOPEProgram(config, (stage,), facts.units, projection, facts.features, level)
 
 
 class State(NamedTuple):
@@ -230,6 +237,52 @@ def published_precondition_holds(noise_multiplier: float) -> bool:
     return noise_multiplier >= math.sqrt(1.0 / math.log(2.0))
 
 
+@dataclass(frozen=True)
+class GPOPEProgram:
+    """Algorithm 1 with everything that is public filled in.
+
+    Attributes:
+        config: resolved options.
+        units: declared number of units, for the normaliser.
+        projection: public constraint.
+        features, level: what the starting value function is made of, the constant ``level`` in public units.
+    """
+
+    config: GPOPE
+    stages: tuple[Stage, ...]
+    units: int
+    projection: Projection
+    features: Features | None = None
+    level: float = 0.0
+
+    columns = ()
+
+    def init(self) -> State:
+        assert self.features is not None
+        return init(self.config, jnp.asarray(self.level * self.features.constant(), dtype=jnp.float32))
+
+    def contribution(self, stage: int, state: State, block: Block | SharedBlock) -> jax.Array:
+        del stage
+        return unit_gradients(state.theta, state.w, block)
+
+    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
+        divisor = normaliser(self.config, self.stages[stage].mechanism.sampling_rate, self.units)
+        return update(self.config, self.projection, divisor, state, noised, step)
+
+    def finish(self, stage: int, state: State) -> State:
+        del stage
+        return state
+
+    def answer(self, state: State) -> jax.Array:
+        return answer(self.config, state)
+
+
+def program_of(config: GPOPE, mechanism: Mechanism, units: int, projection: Projection) -> GPOPEProgram:
+    """The updates of resolved options, for a start of one's own: see :func:`run`."""
+    stage = Stage("value function", mechanism, config.calibration == "as-published")  # type: ignore[arg-type]
+    return GPOPEProgram(config, (stage,), units, projection)
+
+
 def run(
     config: GPOPE,
     mechanism: Mechanism,
@@ -241,7 +294,7 @@ def run(
     projection: Projection,
     batch: int = 32,
 ) -> tuple[State, jax.Array]:
-    """All updates as one ``scan``: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
+    """All updates from ``start``: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
 
     Args:
         config: public options; ``as-published`` takes one uniformly chosen trajectory a step.
@@ -256,141 +309,20 @@ def run(
     Returns:
         Final state, and the released weights ``(n,)``.
     """
-    first, steps = init(config, start), (0, config.steps)
-    state, _ = updates(config, mechanism, noise, data, first, steps, units, projection, batch, False)
+    program = program_of(config, mechanism, units, projection)
+    state, _ = run_steps(program, 0, mechanism, noise, data, init(config, start), batch=batch)
     return state, answer(config, state)
 
 
-def run_traced(
-    config: GPOPE,
-    mechanism: Mechanism,
-    noise: Any,
-    data: SharedTransitions | PaddedUnits,
-    start: Any,
-    *,
-    units: int,
-    projection: Projection,
-    batch: int = 32,
-) -> tuple[State, jax.Array]:
-    """As :func:`run`, for audits: the final state and everything that is released, ``(steps, 2n)`` noised sums."""
-    first, steps = init(config, start), (0, config.steps)
-    return updates(config, mechanism, noise, data, first, steps, units, projection, batch, True)
-
-
-def updates(
-    config: GPOPE, mechanism: Mechanism, noise: Any, data: Any, state: State, steps: tuple[Any, int], units: int,
-    projection: Projection, batch: int, trace: bool,
-) -> tuple[State, Any]:  # fmt: skip
-    """The updates ``steps``: the number of the first, which may be traced, and how many."""
-    divisor = normaliser(config, mechanism.sampling_rate, units)
-    first, count = jnp.asarray(steps[0], dtype=jnp.uint32), steps[1]
-    last, width = first + jnp.uint32(count - 1), draw_width(mechanism)
-
-    def body(carry: tuple[State, Any], step: Any) -> tuple[tuple[State, Any], Any]:
-        state, draw = carry
-        total = _batch_total(config, mechanism, noise, data, state, step, batch)
-        noised = mechanism.release(total, draw[: mechanism.dimension])
-        # A step's noise is drawn a step ahead and carried: so XLA keeps the draw a loop of its own instead of fusing it
-        # into the slices of the update (3x slower). What the last step draws is not used.
-        following = mechanism.draw(noise, jnp.minimum(step + jnp.uint32(1), last), width)
-        return (update(config, projection, divisor, state, noised, step), following), noised if trace else None
-
-    carry = (state, mechanism.draw(noise, first, width))
-    (state, _), released = jax.lax.scan(body, carry, first + jnp.arange(count, dtype=jnp.uint32))
-    return state, released
-
-
-def draw_width(mechanism: Mechanism) -> int:
-    """Coordinates drawn a step: a few more than are used, for a loop over them that XLA vectorises."""
-    return -(-mechanism.dimension // 16) * 16
-
-
-def _batch_total(
-    config: GPOPE, mechanism: Mechanism, noise: Any, data: Any, state: State, step: Any, batch: int
-) -> Any:
-    everybody = data.units
-    if config.calibration == "as-published":
-        chosen = noise.below(step, everybody)[None]
-        return mechanism.clipped_sum(unit_gradients(state.theta, state.w, data.block(chosen)), jnp.ones(1, dtype=bool))
-    if mechanism.sampling_rate == 1.0:
-        gradients = unit_gradients(state.theta, state.w, data.block(slice(None)))
-        return mechanism.clipped_sum(gradients, jnp.ones(everybody, dtype=bool))
-    coins = mechanism.coins(noise, step, everybody)
-    # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
-    order = jnp.flatnonzero(coins, size=-(-everybody // batch) * batch, fill_value=everybody)
-    count = jnp.sum(coins)
-
-    def more(carry: tuple[Any, Any]) -> Any:
-        return carry[0] * batch < count
-
-    def add(carry: tuple[Any, Any]) -> tuple[Any, Any]:
-        block, total = carry
-        members = jax.lax.dynamic_slice(order, (block * batch,), (batch,))
-        gradients = unit_gradients(state.theta, state.w, data.block(jnp.minimum(members, everybody - 1)))
-        return block + 1, total + mechanism.clipped_sum(gradients, members < everybody)
-
-    empty = jnp.zeros_like(
-        mechanism.release(jnp.zeros(mechanism.dimension, jnp.int64), jnp.zeros(mechanism.dimension, jnp.int64))
-    )
-    kind = jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
-    return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(kind)))[1]
-
-
-@partial(jax.jit, static_argnames=("mechanism",))
-def _accumulate(mechanism: Mechanism, state: State, arrays: tuple[Any, ...], index: Any, live: Any) -> jax.Array:
-    phi, delta_phi, reward, rho, weight = (x[index] for x in arrays)
-    gradients = unit_gradients(state.theta, state.w, Block(phi, delta_phi, reward, rho, weight))
-    return mechanism.clipped_sum(gradients, live)
-
-
-@partial(jax.jit, static_argnames=("config", "mechanism", "divisor", "projection"))
-def _advance(
-    config: GPOPE,
-    mechanism: Mechanism,
-    divisor: float,
-    projection: Projection,
-    state: State,
-    points: Any,
-    step: Any,
-) -> State:
-    return update(config, projection, divisor, state, mechanism.scaled(points), step)
-
-
-def run_on_host(
-    config: GPOPE,
-    mechanism: Mechanism,
-    noise: NoiseSource,
-    data: UnitRows,
-    start: Any,
-    *,
-    units: int,
-    projection: Projection,
-    progress: Any = None,
-    journal: Journal = NO_JOURNAL,
-) -> tuple[State, jax.Array]:
-    """The same updates with the loop on the host: any noise source, logs of any size, batches of any shape.
-
-    ``progress`` is called with the number of updates done, which is public. A step that ``journal`` holds is not
-    computed: neither its coins, nor its sum, nor its noise.
-    """
-    arrays = (data.phi, data.delta_phi, data.reward, data.rho, data.weight)
-    state = init(config, jnp.asarray(start, dtype=data.phi.dtype))
-    kind = jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
-    divisor = normaliser(config, mechanism.sampling_rate, units)
-
-    def noised(step: int, state: State) -> Any:
-        if config.calibration == "as-published" and data.units:
-            included = np.arange(data.units) == int(noise.below(step, data.units))  # type: ignore[attr-defined]
-        else:
-            included = np.asarray(mechanism.coins(noise, step, data.units))
-        total = jnp.zeros(mechanism.dimension, dtype=kind)
-        for index, live in data.chunks(included, mechanism.sampling_rate):
-            total = total + _accumulate(mechanism, state, arrays, index, live)
-        return mechanism.noised(total, jnp.asarray(mechanism.draw(noise, step)))
-
-    for step in range(config.steps):
-        points = journal.step(step, mechanism.dimension, partial(noised, step, state))
-        state = _advance(config, mechanism, divisor, projection, state, points, np.uint32(step))
-        if progress is not None:
-            progress(step + 1)
-    return state, answer(config, state)
+def _check_step_size(config: GPOPE, mechanism: ClippedGaussianSum, units: int) -> None:
+    """Refuse steps that single precision cannot hold: the value function would be not a number, or never move."""
+    assert config.step_size is not None
+    members = 1 if config.calibration == "as-published" else units
+    largest = mechanism.clip_norm * members + 10.0 * mechanism.noise_std
+    mean = largest / normaliser(config, mechanism.sampling_rate, units)
+    representable = all(1.0 / _LARGEST <= x <= _LARGEST for x in (mean, config.step_size))
+    if not representable or config.step_size * mean > _LONGEST_STEP:
+        raise DprlError(
+            f"gpope: updates with step_size = {config.step_size:g} leave single precision or the range of values at "
+            "this clip_norm: choose both nearer to 1, or leave them out."
+        )

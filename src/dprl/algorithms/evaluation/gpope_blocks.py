@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.algorithms.evaluation.gpope import GPOPE, Projection, State, answer, draw_width, init, updates
+from dprl.algorithms.evaluation.gpope import GPOPE, Projection, State, answer, init, program_of
+from dprl.algorithms.evaluation.program import draw_width, run_steps
 from dprl.algorithms.evaluation.unit_data import PaddedUnits, SharedTransitions
 from dprl.mechanisms.blocks import DrawnNoise, draw_block, split
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
@@ -70,8 +71,10 @@ def _block(
 ) -> tuple[State, Any]:  # fmt: skip
     # the steps are those that the block holds: none is computed without noise
     steps = (noise.first, noise.draws.shape[1])
+    program = program_of(config, mechanism, units, projection)
 
     def one(state: State, noise: DrawnNoise, log: Any) -> tuple[State, Any]:
-        return updates(config, mechanism, noise, log, state, steps, units, projection, batch, trace)
+        keep = (lambda state, noised: noised) if trace else None
+        return run_steps(program, 0, mechanism, noise, log, state, steps, batch, keep)
 
     return jax.vmap(one, in_axes=(0, noise.axes(), data_axes))(state, noise, data)

@@ -14,12 +14,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.algorithms.evaluation.gpope import check_discount
 from dprl.algorithms.evaluation.ratios import cumulative_ratios, step_ratios
 from dprl.algorithms.evaluation.strategy import least_noise_strategy
 from dprl.algorithms.evaluation.unit_data import scale_of
@@ -59,9 +58,12 @@ class ImportanceSampling(Config):
     caution: float = 0.5
     noise_multiplier: float | None = None
 
+    algorithm: ClassVar[str] = "importance-sampling"
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_discount(self.discount)
+        if not 0.0 <= self.discount <= 1.0:
+            raise DprlError("importance-sampling: discount must be between 0 and 1.")
         if not 0.05 <= self.square_scale <= 1.0:
             raise DprlError("importance-sampling: square_scale must be between 0.05 and 1 (at most 20% of mu^2).")
         if self.estimator == "self-normalised" and self.square_scale > 0.6:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-import numpy as np
-
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import epsilon_of, noise_multiplier_for
@@ -20,8 +18,8 @@ from dprl.algorithms.evaluation import gpope
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
+from dprl.algorithms.evaluation.program import Facts, Program, Shape, Stage, ValueFunctionConfig, ValueProgram
 from dprl.algorithms.evaluation.strategy import public_patterns
-from dprl.algorithms.evaluation.unit_data import scale_of
 from dprl.config import Mark
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
@@ -29,9 +27,7 @@ from dprl.mechanisms.grid import MAX_UNITS
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 
-Algorithm = GPOPE | ImportanceSampling
-# what single precision holds with room for products; and of one update, where the values' range is 2
-_LARGEST, _LONGEST_STEP = 1e30, 1e6
+Algorithm = ValueFunctionConfig | ImportanceSampling
 
 
 @dataclass(frozen=True)
@@ -41,10 +37,11 @@ class Plan:
     Attributes:
         config: resolved options.
         query, value_mechanism: what pays for values and intervals.
-        features, function_mechanism: what pays for the value function; None without one.
+        features, program: what pays for the value function; None without one.
         event: the privacy event of the whole release.
         epsilon_of_event: its epsilon at ``delta_of_event``.
         delta_sampler: what the sampler's distance from an exact Gaussian adds to delta.
+        shares: of each stage of the program in the mu^2 of the value function.
     """
 
     config: Algorithm
@@ -53,15 +50,40 @@ class Plan:
     query: importance.Query
     value_mechanism: ClippedGaussianSum
     features: Features | None
-    function_mechanism: ClippedGaussianSum | None
+    program: Program | None
     event: events.DpEvent
     epsilon_of_event: float
     delta_of_event: float
     delta_sampler: float
+    shares: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
-        return "gpope" if isinstance(self.config, GPOPE) else "importance-sampling"
+        return self.config.algorithm
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The program's; none without one."""
+        return () if self.program is None else self.program.stages
+
+    @property
+    def steps(self) -> int:
+        """Of all stages: for a progress bar."""
+        return sum(stage.mechanism.steps for stage in self.stages)
+
+    @property
+    def weighting(self) -> Any:
+        """How the rows of a trajectory are weighted; see :func:`~dprl.algorithms.evaluation.unit_data.rows_of`."""
+        return getattr(self.config, "weighting", "trajectory")
+
+    @property
+    def estimator(self) -> str:
+        """What the values come from, in words."""
+        vector = importance.ESTIMATOR_NAMES[self.query.estimator]
+        if not isinstance(self.program, ValueProgram):
+            return vector
+        several = len(self.query.strategy) > 1
+        return f"doubly robust for the first policy, {vector} for the others" if several else "doubly robust"
 
     @property
     def published(self) -> bool:
@@ -71,30 +93,14 @@ class Plan:
     @property
     def published_precondition_holds(self) -> bool:
         """Whether the paper's formula at least meets what its own proof assumes; False where it is not used."""
-        if not self.published or self.function_mechanism is None:
-            return False
-        return gpope.published_precondition_holds(self.function_mechanism.noise_multiplier)
-
-    @property
-    def projection(self) -> gpope.Projection:
-        """Where theta may lie: V within the value range means a box for indicators, a ball in mean square otherwise."""
-        assert self.features is not None
-        if self.features.name == "tabular":
-            return gpope.Projection(float(1.0 / math.sqrt(self.features.size)), 1e9)
-        return gpope.Projection(1e9, 1.0)
-
-    @property
-    def start(self) -> np.ndarray:
-        """``(n,)`` public starting weights: the middle of the value range, or a value of zero."""
-        assert self.features is not None
-        assert isinstance(self.config, GPOPE)
-        centre, half = scale_of(self.bounds.value_interval(self.config.discount))
-        level = 0.0 if self.config.start == "mid-range" else min(max(-centre / half, -1.0), 1.0)
-        return level * self.features.constant()
+        return self.published and gpope.published_precondition_holds(self.stages[0].mechanism.noise_multiplier)
 
     def expectation(self) -> list[dict[str, float]]:
         """What to expect of each target policy's errors, from public facts: for ``dprl plan``."""
         z = NormalDist().inv_cdf(0.5 + self.query.config.confidence / 2.0)
+        expected = importance.expect(self.query, self.value_mechanism)
+        if isinstance(self.program, ValueProgram):
+            expected[0] = self.program.expect()
         return [
             {
                 "privacy_standard_error": privacy,
@@ -102,7 +108,7 @@ class Plan:
                 "interval_half_width_at_least": z * privacy,
                 "interval_half_width_at_most": widest,
             }
-            for privacy, sampling, widest in importance.expect(self.query, self.value_mechanism)
+            for privacy, sampling, widest in expected
         ]
 
 
@@ -117,7 +123,7 @@ def make_plan(
     """Resolve options, calibrate the noise to the budget, and compose what the release will cost.
 
     Args:
-        config: :class:`GPOPE` or :class:`ImportanceSampling`.
+        config: of any registered evaluation algorithm.
         bounds: public bounds of the log.
         budget: what the release may spend.
         policies: target policies; the value function is that of the first.
@@ -130,85 +136,125 @@ def make_plan(
     budget.check_units(bounds.units)
     if bounds.units > MAX_UNITS:
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
-    if isinstance(config, GPOPE):
-        sampling = ImportanceSampling(discount=config.discount, confidence=config.confidence)
-        feature_map: Features | None = make_features(features, bounds.observation)
-        assert feature_map is not None
-        draws = 2 * feature_map.size * config.steps
-    else:
-        make_features(features, bounds.observation)  # not used, but a wrong name is refused all the same
-        sampling, feature_map, draws = config, None, 0
-    query = importance.make_query(sampling, bounds, public_patterns(policies, bounds))
-    draws += query.dimension
+    feature_map = make_features(features, bounds.observation)  # a wrong name is refused even where none are used
+    query = importance.make_query(_sampling(config), bounds, public_patterns(policies, bounds))
+    shapes: tuple[Shape, ...] = ()
+    facts, draws = None, query.dimension
+    if isinstance(config, ValueFunctionConfig):
+        facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share)
+        shapes = config.shapes(facts)
+        draws += sum(shape.dimension * shape.steps for shape in shapes)
     sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
     if sampler >= 0.1 * budget.delta:
         raise DprlError(
             "delta is too small for so many draws of noise: take fewer steps or features, or a larger delta."
         )
     inner = Budget(budget.epsilon, budget.delta - sampler)
-    if isinstance(config, GPOPE):
-        assert feature_map is not None
-        if config.calibration == "as-published":
+    whole = noise_multiplier_for(events.gaussian, inner)
+    program = None
+    if isinstance(config, ValueFunctionConfig):
+        assert facts is not None
+        value = importance.mechanism(query, whole / math.sqrt(config.value_share))
+        if isinstance(config, GPOPE) and config.calibration == "as-published":
             config = config.replace(Mark("one trajectory a step"), sampling_rate=1.0 / bounds.units)
-        value, function = _calibrate_gpope(config, query, feature_map, bounds, budget, inner)
-        config = gpope.resolve(config, function, bounds.units, bounds.horizon)
-        _check_step_size(config, function, bounds.units)
-        if config.calibration == "as-published":
-            # what Algorithm 1 really does: replacing one trajectory moves a step's sum by 2h with probability 1/m,
-            # which has the privacy loss of this pair (docs/proofs/gpope.md)
-            steps = events.poisson_gaussian(config.sampling_rate, function.noise_multiplier / 2.0, config.steps)
-            event = events.compose([events.gaussian(value.noise_multiplier / 2.0), steps])
+            program = config.program(facts, _published_stages(config, shapes, facts, budget))
+            event = _published_event(value, program.stages[0].mechanism)
         else:
-            event = events.compose([value.event(), function.event()])
+            given = config.noise_multiplier if isinstance(config, GPOPE) else None
+            stages = _calibrated(shapes, [value.event()], facts.mu, inner, given)
+            program = config.program(facts, stages)
+            # of the stages that will run, whatever was calibrated
+            event = events.compose([value.event(), *(stage.mechanism.event() for stage in program.stages)])
+        config = getattr(program, "config", config)  # resolved, where the algorithm fills options in
     else:
         given = config.noise_multiplier
-        multiplier = noise_multiplier_for(events.gaussian, inner) if given is None else given
-        value, function = importance.mechanism(query, multiplier), None
+        value = importance.mechanism(query, whole if given is None else given)
         event = value.event()
     epsilon = epsilon_of(event, inner.delta)
-    plan = Plan(config, bounds, budget, query, value, feature_map, function, event, epsilon, inner.delta, sampler)
+    used = None if program is None else feature_map
+    shares = tuple(shape.share for shape in shapes)
+    plan = Plan(config, bounds, budget, query, value, used, program, event, epsilon, inner.delta, sampler, shares)
     if epsilon > budget.epsilon and not plan.published:
+        given = getattr(config, "noise_multiplier", None)
+        if given is None:  # a mistake of the algorithm's, and no certificate may come of it
+            raise RuntimeError("A program's stages are not those that were calibrated to the budget.")
         raise DprlError(
-            f"A noise multiplier of {config.noise_multiplier:g} costs epsilon = {epsilon:.4g} at this delta, "
+            f"A noise multiplier of {given:g} costs epsilon = {epsilon:.4g} at this delta, "
             f"more than the budget of {budget.epsilon:g}: raise it, or leave it out."
         )
     return plan
 
 
-def _calibrate_gpope(
-    config: GPOPE, query: importance.Query, features: Features, bounds: Bounds, budget: Budget, inner: Budget
-) -> tuple[ClippedGaussianSum, ClippedGaussianSum]:
-    """Split mu^2 between the value and the value function, then give the function what the budget leaves."""
-    whole = noise_multiplier_for(events.gaussian, inner)
-    value = importance.mechanism(query, whole / math.sqrt(config.value_share))
-    if config.calibration == "as-published":
-        if config.noise_multiplier is not None:
-            raise DprlError(
-                "gpope: noise_multiplier contradicts calibration = 'as-published', whose noise is the paper's formula: "
-                "leave one of them out."
-            )
-        multiplier = gpope.published_noise_multiplier(config.steps, bounds.units, budget.epsilon, budget.delta)
-    elif config.noise_multiplier is not None:
-        multiplier = config.noise_multiplier
-    else:
-
-        def together(noise_multiplier: float) -> events.DpEvent:
-            steps = events.poisson_gaussian(config.sampling_rate, noise_multiplier, config.steps)
-            return events.compose([value.event(), steps])
-
-        multiplier = noise_multiplier_for(together, inner)
-    return value, gpope.mechanism(config, features.size, bounds.horizon, multiplier)
+def program_for(config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget) -> Program:
+    """The value function alone, with all of ``budget``: for experiments that release nothing else."""
+    facts = _facts(config, bounds, features, budget, 1.0)
+    shapes = config.shapes(facts)
+    if isinstance(config, GPOPE) and config.calibration == "as-published":
+        config = config.replace(Mark("one trajectory a step"), sampling_rate=1.0 / bounds.units)
+        return config.program(facts, _published_stages(config, shapes, facts, budget))
+    given = config.noise_multiplier if isinstance(config, GPOPE) else None
+    return config.program(facts, _calibrated(shapes, [], facts.mu, budget, given))
 
 
-def _check_step_size(config: GPOPE, mechanism: ClippedGaussianSum, units: int) -> None:
-    """Refuse steps that single precision cannot hold: the value function would be not a number, or never move."""
-    assert config.step_size is not None
-    members = 1 if config.calibration == "as-published" else units
-    largest = mechanism.clip_norm * members + 10.0 * mechanism.noise_std
-    mean = largest / gpope.normaliser(config, mechanism.sampling_rate, units)
-    representable = all(1.0 / _LARGEST <= x <= _LARGEST for x in (mean, config.step_size))
-    if not representable or config.step_size * mean > _LONGEST_STEP:
+def _sampling(config: Algorithm) -> ImportanceSampling:
+    """What asks for value and interval."""
+    if isinstance(config, ImportanceSampling):
+        return config
+    return ImportanceSampling(discount=config.discount, confidence=config.confidence)
+
+
+def _facts(config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, share: float) -> Facts:
+    """With the mu of ``share`` of the budget's mu^2."""
+    mu = math.sqrt(share) / noise_multiplier_for(events.gaussian, budget)
+    return Facts(bounds, features, config.discount, mu)
+
+
+def _calibrated(
+    shapes: Sequence[Shape], before: list[events.DpEvent], mu: float, inner: Budget, given: float | None = None
+) -> tuple[Stage, ...]:
+    """Every stage but the last gets its share of mu^2; the last what the accountant then leaves of the budget."""
+    names = ["value", *(shape.name for shape in shapes)]
+    if len(set(names)) < len(names):  # two of one name would share their noise
+        raise RuntimeError("The stages of a program need names of their own, other than 'value'.")
+    spent, stages = list(before), []
+    for shape in shapes[:-1]:
+        if shape.sampling_rate < 1.0:
+            raise RuntimeError("Only the last stage of a program may sample units.")
+        stages.append(_stage(shape, math.sqrt(shape.steps / shape.share) / mu))
+        spent.append(stages[-1].mechanism.event())
+    last = shapes[-1]
+
+    def together(noise_multiplier: float) -> events.DpEvent:
+        return events.compose([*spent, events.poisson_gaussian(last.sampling_rate, noise_multiplier, last.steps)])
+
+    multiplier = noise_multiplier_for(together, inner) if given is None else given
+    return (*stages, _stage(last, multiplier))
+
+
+def _stage(shape: Shape, noise_multiplier: float) -> Stage:
+    mechanism = ClippedGaussianSum(
+        clip_norm=shape.clip_norm,
+        noise_multiplier=noise_multiplier,
+        sampling_rate=shape.sampling_rate,
+        steps=shape.steps,
+        dimension=shape.dimension,
+    )
+    return Stage(shape.name, mechanism)
+
+
+def _published_stages(config: GPOPE, shapes: Sequence[Shape], facts: Facts, budget: Budget) -> tuple[Stage, ...]:
+    if config.noise_multiplier is not None:
         raise DprlError(
-            f"gpope: updates with step_size = {config.step_size:g} leave single precision or the range of values at "
-            "this clip_norm: choose both nearer to 1, or leave them out."
+            "gpope: noise_multiplier contradicts calibration = 'as-published', whose noise is the paper's formula: "
+            "leave one of them out."
         )
+    (shape,) = shapes
+    return (_stage(shape, gpope.published_noise_multiplier(config.steps, facts.units, budget.epsilon, budget.delta)),)
+
+
+def _published_event(value: ClippedGaussianSum, steps: ClippedGaussianSum) -> events.DpEvent:
+    """What Algorithm 1 really does: replacing one trajectory moves a step's sum by 2h with probability 1/m, which has
+    the privacy loss of this pair (docs/proofs/gpope.md).
+    """
+    updates = events.poisson_gaussian(steps.sampling_rate, steps.noise_multiplier / 2.0, steps.steps)
+    return events.compose([events.gaussian(value.noise_multiplier / 2.0), updates])

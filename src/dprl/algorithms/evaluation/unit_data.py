@@ -8,7 +8,8 @@ rho importance ratio, weight of a transition within its unit. Rewards and values
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -17,7 +18,12 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.algorithms.evaluation.bands import Bands, find_bands
+from dprl.algorithms.evaluation.row_columns import row_columns
+from dprl.algorithms.evaluation.unit_blocks import SHARED, Block, SharedBlock
+from dprl.algorithms.evaluation.unit_blocks import apply as apply
+from dprl.algorithms.evaluation.unit_blocks import project as project
 from dprl.data.trajectories import Trajectories
+from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.value_functions.features import Features
 
@@ -25,30 +31,6 @@ Weighting = Literal["trajectory", "transition"]
 _CHUNK_ROWS = 1 << 13
 # XLA rounds sums over very few rows differently; a block never has fewer than this.
 _LEAST_ROWS = 64
-
-
-class Block(NamedTuple):
-    """Rows of ``B`` units, padded to ``L`` with zero weight."""
-
-    phi: Any  # (B, L, n)
-    delta_phi: Any  # (B, L, n)
-    reward: Any  # (B, L)
-    rho: Any  # (B, L)
-    weight: Any  # (B, L)
-
-
-class SharedBlock(NamedTuple):
-    """``B`` units as counts over ``K`` transitions that all units share (finite state spaces).
-
-    An exact rewriting of :class:`Block`: rows of a unit with the same (s, s') are added up beforehand.
-    """
-
-    phi: Any  # (K, n)
-    delta_phi: Any  # (K, n)
-    weight: Any  # (B, K): sum of weight
-    weight_rho: Any  # (B, K): sum of weight * rho
-    weight_rho_reward: Any  # (B, K): sum of weight * rho * reward
-    bands: Bands | None = None  # the transitions' diagonals, where they have some
 
 
 @dataclass(frozen=True)
@@ -61,6 +43,7 @@ class SharedTransitions:
     weight_rho: Any
     weight_rho_reward: Any
     bands: Bands | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def units(self) -> int:
@@ -73,12 +56,13 @@ class SharedTransitions:
     def block(self, units: Any) -> SharedBlock:
         """The units with these indices."""
         weights = (self.weight[units], self.weight_rho[units], self.weight_rho_reward[units])
-        return SharedBlock(self.phi, self.delta_phi, *weights, self.bands)
+        extra = {name: x if name in SHARED else x[units] for name, x in self.extra.items()}
+        return SharedBlock(self.phi, self.delta_phi, *weights, bands=self.bands, extra=extra)
 
 
 jax.tree_util.register_dataclass(
     SharedTransitions,
-    data_fields=["phi", "delta_phi", "weight", "weight_rho", "weight_rho_reward"],
+    data_fields=["phi", "delta_phi", "weight", "weight_rho", "weight_rho_reward", "extra"],
     meta_fields=["bands"],
 )
 
@@ -93,6 +77,7 @@ class PaddedUnits:
     reward: Any
     rho: Any
     weight: Any
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def units(self) -> int:
@@ -103,7 +88,8 @@ class PaddedUnits:
         return self.phi.shape[2]
 
     def block(self, units: Any) -> Block:
-        return Block(self.phi[units], self.delta_phi[units], self.reward[units], self.rho[units], self.weight[units])
+        arrays = (self.phi, self.delta_phi, self.reward, self.rho, self.weight)
+        return Block(*(x[units] for x in arrays), extra={name: x[units] for name, x in self.extra.items()})
 
 
 @dataclass(frozen=True)
@@ -128,10 +114,16 @@ class UnitRows:
     buckets: tuple[tuple[np.ndarray, np.ndarray], ...]
     units: int
     declared: int
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         return self.phi.shape[1]
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """What :func:`gather` takes."""
+        return self.phi, self.delta_phi, self.reward, self.rho, self.weight, self.extra
 
     def chunks(self, included: np.ndarray, sampling_rate: float = 1.0) -> Any:
         """Row indices ``(B, L)`` of the included units in blocks of fixed size, and which rows of a block count.
@@ -157,12 +149,20 @@ class UnitRows:
                 yield part, live
 
     def gather(self, index: Any) -> Block:
-        return Block(self.phi[index], self.delta_phi[index], self.reward[index], self.rho[index], self.weight[index])
+        return gather(self.arrays, index)
 
 
 jax.tree_util.register_dataclass(
-    UnitRows, data_fields=["phi", "delta_phi", "reward", "rho", "weight"], meta_fields=["buckets", "units", "declared"]
+    UnitRows,
+    data_fields=["phi", "delta_phi", "reward", "rho", "weight", "extra"],
+    meta_fields=["buckets", "units", "declared"],
 )
+
+
+def gather(arrays: tuple[Any, ...], index: Any) -> Block:
+    """The rows ``index`` ``(B, L)`` of :attr:`UnitRows.arrays`."""
+    *plain, extra = arrays
+    return Block(*(x[index] for x in plain), extra={name: x[index] for name, x in extra.items()})
 
 
 class Rows(NamedTuple):
@@ -174,6 +174,7 @@ class Rows(NamedTuple):
     rho: np.ndarray
     weight: np.ndarray
     offsets: np.ndarray  # (U + 1,) rows of each unit
+    extra: Mapping[str, np.ndarray] = {}
 
 
 def scale_of(value: Interval) -> tuple[float, float]:
@@ -194,6 +195,7 @@ def rows_of(
     value: Interval,
     weighting: Weighting = "trajectory",
     dtype: Any = np.float32,
+    columns: Iterable[str] = (),
 ) -> Rows:
     """Features, rewards in public units, ratios and weights of every transition.
 
@@ -209,6 +211,7 @@ def rows_of(
         weighting: ``trajectory`` weights a transition by one over the length of its trajectory (paper 004, Eq. 2.2);
             ``transition`` by one over the public horizon.
         dtype: of the result.
+        columns: further ones, see :mod:`~dprl.algorithms.evaluation.row_columns`.
     """
     centre, half = scale_of(value)
     lengths = trajectories.lengths()
@@ -233,7 +236,11 @@ def rows_of(
     reward = (trajectories.reward - centre * (1.0 - discount * alive)) / half
     pad = lambda x: np.append(np.where(usable, x, 0.0), 0.0).astype(dtype)  # noqa: E731
     offsets = trajectories.episode_offsets[trajectories.unit_offsets]
-    return Rows(phi, delta, pad(reward), pad(ratios), pad(weight), offsets)
+    extra = {
+        name: np.concatenate([x, np.zeros((1, *x.shape[1:]))]).astype(dtype)
+        for name, x in row_columns(columns, trajectories, ratios, features, discount, (centre, half)).items()
+    }
+    return Rows(phi, delta, pad(reward), pad(ratios), pad(weight), offsets, extra)
 
 
 def _aligned_zeros(shape: tuple[int, int], dtype: Any) -> np.ndarray:
@@ -263,7 +270,8 @@ def unit_rows(rows: Rows, declared: int) -> UnitRows:
         buckets.append((members, index))
     # device_put, unlike asarray, takes aligned memory as it is: the features are there once, not twice
     arrays = [jax.device_put(x) for x in rows[:5]]
-    return UnitRows(*arrays, buckets=tuple(buckets), units=len(lengths), declared=declared)
+    extra = {name: jax.device_put(x) for name, x in rows.extra.items()}
+    return UnitRows(*arrays, buckets=tuple(buckets), units=len(lengths), declared=declared, extra=extra)
 
 
 def padded_units(rows: Rows) -> PaddedUnits:
@@ -271,7 +279,8 @@ def padded_units(rows: Rows) -> PaddedUnits:
     lengths = np.diff(rows.offsets)
     columns = np.arange(max(int(lengths.max(initial=0)), 1))
     index = np.where(columns < lengths[:, None], rows.offsets[:-1, None] + columns, len(rows.reward) - 1)
-    return PaddedUnits(*(jnp.asarray(x[index]) for x in rows[:5]))
+    extra = {name: jnp.asarray(x[index]) for name, x in rows.extra.items()}
+    return PaddedUnits(*(jnp.asarray(x[index]) for x in rows[:5]), extra=extra)
 
 
 def shared_transitions(
@@ -282,6 +291,7 @@ def shared_transitions(
     transitions: np.ndarray,
     table: np.ndarray,
     discount: float,
+    states: np.ndarray | None = None,
 ) -> SharedTransitions:
     """Rewrite rows over a finite public set of transitions.
 
@@ -292,26 +302,54 @@ def shared_transitions(
         transitions: ``(K, 2)`` public list of (source, target) pairs that can happen.
         table: ``(S, n)`` features of each state.
         discount: gamma.
+        states: ``(S, d)`` the states themselves, for programs that ask for them.
     """
     bands = find_bands(transitions, table, discount)
     if bands is not None:
         transitions = bands.transitions()
-    states = len(table) + 1
-    code = transitions[:, 0] * states + transitions[:, 1] + 1
+    base = len(table) + 1
+    code = transitions[:, 0] * base + transitions[:, 1] + 1
     order = np.argsort(code)
-    k = order[np.searchsorted(code[order], source * states + target + 1)]
+    k = order[np.searchsorted(code[order], source * base + target + 1)]
     shape = (len(rows.offsets) - 1, len(transitions))
     flat = units * shape[1] + k
     n = len(units)
     weight, rho, reward = (x[:n].astype(np.float64) for x in (rows.weight, rows.rho, rows.reward))
+    columns = {name: x[:n].astype(np.float64) for name, x in rows.extra.items()}
     total = lambda x: np.bincount(flat, x, minlength=shape[0] * shape[1]).reshape(shape)  # noqa: E731
     following = np.where(transitions[:, 1:] >= 0, table[transitions[:, 1]], 0.0)
     phi = table[transitions[:, 0]]
     kind = rows.phi.dtype
+    summed = _summed(columns, weight, rho, reward)
+    extra = {name: jnp.asarray(total(x), dtype=kind) for name, x in summed.items()}
+    if "states" in columns:
+        if states is None:
+            raise DprlError("A program asks for states, and the finite set of transitions comes without them.")
+        ends = transitions[:, 1] < 0
+        shared = (states[transitions[:, 0]], np.where(ends[:, None], 0.0, states[transitions[:, 1]]), ~ends)
+        extra |= {name: jnp.asarray(x, dtype=kind) for name, x in zip(SHARED, shared, strict=True)}
     return SharedTransitions(
         *(
             jnp.asarray(x, dtype=kind)
             for x in (phi, phi - discount * following, total(weight), total(weight * rho), total(weight * rho * reward))
         ),
         bands=bands,
+        extra=extra,
     )
+
+
+def _summed(
+    columns: Mapping[str, np.ndarray], weight: np.ndarray, rho: np.ndarray, reward: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The row coefficients of :class:`SharedBlock`, before they are summed over the rows of a transition."""
+    out = {name: columns[name] for name in ("start", "first") if name in columns}
+    if "returns" in columns:
+        out |= {f"{name}_return": x * columns["returns"] for name, x in {**out, "weight": weight}.items()}
+    if "raw_reward" in columns:
+        out["weight_raw_reward"] = weight * rho * columns["raw_reward"]
+    if "first" in columns:
+        out |= {"first_rho": columns["first"] * rho, "first_rho_reward": columns["first"] * rho * reward}
+    if "discounted_ratio" in columns:
+        ratio = columns["discounted_ratio"]
+        out |= {"discounted_ratio": ratio, "discounted_ratio_reward": ratio * reward}
+    return out

@@ -1,0 +1,146 @@
+"""Private TD(0) and regression on returns at the size of a release, beside a plain NumPy loop of the same steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.harness import Worker, alternate, figure, goal, pin, table
+
+UNITS, SHORTEST, LONGEST, STEPS, FEATURES = 1000, 80, 240, 20, "fourier:5"
+OURS = {"td": "TD(0), dprl, secure noise", "return-regression": "regression on returns, dprl, secure noise"}
+PEERS = {"td": "TD(0), NumPy loop", "return-regression": "regression on returns, NumPy loop"}
+TOLERANCE = 1e-3
+
+
+def serve_candidates() -> None:
+    pin(1)
+    import dataclasses
+
+    import numpy as np
+
+    from benchmarks.harness import serve
+    from dprl.accounting.budget import Budget
+    from dprl.algorithms.evaluation import program as engine
+    from dprl.algorithms.evaluation.plan import program_for
+    from dprl.algorithms.evaluation.return_regression import ReturnRegression
+    from dprl.algorithms.evaluation.td import TD
+    from dprl.algorithms.evaluation.unit_data import Rows, unit_rows
+    from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+    from dprl.mechanisms.noise import SecureNoise
+    from dprl.protocols import Bounds
+    from dprl.value_functions.features import make_features
+
+    # a log of the size of Mountain Car's, made of random walks: only its shape matters here
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(SHORTEST, LONGEST + 1, UNITS)
+    rows, ends = int(lengths.sum()), np.cumsum(lengths) - 1
+    bounds = Bounds(
+        units=UNITS, horizon=LONGEST, reward=(-1.0, 0.0), observation=((0.0, 1.0), (0.0, 1.0)), actions=2,
+        value=(-100.0, 0.0),
+    )  # fmt: skip
+    features = make_features(FEATURES, bounds.observation)
+    states = np.abs(np.cumsum(rng.normal(0.0, 0.02, (rows, 2)), axis=0)) % 1.0
+    phi = features(states).astype(np.float32)
+    following = np.roll(phi, -1, axis=0)
+    following[ends] = 0.0
+    pad = lambda x: np.concatenate([x, np.zeros_like(x[:1])])  # noqa: E731
+    reward, returns = (rng.uniform(-1.0, 1.0, rows).astype(np.float32) * scale for scale in (0.02, 1.0))
+    weight = np.repeat(1.0 / lengths, lengths).astype(np.float32)
+    delta = phi - np.float32(0.99) * following
+    log = Rows(
+        pad(phi), pad(delta), pad(reward), pad(np.ones(rows, np.float32)), pad(weight), np.append(0, ends + 1),
+        {"returns": pad(returns)},
+    )  # fmt: skip
+    data = unit_rows(log, UNITS)
+
+    class Quiet(ClippedGaussianSum):
+        """Clips, and draws no noise: for the check."""
+
+        def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
+            return np.zeros(self.dimension if width is None else width, dtype=np.int64)
+
+    def fresh() -> Any:
+        return SecureNoise.fresh()
+
+    def program_of(config: Any) -> Any:
+        return program_for(config, bounds, features, Budget(1.0, 1e-5))
+
+    def ours(program: Any) -> Callable[[], int]:
+        def go() -> int:
+            np.asarray(engine.run_on_host(program, fresh(), data)[1])
+            return STEPS
+
+        return go
+
+    def loop(program: Any, noisy: bool) -> Any:
+        """The same steps as one writes them in NumPy: flat rows, one sum over each trajectory's rows."""
+        mechanism, config = program.stages[0].mechanism, program.config
+        clip, std = mechanism.clip_norm, mechanism.noise_std if noisy else 0.0
+        target, difference = (reward, delta) if isinstance(config, TD) else (returns, phi)
+        starts, generator = log.offsets[:-1], np.random.default_rng()
+        theta, total = np.zeros(features.size), np.zeros(features.size)
+        for step in range(STEPS):
+            error = weight * (target - difference @ theta.astype(np.float32))
+            vectors = np.add.reduceat(error[:, None] * phi, starts)
+            norms = np.linalg.norm(vectors, axis=1)
+            vectors *= np.minimum(1.0, clip / np.maximum(norms, 1e-30))[:, None]
+            noised = vectors.sum(axis=0) + std * generator.standard_normal(features.size)
+            theta = theta + config.step_size * noised / UNITS
+            theta *= min(1.0, 1.5 / max(np.linalg.norm(theta), 1e-30))
+            total += theta if step >= STEPS // 2 else 0.0
+        return total / (STEPS - STEPS // 2)
+
+    def peer(program: Any) -> Callable[[], int]:
+        def go() -> int:
+            loop(program, True)
+            return STEPS
+
+        return go
+
+    configs = {"td": TD(steps=STEPS, discount=0.99), "return-regression": ReturnRegression(steps=STEPS, discount=0.99)}
+    programs = {name: program_of(config) for name, config in configs.items()}
+    candidates: dict[str, Callable[[], int]] = {}
+    errors = {}
+    for name, program in programs.items():
+        candidates |= {OURS[name]: ours(program), PEERS[name]: peer(program)}
+        # without noise, and with the clip, both must do the same mathematics
+        quiet = [Quiet(**dataclasses.asdict(stage.mechanism)) for stage in program.stages]
+        theta = engine.run_on_host(program, fresh(), data, mechanisms=quiet)[1]
+        reference = loop(program, False)
+        errors[name] = float(np.abs(np.asarray(theta) - reference).max() / np.abs(reference).max())
+    serve(candidates, 1, {"errors": errors, "rows": rows})
+
+
+def run() -> dict[str, Any]:
+    worker = Worker(["-m", "benchmarks.descent"])
+    errors = worker.facts["errors"]
+    if wrong := [name for name, error in errors.items() if not error <= TOLERANCE]:
+        raise SystemExit(f"descent: {', '.join(wrong)} and the NumPy loop did not do the same mathematics: {errors}")
+    runs = alternate([worker], repetitions=7, seconds=90.0)
+    worker.close()
+    rows = [
+        [name, figure(1e3 * r["time"]), figure(r["time"] / runs[OURS["td"]]["time"])]
+        for name, r in sorted(runs.items(), key=lambda item: item[1]["time"])
+    ]
+    goals = [
+        goal(f"NumPy loop over dprl, {name}", runs[PEERS[name]]["time"] / runs[ours]["time"], 1.0, True)
+        for name, ours in OURS.items()
+    ]
+    return {
+        "title": "TD(0) and regression on returns, a release's size",
+        "notes": [
+            f"Milliseconds an update on one core: {UNITS:,} trajectories, {worker.facts['rows']:,} transitions, "
+            f"{FEATURES} of two components (36 features), full batches; medians over alternated rounds.",
+            f"Without noise and with the clip, the answers agree to {max(errors.values()):.1e} of the largest weight.",
+        ],
+        "table": table(["candidate", "ms an update", "over dprl's TD(0)"], rows),
+        "goals": goals,
+        "seconds_an_update": runs,
+        "errors": errors,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(serve_candidates())

@@ -1,0 +1,99 @@
+"""The recommended default beside GPOPE at the size of a release: one log and budget, each with its own defaults."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.harness import Worker, alternate, figure, goal, pin, table
+
+UNITS, SHORTEST, LONGEST, FEATURES = 1000, 80, 240, "fourier:5"
+GPOPE_NAME = "GPOPE"
+ON_POLICY, OFF_POLICY = "recommended, on-policy", "recommended, off-policy"
+
+
+def serve_candidates() -> None:
+    pin(1)
+    import dataclasses
+
+    import numpy as np
+
+    from benchmarks.harness import serve
+    from dprl.accounting.budget import Budget
+    from dprl.algorithms.evaluation.gpope import GPOPE
+    from dprl.algorithms.evaluation.plan import program_for
+    from dprl.algorithms.evaluation.program import run_on_host
+    from dprl.algorithms.evaluation.recommended import Recommended
+    from dprl.algorithms.evaluation.unit_data import Rows, unit_rows
+    from dprl.mechanisms.noise import SecureNoise
+    from dprl.protocols import Bounds
+    from dprl.value_functions.features import make_features
+
+    # a log of the size of Mountain Car's, made of random walks: only its shape matters here
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(SHORTEST, LONGEST + 1, UNITS)
+    rows, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
+    bounds = Bounds(
+        units=UNITS, horizon=LONGEST, reward=(-1.0, -1.0), observation=((0.0, 1.0), (0.0, 1.0)), actions=2,
+        value=(-100.0, 0.0),
+    )  # fmt: skip
+    features = make_features(FEATURES, bounds.observation)
+    states = np.abs(np.cumsum(rng.normal(0.0, 0.02, (rows, 2)), axis=0)) % 1.0
+    phi = features(states).astype(np.float32)
+    following = np.roll(phi, -1, axis=0)
+    following[starts + lengths - 1] = 0.0
+    first = np.zeros(rows, np.float32)
+    first[starts] = 1.0
+    reward, returns = (rng.uniform(-1.0, 1.0, rows).astype(np.float32) * scale for scale in (0.02, 1.0))
+    weight = np.repeat(1.0 / lengths, lengths).astype(np.float32)
+    pad = lambda x: np.concatenate([x, np.zeros_like(x[:1])])  # noqa: E731
+    log = Rows(
+        pad(phi), pad(phi - np.float32(0.99) * following), pad(reward), pad(np.ones(rows, np.float32)), pad(weight),
+        np.append(starts, rows), {"returns": pad(returns), "start": pad(first)},
+    )  # fmt: skip
+    data = unit_rows(log, UNITS)
+    budget = Budget(1.0, 1e-5)
+    programs = {
+        GPOPE_NAME: program_for(GPOPE(), bounds, features, budget),
+        ON_POLICY: program_for(Recommended(), bounds, features, budget),
+        OFF_POLICY: program_for(Recommended(), dataclasses.replace(bounds, max_importance_ratio=5.0), features, budget),
+    }
+
+    def release(program: Any) -> Callable[[], int]:
+        def go() -> int:
+            fresh: Any = SecureNoise.fresh()
+            np.asarray(run_on_host(program, fresh, data)[1])
+            return 1
+
+        return go
+
+    steps = {name: [stage.mechanism.steps for stage in program.stages] for name, program in programs.items()}
+    serve({name: release(program) for name, program in programs.items()}, 1, {"rows": rows, "steps": steps})
+
+
+def run() -> dict[str, Any]:
+    worker = Worker(["-m", "benchmarks.recommended"])
+    runs = alternate([worker], repetitions=3, seconds=90.0)
+    worker.close()
+    gpope = runs[GPOPE_NAME]["time"]
+    rows = [
+        [name, " + ".join(map(str, worker.facts["steps"][name])), figure(r["time"]), figure(r["time"] / gpope)]
+        for name, r in sorted(runs.items(), key=lambda item: item[1]["time"])
+    ]
+    return {
+        "title": "The recommended default and GPOPE, a release's size",
+        "notes": [
+            f"Seconds a value function on one core, secure noise: {UNITS:,} trajectories, {worker.facts['rows']:,} "
+            f"transitions, {FEATURES} of two components (36 features), epsilon 1; medians over alternated rounds."
+        ],
+        "table": table(["candidate", "steps", "seconds", "over GPOPE"], rows),
+        "goals": [
+            goal(f"{name} over GPOPE", runs[name]["time"] / gpope, 1.0, False) for name in (ON_POLICY, OFF_POLICY)
+        ],
+        "seconds": runs,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(serve_candidates())

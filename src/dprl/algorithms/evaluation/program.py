@@ -1,0 +1,396 @@
+"""The one loop of every algorithm that learns a value function: noised sums over units, stage after stage.
+
+A :class:`Program` says what a unit's vector is and what becomes of a noised sum; everything that touches rows
+(clipping, coins, noise, the journal) happens here, in two forms of the same steps: :func:`run` is a pure function to
+``jit`` and to ``vmap`` over noise keys and logs, :func:`run_on_host` takes any noise source and logs of any size.
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: every noised sum, hence every state and the answer; all that a program computes from them is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
+from dprl.algorithms.evaluation.unit_data import UnitRows, gather, scale_of
+from dprl.config import Config
+from dprl.errors import DprlError
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism, PlainSum
+from dprl.protocols import NO_JOURNAL, Bounds, Interval, Journal, NoiseSource
+from dprl.value_functions.features import Features
+
+State = Any
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Public facts by which an algorithm may choose.
+
+    Attributes:
+        mu: Gaussian privacy parameter that is available for the value function (one release of sensitivity one would
+            have noise of standard deviation ``1 / mu``).
+    """
+
+    bounds: Bounds
+    features: Features
+    discount: float
+    mu: float
+
+    @property
+    def value(self) -> Interval:
+        """Smallest and largest value."""
+        return self.bounds.value_interval(self.discount)
+
+    @property
+    def centre(self) -> float:
+        return scale_of(self.value)[0]
+
+    @property
+    def half(self) -> float:
+        return scale_of(self.value)[1]
+
+    @property
+    def units(self) -> int:
+        return self.bounds.units
+
+    @property
+    def horizon(self) -> int:
+        return self.bounds.horizon
+
+    @property
+    def ratio(self) -> float:
+        """Largest importance ratio of a trajectory."""
+        return self.bounds.cumulative_ratio
+
+    @property
+    def strength(self) -> float:
+        """``n0 = units mu / ratio``: one over the noise in the mean return, in half-widths of the value range."""
+        return self.units * self.mu / self.ratio
+
+    @property
+    def box(self) -> float:
+        """Where a coordinate of theta may lie so that V is in the value range: for indicators; elsewhere no limit."""
+        return 1.0 / math.sqrt(self.features.size) if self.features.name == "tabular" else 1e9
+
+    @property
+    def ball(self) -> float:
+        """Largest norm of theta for a V within the value range in mean square; no limit for indicators."""
+        return 1e9 if self.features.name == "tabular" else 1.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a stage asks for before it is calibrated; ``share`` is its part of mu^2."""
+
+    name: str
+    dimension: int
+    clip_norm: float
+    steps: int = 1
+    sampling_rate: float = 1.0
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A calibrated stage. ``by_index``: one uniformly chosen unit a step, as some papers have it (not verified)."""
+
+    name: str
+    mechanism: ClippedGaussianSum
+    by_index: bool = False
+
+
+class Program(Protocol):
+    """An algorithm made of public facts alone: frozen, and equal where they are equal.
+
+    ``update`` and ``finish`` see noised sums and nothing else of the rows.
+    """
+
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that :meth:`contribution` needs."""
+        ...
+
+    def init(self) -> State: ...
+
+    def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
+        """``(B, dimension)``: each unit's vector, before the mechanism clips it; made of that unit's rows alone."""
+        ...
+
+    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
+        """The next state, of the same structure, from the step's noised sum ``(dimension,)`` float64."""
+        ...
+
+    def finish(self, stage: int, state: State) -> State:
+        """After the stage's last step, once; the structure may change."""
+        ...
+
+    def answer(self, state: State) -> jax.Array:
+        """The released weights ``(n,)`` over the features."""
+        ...
+
+
+@runtime_checkable
+class ValueProgram(Protocol):
+    """A program that also estimates the value of the first target policy: in place of the release's value vector."""
+
+    def estimate(self, state: State) -> ValueEstimate:
+        """From the final state, which is released."""
+        ...
+
+    def expect(self) -> tuple[float, float, float]:
+        """Privacy standard error, largest sampling standard error, half-width of the interval at that error."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueFunctionConfig(Config):
+    """Options that every algorithm with a value function has.
+
+    Attributes:
+        discount: gamma, in [0, 1].
+        value_share: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval; the rest
+            pays for the value function.
+        confidence: nominal coverage of the intervals.
+    """
+
+    discount: float = 0.99
+    value_share: float = 0.85
+    confidence: float = 0.95
+
+    algorithm: ClassVar[str] = ""
+    """Its name in the registry."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("discount must be between 0 and 1", 0.0 <= self.discount <= 1.0)
+        self._check("value_share must be above 0 and below 1", 0.0 < self.value_share < 1.0)
+        # the quantile, as it is rounded
+        self._check("confidence must be above 0.5 and below 1", 0.75 < 0.5 + self.confidence / 2.0 < 1.0)
+
+    def _check(self, sentence: str, holds: bool) -> None:
+        if not holds:
+            raise DprlError(f"{self.algorithm or type(self).__name__}: {sentence}.")
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        """The stages, from public facts; their shares sum to one. Refuses facts that the algorithm cannot serve."""
+        raise NotImplementedError
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Program:
+        """The algorithm with these calibrated ``stages``, which are those of :meth:`shapes`."""
+        raise NotImplementedError
+
+
+def noiseless(program: Program) -> tuple[PlainSum, ...]:
+    """The noiseless limit of a program's mechanisms, for oracles and references; it protects nobody."""
+    return tuple(
+        PlainSum(dimension=m.dimension, sampling_rate=m.sampling_rate, steps=m.steps)
+        for m in (stage.mechanism for stage in program.stages)
+    )
+
+
+# --- the pure form ------------------------------------------------------------------------------------------------
+
+
+def run(
+    program: Program,
+    noise: Any,
+    data: Any,
+    *,
+    mechanisms: Sequence[Mechanism] | None = None,
+    batch: int = 32,
+) -> tuple[State, jax.Array]:
+    """All stages: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
+
+    Args:
+        program: the algorithm.
+        noise: a :class:`~dprl.mechanisms.noise.SeededNoise`; each stage draws from its own stream.
+        data: :class:`SharedTransitions` or :class:`PaddedUnits`, with the columns that the program asks for.
+        mechanisms: in place of the stages' own, such as :func:`noiseless`.
+        batch: units in one block of a Poisson batch; a batch takes as many blocks as it needs.
+
+    Returns:
+        Final state, and the released weights ``(n,)``.
+    """
+    state = program.init()
+    for number, stage in enumerate(program.stages):
+        mechanism = stage.mechanism if mechanisms is None else mechanisms[number]
+        state, _ = run_steps(program, number, mechanism, noise.stream(stage.name), data, state, batch=batch)
+        state = program.finish(number, state)
+    return state, program.answer(state)
+
+
+def run_steps(
+    program: Program,
+    stage: int,
+    mechanism: Mechanism,
+    noise: Any,
+    data: Any,
+    state: State,
+    steps: tuple[Any, int] | None = None,
+    batch: int = 32,
+    trace: Callable[[State, jax.Array], Any] | None = None,
+) -> tuple[State, Any]:
+    """Steps of one stage, as one ``scan``.
+
+    Args:
+        noise: the stage's own stream.
+        steps: number of the first, which may be traced, and how many; by default all of the stage.
+        trace: of the state before a step and its noised sum; what it gives is stacked and returned second.
+    """
+    first = jnp.asarray(0 if steps is None else steps[0], dtype=jnp.uint32)
+    count = mechanism.steps if steps is None else steps[1]
+    last, width = first + jnp.uint32(count - 1), draw_width(mechanism)
+
+    def body(carry: tuple[State, Any], step: Any) -> tuple[tuple[State, Any], Any]:
+        state, draw = carry
+        total = _batch_total(program, stage, mechanism, noise, data, state, step, batch)
+        noised = mechanism.release(total, draw[: mechanism.dimension])
+        # A step's noise is drawn a step ahead and carried: so XLA keeps the draw a loop of its own instead of fusing it
+        # into the slices of the update (3x slower). What the last step draws is not used.
+        following = mechanism.draw(noise, jnp.minimum(step + jnp.uint32(1), last), width)
+        kept = None if trace is None else trace(state, noised)
+        return (program.update(stage, state, noised, step), following), kept
+
+    carry = (state, mechanism.draw(noise, first, width))
+    (state, _), kept = jax.lax.scan(body, carry, first + jnp.arange(count, dtype=jnp.uint32))
+    return state, kept
+
+
+def draw_width(mechanism: Mechanism) -> int:
+    """Coordinates drawn a step: a few more than are used, for a loop over them that XLA vectorises."""
+    return -(-mechanism.dimension // 16) * 16
+
+
+def _batch_total(
+    program: Program, stage: int, mechanism: Mechanism, noise: Any, data: Any, state: State, step: Any, batch: int
+) -> Any:
+    everybody = data.units
+
+    def clipped_sum(units: Any, included: Any) -> Any:
+        return mechanism.clipped_sum(program.contribution(stage, state, data.block(units)), included)
+
+    if program.stages[stage].by_index:
+        return clipped_sum(noise.below(step, everybody)[None], jnp.ones(1, dtype=bool))
+    if mechanism.sampling_rate == 1.0:
+        return clipped_sum(slice(None), jnp.ones(everybody, dtype=bool))
+    coins = mechanism.coins(noise, step, everybody)
+    # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
+    order = jnp.flatnonzero(coins, size=-(-everybody // batch) * batch, fill_value=everybody)
+    count = jnp.sum(coins)
+
+    def more(carry: tuple[Any, Any]) -> Any:
+        return carry[0] * batch < count
+
+    def add(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        block, total = carry
+        members = jax.lax.dynamic_slice(order, (block * batch,), (batch,))
+        return block + 1, total + clipped_sum(jnp.minimum(members, everybody - 1), members < everybody)
+
+    # zeros that vary where the noise and the state vary: the loop carries them so under vmap
+    empty = jnp.zeros_like(
+        mechanism.release(jnp.zeros(mechanism.dimension, jnp.int64), jnp.zeros(mechanism.dimension, jnp.int64))
+    )
+    return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(_kind(mechanism))))[1]
+
+
+def _kind(mechanism: Mechanism) -> Any:
+    return jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
+
+
+# --- the form of a release ----------------------------------------------------------------------------------------
+
+
+def run_on_host(
+    program: Program,
+    noise: NoiseSource,
+    data: UnitRows,
+    *,
+    mechanisms: Sequence[Mechanism] | None = None,
+    progress: Callable[[int], None] | None = None,
+    journal: Journal = NO_JOURNAL,
+) -> tuple[State, jax.Array]:
+    """The same steps with the loop on the host: any noise source, logs of any size, batches of any shape.
+
+    ``progress`` is called with the number of steps done, which is public. A step that ``journal`` holds is not
+    computed: neither its coins, nor its sum, nor its noise.
+    """
+    state, done = _init(program), 0
+    for number, stage in enumerate(program.stages):
+        mechanism = stage.mechanism if mechanisms is None else mechanisms[number]
+        stream: Any = noise.stream(stage.name)  # type: ignore[attr-defined]
+        state = run_steps_on_host(
+            program, number, mechanism, stream, data, state, progress, journal.stream(stage.name), done
+        )
+        state = _finish(program, number, state)
+        done += mechanism.steps
+    return state, _answer(program, state)
+
+
+def run_steps_on_host(
+    program: Program,
+    stage: int,
+    mechanism: Mechanism,
+    noise: Any,
+    data: UnitRows,
+    state: State,
+    progress: Callable[[int], None] | None = None,
+    journal: Journal = NO_JOURNAL,
+    done: int = 0,
+) -> State:
+    """Every step of one stage; ``done`` steps came before it."""
+
+    def noised(step: int, state: State) -> Any:
+        if program.stages[stage].by_index and data.units:
+            included = np.arange(data.units) == int(noise.below(step, data.units))
+        else:
+            included = np.asarray(mechanism.coins(noise, step, data.units))
+        total = jnp.zeros(mechanism.dimension, dtype=_kind(mechanism))
+        for index, live in data.chunks(included, mechanism.sampling_rate):
+            total = total + _accumulate(program, stage, mechanism, state, data.arrays, index, live)
+        return mechanism.noised(total, jnp.asarray(mechanism.draw(noise, step)))
+
+    for step in range(mechanism.steps):
+        points = journal.step(step, mechanism.dimension, partial(noised, step, state))
+        state = _advance(program, stage, mechanism, state, points, np.uint32(step))
+        if progress is not None:
+            progress(done + step + 1)
+    return state
+
+
+@partial(jax.jit, static_argnames=("program",))
+def _init(program: Program) -> State:
+    return program.init()
+
+
+@partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
+def _accumulate(
+    program: Program, stage: int, mechanism: Mechanism, state: State, arrays: tuple[Any, ...], index: Any, live: Any
+) -> jax.Array:
+    return mechanism.clipped_sum(program.contribution(stage, state, gather(arrays, index)), live)
+
+
+@partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
+def _advance(program: Program, stage: int, mechanism: Mechanism, state: State, points: Any, step: Any) -> State:
+    return program.update(stage, state, mechanism.scaled(points), step)
+
+
+@partial(jax.jit, static_argnames=("program", "stage"))
+def _finish(program: Program, stage: int, state: State) -> State:
+    return program.finish(stage, state)
+
+
+@partial(jax.jit, static_argnames=("program",))
+def _answer(program: Program, state: State) -> jax.Array:
+    return program.answer(state)

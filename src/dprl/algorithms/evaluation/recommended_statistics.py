@@ -1,0 +1,249 @@
+"""The program of :mod:`recommended` on returns: unclipped statistics in two stages, descent, and both reconciled."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.algorithms.evaluation import recommended_bayes as bayes
+from dprl.algorithms.evaluation.program import Stage
+from dprl.algorithms.evaluation.recommended_modes import Modes, make_modes
+from dprl.algorithms.evaluation.unit_blocks import apply, project
+from dprl.value_functions.features import Features
+
+FIRST_SHARE = 0.3  # of the statistics' mu^2
+_OVERLAP = 0.5
+_NOISE_OF_CONSTANT = 0.3  # how much of the constant's square counts towards the noise of the Gram matrix
+_BIAS_OF_VISITS = 1.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the public facts chose.
+
+    Attributes:
+        features: what the answer's weights are over.
+        units: declared number of units.
+        discount: gamma.
+        ratio: bound on a unit's importance ratio; 1 on-policy.
+        start: whether statistics begin with the weights of start states, rather than of all visits.
+        choose: whether the second stage chooses these weights by the first one's occupancies.
+        descend: whether a descent stage follows.
+        shape: prior size of the value function's shape, which the first stage is designed for.
+        occupancy: weight of the occupancy in a unit's vector.
+        steps, clip, step_size: of the descent; the clip in units of the root mean square norm of the modes.
+    """
+
+    features: Features
+    units: int
+    discount: float
+    ratio: float
+    start: bool
+    choose: bool
+    descend: bool
+    shape: float
+    occupancy: float
+    steps: int = 50
+    clip: float = 0.08
+    step_size: float = 0.06
+
+    @property
+    def modes(self) -> Modes:
+        return make_modes(self.features)
+
+    @property
+    def occupancies(self) -> int:
+        """Number of occupancies that are measured: of start states and of visits where both may be used."""
+        return 2 if self.choose else 1
+
+    @property
+    def statistics_dimension(self) -> int:
+        return self.modes.size + self.occupancies * self.modes.second_size
+
+    @property
+    def descent_clip(self) -> float:
+        return self.clip * math.sqrt(self.modes.size)
+
+
+class State(NamedTuple):
+    """Made of released sums alone. The first axis of ``signal``, ``variance`` and ``start`` is the stage."""
+
+    released: jax.Array  # (D,) the last stage's noised sum
+    strategy: jax.Array  # (K,) weights a of the modes
+    occupancy: jax.Array  # () weight beta of the occupancies
+    signal: jax.Array  # (2, K) means of w y mode(s), noised
+    variance: jax.Array  # (2, K) of their noise
+    start: jax.Array  # (2,) share of the start states in the weights w
+    moments: jax.Array  # (o, M) sums of the noised means of the second modes, times their precision
+    precision: jax.Array  # (M,)
+    theta: jax.Array  # (K,) answer so far
+    covariance: jax.Array  # (K, K)
+    evidence: bayes.Evidence
+    limit: jax.Array  # () largest stable step of the descent
+    total: jax.Array  # (K,) sum of the iterates of the last half
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The program; ``stages`` are two sums of statistics and, where there is a budget for it, the descent."""
+
+    settings: Settings
+    stages: tuple[Stage, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("returns", "starts")
+
+    def init(self) -> State:
+        s, modes = self.settings, self.settings.modes
+        K, M, o = modes.size, modes.second_size, s.occupancies
+        P = s.shape**2 * bayes.shape_prior(modes, 4.0)
+        P[0, 0] += bayes.CONSTANT_VARIANCE
+        zeros = jnp.zeros
+        empty = bayes.Evidence(zeros(2 * K), zeros((2 * K, K)), zeros((2 * K, 2 * K)), zeros((2 * K, 2 * K)))
+        state = State(
+            zeros(s.statistics_dimension), zeros(K), zeros(()), zeros((2, K)), zeros((2, K)), zeros(2),
+            zeros((o, M)), zeros(M), zeros(K), jnp.asarray(P), empty, zeros(()), zeros(K),
+        )  # fmt: skip
+        return self._design(0, state, jnp.asarray(1.0 if s.start else 0.0))
+
+    def _design(self, stage: int, state: State, start: jax.Array) -> State:
+        """The strategy of a stage from what is known before it."""
+        s, modes = self.settings, self.settings.modes
+        noise = self._relative_noise(stage) * s.ratio * math.sqrt(1.0 + s.occupancies * s.occupancy**2)
+        x = bayes.water_fill(jnp.diag(state.covariance), modes.extreme.max(axis=0), s.units / noise)
+        a = jnp.sqrt(jnp.maximum(x, 1e-6 * jnp.max(x)))
+        a = a / jnp.sqrt(jnp.max(modes.extreme @ (a * a)))
+        # no occupancy where little but the constant is asked for
+        beta = s.occupancy * jnp.minimum(1.0, _BIAS_OF_VISITS * jnp.sqrt(jnp.maximum(1.0 - a[0] ** 2, 0.0)))
+        return state._replace(strategy=a, occupancy=jnp.maximum(beta, 1e-3), start=state.start.at[stage].set(start))
+
+    def _relative_noise(self, stage: int) -> float:
+        """Noise of a coordinate of a stage's sum over its sensitivity."""
+        return self.stages[stage].mechanism.noise_multiplier
+
+    def _scale(self, state: State) -> jax.Array:
+        """Largest norm of a unit's vector before it is divided by this."""
+        return jnp.sqrt(1.0 + self.settings.occupancies * state.occupancy**2)
+
+    def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
+        """A unit's vector: of statistics, of norm at most one by convexity, or a gradient that will be clipped."""
+        s, modes = self.settings, self.settings.modes
+        kind = block.phi.dtype
+        X = jnp.asarray(modes.to_features, dtype=kind)
+        if stage == 2:
+            lam = (0.5 * (state.start[1] > 0)).astype(kind)
+            w = lam * block.start + (1 - lam) * block.weight
+            y = lam * block.start_return + (1 - lam) * block.weight_return
+            return project(y - w * apply(block.phi, X @ state.theta.astype(kind)), block.phi) @ X
+        lam = state.start[stage].astype(kind)
+        y = lam * block.start_return + (1 - lam) * block.weight_return
+        weights = (block.start, block.weight) if s.choose else (block.start if s.start else block.weight,)
+        parts = [(project(y, block.phi) @ X) * state.strategy.astype(kind)]
+        scale = (state.occupancy * self._occupancy_strategy()).astype(kind)
+        parts += [scale * second_sums(modes, w, block.phi) for w in weights]
+        return jnp.concatenate(parts, axis=1) / self._scale(state).astype(kind)
+
+    def _occupancy_strategy(self) -> np.ndarray:
+        """``(M,)`` public weights of the second modes, the norm of a weighted row at most one."""
+        modes = self.settings.modes
+        d = len(self.settings.features.bounds)
+        weights = (1.0 + modes.second_frequency) ** (-d / 2.0)
+        return weights / math.sqrt((modes.second_extreme @ weights**2).max(initial=1e-300))
+
+    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
+        s = self.settings
+        if stage < 2:
+            return state._replace(released=noised)
+        length = jnp.minimum(s.step_size / s.descent_clip, state.limit)
+        theta = state.theta + length * noised / s.units
+        keep = jnp.asarray(step) >= s.steps // 2
+        return state._replace(theta=theta, total=state.total + jnp.where(keep, theta, 0.0))
+
+    def finish(self, stage: int, state: State) -> State:
+        if stage == 2:
+            return state._replace(theta=state.total / (self.settings.steps - self.settings.steps // 2))
+        s, modes = self.settings, self.settings.modes
+        K, M = modes.size, modes.second_size
+        mean = state.released * self._scale(state) / s.units
+        deviation = self._relative_noise(stage) * self._scale(state) / s.units
+        scale = state.occupancy * self._occupancy_strategy()
+        precision = (scale / deviation) ** 2
+        state = state._replace(
+            signal=state.signal.at[stage].set(s.ratio * mean[:K] / state.strategy),
+            variance=state.variance.at[stage].set((s.ratio * deviation / state.strategy) ** 2),
+            moments=state.moments + mean[K:].reshape(s.occupancies, M) / scale * precision,
+            precision=state.precision + precision,
+        )
+        means, variances = state.moments / state.precision, 1.0 / state.precision
+        cells = jax.vmap(lambda m: bayes.density(modes, m, variances))(means)
+        grams = jax.vmap(lambda c, m: bayes.gram(modes, c, m, variances))(cells, means)
+        state = self._infer(stage, state, cells, grams)
+        if stage == 0:
+            start = state.start[0]
+            if s.choose:
+                start = (jnp.sum(jnp.minimum(cells[0], cells[1])) > _OVERLAP).astype(jnp.float64)
+            return self._design(1, state, start)
+        lam = 0.5 * (state.start[1] > 0)
+        H = lam * grams[0] + (1 - lam) * grams[-1]
+        return state._replace(limit=1.0 / jnp.linalg.eigvalsh(H)[-1])
+
+    def _infer(self, stage: int, state: State, cells: jax.Array, grams: jax.Array) -> State:
+        """Posterior of theta from the stages so far; ``cells`` ``(o, G)`` and ``grams`` ``(o, K, K)``: occupancies."""
+        s, modes = self.settings, self.settings.modes
+        seen, K = stage + 1, modes.size
+        Phi = jnp.asarray(modes.grid)
+        others = np.diag((modes.frequency > 0).astype(float))
+        noise_of_gram = jnp.median(1.0 / state.precision[:4]) if modes.second_size else jnp.zeros(())
+        Hs, Rs, Zs = [], [], []
+        for start, variance in zip(state.start[:seen], state.variance[:seen], strict=True):
+            H = start * grams[0] + (1 - start) * grams[-1]
+            density = start * cells[0] + (1 - start) * cells[-1]
+            Hs.append(H)
+            Rs.append(jnp.diag(variance) + s.ratio**2 / 3.0 / s.units * H + 1e-10 * jnp.eye(K))
+            Zs.append(Phi.T @ ((density**2)[:, None] * Phi))
+        blocks = jax.scipy.linalg.block_diag
+        known = bayes.Evidence(state.signal[:seen].reshape(-1), jnp.concatenate(Hs), blocks(*Rs), blocks(*Zs))
+        stacked = jnp.asarray(np.kron(np.eye(seen), others))
+
+        def refine(number: Any, carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+            theta, P, _ = carry
+            spread = jnp.sum(jnp.diag(P)[1:]) + jnp.sum(theta[1:] ** 2) + _NOISE_OF_CONSTANT * theta[0] ** 2
+            R = known.R + noise_of_gram * spread * stacked
+            # the last pass knows how near the mean is to an end of the value range
+            shrink = jnp.where(number == 2, bayes.near_the_end(theta, P), 1.0)
+            posterior = bayes.condition(known._replace(R=R), bayes.priors(modes, shrink))
+            return posterior.mean, posterior.covariance, R
+
+        theta, P, R = jax.lax.fori_loop(0, 3, refine, (state.theta, state.covariance, known.R))
+        kept = known._replace(R=R) if stage == 1 else state.evidence
+        return state._replace(theta=theta, covariance=P, evidence=kept)
+
+    def answer(self, state: State) -> jax.Array:
+        s, modes = self.settings, self.settings.modes
+        theta = bayes.reconcile(modes, state.evidence, state.theta).mean if s.descend else state.theta
+        weights = jnp.asarray(modes.to_features) @ theta
+        if modes.table is None:
+            return weights
+        end = 1.0 / math.sqrt(s.features.size)  # the value range, for indicators
+        return jnp.clip(weights, -end, end)
+
+
+def second_sums(modes: Modes, weights: jax.Array, phi: jax.Array) -> jax.Array:
+    """``(B, M)`` weighted sums of the second modes over each unit's rows."""
+    kind = phi.dtype
+    if modes.table is not None:
+        return project(weights, phi) @ jnp.asarray(modes.table, dtype=kind)
+    psi = phi @ jnp.asarray(modes.to_features, dtype=kind)
+    K = modes.size
+    from_products = jnp.asarray(modes.from_products, dtype=kind)
+    if phi.ndim == 2:
+        pairs = (psi[:, :, None] * psi[:, None, :]).reshape(len(psi), K * K)
+        return weights @ (pairs @ from_products)
+    pairs = jnp.einsum("bl,blj,blk->bjk", weights, psi, psi)
+    return pairs.reshape(len(psi), K * K) @ from_products

@@ -1,0 +1,53 @@
+"""Errors of value functions, for all trials at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dprl.experiments.domain import Domain
+from dprl.experiments.problem import Setting
+from dprl.value_functions.features import Tabular
+
+
+class Metrics:
+    """MSPBE and RMSE on a domain.
+
+    MSPBE is the paper's, in the squared unit of the reward; RMSE is against the true values, in their unit.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        setting = Setting(domain=domain, units=1, budget=None)  # type: ignore[arg-type]
+        self.domain, features = domain, setting.features
+        self.low, self.high = setting.value
+        self.phi = features(np.asarray(domain.truth.states, dtype=np.float64))  # (S, n)
+        self.A, self.b, C = domain.moments(features)
+        self.inverse = np.linalg.pinv(C, hermitian=True)
+        self.tabular = isinstance(features, Tabular)
+        root = np.sqrt(domain.truth.weights)[:, None]
+        self.fit = np.linalg.pinv(root * self.phi) * root.T  # (n, S): values to the nearest weights
+
+    def errors(self, answers: np.ndarray, are_values: bool, clamp: bool) -> dict[str, np.ndarray]:
+        """Errors of each trial.
+
+        Args:
+            answers: ``(T, n)`` weights, or ``(T, S)`` values at the states of the truth, whose MSPBE is that of the
+                nearest weights.
+            are_values: which of them.
+            clamp: values to the public range, as a release does; weights too where they are values (tabular).
+
+        Returns:
+            ``mspbe`` and ``rmse``, ``(T,)`` each.
+        """
+        with np.errstate(all="ignore"):  # an answer that is not finite has an error that is not finite
+            values = answers if are_values else answers @ self.phi.T
+            if clamp:
+                values = np.clip(values, self.low, self.high)
+            weights = answers
+            if are_values or (clamp and self.tabular):
+                weights = values @ self.fit.T
+            residual = self.b - weights @ self.A.T
+            truth = self.domain.truth
+            return {
+                "mspbe": np.einsum("ti,ij,tj->t", residual, self.inverse, residual),
+                "rmse": np.sqrt((values - truth.values) ** 2 @ truth.weights),
+            }

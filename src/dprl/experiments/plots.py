@@ -1,0 +1,261 @@
+"""A reproduction's charts as inline SVG: many methods on one (logarithmic) axis, with bars and names at the lines.
+
+Colours are those of a palette that colour-blind readers can tell apart, and marks and dashes say the same once more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from markupsafe import Markup
+
+from dprl.report.charts import _circle, _f, _fit, _line, _markup, _svg, _text, _text_width
+from dprl.report.formatting import number, plain, power_of_ten
+
+WIDTH, COLOURS = 980.0, 9
+_LABELS = 262.0  # room at the right for the names
+_SPACING = 15.0
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    y: float
+    sd: float = 0.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series. ``look``: ``private``, ``none`` (no privacy), ``trivial`` or ``bound``."""
+
+    label: str
+    points: tuple[Point, ...]
+    colour: int
+    look: str = "private"
+    dash: int = 0
+
+
+def chart(
+    lines: Sequence[Line], *, x_label: str, y_label: str, log_x: bool = True, log_y: bool = True,
+    ticks: Sequence[float] | None = None, height: float = 440.0, most: float = math.inf,
+) -> Markup:  # fmt: skip
+    """Means with bars of one standard deviation; lines that have nothing to draw are left out.
+
+    Of a line that lies above ``most`` only the name and its last mean stand at the top; a part above it is left out.
+    """
+    lines = [
+        Line(a.label, tuple(p for p in a.points if _drawable(p, log_x, log_y)), a.colour, a.look, a.dash) for a in lines
+    ]
+    above = [a for a in lines if a.points and min(p.y for p in a.points) > most]
+    lines = [
+        Line(a.label, tuple(p for p in a.points if p.y <= most), a.colour, a.look, a.dash)
+        for a in lines
+        if a.points and a not in above
+    ]
+    svg = _svg(WIDTH, height, f"{y_label} against {x_label}")
+    if not lines:
+        _text(svg, 20.0, 40.0, "nothing to draw", "tick")
+        return _markup(svg)
+    xs = sorted({p.x for a in lines for p in a.points})
+    low, high = _range(lines, log_y)
+    high = min(high, most)
+    left, right, top, bottom = 78.0, WIDTH - _LABELS, 14.0 + _SPACING * len(above), height - 54.0
+    x = _Axis(xs[0], xs[-1], left + 18.0, right - 18.0, log_x)
+    y = _Axis(low, high, bottom, top, log_y)
+    for at, label in _y_ticks(low, high, log_y):
+        _line(svg, left, y(at), right, y(at), "grid")
+        _text(svg, left - 8.0, y(at) + 4.0, label, "tick", anchor="end")
+    last = -math.inf
+    for at in ticks or xs:
+        _line(svg, x(at), bottom, x(at), bottom + 5.0, "axis")
+        label = plain(at)
+        if x(at) - last > _text_width(label, 12.0) + 8.0:
+            _text(svg, x(at), bottom + 19.0, label, "tick", anchor="middle")
+            last = x(at)
+    _line(svg, left, bottom, right, bottom, "axis")
+    _line(svg, left, top, left, bottom, "axis")
+    _text(svg, (left + right) / 2.0, height - 10.0, x_label, "axis-label", anchor="middle")
+    turned = _text(svg, 0.0, 0.0, y_label, "axis-label", anchor="middle")
+    turned.set("transform", f"translate(16 {_f((top + bottom) / 2.0)}) rotate(-90)")
+    for i, line in enumerate(lines):
+        _draw(svg, line, x, y, 2.4 * (i - (len(lines) - 1) / 2.0))
+    _names(svg, lines, x, y, right, top, bottom)
+    for i, line in enumerate(above):
+        group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look}"})
+        label = f"▲ {_fit(line.label, _LABELS + 40.0)}: {number(line.points[-1].y)} at {plain(line.points[-1].x)}"
+        _text(group, WIDTH, 10.0 + _SPACING * i, label, "name", anchor="end")
+    return _markup(svg)
+
+
+def dots(rows: Sequence[tuple[str, Sequence[tuple[Line, Point]]]], *, x_label: str, log_x: bool = True) -> Markup:
+    """One row a place with the methods as marks along it; the legend stands above."""
+    kinds = {line.label: line for _, marks in rows for line, _ in marks}
+    points = [p for _, marks in rows for _, p in marks if _drawable(p, False, log_x)]
+    widths = [42.0 + _text_width(label) for label in kinds]
+    columns = max(1, int((WIDTH - 20.0) // max(widths, default=100.0)))
+    legend = 22.0 * math.ceil(len(kinds) / columns)
+    step, left = 34.0, 268.0
+    height = legend + 20.0 + step * len(rows) + 48.0
+    svg = _svg(WIDTH, height, f"{x_label} of each method at each place")
+    if not points:
+        return _markup(svg)
+    for i, line in enumerate(kinds.values()):
+        px, py = 14.0 + (i % columns) * max(widths), 12.0 + 22.0 * (i // columns)
+        _mark(svg, line, px, py)
+        _text(svg, px + 14.0, py + 4.5, line.label, "tick")
+    low, high = min(p.y for p in points), max(p.y for p in points)
+    low, high = (low / 1.25, high * 1.25) if log_x else (0.0, high * 1.05)
+    x = _Axis(low, high, left, WIDTH - 24.0, log_x)
+    top, bottom = legend + 16.0, legend + 16.0 + step * len(rows)
+    for at, label in _y_ticks(low, high, log_x):
+        _line(svg, x(at), top, x(at), bottom, "grid")
+        _text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
+    for i, (name, marks) in enumerate(rows):
+        py = top + step * (i + 0.5)
+        _text(svg, left - 14.0, py + 4.5, _fit(name, left - 20.0), "label", anchor="end")
+        _line(svg, left, py, WIDTH - 24.0, py, "grid")
+        for line, p in marks:
+            if _drawable(p, False, log_x):
+                group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look}"})
+                ET.SubElement(group, "title").text = f"{line.label}: {number(p.y)} (sd {number(p.sd)})"
+                ends = [min(max(e, low), high) for e in (p.y - p.sd, p.y + p.sd)]
+                _line(group, x(ends[0]), py, x(ends[1]), py, "bar")
+                _mark(svg, line, x(p.y), py)
+    _line(svg, left, bottom, WIDTH - 24.0, bottom, "axis")
+    _text(svg, (left + WIDTH - 24.0) / 2.0, height - 6.0, x_label, "axis-label", anchor="middle")
+    return _markup(svg)
+
+
+class _Axis:
+    def __init__(self, low: float, high: float, start: float, end: float, log: bool) -> None:
+        self.log, self.start, self.end = log, start, end
+        self.low, self.high = (math.log(low), math.log(high)) if log else (low, high)
+        if self.high == self.low:
+            self.low, self.high = self.low - 1.0, self.high + 1.0
+
+    def __call__(self, value: float) -> float:
+        at = math.log(value) if self.log else value
+        return self.start + (at - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def _drawable(p: Point, log_x: bool, log_y: bool) -> bool:
+    if not (math.isfinite(p.x) and math.isfinite(p.y)):
+        return False
+    return (p.x > 0.0 or not log_x) and (p.y > 0.0 or not log_y)
+
+
+def _range(lines: Sequence[Line], log: bool) -> tuple[float, float]:
+    means = [p.y for a in lines for p in a.points]
+    highs = [p.y + p.sd for a in lines for p in a.points]
+    if not log:
+        return min(0.0, min(means)), max(highs) * 1.04 or 1.0
+    # a bar that reaches below zero has no end on this axis: it stops at a third of its mean
+    lows = [max(p.y - p.sd, p.y / 3.0) for a in lines for p in a.points]
+    low, high = min(lows) / 1.2, max(highs) * 1.2
+    return (low / 3.0, high * 3.0) if high < low * 3.0 else (low, high)
+
+
+def _y_ticks(low: float, high: float, log: bool) -> list[tuple[float, str]]:
+    if not log:
+        raw = (high - low) / 5.0
+        power = 10.0 ** math.floor(math.log10(raw))
+        step = next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= raw * 0.999)
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        return [(k * step, plain(round(k * step, 12))) for k in range(first, last + 1)]
+    a, b = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    every = max(1, math.ceil((b - a + 1) / 9))
+    decades = [(10.0**k, power_of_ten(10.0**k)) for k in range(a, b + 1) if k % every == 0]
+    if len(decades) >= 3:
+        return decades
+    within = (1, 2, 3, 5, 7) if high / low < 30.0 else (1, 3)
+    fine = [m * 10.0**k for k in range(a - 1, b + 1) for m in within]
+    return [(t, plain(float(f"{t:.3g}"))) for t in fine if low <= t <= high]
+
+
+def _draw(svg: ET.Element, line: Line, x: _Axis, y: _Axis, shift: float) -> None:
+    group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look} d{line.dash}"})
+    ET.SubElement(group, "title").text = line.label
+    place = [(x(p.x), y(p.y)) for p in line.points]
+    if len(place) > 1:
+        path = "".join(f"{'L' if i else 'M'}{_f(a)} {_f(b)}" for i, (a, b) in enumerate(place))
+        ET.SubElement(group, "path", {"d": path, "class": "line"})
+    if line.look == "bound":
+        return
+    for p, (a, b) in zip(line.points, place, strict=True):
+        if p.sd > 0.0:
+            under = p.y - p.sd
+            end = y(under) if not y.log or under > p.y / 3.0 else y(p.y / 3.0)
+            _line(group, a + shift, max(y(p.y + p.sd), y.end), a + shift, min(end, y.start), "bar")
+            for at in (max(y(p.y + p.sd), y.end), *([end] if not y.log or under > p.y / 3.0 else [])):
+                _line(group, a + shift - 2.5, at, a + shift + 2.5, at, "bar")
+        _shape(group, line, a, b)
+
+
+def _mark(svg: ET.Element, line: Line, at: float, y: float) -> None:
+    group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look} d{line.dash}"})
+    ET.SubElement(group, "title").text = line.label
+    _shape(group, line, at, y)
+
+
+def _shape(parent: ET.Element, line: Line, x: float, y: float) -> None:
+    kind = (line.colour + line.dash) % 5
+    r = 4.2
+    if line.look == "trivial" or kind == 0:
+        _circle(parent, x, y, 3.4 if line.look == "trivial" else r, "mark")
+        return
+    corners = {
+        1: [(-r, -r), (r, -r), (r, r), (-r, r)],
+        2: [(0.0, -r - 1.0), (r + 1.0, r), (-r - 1.0, r)],
+        3: [(0.0, -r - 1.5), (r + 1.5, 0.0), (0.0, r + 1.5), (-r - 1.5, 0.0)],
+        4: [(0.0, r + 1.0), (r + 1.0, -r), (-r - 1.0, -r)],
+    }[kind]
+    path = "".join(f"{'L' if i else 'M'}{_f(x + a)} {_f(y + b)}" for i, (a, b) in enumerate(corners)) + "Z"
+    ET.SubElement(parent, "path", {"d": path, "class": "mark"})
+
+
+def _names(svg: ET.Element, lines: Sequence[Line], x: _Axis, y: _Axis, right: float, top: float, bottom: float) -> None:
+    """The name of each line beside its end, pushed apart where they would overlap."""
+    order = sorted(lines, key=lambda a: y(a.points[-1].y))
+    spacing = min(_SPACING, (bottom - top + 40.0) / max(len(order), 1))
+    places: list[float] = []
+    for line in order:
+        wanted = y(line.points[-1].y)
+        places.append(max(wanted, places[-1] + spacing) if places else max(wanted, top))
+    excess = places[-1] - (bottom + 30.0)
+    if excess > 0.0:
+        # push back up from the bottom
+        for i in range(len(places) - 1, -1, -1):
+            limit = bottom + 30.0 - spacing * (len(places) - 1 - i)
+            places[i] = min(places[i], limit)
+    for line, at in zip(order, places, strict=True):
+        end = line.points[-1]
+        group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look}"})
+        ET.SubElement(group, "title").text = line.label
+        path = f"M{_f(x(end.x) + 8.0)} {_f(y(end.y))}L{_f(right + 4.0)} {_f(at)}"
+        ET.SubElement(group, "path", {"d": path, "class": "leader"})
+        _text(group, right + 8.0, at + 4.0, _fit(line.label, _LABELS - 14.0), "name")
+
+
+def colours(names: Sequence[str], before: Mapping[str, int]) -> dict[str, int]:
+    """A colour for each name: the one that it has already, else the least used by the others here."""
+    out = {name: before[name] for name in names if name in before}
+    for name in names:
+        if name not in out:
+            used = [*out.values()]
+            out[name] = min(range(COLOURS), key=lambda c: (used.count(c), sum(v == c for v in before.values()), c))
+    return out
+
+
+def line_of(series: Mapping[str, Any], metric: str, colour: int, label: str, dash: int) -> Line:
+    """A series of results as a line of a chart."""
+    look = "trivial" if series["trivial"] else "none" if series["status"] == "none" else "private"
+    points = tuple(
+        Point(float(p["x"]), p[metric]["mean"], p[metric]["sd"])
+        for p in series["points"]
+        if p[metric]["mean"] is not None
+    )
+    return Line(label, points, colour, look, dash)

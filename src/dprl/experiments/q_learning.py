@@ -1,0 +1,180 @@
+"""Policies for simulated domains: Q-learning with linear features, and soft policies of what it learned.
+
+Watkins' Q-learning with the step sizes of Konidaris, Osentoski and Thomas (2011): a feature cos(pi c . x) learns with
+the base step size over the norm of c. Public throughout: it runs on a simulator.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import dprl.x64  # noqa: F401  (learning is float64)
+from dprl.errors import DprlError
+from dprl.protocols import Environment
+from dprl.value_functions.features import CoupledFourier, Features
+
+
+@dataclass(frozen=True, eq=False)
+class SoftPolicy:
+    """``(1 - epsilon) softmax(Q(s, .) / temperature) + epsilon / A``: no action has a probability below epsilon / A.
+
+    NumPy or JAX arrays in, the same out, row by row.
+
+    Attributes:
+        weights: ``(n, A)``; Q(s, a) is the product of the features of s and column a.
+        features: feature map of Q.
+        temperature: above 0, in the unit of Q.
+        epsilon: in [0, 1]; 1 is the uniform policy.
+    """
+
+    weights: np.ndarray
+    features: Features
+    temperature: float
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0 or not 0 <= self.epsilon <= 1:
+            raise DprlError("A soft policy needs a temperature above 0 and an epsilon in [0, 1].")
+
+    def values(self, states: Any) -> Any:
+        """``(N, A)`` Q of ``(N, d)`` states."""
+        xp = states.__array_namespace__()
+        phi = self.features(xp.asarray(states, dtype=xp.float64), xp)
+        table = xp.asarray(self.weights)
+        # one feature at a time: a matrix product may round a row differently beside other rows
+        return sum(phi[:, i : i + 1] * table[i] for i in range(phi.shape[1]))
+
+    def __call__(self, states: Any, /) -> Any:
+        xp = states.__array_namespace__()
+        preferences = self.values(states) / self.temperature
+        weights = xp.exp(preferences - xp.max(preferences, axis=1, keepdims=True))
+        softmax = weights / xp.sum(weights, axis=1, keepdims=True)
+        return (1.0 - self.epsilon) * softmax + self.epsilon / softmax.shape[1]
+
+
+def step_scale(features: Features) -> np.ndarray:
+    """``(n,)`` factor of the step size of each feature: one over the norm of its frequencies, 1 without any."""
+    if not isinstance(features, CoupledFourier):
+        return np.ones(features.size)
+    return 1.0 / np.maximum(np.linalg.norm(features.coefficients(), axis=1), 1.0)
+
+
+@functools.partial(jax.jit, static_argnames=("environment", "features", "steps", "parallel"))
+def _learn(
+    environment: Environment,
+    features: Features,
+    steps: int,
+    parallel: int,
+    key: Any,
+    step_size: Any,
+    exploration: Any,
+    reward_scale: Any,
+) -> jax.Array:
+    actions, discount = environment.actions, environment.discount
+    scale = jnp.asarray(step_scale(features)) * (step_size / parallel)
+
+    def phi(state: Any) -> jax.Array:
+        return features(jax.vmap(environment.observe)(state).astype(jnp.float64), jnp)
+
+    def step(carry: Any, now: Any) -> tuple[Any, None]:
+        weights, state, age = carry
+        keys = jax.random.split(jax.random.fold_in(key, now), (4, parallel))
+        here = phi(state)
+        explore = jax.vmap(lambda k: jax.random.uniform(k, dtype=jnp.float64))(keys[0]) < exploration
+        chance = jax.vmap(lambda k: jax.random.randint(k, (), 0, actions))(keys[1])
+        action = jnp.where(explore, chance, jnp.argmax(here @ weights, axis=1))
+        following, reward, terminated = jax.vmap(environment.step)(keys[2], state, action)
+        onward = jnp.where(terminated, 0.0, jnp.max(phi(following) @ weights, axis=1))
+        value = jnp.take_along_axis(here @ weights, action[:, None], axis=1)[:, 0]
+        error = reward.astype(jnp.float64) * reward_scale + discount * onward - value
+        # the step size falls linearly to a tenth
+        rate = scale * (1.0 - 0.9 * now / steps)
+        taken = jax.nn.one_hot(action, actions, dtype=jnp.float64)
+        weights = weights + rate[:, None] * (here.T @ (error[:, None] * taken))
+        over = terminated | (age + 1 >= environment.horizon)
+        fresh = jax.vmap(environment.reset)(keys[3])
+
+        def restart(new: Any, old: Any) -> Any:
+            return jnp.where(over.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
+
+        return (weights, jax.tree.map(restart, fresh, following), jnp.where(over, 0, age + 1)), None
+
+    start = jax.vmap(environment.reset)(jax.random.split(jax.random.fold_in(key, steps), parallel))
+    weights = jnp.zeros((features.size, actions), jnp.float64)
+    carry = (weights, start, jnp.zeros(parallel, jnp.int32))
+    return jax.lax.scan(step, carry, jnp.arange(steps))[0][0]
+
+
+def learn(
+    environment: Environment,
+    features: Features,
+    seed: int,
+    *,
+    steps: int,
+    step_size: float,
+    exploration: float = 0.1,
+    parallel: int = 1,
+    reward_scale: float = 1.0,
+) -> np.ndarray:
+    """``(n, A)`` weights of Q after Q-learning, in the reward's unit times ``reward_scale``.
+
+    The same arguments give the same bytes on the same machine and versions of JAX and NumPy.
+
+    Args:
+        environment: a hashable simulator; its horizon restarts a trajectory, without a terminal value.
+        features: features of Q over the environment's observations.
+        seed: of starts and exploration.
+        steps: updates, each the mean over ``parallel`` trajectories that run side by side.
+        step_size: at the start; it falls linearly to a tenth. Divided by :func:`step_scale`.
+        exploration: probability of a uniformly random action.
+        parallel: trajectories that run side by side.
+        reward_scale: factor of every reward.
+    """
+    arguments = (jax.random.key(seed), float(step_size), float(exploration), float(reward_scale))
+    weights = np.asarray(_learn(environment, features, steps, parallel, *arguments))
+    if not np.all(np.isfinite(weights)):
+        raise DprlError("Q-learning diverged; choose a smaller step size.")
+    return weights
+
+
+def fitted_q(
+    features: np.ndarray,
+    next_features: np.ndarray,
+    actions: np.ndarray,
+    rewards: np.ndarray,
+    terminated: np.ndarray,
+    discount: float,
+    *,
+    iterations: int = 300,
+    ridge: float = 1e-6,
+) -> np.ndarray:
+    """``(n, A)`` weights of Q by fitted Q iteration (Ernst, Geurts and Wehenkel 2005) with ridge regression.
+
+    Args:
+        features, next_features: ``(N, n)`` of the states before and after each transition.
+        actions: ``(N,)`` whole numbers from 0; each action occurs.
+        rewards, terminated: ``(N,)`` of each transition.
+        discount: discount factor.
+        iterations: regressions, each on the targets that the last one gives.
+        ridge: added to the mean of the outer products of the features.
+    """
+    size = features.shape[1]
+    groups = [np.flatnonzero(actions == a) for a in range(int(actions.max()) + 1)]
+    inverses = [np.linalg.inv(features[rows].T @ features[rows] / len(rows) + ridge * np.eye(size)) for rows in groups]
+    weights = np.zeros((size, len(groups)))
+    for _ in range(iterations):
+        targets = rewards + discount * np.where(terminated, 0.0, (next_features @ weights).max(axis=1))
+        columns = [
+            inverse @ (features[rows].T @ targets[rows] / len(rows))
+            for inverse, rows in zip(inverses, groups, strict=True)
+        ]
+        weights = np.stack(columns, axis=1)
+    if not np.all(np.isfinite(weights)):
+        raise DprlError("Fitted Q iteration diverged; choose a larger ridge.")
+    return weights

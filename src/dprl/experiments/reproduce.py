@@ -1,0 +1,170 @@
+"""One paper's figures, from its specification to ``results.json`` and ``report.html``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dprl.errors import DprlError
+from dprl.experiments.figures import results_of
+from dprl.experiments.method import add_methods, library_methods
+from dprl.experiments.page import render
+from dprl.experiments.plugin import Plugin
+from dprl.experiments.runner import WORKERS, Request, Runner
+from dprl.experiments.spec import Figure, Paper
+from dprl.experiments.store import Store, finite
+from dprl.experiments.versions import fingerprint, module_file
+from dprl.report.formatting import number, plain
+
+RESULTS, REPORT, SECONDS = "results.json", "report.html", "seconds.json"
+
+
+def make_request(
+    paper: Paper,
+    figure: str | None = None,
+    trials: int | None = None,
+    quick: bool = False,
+    plugin: Plugin | None = None,
+) -> Request:
+    """What is to be computed; refuses what the specification or the plugin does not have."""
+    own = None if plugin is None else plugin.figure(paper)
+    known = paper.figures + (() if own is None else (own,))
+    if own is not None and own.name in {f.name for f in paper.figures} | {x.domain for x in paper.logs}:
+        raise DprlError(f"The domain of a plugin needs a name of its own: {own.name!r} is taken.")
+    if figure is None:
+        figures = known
+    elif any(f.name == figure for f in known):
+        figures = tuple(f for f in known if f.name == figure)
+    else:
+        raise DprlError(f"Paper {paper.number} has no figure {figure!r}; there are {', '.join(f.name for f in known)}.")
+    if trials is None:
+        trials = paper.quick_trials if quick else paper.trials
+    if trials < 1:
+        raise DprlError("The number of trials must be at least 1.")
+    methods = library_methods()
+    if plugin is not None:
+        methods = add_methods(methods, plugin.methods, plugin.path.name)
+    request = Request(paper=paper, figures=figures, methods=methods, trials=trials, quick=quick, plugin=plugin)
+    for f in figures:
+        request.points(f)  # refuses the name of a method that is not there, before anything runs
+    return request
+
+
+def reproduce(
+    request: Request, out: Path, progress: Callable[[int, int, str], None] | None = None, workers: int = WORKERS
+) -> dict[str, Any]:
+    """Compute what ``out`` does not have yet, and write the results and the page there.
+
+    Returns:
+        what ``results.json`` holds.
+
+    Raises:
+        DprlError: ``out`` holds something else, or cannot be written.
+    """
+    store = Store(out, request.paper.number)
+    runner = Runner(request, store)
+    try:
+        runner.run(progress, workers)
+    finally:
+        if runner.seconds:
+            taken = sorted(runner.seconds.items(), key=lambda item: -item[1])
+            lines = [dataclasses.asdict(cell) | {"seconds": round(s, 3)} for cell, s in taken]
+            store.write(SECONDS, json.dumps(lines, indent=1) + "\n")
+    computed = {f.name: _computed(f, runner) for f in request.figures if f.kind != "errors"}
+    results = results_of(runner, computed)
+    store.write(RESULTS, json.dumps(results, indent=1, allow_nan=False) + "\n")
+    store.write(REPORT, render(results, request.paper))
+    return results
+
+
+def _computed(figure: Figure, runner: Runner) -> Any:
+    """A figure that follows from formulas; kept in the store like a cell."""
+    request = runner.request
+    file = module_file("dprl.experiments.theory_004" if figure.kind == "bounds" else "dprl.experiments.privacy_004")
+    assert file is not None
+    key: dict[str, Any] = {
+        "computed": figure.kind,
+        "code": fingerprint([file]),
+        "epsilon": figure.epsilon[0],
+        "delta": request.paper.delta,
+    }
+    if figure.kind == "table1":
+        key["units"] = figure.units[0]
+        return _kept(runner.store, key, lambda: {"versions": _table_1(key)})["versions"]
+    (domain,) = figure.domains
+    units = [int(x) for x in request.values(figure)]
+    method = figure.methods[0]
+    steps = [request.paper.tuned_value(method, domain, m, figure.epsilon[0]) for m in units]
+    if None in steps:
+        raise DprlError(f"Figure {figure.name} needs a tuned step size of {method!r} on {domain!r}.")
+    key |= {"domain": domain, "units": units, "step_sizes": steps, "method": method}
+    return _kept(runner.store, key, lambda: _bounds(runner, key))
+
+
+def _kept(store: Store, key: Mapping[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    found = store.read(key)
+    if found is None:
+        found = compute()
+        store.save(key, found)
+    return found
+
+
+def _table_1(key: Mapping[str, Any]) -> list[dict[str, Any]]:
+    from dprl.experiments.privacy_004 import NAMES, table_1
+
+    symbols = {"epsilon": "ε", "delta": "δ", "N": "N", "sigma": "σ", "m": "m"}
+
+    def cell(value: float | None, sign: str, diagonal: bool) -> dict[str, str]:
+        if value is None or not sign:
+            return {"kind": "empty", "text": "" if diagonal else "none"}
+        kind = {"+": "plus", "-": "minus"}.get(sign, "empty")
+        return {"kind": kind, "text": "0" if value == 0.0 else number(value, 2 if abs(value) >= 0.1 else 3)}
+
+    return [
+        {
+            "source": version.source,
+            "names": [symbols[name] for name in NAMES],
+            "setting_text": "At "
+            + ", ".join(f"{symbols[k]} = {plain(float(f'{v:.4g}'))}" for k, v in version.setting.items())
+            + ".",
+            "rows": [
+                {
+                    "name": symbols[name],
+                    "cells": [cell(v, s, i == j) for j, (v, s) in enumerate(zip(values, signs, strict=True))],
+                }
+                for i, (name, values, signs) in enumerate(zip(NAMES, version.elasticities, version.signs, strict=True))
+            ],
+        }
+        for version in table_1(units=key["units"], epsilon=key["epsilon"], delta=key["delta"])
+    ]
+
+
+def _bounds(runner: Runner, key: Mapping[str, Any]) -> dict[str, Any]:
+    from dprl.algorithms.evaluation.gpope import GPOPE, clip_norm
+    from dprl.experiments.theory_004 import theory_of
+    from dprl.value_functions.features import make_features
+
+    domain = runner.domain(key["domain"])
+    bounds = domain.bounds(max(key["units"]))
+    size = make_features(domain.features, bounds.observation).size
+    options = runner.request.methods[key["method"]].options
+    config = GPOPE(clip_norm=options.get("clip_norm"), start=options.get("start", "zero"))
+    theory = theory_of(
+        domain,
+        trajectories=key["units"],
+        step_sizes=key["step_sizes"],
+        clip_norm=clip_norm(config, size, bounds.horizon),
+        epsilon=key["epsilon"],
+        delta=key["delta"],
+        start=config.start,
+        seed=runner.request.paper.seed,
+    )
+    return {
+        "trajectories": theory.trajectories,
+        "curves": [{"name": c.name, "label": c.label, "mspbe": finite(c.mspbe)} for c in theory.curves],
+        "constants": [[name, number(v) if math.isfinite(v) else "infinite"] for name, v in theory.constants.items()],
+    }

@@ -1,0 +1,62 @@
+"""Fingerprints of the code behind a number: a file and every module of this library that it imports, at any depth."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+
+
+@cache
+def imported(path: Path) -> tuple[Path, ...]:
+    """Files of the modules of this library that the file imports, anywhere in it."""
+    if path.suffix != ".py":
+        return ()
+    found = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        found |= {file for name in names if (file := module_file(name))}
+    return tuple(sorted(found))
+
+
+def module_file(name: str) -> Path | None:
+    """Where the module ``name`` of this library is; None for any other."""
+    first, *rest = name.split(".")
+    if first != PACKAGE.name:
+        return None
+    base = PACKAGE.joinpath(*rest)
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if rest and path.is_file():
+            return path
+    return None
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """Of these files and all that they import of this library: changes whenever any of them does."""
+    seen: set[Path] = set()
+    todo = list(files)
+    while todo:
+        path = todo.pop()
+        if path not in seen:
+            seen.add(path)
+            todo += imported(path)
+    digest = hashlib.sha256()
+    for content in sorted(hashlib.sha256(path.read_bytes()).digest() for path in seen):
+        digest.update(content)
+    return digest.hexdigest()[:24]
+
+
+@cache
+def libraries() -> dict[str, str]:
+    """Versions of the libraries that do the arithmetic."""
+    return {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "scipy", "dp-accounting")}

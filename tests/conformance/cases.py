@@ -1,0 +1,78 @@
+"""What the suite runs over: every algorithm in the registry, and one that somebody might add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import dprl
+from dprl.accounting import events
+from dprl.algorithms.registry import ALGORITHMS, Entry
+from dprl.mechanisms.grid import grid_step
+from dprl.protocols import Conformance
+
+from .toy import TOY
+
+ENTRIES: dict[str, Entry] = {**ALGORITHMS, "toy": TOY}
+# Further settings of an algorithm take the same ways through the code, and programs share their loop: all of it runs
+# with the slow tests but for two settings of GPOPE and of importance sampling. The other algorithms have a short
+# version (test_programs_in_short.py).
+_FAST = {"gpope": 2, "importance-sampling": 2}
+CASES = [
+    pytest.param(
+        (name, setting), marks=[pytest.mark.slow] if number >= _FAST.get(name, 0) else [], id=f"{name}, {setting}"
+    )
+    for name, entry in ENTRIES.items()
+    for number, setting in enumerate(entry.load_conformance().settings)
+]
+# names, of which those that are tried in short alone are slow
+NAMES = [pytest.param(name, marks=[] if name in _FAST else [pytest.mark.slow]) for name in ENTRIES]
+QUICK = [(name, entry.load_conformance().settings[0]) for name, entry in ENTRIES.items() if name not in _FAST]
+
+
+def suite(name: str) -> Conformance:
+    return ENTRIES[name].load_conformance()
+
+
+def load(conformance: Conformance, columns: Any) -> Any:
+    person = "person_id" if "person_id" in columns else None
+    return dprl.read_log(columns, bounds=conformance.bounds, person=person).load()
+
+
+def emitted(conformance: Conformance, setting: str, calls: list) -> events.DpEvent:
+    """The event of what the noise source was really asked for, stream by stream."""
+    parts = []
+    for stream, mechanism in conformance.mechanisms(setting).items():
+        draws = [c for c in calls if c[:2] == (f"/{stream}", "gaussian")]
+        coins = [c for c in calls if c[:2] == (f"/{stream}", "coins")]
+        (scale,) = {std for *_, std in draws}
+        (rate,) = {rate for *_, rate in coins} or {1.0}
+        assert [c[2] for c in draws] == list(range(len(draws))), "each step draws once, at its own counter"
+        assert not coins or [c[2] for c in coins] == [c[2] for c in draws]
+        assert {dimension for *_, dimension, _ in draws} == {mechanism.dimension}
+        multiplier = scale * grid_step(mechanism.clip_norm) / mechanism.sensitivity
+        one = rate == 1.0 and len(draws) == 1
+        parts.append(events.gaussian(multiplier) if one else events.poisson_gaussian(rate, multiplier, len(draws)))
+    assert {c[0] for c in calls} == {f"/{stream}" for stream in conformance.mechanisms(setting)}
+    return events.compose(parts)
+
+
+def same_event(a, b) -> bool:
+    """Equal but for the rounding of a division."""
+
+    def numbers(x, out):
+        for key in sorted(x):
+            if isinstance(x[key], dict):
+                numbers(x[key], out)
+            elif isinstance(x[key], list):
+                for y in x[key]:
+                    numbers(y, out)
+            else:
+                out.append(x[key])
+        return out
+
+    x, y = (numbers(events.to_json(e), []) for e in (a, b))
+    return len(x) == len(y) and all(
+        p == q if isinstance(p, str) else abs(p / q - 1.0) < 1e-12 for p, q in zip(x, y, strict=True)
+    )
