@@ -19,7 +19,8 @@ from dprl.algorithms.evaluation.private_constant import PrivateConstant, Private
 from dprl.algorithms.evaluation.program import Facts, run, run_on_host
 from dprl.algorithms.evaluation.recommended import Recommended, choose
 from dprl.algorithms.evaluation.recommended_statistics import Statistics
-from dprl.algorithms.evaluation.recommended_td import TemporalDifferences
+from dprl.algorithms.evaluation.return_regression import ReturnRegression
+from dprl.algorithms.evaluation.td import TD, TDProgram
 from dprl.algorithms.evaluation.unit_blocks import SharedBlock
 from dprl.algorithms.evaluation.unit_data import padded_units, rows_of, unit_rows
 from dprl.environments.chain import Chain
@@ -50,6 +51,7 @@ def facts(bounds: Bounds, mu: float, features: str = "columns") -> Facts:
         ({"horizon": 1, "max_importance_ratio": 4.0}, 0.3, "constant"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, 3.0, "statistics"),
         ({"units": 3000}, 0.03, "statistics and descent"),
+        ({"reward": (-1.0, -1.0), "value": (-100.0, 0.0)}, 0.03, "returns"),
     ],
 )
 def test_it_chooses_by_public_facts(changes: dict[str, Any], mu: float, expected: str) -> None:
@@ -274,54 +276,42 @@ def test_host_and_pure_form_agree(budget: Budget, stages: int) -> None:
     np.testing.assert_allclose(pure, host, atol=1e-6)
 
 
-# --- off-policy ---------------------------------------------------------------------------------------------------
+# --- off-policy, and rewards that are a single number -------------------------------------------------------------
 
 
-def test_off_policy_vectors_are_weighted_td_errors() -> None:
-    log = one_shot.load(helpers.stepped_log(30, 0), helpers.stepped_bounds(30))
-    config = Recommended(discount=0.9)
-    program = one_shot.make(config, log.bounds, "fourier:2", PLENTY)
-    assert isinstance(program, TemporalDifferences)
-    assert program.settings.measures_reward
-    data = padded_units(one_shot.rows(log, program, config, "fourier:2", helpers.stepped_policy))
-    block = data.block(slice(None))
-    state = program.update(0, program.init(), jnp.asarray([3.0]), 0)
-    low, high = log.bounds.value_interval(0.9)
-    level = ((0.5 + 0.5 * 3.0 / 30) / 0.1 - (low + high) / 2) / ((high - low) / 2)
-    assert float(state.theta[0] * program.settings.scale[0]) == pytest.approx(min(level, 1.0))
-    ratio = np.where(log.action == 1, 1.2, 0.8).reshape(30, 5)
-    reward = (log.reward.reshape(30, 5) - (low + high) / 2 * (1 - 0.9 * (np.arange(5) < 4))) / ((high - low) / 2)
-    psi = np.asarray(block.phi)[:, :5] @ (program.settings.modes.to_features * program.settings.scale)
-    value = psi @ np.asarray(state.theta)
-    following = np.concatenate([value[:, 1:], np.zeros((30, 1))], axis=1)
-    expected = np.einsum("bl,bln->bn", ratio * (reward + 0.9 * following - value) / 5.0, psi)
-    np.testing.assert_allclose(program.contribution(1, state, block), expected, atol=1e-9)
-
-
-def test_a_reward_that_noise_would_drown_is_not_asked_for() -> None:
-    program = one_shot.make(Recommended(discount=0.9), helpers.stepped_bounds(30), "columns", WEAK)
-    assert [stage.name for stage in program.stages] == ["descent"]
-    np.testing.assert_array_equal(program.init().theta, 0.0)  # the middle of the value range
-
-
-def test_a_reward_that_is_always_the_same_is_not_asked_for() -> None:
-    bounds = replace(helpers.stepped_bounds(30), reward=(-1.0, -1.0))
-    program = one_shot.make(Recommended(discount=0.9), bounds, "columns")
-    assert [stage.name for stage in program.stages] == ["descent"]
-    first = program.init()
-    low, high = bounds.value_interval(0.9)
-    level = np.clip((-10.0 - (low + high) / 2) / ((high - low) / 2), -1.0, 1.0)
-    assert float(first.theta[0] * program.settings.scale[0]) == pytest.approx(level)
-
-
-def test_no_step_is_longer_than_the_noise_allows() -> None:
+def test_off_policy_it_is_td_with_a_larger_clip_where_rewards_vary() -> None:
     bounds = helpers.stepped_bounds(1000)
+    same = replace(bounds, reward=(-1.0, -1.0), value=(-10.0, 0.0))
+    for known, factor in ((bounds, 3.0), (same, 1.0)):
+        program = one_shot.make(Recommended(discount=0.9), known, "fourier:2", PLENTY)
+        plain = one_shot.make(TD(discount=0.9), known, "fourier:2", PLENTY)
+        assert isinstance(program, TDProgram)
+        assert isinstance(plain, TDProgram)
+        (ours,), (theirs,) = program.stages, plain.stages
+        assert ours.mechanism.clip_norm == pytest.approx(factor * theirs.mechanism.clip_norm)
+        if factor == 1.0:
+            assert program.config == plain.config
+        else:
+            assert program.config.step_size is not None
+            travel = program.config.step_size * ours.mechanism.clip_norm * ours.mechanism.steps
+            assert travel == pytest.approx(1.2)
+
+
+def test_a_reward_that_is_always_the_same_asks_for_regression_on_returns() -> None:
+    bounds = replace(CHAIN, units=1000, reward=(-1.0, -1.0), value=(-100.0, 0.0))
+    for budget in (WEAK, PLENTY):
+        program = one_shot.make(Recommended(), bounds, "columns", budget)
+        assert program == one_shot.make(ReturnRegression(step_size=program.config.step_size), bounds, "columns", budget)
+
+
+@pytest.mark.parametrize("reward", [(0.0, 1.0), (-1.0, -1.0)])
+def test_a_step_scale_is_cut_at_two_and_at_what_the_noise_allows(reward: tuple[float, float]) -> None:
+    bounds = replace(helpers.stepped_bounds(1000), reward=reward, value=(-10.0, 10.0))
     steps = [
-        one_shot.make(Recommended(step_scale=scale), bounds, "columns", WEAK).settings.step_size
-        for scale in (0.1, 1.0, 10.0, 1e6)
+        one_shot.make(Recommended(step_scale=scale), bounds, "columns", WEAK).config.step_size
+        for scale in (1e-6, 0.5, 1.0, 2.0, 1e6)
     ]
-    assert steps[0] == pytest.approx(0.1 * steps[1])
-    assert steps[1] <= steps[2] == steps[3]
+    np.testing.assert_allclose(np.array(steps) / steps[2], [0.5, 0.5, 1.0, 2.0, 2.0])
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, 1e9, float("nan")])

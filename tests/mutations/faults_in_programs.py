@@ -33,17 +33,17 @@ def _(planting: Planting) -> None:
     planting.replace(conformance, "make_plan", forgetting)
 
 
-@fault("a share of mu^2 spent twice: each stage draws as if the budget were its own", "the event is what ran", True)
+@fault("a share of mu^2 spent twice: each stage draws as if the budget were its own", "the event is what ran")
 def _(planting: Planting) -> None:
     def greedy(original: Callable[..., Any]) -> Callable[..., Any]:
-        def program(self: Any, facts: Any, stages: Any) -> Any:
-            share = math.sqrt(0.5)
-            less = [replace(s.mechanism, noise_multiplier=share * s.mechanism.noise_multiplier) for s in stages]
-            return original(self, facts, tuple(replace(s, mechanism=m) for s, m in zip(stages, less, strict=True)))
+        def steps(program: Any, stage: int, mechanism: Any, *more: Any, **options: Any) -> Any:
+            # what draws, beneath the recorder
+            less = replace(mechanism.inner, noise_multiplier=math.sqrt(0.5) * mechanism.noise_multiplier)
+            return original(program, stage, replace(mechanism, inner=less), *more, **options)
 
-        return program
+        return steps
 
-    planting.replace(adassp.AdaSSP, "program", greedy)
+    planting.replace(engine, "run_steps_on_host", greedy)
 
 
 # --- a unit's vector ------------------------------------------------------------------------------------------------

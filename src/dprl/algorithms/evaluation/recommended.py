@@ -1,8 +1,9 @@
 """The recommended default: a private value function without anything to tune, chosen by public facts alone.
 
-On-policy it measures unclipped statistics of returns in two stages, designed by water-filling and read by Bayesian
-regression, and where the budget allows descends on clipped returns and reconciles both. Off-policy over several steps
-it is TD from the mean reward.
+Where rewards may be random it measures, on-policy, unclipped statistics of returns in two stages, designed by
+water-filling and read by Bayesian regression, and where the budget allows descends on clipped returns and reconciles
+both. Where the public reward is a single number nothing can be skewed but lengths, and descent on clipped returns does
+better. Off-policy over several steps it is TD.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noised sum (of statistics, rewards or gradients), hence the answer; all else is post-processing.
@@ -11,21 +12,28 @@ Proof: docs/proofs/recommended.md.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dprl.algorithms.evaluation import recommended_td as td
+from dprl.algorithms.evaluation.descent import WALK, default_clip, strength_of
 from dprl.algorithms.evaluation.private_constant import PrivateConstant
 from dprl.algorithms.evaluation.program import Facts, Program, Shape, Stage, ValueFunctionConfig
 from dprl.algorithms.evaluation.recommended_statistics import FIRST_SHARE, Settings, Statistics
+from dprl.algorithms.evaluation.return_regression import ReturnRegression
+from dprl.algorithms.evaluation.td import TD
+from dprl.value_functions.features import Tabular
 
 # Strengths n0 = units mu / ratio, one over the noise of the mean return in half-widths of the value range. Chosen on
 # public simulations (benchmarks/recommended.py).
 DESCENT_FROM = 80.0
 SHAPE_OF_ONE_STEP_FROM = 200.0
 DESCENT_SHARE = 0.4
+# Off-policy, where rewards vary: times the default clip, and how far theta goes. A small clip is drawn to the median of
+# skewed rewards; with this one theta stops before it is.
+CAREFUL_CLIP, CAREFUL_TRAVEL = 3.0, 1.2
 
-Plan = Literal["constant", "statistics", "statistics and descent", "td"]
+Plan = Literal["constant", "statistics", "statistics and descent", "td", "returns"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +57,8 @@ class Recommended(ValueFunctionConfig):
         chosen = choose(facts)
         if chosen == "constant":
             return PrivateConstant(discount=facts.discount).shapes(facts)
-        if chosen == "td":
-            settings = td.settings(facts)
-            share = 1.0 - td.REWARD_SHARE if settings.measures_reward else 1.0
-            descent = Shape("descent", settings.modes.size, settings.clip, settings.steps, share=share)
-            if not settings.measures_reward:
-                return (descent,)
-            return (Shape("reward", 1, settings.ratio, share=td.REWARD_SHARE), descent)
+        if chosen in ("td", "returns"):
+            return descent_config(facts).shapes(facts)
         settings = statistics_settings(facts)
         share = 1.0 - DESCENT_SHARE if settings.descend else 1.0
         size = settings.statistics_dimension
@@ -72,8 +75,8 @@ class Recommended(ValueFunctionConfig):
         chosen = choose(facts)
         if chosen == "constant":
             return PrivateConstant(discount=facts.discount).program(facts, stages)
-        if chosen == "td":
-            return td.TemporalDifferences(td.settings(facts, self.step_scale), stages)
+        if chosen in ("td", "returns"):
+            return descent_config(facts, stages, self.step_scale).program(facts, stages)
         return Statistics(statistics_settings(facts, self.step_scale), stages)
 
 
@@ -83,7 +86,37 @@ def choose(facts: Facts) -> Plan:
         return "statistics" if facts.strength >= SHAPE_OF_ONE_STEP_FROM else "constant"
     if facts.bounds.max_importance_ratio > 1.0:
         return "td"
+    if not rewards_vary(facts):
+        return "returns"
     return "statistics and descent" if facts.strength >= DESCENT_FROM else "statistics"
+
+
+def descent_config(facts: Facts, stages: tuple[Stage, ...] = (), step_scale: float = 1.0) -> TD | ReturnRegression:
+    """Descent with its own defaults where rewards are a single number, and TD with a larger clip where they vary.
+
+    Given calibrated ``stages`` the step size is filled in; ``step_scale`` changes it by no more than a factor of two.
+    """
+    on_policy = facts.bounds.max_importance_ratio == 1.0
+    config = ReturnRegression(discount=facts.discount) if on_policy else TD(discount=facts.discount)
+    # a table needs long travel, for values go from state to state
+    careful = rewards_vary(facts) and not isinstance(facts.features, Tabular)
+    if careful:
+        config = config.replace(clip_norm=CAREFUL_CLIP * default_clip(facts), limit=False)
+    if not stages:
+        return config
+    if careful:
+        root, clip = math.sqrt(facts.features.size), stages[-1].mechanism.clip_norm
+        walk = WALK * strength_of(stages[-1], facts.units) / root
+        step_size = min(CAREFUL_TRAVEL, walk) / (clip * config.steps)
+    else:
+        step_size = config.resolve(facts, stages[-1]).step_size
+        assert step_size is not None
+    return config.replace(step_size=step_size * min(max(step_scale, 0.5), 2.0))
+
+
+def rewards_vary(facts: Facts) -> bool:
+    low, high = facts.bounds.reward
+    return low < high
 
 
 def statistics_settings(facts: Facts, step_scale: float = 1.0) -> Settings:
