@@ -284,7 +284,7 @@ def test_off_policy_it_is_td_with_a_larger_clip_where_rewards_vary() -> None:
     same = replace(bounds, reward=(-1.0, -1.0), value=(-10.0, 0.0))
     for known, factor in ((bounds, 3.0), (same, 1.0)):
         program = one_shot.make(Recommended(discount=0.9), known, "fourier:2", PLENTY)
-        plain = one_shot.make(TD(discount=0.9), known, "fourier:2", PLENTY)
+        plain = one_shot.make(TD(discount=0.9, steps=50), known, "fourier:2", PLENTY)
         assert isinstance(program, TDProgram)
         assert isinstance(plain, TDProgram)
         (ours,), (theirs,) = program.stages, plain.stages

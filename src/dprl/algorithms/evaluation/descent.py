@@ -51,7 +51,7 @@ class DescentConfig(ValueFunctionConfig):
     constant. A clip of ``sqrt(n)`` undoes that, and its noise costs more than it gains in all that was simulated.
 
     Attributes:
-        steps: number of updates.
+        steps: number of updates; 50 by default, more where values travel from state to state (:meth:`count`).
         sampling_rate: probability with which a unit takes part in an update.
         clip_norm: L2 clip C of a unit's whole vector; by default it follows from the features and the horizon.
         step_size: factor of a mean noised vector; by default it follows from the clip and the noise, see
@@ -65,7 +65,7 @@ class DescentConfig(ValueFunctionConfig):
             public horizon.
     """
 
-    steps: int = 100
+    steps: int | None = None
     sampling_rate: float = 1.0
     clip_norm: float | None = None
     step_size: float | None = None
@@ -77,7 +77,7 @@ class DescentConfig(ValueFunctionConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check("steps must be between 1 and 1000000", 1 <= self.steps <= 10**6)
+        self._check("steps must be between 1 and 1000000", self.steps is None or 1 <= self.steps <= 10**6)
         self._check("sampling_rate must be above 0 and at most 1", 0.0 < self.sampling_rate <= 1.0)
         self._check("decay must be between 0 and 10", 0.0 <= self.decay <= 10.0)
         for name in ("clip_norm", "step_size"):
@@ -88,13 +88,18 @@ class DescentConfig(ValueFunctionConfig):
         """The clip C in force: by default ``0.25 sqrt(n) / horizon^(3/4)``."""
         return default_clip(facts) if self.clip_norm is None else self.clip_norm
 
+    def count(self, facts: Facts) -> int:
+        """Number of updates in force. What is released costs the same in few steps as in many, but for the clip."""
+        del facts
+        return 50 if self.steps is None else self.steps
+
     def travel(self, facts: Facts, strength: float) -> float:
         """How far theta can go in all steps together by default; ``strength`` as in :func:`strength_of`."""
         raise NotImplementedError
 
     def shapes(self, facts: Facts) -> tuple[Shape, ...]:
         """All updates."""
-        return (Shape(FUNCTION, facts.features.size, self.clip(facts), self.steps, self.sampling_rate),)
+        return (Shape(FUNCTION, facts.features.size, self.clip(facts), self.count(facts), self.sampling_rate),)
 
     def resolve(self, facts: Facts, stage: Stage) -> Self:
         """The same options with clip and step size filled in, from the public facts and the noise.
@@ -204,7 +209,7 @@ class Descent:
     @property
     def _counted(self) -> int:
         """Iterates that the answer is the mean of."""
-        steps = self.config.steps
+        steps = self.stages[-1].mechanism.steps
         return {"tail": steps - steps // 2, "all": steps, "last": 1}[self.config.average]
 
     def finish(self, stage: int, state: Any) -> Any:

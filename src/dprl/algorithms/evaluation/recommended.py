@@ -32,6 +32,7 @@ DESCENT_SHARE = 0.4
 # Off-policy, where rewards vary: times the default clip, and how far theta goes. A small clip is drawn to the median of
 # skewed rewards; with this one theta stops before it is.
 CAREFUL_CLIP, CAREFUL_TRAVEL = 3.0, 1.2
+FEW_STEPS = 50
 
 Plan = Literal["constant", "statistics", "statistics and descent", "td", "returns"]
 
@@ -97,9 +98,11 @@ def descent_config(facts: Facts, stages: tuple[Stage, ...] = (), step_scale: flo
     Given calibrated ``stages`` the step size is filled in; ``step_scale`` changes it by no more than a factor of two.
     """
     on_policy = facts.bounds.max_importance_ratio == 1.0
-    config = ReturnRegression(discount=facts.discount) if on_policy else TD(discount=facts.discount)
-    # a table needs long travel, for values go from state to state
-    careful = rewards_vary(facts) and not isinstance(facts.features, Tabular)
+    # a table needs many steps and long travel, for values go from state to state
+    table = isinstance(facts.features, Tabular)
+    few = TD(discount=facts.discount) if table else TD(discount=facts.discount, steps=FEW_STEPS)
+    config = ReturnRegression(discount=facts.discount) if on_policy else few
+    careful = rewards_vary(facts) and not table
     if careful:
         config = config.replace(clip_norm=CAREFUL_CLIP * default_clip(facts), limit=False)
     if not stages:
@@ -107,7 +110,7 @@ def descent_config(facts: Facts, stages: tuple[Stage, ...] = (), step_scale: flo
     if careful:
         root, clip = math.sqrt(facts.features.size), stages[-1].mechanism.clip_norm
         walk = WALK * strength_of(stages[-1], facts.units) / root
-        step_size = min(CAREFUL_TRAVEL, walk) / (clip * config.steps)
+        step_size = min(CAREFUL_TRAVEL, walk) / (clip * FEW_STEPS)
     else:
         step_size = config.resolve(facts, stages[-1]).step_size
         assert step_size is not None

@@ -30,8 +30,6 @@ class ReturnRegression(DescentConfig):
     bound: over long horizons that pulls values towards the middle of the range, and TD is the better choice.
     """
 
-    steps: int = 50
-
     algorithm: ClassVar[str] = "return-regression"
 
     def travel(self, facts: Facts, strength: float) -> float:

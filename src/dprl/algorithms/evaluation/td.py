@@ -38,7 +38,6 @@ class TD(DescentConfig):
         start_share: share of the mu^2 of the value function that pays for such a ratio.
     """
 
-    steps: int = 400
     start: Literal["mid-range", "mean-reward"] | None = None
     start_share: float = 0.1
 
@@ -48,6 +47,12 @@ class TD(DescentConfig):
         super().__post_init__()
         self._check("start_share must be above 0 and below 1", 0.0 < self.start_share < 1.0)
         self._check("start = 'mean-reward' needs a discount below 1", self.start != "mean-reward" or self.discount < 1)
+
+    def count(self, facts: Facts) -> int:
+        """400 for a table, 100 otherwise."""
+        if self.steps is not None:
+            return self.steps
+        return 400 if isinstance(facts.features, Tabular) else 100
 
     def travel(self, facts: Facts, strength: float) -> float:
         """Tabular: in proportion to n0, as values travel from state to state; otherwise 2, growing slowly with n0."""
