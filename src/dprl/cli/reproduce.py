@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +30,7 @@ def reproduce(
 
     A run that was interrupted goes on where it was: the same command computes what is missing.
     """
+    _one_thread_a_cell()
     from dprl.experiments.spec import load_paper, papers
 
     if listing or paper is None:
@@ -49,6 +51,16 @@ def reproduce(
     with Bars(quiet=as_json) as bars:
         results = run(request, folder, bars)
     typer.echo(json.dumps(results, allow_nan=False) if as_json else _words(results, folder / REPORT))
+
+
+def _one_thread_a_cell() -> None:
+    """Cells run side by side, so each computes in its own thread; before JAX is imported.
+
+    XLA's pool of threads, shared by two programs that each wait for a part of it, can wait for ever.
+    """
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    os.environ.setdefault("JAX_CPU_ENABLE_ASYNC_DISPATCH", "false")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 class Bars:
