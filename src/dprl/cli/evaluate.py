@@ -20,7 +20,9 @@ TARGET = Annotated[
         help="uniform, FILE.py:function or column:NAME; repeat it to evaluate several in one release.",
     ),
 ]
-FEATURES = Annotated[str | None, typer.Option(help="columns, tabular or fourier:ORDER.  [default: columns]")]
+FEATURES = Annotated[
+    str | None, typer.Option(help="columns, tabular, fourier:ORDER or fourier-coupled:ORDER.  [default: columns]")
+]
 SET = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any other option of the algorithm; repeatable."),

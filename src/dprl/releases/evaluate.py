@@ -136,7 +136,7 @@ def evaluate(
         budget: what may be spent in all.
         algorithm: options of any registered evaluation algorithm; by default :class:`GPOPE`. All of them give values
             and intervals, and all but :class:`ImportanceSampling` a value function.
-        features: ``columns``, ``tabular`` or ``fourier:ORDER``.
+        features: ``columns``, ``tabular``, ``fourier:ORDER`` or ``fourier-coupled:ORDER``.
         behavior_policy: public behaviour policy, for a log without behaviour probabilities.
         ledger, dataset: SQLite ledger and the name under which this data's budget stands there.
         seed: reproducible noise: the release is then *not private* and says so.
