@@ -163,3 +163,20 @@ def test_all_of_it_runs_under_jit_and_vmap() -> None:
     many = jax.tree.map(lambda x: jnp.stack([x, 2.0 * x]), evidence)
     got = jax.jit(jax.vmap(lambda e: bayes.condition(e, models).mean))(many)
     np.testing.assert_allclose(got[0], bayes.condition(evidence, models).mean, rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_elimination_is_the_cholesky_factor_and_its_determinant(size: int) -> None:
+    rng = np.random.default_rng(size)
+    root = rng.normal(size=(size, size + 3))
+    M, B = root @ root.T, rng.normal(size=(size, 4))
+    L = np.linalg.cholesky(M)
+    done, log_pivots = bayes.whiten(jnp.asarray(M), jnp.asarray(B))
+    np.testing.assert_allclose(done, np.linalg.solve(L, B), rtol=1e-8, atol=1e-10)
+    assert float(log_pivots) == pytest.approx(np.sum(np.log(np.diag(L))))
+
+
+def test_power_iteration_finds_the_largest_eigenvalue() -> None:
+    root = np.random.default_rng(0).normal(size=(30, 30))
+    H = root @ root.T
+    assert float(bayes.largest_eigenvalue(jnp.asarray(H))) == pytest.approx(np.linalg.eigvalsh(H)[-1], rel=1e-3)

@@ -6,8 +6,9 @@ Everything here is a function of released sums and public facts, in float64 and 
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -116,10 +117,9 @@ def condition(evidence: Evidence, models: Model) -> Posterior:
         HS = evidence.H @ S
         M = HS @ evidence.H.T + evidence.R + extra * evidence.Z
         M = (M + M.T) / 2.0 + _TINY * jnp.trace(M) * jnp.eye(len(M))
-        L = jnp.linalg.cholesky(M)
-        u = jax.scipy.linalg.solve_triangular(L, evidence.g - evidence.H @ centre, lower=True)
-        G = jax.scipy.linalg.solve_triangular(L, HS, lower=True)
-        log_likelihood = -0.5 * u @ u - jnp.sum(jnp.log(jnp.diag(L)))
+        whitened, log_pivots = whiten(M, jnp.concatenate([(evidence.g - evidence.H @ centre)[:, None], HS], axis=1))
+        u, G = whitened[:, 0], whitened[:, 1:]
+        log_likelihood = -0.5 * u @ u - log_pivots
         return log_weight + log_likelihood, centre + G.T @ u, S - G.T @ G
 
     log, means, covariances = jax.vmap(one)(*models)
@@ -128,6 +128,34 @@ def condition(evidence: Evidence, models: Model) -> Posterior:
     off = means - mean
     covariance = jnp.einsum("c,cij->ij", weights, covariances) + jnp.einsum("c,ci,cj->ij", weights, off, off)
     return Posterior(mean, covariance, weights)
+
+
+def whiten(M: jax.Array, B: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """``L^-1 B`` and the logarithm of the determinant of L, for ``M = L L'`` ``(n, n)`` and ``B`` ``(n, k)``.
+
+    Elimination in plain operations: many small factorisations by LAPACK side by side, as under ``vmap``, can make the
+    CPU runtime of jaxlib 0.10 wait for ever.
+    """
+    size = len(M)
+    rows = jnp.arange(size)
+
+    def eliminate(i: Any, carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        left, done, log_pivots = carry
+        pivot = jnp.sqrt(left[i, i])
+        row = left[i] / pivot
+        below = jnp.where(rows > i, left[:, i] / pivot, 0.0)
+        return left - below[:, None] * row, done.at[i].set(row[size:]), log_pivots + jnp.log(pivot)
+
+    start = (jnp.concatenate([M, B], axis=1), jnp.zeros_like(B), jnp.zeros((), M.dtype))
+    _, done, log_pivots = jax.lax.fori_loop(0, size, eliminate, start)
+    return done, log_pivots
+
+
+def largest_eigenvalue(H: jax.Array) -> jax.Array:
+    """Of a symmetric positive semidefinite matrix, from below, by power iteration: no LAPACK, see :func:`whiten`."""
+    step = lambda _, v: H @ v / jnp.linalg.norm(H @ v)  # noqa: E731
+    v = jax.lax.fori_loop(0, 200, step, jnp.ones(len(H)) / math.sqrt(len(H)) + 1e-3 * jnp.arange(len(H)))
+    return v @ H @ v / (v @ v)
 
 
 def near_the_end(mean: jax.Array, covariance: jax.Array) -> jax.Array:

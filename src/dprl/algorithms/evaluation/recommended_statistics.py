@@ -191,7 +191,7 @@ class Statistics:
             return self._design(1, state, start)
         lam = 0.5 * (state.start[1] > 0)
         H = lam * grams[0] + (1 - lam) * grams[-1]
-        return state._replace(limit=1.0 / jnp.linalg.eigvalsh(H)[-1])
+        return state._replace(limit=1.0 / bayes.largest_eigenvalue(H))
 
     def _infer(self, stage: int, state: State, cells: jax.Array, grams: jax.Array) -> State:
         """Posterior of theta from the stages so far; ``cells`` ``(o, G)`` and ``grams`` ``(o, K, K)``: occupancies."""
