@@ -165,7 +165,9 @@ def make_plan(
             program = config.program(facts, stages)
             # of the stages that will run, whatever was calibrated
             event = events.compose([value.event(), *(stage.mechanism.event() for stage in program.stages)])
-        config = getattr(program, "config", config)  # resolved, where the algorithm fills options in
+        resolved = getattr(program, "config", None)
+        if isinstance(resolved, type(config)):  # an algorithm may run another one's program, under its own name
+            config = resolved
     else:
         given = config.noise_multiplier
         value = importance.mechanism(query, whole if given is None else given)
