@@ -124,4 +124,6 @@ def _one(program: Any, key: Any, data: PaddedUnits, factors: Any) -> Any:
 def _run(program: Any, key: Any, data: Any, factor: Any) -> Any:
     # without the grid: no digit that a table shows depends on it
     mechanisms: Any = tuple(FloatSum(stage.mechanism, factor) for stage in program.stages)
-    return run(program, SeededNoise(key), data, mechanisms=mechanisms)[1]
+    # trials run side by side, and all of them wait for the one with the most blocks
+    few = all(stage.mechanism.sampling_rate * data.units <= 4.0 for stage in program.stages)
+    return run(program, SeededNoise(key), data, mechanisms=mechanisms, batch=4 if few else 32)[1]

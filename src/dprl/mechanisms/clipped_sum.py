@@ -23,6 +23,13 @@ from dprl.mechanisms.rounded_gaussian import MAX_STD, MIN_STD
 RELATION = "add or remove one"
 
 
+def listed(included: jax.Array, multiple: int) -> tuple[jax.Array, jax.Array]:
+    """Indices of those ``included`` ``(units,)``, filled up with ``units`` to a ``multiple``, and how many they are."""
+    units = included.shape[0]
+    order = jnp.flatnonzero(included, size=-(-units // multiple) * multiple, fill_value=units)
+    return order, jnp.sum(included)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClippedGaussianSum:
     """A Poisson-sampled, jointly clipped Gaussian sum, released ``steps`` times.
@@ -77,6 +84,10 @@ class ClippedGaussianSum:
     def coins(self, noise: Any, step: Any, units: int) -> Any:
         """``(units,)`` booleans: who takes part in this step."""
         return noise.coins(step, units, self.sampling_rate)
+
+    def members(self, noise: Any, step: Any, units: int, multiple: int) -> tuple[jax.Array, jax.Array]:
+        """Who takes part in this step as a list, see :func:`listed`."""
+        return listed(self.coins(noise, step, units), multiple)
 
     def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
         """The step's noise, ``(dimension,)`` int64 grid points; ``(width,)`` where more are asked for."""
@@ -134,6 +145,10 @@ class PlainSum:
 
     def coins(self, noise: Any, step: Any, units: int) -> Any:
         return noise.coins(step, units, self.sampling_rate)
+
+    def members(self, noise: Any, step: Any, units: int, multiple: int) -> tuple[jax.Array, jax.Array]:
+        """Who takes part in this step as a list, see :func:`listed`."""
+        return listed(self.coins(noise, step, units), multiple)
 
     def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
         return jnp.zeros(self.dimension if width is None else width, dtype=jnp.float64)

@@ -7,6 +7,7 @@ sensitivity, so it has no privacy event.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 
 from dprl.accounting import events
 from dprl.errors import DprlError
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum, listed
 from dprl.mechanisms.grid import grid_step
 
 
@@ -48,6 +49,19 @@ class FloatSum:
 
     def coins(self, noise: Any, step: Any, units: int) -> Any:
         return self.exact.coins(noise, step, units)
+
+    def members(self, noise: Any, step: Any, units: int, multiple: int) -> tuple[Any, Any]:
+        """Who takes part as a list, see :func:`~dprl.mechanisms.clipped_sum.listed`; few among many at the cost of few.
+
+        A list is then as long as a batch is in all but one of 10^15 steps; what would follow is left out.
+        """
+        mean = units * self.sampling_rate
+        longest = -(-math.ceil(mean + 8.0 * math.sqrt(mean) + 16.0) // multiple) * multiple
+        if 2 * longest > units:
+            return listed(self.coins(noise, step, units), multiple)
+        places = jnp.cumsum(noise.gaps(step, longest, self.sampling_rate) + 1.0) - 1.0
+        order = jnp.minimum(places, float(units)).astype(jnp.int32)
+        return order, jnp.sum(order < units)
 
     def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
         """The noise of the exact mechanism, ``(dimension,)`` float64."""

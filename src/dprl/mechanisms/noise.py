@@ -7,6 +7,7 @@ draw is the same code.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import struct
 from dataclasses import dataclass, field
@@ -230,6 +231,15 @@ class SeededNoise:
             return jnp.ones(count, dtype=bool)
         # compared in 32 bits: the rate is off by at most 2**-32, and downwards
         return threefry.bits(self.key, self._counter(step, _COINS), count) < jnp.uint32(int(rate * 2.0**32))
+
+    def gaps(self, step: Any, count: int, rate: float) -> jax.Array:
+        """``(count,)`` float64 numbers of tails before each of the first heads of coins that show heads at ``rate``.
+
+        The same distribution as :meth:`coins`, at the cost of the heads alone; not the same draws.
+        """
+        words = threefry.bits(self.key, self._counter(step, _COINS), count)
+        uniform = (words.astype(jnp.float64) + 0.5) * 2.0**-32
+        return jnp.floor(jnp.log(uniform) / math.log1p(-rate))
 
     def gaussian(self, step: Any, dimension: int, std: float) -> jax.Array:
         normal = threefry.normal(self.key, self._counter(step, _GAUSSIAN), dimension)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.algorithms.evaluation.unit_blocks import project
+from dprl.algorithms.evaluation.unit_blocks import project_phi
 from dprl.errors import DprlError
 
 
@@ -92,7 +92,7 @@ class FirstVisitProgram:
         A feature is an indicator times ``sqrt(n)``: projecting on it adds up what belongs to a state.
         """
         del stage, state
-        visits, returns = project(block.first, block.phi), project(block.first_return, block.phi)
+        visits, returns = project_phi(block.first, block), project_phi(block.first_return, block)
         return jnp.concatenate([self.config.kappa * visits, returns], axis=-1) / math.sqrt(self.size)
 
     def update(self, stage: int, state: jax.Array, noised: jax.Array, step: Any) -> jax.Array:

@@ -285,10 +285,8 @@ def _batch_total(
         return clipped_sum(noise.below(step, everybody)[None], jnp.ones(1, dtype=bool))
     if mechanism.sampling_rate == 1.0:
         return clipped_sum(slice(None), jnp.ones(everybody, dtype=bool))
-    coins = mechanism.coins(noise, step, everybody)
     # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
-    order = jnp.flatnonzero(coins, size=-(-everybody // batch) * batch, fill_value=everybody)
-    count = jnp.sum(coins)
+    order, count = mechanism.members(noise, step, everybody, batch)
 
     def more(carry: tuple[Any, Any]) -> Any:
         return carry[0] * batch < count

@@ -13,7 +13,7 @@ import numpy as np
 from dprl.algorithms.evaluation import recommended_bayes as bayes
 from dprl.algorithms.evaluation.program import Stage
 from dprl.algorithms.evaluation.recommended_modes import Modes, make_modes
-from dprl.algorithms.evaluation.unit_blocks import apply, project
+from dprl.algorithms.evaluation.unit_blocks import apply, project, project_phi
 from dprl.value_functions.features import Features
 
 FIRST_SHARE = 0.3  # of the statistics' mu^2
@@ -140,11 +140,11 @@ class Statistics:
             lam = (0.5 * (state.start[1] > 0)).astype(kind)
             w = lam * block.start + (1 - lam) * block.weight
             y = lam * block.start_return + (1 - lam) * block.weight_return
-            return project(y - w * apply(block.phi, X @ state.theta.astype(kind)), block.phi) @ X
+            return project_phi(y - w * apply(block.phi, X @ state.theta.astype(kind)), block) @ X
         lam = state.start[stage].astype(kind)
         y = lam * block.start_return + (1 - lam) * block.weight_return
         weights = (block.start, block.weight) if s.choose else (block.start if s.start else block.weight,)
-        parts = [(project(y, block.phi) @ X) * state.strategy.astype(kind)]
+        parts = [(project_phi(y, block) @ X) * state.strategy.astype(kind)]
         scale = (state.occupancy * self._occupancy_strategy()).astype(kind)
         parts += [scale * second_sums(modes, w, block.phi) for w in weights]
         return jnp.concatenate(parts, axis=1) / self._scale(state).astype(kind)

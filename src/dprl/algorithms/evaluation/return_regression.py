@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from dprl.algorithms.evaluation.descent import REFERENCE, Descent, DescentConfig
 from dprl.algorithms.evaluation.program import Facts, Stage
-from dprl.algorithms.evaluation.unit_blocks import Block, SharedBlock, apply, project
+from dprl.algorithms.evaluation.unit_blocks import Block, SharedBlock, apply, project_phi
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,4 +52,4 @@ class ReturnRegressionProgram(Descent):
         theta = state.theta.astype(block.phi.dtype)
         # returns come over the largest cumulative ratio, and with the ratio of their own step in them
         error = self.facts.ratio * block.weight_return - block.weight_rho * apply(block.phi, theta)
-        return project(error, block.phi) * jnp.asarray(self.scale, dtype=block.phi.dtype)
+        return project_phi(error, block) * jnp.asarray(self.scale, dtype=block.phi.dtype)

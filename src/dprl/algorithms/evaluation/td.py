@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from dprl.algorithms.evaluation.descent import REFERENCE, Descent, DescentConfig
 from dprl.algorithms.evaluation.program import Facts, Shape, Stage
-from dprl.algorithms.evaluation.unit_blocks import Block, SharedBlock, apply, project
+from dprl.algorithms.evaluation.unit_blocks import Block, SharedBlock, apply, project_phi
 from dprl.value_functions.features import Tabular
 
 START = "mean reward"
@@ -106,7 +106,7 @@ class TDProgram(Descent):
             return jnp.stack(sums, axis=-1)
         theta = state.theta.astype(block.phi.dtype)
         error = block.weight_rho_reward - block.weight_rho * apply(block.delta_phi, theta)
-        return project(error, block.phi) * jnp.asarray(self.scale, dtype=block.phi.dtype)
+        return project_phi(error, block) * jnp.asarray(self.scale, dtype=block.phi.dtype)
 
     def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:
         return noised if stage < len(self.stages) - 1 else super().update(stage, state, noised, step)

@@ -167,6 +167,15 @@ def project(coefficients: Any, features: Any) -> Any:
     return jnp.einsum("bl,bln->bn", coefficients, features)
 
 
+def project_phi(coefficients: Any, block: Block | SharedBlock) -> Any:
+    """``(B, n)`` sum over rows of ``coefficients`` ``(B, L)`` times phi of the block; over bands without a product."""
+    bands = block.bands if isinstance(block, SharedBlock) else None
+    if bands is None:
+        return project(coefficients, block.phi)
+    diagonals = (coefficients[:, i * bands.states : (i + 1) * bands.states] for i in range(len(bands.offsets)))
+    return bands.scale * sum(diagonals)
+
+
 def apply(features: Any, theta: Any) -> Any:
     """``(B, L)`` or ``(L,)`` values theta'phi of each row."""
     return features @ theta
