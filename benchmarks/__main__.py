@@ -8,7 +8,7 @@ import time
 
 from benchmarks.harness import goals_table, save
 
-NAMES = ("gpope_chain", "scaling", "noise", "startup", "defaults", "descent")
+NAMES = ("gpope_chain", "scaling", "noise", "startup", "defaults", "descent", "recommended")
 
 
 def main(names: list[str]) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.harness import Worker, alternate, figure, goal, pin, table
+from benchmarks.walks import DISCOUNT, FEATURES, UNITS, walks
 
-UNITS, SHORTEST, LONGEST, STEPS, FEATURES = 1000, 80, 240, 20, "fourier:5"
+STEPS = 20
 OURS = {"td": "TD(0), dprl, secure noise", "return-regression": "regression on returns, dprl, secure noise"}
 PEERS = {"td": "TD(0), NumPy loop", "return-regression": "regression on returns, NumPy loop"}
 TOLERANCE = 1e-3
@@ -26,33 +27,15 @@ def serve_candidates() -> None:
     from dprl.algorithms.evaluation.plan import program_for
     from dprl.algorithms.evaluation.return_regression import ReturnRegression
     from dprl.algorithms.evaluation.td import TD
-    from dprl.algorithms.evaluation.unit_data import Rows, unit_rows
+    from dprl.algorithms.evaluation.unit_data import unit_rows
     from dprl.mechanisms.clipped_sum import ClippedGaussianSum
     from dprl.mechanisms.noise import SecureNoise
-    from dprl.protocols import Bounds
-    from dprl.value_functions.features import make_features
 
-    # a log of the size of Mountain Car's, made of random walks: only its shape matters here
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(SHORTEST, LONGEST + 1, UNITS)
-    rows, ends = int(lengths.sum()), np.cumsum(lengths) - 1
-    bounds = Bounds(
-        units=UNITS, horizon=LONGEST, reward=(-1.0, 0.0), observation=((0.0, 1.0), (0.0, 1.0)), actions=2,
-        value=(-100.0, 0.0),
-    )  # fmt: skip
-    features = make_features(FEATURES, bounds.observation)
-    states = np.abs(np.cumsum(rng.normal(0.0, 0.02, (rows, 2)), axis=0)) % 1.0
-    phi = features(states).astype(np.float32)
-    following = np.roll(phi, -1, axis=0)
-    following[ends] = 0.0
-    pad = lambda x: np.concatenate([x, np.zeros_like(x[:1])])  # noqa: E731
-    reward, returns = (rng.uniform(-1.0, 1.0, rows).astype(np.float32) * scale for scale in (0.02, 1.0))
-    weight = np.repeat(1.0 / lengths, lengths).astype(np.float32)
-    delta = phi - np.float32(0.99) * following
-    log = Rows(
-        pad(phi), pad(delta), pad(reward), pad(np.ones(rows, np.float32)), pad(weight), np.append(0, ends + 1),
-        {"returns": pad(returns)},
-    )  # fmt: skip
+    bounds, features, log = walks((-1.0, 0.0), ("returns",))
+    rows = len(log.reward) - 1
+    phi, delta, reward, weight, returns = (
+        x[:-1] for x in (log.phi, log.delta_phi, log.reward, log.weight, log.extra["returns"])
+    )
     data = unit_rows(log, UNITS)
 
     class Quiet(ClippedGaussianSum):
@@ -99,7 +82,10 @@ def serve_candidates() -> None:
 
         return go
 
-    configs = {"td": TD(steps=STEPS, discount=0.99), "return-regression": ReturnRegression(steps=STEPS, discount=0.99)}
+    configs = {
+        "td": TD(steps=STEPS, discount=DISCOUNT),
+        "return-regression": ReturnRegression(steps=STEPS, discount=DISCOUNT),
+    }
     programs = {name: program_of(config) for name, config in configs.items()}
     candidates: dict[str, Callable[[], int]] = {}
     errors = {}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.harness import Worker, alternate, figure, goal, pin, table
+from benchmarks.walks import FEATURES, UNITS, walks
 
-UNITS, SHORTEST, LONGEST, FEATURES = 1000, 80, 240, "fourier:5"
 GPOPE_NAME = "GPOPE"
 ON_POLICY, OFF_POLICY = "recommended, on-policy", "recommended, off-policy"
 
@@ -25,33 +25,10 @@ def serve_candidates() -> None:
     from dprl.algorithms.evaluation.plan import program_for
     from dprl.algorithms.evaluation.program import run_on_host
     from dprl.algorithms.evaluation.recommended import Recommended
-    from dprl.algorithms.evaluation.unit_data import Rows, unit_rows
+    from dprl.algorithms.evaluation.unit_data import unit_rows
     from dprl.mechanisms.noise import SecureNoise
-    from dprl.protocols import Bounds
-    from dprl.value_functions.features import make_features
 
-    # a log of the size of Mountain Car's, made of random walks: only its shape matters here
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(SHORTEST, LONGEST + 1, UNITS)
-    rows, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
-    bounds = Bounds(
-        units=UNITS, horizon=LONGEST, reward=(-1.0, -1.0), observation=((0.0, 1.0), (0.0, 1.0)), actions=2,
-        value=(-100.0, 0.0),
-    )  # fmt: skip
-    features = make_features(FEATURES, bounds.observation)
-    states = np.abs(np.cumsum(rng.normal(0.0, 0.02, (rows, 2)), axis=0)) % 1.0
-    phi = features(states).astype(np.float32)
-    following = np.roll(phi, -1, axis=0)
-    following[starts + lengths - 1] = 0.0
-    first = np.zeros(rows, np.float32)
-    first[starts] = 1.0
-    reward, returns = (rng.uniform(-1.0, 1.0, rows).astype(np.float32) * scale for scale in (0.02, 1.0))
-    weight = np.repeat(1.0 / lengths, lengths).astype(np.float32)
-    pad = lambda x: np.concatenate([x, np.zeros_like(x[:1])])  # noqa: E731
-    log = Rows(
-        pad(phi), pad(phi - np.float32(0.99) * following), pad(reward), pad(np.ones(rows, np.float32)), pad(weight),
-        np.append(starts, rows), {"returns": pad(returns), "start": pad(first)},
-    )  # fmt: skip
+    bounds, features, log = walks((-1.0, -1.0), ("returns", "start"))
     data = unit_rows(log, UNITS)
     budget = Budget(1.0, 1e-5)
     programs = {
@@ -69,6 +46,7 @@ def serve_candidates() -> None:
         return go
 
     steps = {name: [stage.mechanism.steps for stage in program.stages] for name, program in programs.items()}
+    rows = len(log.reward) - 1
     serve({name: release(program) for name, program in programs.items()}, 1, {"rows": rows, "steps": steps})
 
 

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dprl.accounting.budget import Budget as Budget
     from dprl.accounting.ledger import Ledger as Ledger
+    from dprl.algorithms.evaluation.adassp import AdaSSP as AdaSSP
+    from dprl.algorithms.evaluation.doubly_robust import DoublyRobust as DoublyRobust
+    from dprl.algorithms.evaluation.first_visit import FirstVisit as FirstVisit
     from dprl.algorithms.evaluation.gpope import GPOPE as GPOPE
     from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling as ImportanceSampling
+    from dprl.algorithms.evaluation.noisy_counts import NoisyCounts as NoisyCounts
     from dprl.algorithms.evaluation.plan import make_plan as make_plan
+    from dprl.algorithms.evaluation.private_constant import PrivateConstant as PrivateConstant
+    from dprl.algorithms.evaluation.private_lstd import PrivateLSTD as PrivateLSTD
+    from dprl.algorithms.evaluation.recommended import Recommended as Recommended
+    from dprl.algorithms.evaluation.return_regression import ReturnRegression as ReturnRegression
+    from dprl.algorithms.evaluation.td import TD as TD
     from dprl.data.bounds_file import read_bounds as read_bounds
     from dprl.data.readers import read_log as read_log
     from dprl.data.trajectories import Trajectories as Trajectories
@@ -28,14 +37,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AdaSSP": "dprl.algorithms.evaluation.adassp",
     "Bounds": "dprl.protocols",
     "Budget": "dprl.accounting.budget",
+    "DoublyRobust": "dprl.algorithms.evaluation.doubly_robust",
     "DprlError": "dprl.errors",
+    "FirstVisit": "dprl.algorithms.evaluation.first_visit",
     "GPOPE": "dprl.algorithms.evaluation.gpope",
     "ImportanceSampling": "dprl.algorithms.evaluation.importance_sampling",
     "Ledger": "dprl.accounting.ledger",
+    "NoisyCounts": "dprl.algorithms.evaluation.noisy_counts",
     "OverspendError": "dprl.errors",
+    "PrivateConstant": "dprl.algorithms.evaluation.private_constant",
+    "PrivateLSTD": "dprl.algorithms.evaluation.private_lstd",
+    "Recommended": "dprl.algorithms.evaluation.recommended",
     "Release": "dprl.releases.evaluate",
+    "ReturnRegression": "dprl.algorithms.evaluation.return_regression",
+    "TD": "dprl.algorithms.evaluation.td",
     "Trajectories": "dprl.data.trajectories",
     "audit": "dprl.releases.audit",
     "evaluate": "dprl.releases.evaluate",

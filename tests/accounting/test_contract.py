@@ -26,8 +26,8 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
-from dprl.accounting import calibration, events
-from dprl.accounting.calibration import epsilon_of
+from dprl.accounting import accountant, events
+from dprl.accounting.accountant import epsilon_of
 from dprl.algorithms.registry import ALGORITHMS
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
@@ -118,7 +118,7 @@ def test_n_compositions_are_one_composition_of_n(kind, times):
     assert epsilon_of(dpe.ComposedDpEvent([event] * times), 1e-6) == whole
     assert epsilon_of(dpe.ComposedDpEvent([dpe.SelfComposedDpEvent(event, times - 1), event]), 1e-6) == whole
     # the accountant itself, asked n times
-    direct = PLDAccountant(ADD_OR_REMOVE, calibration._grid(calibration._parts(dpe.SelfComposedDpEvent(event, times))))
+    direct = PLDAccountant(ADD_OR_REMOVE, accountant._grid(accountant.parts_of(dpe.SelfComposedDpEvent(event, times))))
     for _ in range(times):
         direct.compose(event)
     assert whole == pytest.approx(direct.get_epsilon(1e-6), rel=2e-4)
@@ -243,7 +243,7 @@ def test_epsilon_is_right(rate, multiplier, steps, delta):
         sampling_prob=rate,
         pessimistic_estimate=False,
         use_connect_dots=False,
-        value_discretization_interval=calibration._grid(calibration._parts(event)),
+        value_discretization_interval=accountant._grid(accountant.parts_of(event)),
     )
     assert found >= optimistic.self_compose(steps).get_epsilon_for_delta(delta)
 
@@ -256,7 +256,7 @@ def test_what_runs_is_what_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     version = metadata.version("dp-accounting")
     assert f"dp-accounting=={version}" in project["dependencies"]
-    assert calibration.accountant_name().startswith(f"dp_accounting {version} PLDAccountant, add or remove one")
+    assert accountant.accountant_name().startswith(f"dp_accounting {version} PLDAccountant, add or remove one")
 
 
 def test_no_other_accountant_is_used():

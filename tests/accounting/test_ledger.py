@@ -25,16 +25,6 @@ DIGEST = "ab" * 32
 TOKEN = "cd" * 16
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
-def ledger(path):
-    return Ledger.create(path, "trial", Budget(1.0, 1e-5), "person", RELATION)
-
-
 def charge(ledger: Ledger, epsilon: float = 0.1, delta: float = 1e-6, token: object = None, **changes: str) -> int:
     asked = {"dataset": "trial", "unit": "person", "relation": RELATION, "purpose": "test"} | changes
     names = asked["unit"], asked["relation"], asked["purpose"]

@@ -23,16 +23,6 @@ RELATION = "add or remove one"
 DIGEST = "ab" * 32
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
-def ledger(path):
-    return Ledger.create(path, "trial", Budget(1.0, 1e-5), "person", RELATION)
-
-
 def charge(ledger: Ledger, epsilon: float = 0.1, dataset: str = "trial", token: str | None = None) -> int:
     return ledger.charge(dataset, Budget(epsilon, 1e-6), "person", RELATION, "test", token)
 

@@ -97,13 +97,24 @@ def vectors(program: Any, stage: int, state: Any, data: Any) -> np.ndarray:
     return np.asarray(program.contribution(stage, state, data.block(slice(None))))
 
 
-def both_ways(program: Any, flat: Any, declared: int, seed: int = 3) -> tuple[np.ndarray, ...]:
-    """The answers of the pure form, of the form of a release, and of that once more, all with the same noise."""
-    noise: Any = SeededNoise.from_seed(seed)
-    data = unit_rows(flat, declared)
+def check_no_clip_binds(program: Any, state: Any, data: Any) -> None:
+    """Every unit's vector of every stage is within the clip norm that follows from the public bounds."""
+    for stage, found in enumerate(program.stages):
+        made = vectors(program, stage, state, data)
+        assert made.shape[1] == found.mechanism.dimension
+        assert np.linalg.norm(made, axis=1).max() <= found.mechanism.clip_norm * (1 + 1e-9)
+
+
+def check_both_forms(config: Any) -> None:
+    """With the same noise, the pure form and that of a release give the same answer; the latter does so again."""
+    log = extreme(30, 2)
+    program = make(config, log.bounds, "tabular")
+    flat = rows(log, program, config, "tabular", extreme_policy)
+    noise: Any = SeededNoise.from_seed(3)
     pure = run(program, noise, padded_units(flat))[1]
-    host = [run_on_host(program, noise, data)[1] for _ in range(2)]
-    return np.asarray(pure), *map(np.asarray, host)
+    host, again = (run_on_host(program, noise, unit_rows(flat, 30))[1] for _ in range(2))
+    np.testing.assert_allclose(pure, host, rtol=1e-9)
+    np.testing.assert_array_equal(host, again)
 
 
 def chain(units: int, seed: int) -> tuple[Any, Bounds]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dprl.algorithms.evaluation import adassp
 from dprl.algorithms.evaluation.adassp import AdaSSP
+from dprl.algorithms.evaluation.private_lstd import PrivateLSTD
 from dprl.algorithms.evaluation.program import Facts, run
 from dprl.algorithms.evaluation.unit_data import padded_units, shared_transitions
 from dprl.errors import DprlError
@@ -136,10 +137,7 @@ def test_no_clip_binds(seed, kind, components, modes, start_weight, level, kappa
     log = one_shot.extreme(60, seed, components)
     data = padded_units(one_shot.rows(log, program, config, kind, one_shot.extreme_policy))
     state = program.init()._replace(level=jnp.asarray(level))
-    for stage, found in enumerate(program.stages):
-        vectors = one_shot.vectors(program, stage, state, data)
-        assert vectors.shape[1] == found.mechanism.dimension
-        assert np.linalg.norm(vectors, axis=1).max() <= found.mechanism.clip_norm * (1 + 1e-9)
+    one_shot.check_no_clip_binds(program, state, data)
 
 
 def test_the_clip_norm_is_reached():
@@ -157,13 +155,7 @@ def test_the_clip_norm_is_reached():
 
 
 def test_both_forms_give_the_same_answer():
-    bounds = one_shot.extreme_bounds(30)
-    config = AdaSSP(discount=0.9, modes=2)
-    program = one_shot.make(config, bounds, "tabular")
-    flat = one_shot.rows(one_shot.extreme(30, 2), program, config, "tabular", one_shot.extreme_policy)
-    pure, host, again = one_shot.both_ways(program, flat, 30)
-    np.testing.assert_allclose(pure, host, rtol=1e-9)
-    np.testing.assert_array_equal(host, again)
+    one_shot.check_both_forms(AdaSSP(discount=0.9, modes=2))
 
 
 def test_both_layouts_hold_the_same_units():
@@ -214,9 +206,14 @@ def test_what_is_not_said():
         one_shot.make(AdaSSP(modes=5), bounds, "fourier:3")
     with pytest.raises(DprlError, match="no smooth modes are known"):
         one_shot.make(AdaSSP(), bounds, "fourier-coupled:3")
-    for options in ({"modes": 0}, {"start_weight": 1.5}, {"constant_share": 1.0}, {"kappa": 0.0}):
-        with pytest.raises(DprlError, match=r"^adassp: "):
-            AdaSSP.from_mapping(options, "flag")
+
+
+@pytest.mark.parametrize("kind", [AdaSSP, PrivateLSTD])
+def test_options_that_cannot_be(kind):
+    wrong = {"modes": [0], "start_weight": [-0.5, 1.5], "constant_share": [-0.1, 1.0], "kappa": [0.0, 1e9]}
+    for name, value in ((name, value) for name, values in wrong.items() for value in values):
+        with pytest.raises(DprlError, match=rf"^{kind.algorithm}: {name} must be "):
+            kind.from_mapping({name: value}, "flag")
 
 
 def test_without_a_constant_there_is_one_release():

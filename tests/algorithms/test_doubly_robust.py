@@ -171,10 +171,7 @@ def test_no_unit_exceeds_its_clip_norm(seed, reach):
     state = program.init()
     theta = jnp.asarray(np.random.default_rng(seed).uniform(-1, 1, 5))
     state = state._replace(function=state.function._replace(theta=theta))
-    for stage, found in enumerate(program.stages):
-        vectors = one_shot.vectors(program, stage, state, data)
-        assert vectors.shape[1] == found.mechanism.dimension
-        assert np.linalg.norm(vectors, axis=1).max() <= found.mechanism.clip_norm * (1 + 1e-9)
+    one_shot.check_no_clip_binds(program, state, data)
     last = one_shot.vectors(program, 2, state, data)
     np.testing.assert_allclose(last[:, 1], 0.6 * (last[:, 0] ** 2 - 0.5), atol=1e-12)
 
@@ -217,13 +214,7 @@ def test_stages_share_the_budget():
 
 @pytest.mark.slow
 def test_both_forms_give_the_same_answer():
-    log = one_shot.extreme(30, 2)
-    config = DoublyRobust(discount=GAMMA)
-    program = one_shot.make(config, log.bounds, "tabular")
-    flat = one_shot.rows(log, program, config, "tabular", one_shot.extreme_policy)
-    pure, host, again = one_shot.both_ways(program, flat, 30)
-    np.testing.assert_allclose(pure, host, rtol=1e-9)
-    np.testing.assert_array_equal(host, again)
+    one_shot.check_both_forms(DoublyRobust(discount=GAMMA))
 
 
 def test_what_is_not_said():

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from dprl.accounting import events
+from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.accounting.calibration import epsilon_of, gaussian_noise_multiplier
+from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.algorithms.evaluation import smooth_sensitivity as smooth
 from dprl.algorithms.evaluation import unit_data
 from dprl.algorithms.evaluation.first_visit import FirstVisit

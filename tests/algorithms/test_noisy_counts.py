@@ -149,10 +149,7 @@ def test_no_clip_binds(seed, support, terminal, kappa):
     log = one_shot.extreme(60, seed)
     program = one_shot.make(config, log.bounds, "tabular")
     data = padded_units(one_shot.rows(log, program, config, "tabular", one_shot.extreme_policy))
-    vectors = one_shot.vectors(program, 0, program.init(), data)
-    mechanism = program.stages[0].mechanism
-    assert vectors.shape[1] == mechanism.dimension
-    assert np.linalg.norm(vectors, axis=1).max() <= mechanism.clip_norm * (1 + 1e-9)
+    one_shot.check_no_clip_binds(program, program.init(), data)
 
 
 @pytest.mark.parametrize("rewards", ["anywhere", "terminal"])
@@ -197,13 +194,7 @@ def test_it_is_accurate_on_the_chain():
 
 @pytest.mark.slow
 def test_both_forms_give_the_same_answer():
-    config = NoisyCounts(discount=0.9)
-    log = one_shot.extreme(30, 2)
-    program = one_shot.make(config, log.bounds, "tabular")
-    flat = one_shot.rows(log, program, config, "tabular", one_shot.extreme_policy)
-    pure, host, again = one_shot.both_ways(program, flat, 30)
-    np.testing.assert_allclose(pure, host, rtol=1e-9)
-    np.testing.assert_array_equal(host, again)
+    one_shot.check_both_forms(NoisyCounts(discount=0.9))
 
 
 def test_noise_alone_gives_values_in_the_range():

@@ -85,11 +85,7 @@ def test_no_clip_binds(seed, estimator):
 def test_the_whole_budget_pays_for_one_number():
     program = one_shot.make(PrivateConstant(), one_shot.extreme_bounds(30), "tabular")
     assert [(s.mechanism.dimension, s.mechanism.steps) for s in program.stages] == [(1, 1)]
-    config = PrivateConstant(discount=0.9)
-    flat = one_shot.rows(one_shot.extreme(30, 2), program, config, "tabular", one_shot.extreme_policy)
-    pure, host, again = one_shot.both_ways(one_shot.make(config, one_shot.extreme_bounds(30), "tabular"), flat, 30)
-    np.testing.assert_allclose(pure, host, rtol=1e-9)
-    np.testing.assert_array_equal(host, again)
+    one_shot.check_both_forms(PrivateConstant(discount=0.9))
 
 
 def test_what_is_not_said():

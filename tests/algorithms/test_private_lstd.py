@@ -114,10 +114,7 @@ def test_no_clip_binds(seed, kind, level, kappa):
     program = one_shot.make(config, bounds, features)
     data = padded_units(one_shot.rows(one_shot.extreme(60, seed), program, config, features, one_shot.extreme_policy))
     state = program.init()._replace(level=jnp.asarray(level))
-    for stage, found in enumerate(program.stages):
-        vectors = one_shot.vectors(program, stage, state, data)
-        assert vectors.shape[1] == found.mechanism.dimension
-        assert np.linalg.norm(vectors, axis=1).max() <= found.mechanism.clip_norm * (1 + 1e-9)
+    one_shot.check_no_clip_binds(program, state, data)
 
 
 def test_the_clip_norm_is_reached():
@@ -141,13 +138,7 @@ def test_the_clip_norm_is_reached():
 
 @pytest.mark.slow
 def test_both_forms_give_the_same_answer():
-    bounds = one_shot.extreme_bounds(30)
-    config = PrivateLSTD(discount=0.9, modes=2)
-    program = one_shot.make(config, bounds, "tabular")
-    flat = one_shot.rows(one_shot.extreme(30, 2), program, config, "tabular", one_shot.extreme_policy)
-    pure, host, again = one_shot.both_ways(program, flat, 30)
-    np.testing.assert_allclose(pure, host, rtol=1e-9)
-    np.testing.assert_array_equal(host, again)
+    one_shot.check_both_forms(PrivateLSTD(discount=0.9, modes=2))
 
 
 def test_what_is_not_said():
@@ -158,6 +149,3 @@ def test_what_is_not_said():
         one_shot.make(PrivateLSTD(support="0,1"), bounds, "fourier:3")
     with pytest.raises(DprlError, match="at most 4 modes"):
         one_shot.make(PrivateLSTD(modes=9), bounds, "fourier:3")
-    for options in ({"modes": 0}, {"start_weight": -0.5}, {"constant_share": 1.0}, {"kappa": 1e9}):
-        with pytest.raises(DprlError, match=r"^lstd: "):
-            PrivateLSTD.from_mapping(options, "flag")

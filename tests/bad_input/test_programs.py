@@ -63,7 +63,8 @@ def test_what_is_broken_contributes_zero_and_what_is_extreme_its_bound(evaluate,
 WORLDS = {
     "one decision": ("horizon = 4", "horizon = 1"),
     "on policy": ("max_importance_ratio = 2", "max_importance_ratio = 1"),
-    "a reward of one value": ("reward = [-1, 1]", "reward = [0, 0]"),
+    "rewards are all zero": ("reward = [-1, 1]", "reward = [0, 0]"),
+    "a reward of one value": ("reward = [-1, 1]", "reward = [1, 1]"),
     "one state": ("[[0, 10], [-5, 5]]", "[[0, 0], [3, 3]]"),
     "a value of one point": ("units = 12", "units = 12\nvalue = [0.5, 0.5]"),
     "few units": ("units = 12", "units = 1"),
@@ -76,8 +77,19 @@ WORLDS = {
 def test_public_facts_of_every_kind_give_numbers(evaluate, fixed_noise, world):
     old, new = WORLDS[world]
     assert old in BOUNDS_TOML
-    found = evaluate(LOG, bounds=BOUNDS_TOML.replace(old, new))
+    bounds = BOUNDS_TOML.replace(old, new)
+    found, empty = evaluate(LOG, bounds=bounds), evaluate({k: [] for k in LOG}, bounds=bounds)
     assert np.isfinite(found.numbers).all()
+    assert np.isfinite(empty.numbers).all()
+    assert found.numbers.shape == empty.numbers.shape
+
+
+def test_counts_of_rewards_that_are_all_zero(doors, fixed_noise):
+    """Nothing to scale by; it must neither fail nor tell somebody from nobody."""
+    bounds = BOUNDS_TOML.replace("reward = [-1, 1]", "reward = [0, 0]")
+    logs = (LOG, {k: [] for k in LOG})
+    found = [doors["python"](log, "noisy-counts", features="tabular", bounds=bounds) for log in logs]
+    assert all(np.isfinite(f.numbers).all() for f in found)
 
 
 @pytest.mark.parametrize("discount", [0.0, 1.0])

@@ -21,7 +21,7 @@ FLAGS = {
     "--json",
     "audit": "--calibration --units --steps --sampling-rate --epsilon --delta --released --trials --seed --confidence "
     "--set --all --out --list --json",
-    "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --json",
+    "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --bounds --features --set --json",
     "plan": "--target-policy --bounds --unit --person-column --epsilon --delta --discount --algorithm --features "
     "--noise-multiplier --behavior-policy --config --set --json",
     "simulate": "--episodes --policy --seed --out",
@@ -232,30 +232,6 @@ def test_an_empty_folder_is_taken_and_the_working_folder_s_name_is_not_needed(dp
     assert trial.files() == {
         "bounds.toml", "policies.py", "ledger.db", "log.parquet", "results", *(f"results/{n}" for n in ARTIFACTS)
     }  # fmt: skip
-
-
-def test_json_of_calibrate_is_what_was_asked(dprl):
-    keys = {"noise_multiplier", "epsilon", "delta", "relation", "event", "accountant"}
-    there = payload(dprl("calibrate", "importance-sampling", "--epsilon", "1", "--delta", "1e-5", "--json"))
-    assert set(there) == keys
-    # the analytic Gaussian mechanism at (1, 1e-5)
-    assert there["noise_multiplier"] == pytest.approx(3.7306, rel=1e-3)
-    multiplier = repr(there["noise_multiplier"])
-    back = payload(
-        dprl("calibrate", "importance-sampling", "--noise-multiplier", multiplier, "--delta", "1e-5", "--json")
-    )
-    assert set(back) == keys
-    assert back["epsilon"] == pytest.approx(1.0, abs=1e-3)
-    assert back["epsilon"] <= 1.0
-    assert (there["relation"], there["event"]) == (back["relation"], back["event"])
-
-
-def test_calibrate_in_words_may_be_typed_back(dprl):
-    words = dprl("calibrate", "gpope", "--epsilon", "1", "--delta", "1e-5", "--sampling-rate", "1", "--steps", "4").out
-    shown = re.match(r"noise multiplier (\S+) ", words)
-    assert shown
-    arguments = ["--noise-multiplier", shown[1], "--delta", "1e-5", "--sampling-rate", "1", "--steps", "4", "--json"]
-    assert 0.99 < payload(dprl("calibrate", "gpope", *arguments))["epsilon"] <= 1.0
 
 
 def test_plan_says_what_to_expect_and_reads_no_row(dprl, trial):

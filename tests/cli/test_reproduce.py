@@ -24,8 +24,6 @@ def test_what_can_be_reproduced(dprl):
 def test_a_figure_of_a_plugin(dprl, tmp_path):
     """The tiny domain: two trials of methods that compile nothing."""
     plugin, out = plugin_file(tmp_path), tmp_path / "out"
-    text = plugin.read_text()
-    plugin.write_text(text.replace("METHODS = (", "METHODS = ("))
     arguments = ("reproduce", "004", "--figure", "table1", "--out", out, "--plugin", plugin, "--json")
     found = dprl(*arguments)
     assert (found.code, found.err) == (0, "")
@@ -49,7 +47,7 @@ def test_a_figure_of_a_plugin(dprl, tmp_path):
         (("005",), "There is no reproduction of paper '005'; there are 004."),
         (("004", "--figure", "7"), "has no figure '7'"),
         (("004", "--trials", "0"), "--trials must be at least 1."),
-        (("004", "--plugin", "nowhere.py"), "nowhere.py"),
+        (("004", "--plugin", "nowhere.py"), "There is no plugin file 'nowhere.py'."),
         (("004", "--plugin", "nowhere.txt"), "A plugin is a Python file"),
         (("004", "--figure", "7", "--plugin", "empty.py"), "defines neither METHODS nor DOMAIN"),
         (("004", "--figure", "table1", "--out", "taken"), "is not a folder of this command"),

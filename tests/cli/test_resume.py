@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import pytest
 
-from dprl.accounting import certificate
+from dprl.accounting import verification
 from dprl.accounting.ledger import Ledger
 from dprl.data.readers import Log
 from dprl.mechanisms.noise import SecureNoise
@@ -45,7 +45,7 @@ def stopped(dprl, trial, monkeypatch):
 def test_the_same_command_goes_on(dprl, stopped):
     found = dprl(*stopped.arguments(**GPOPE, resume=True))
     assert (found.code, found.err) == (0, "")
-    assert certificate.verify(stopped.out).private
+    assert verification.verify(stopped.out).private
     assert not stopped.run.exists()
     (charge,) = Ledger.open(stopped.ledger).history()
     assert charge.digest is not None
@@ -185,7 +185,7 @@ def killed_until_it_is_done(trial, signals, wait) -> int:
         shorter = max(min(len(a), len(b)) - 100, 0)
         assert a[:shorter] == b[:shorter]
     (charge,) = Ledger.open(trial.ledger).history()
-    assert charge.digest == certificate.verify(trial.out).content["digest"]
+    assert charge.digest == verification.verify(trial.out).content["digest"]
     if journals:
         compare(trial, RunKey.load(kept).noise(bound))
     return len(journals)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from dprl.algorithms.evaluation.attacks import canary_of_plan
+from dprl.algorithms.evaluation.program_attack import canary_of_plan
 from dprl.audits.lower_bound import audit
 from dprl.errors import DprlError
 from dprl.protocols import Attack

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dprl.algorithms.evaluation.attacks import program_canary
 from dprl.algorithms.evaluation.conformance import EvaluationConformance
 from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.algorithms.evaluation.program_attack import program_canary
 from dprl.algorithms.evaluation.unit_blocks import apply, project
 from dprl.algorithms.registry import Entry
 from dprl.protocols import Attack

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.data.readers import read_log
+from dprl.data.trajectories import assemble
+from dprl.protocols import Bounds
 
 from .. import sample_log
 from ..sample_log import BOUNDS, Columns, columns, in_arrays, in_lists, records, rows_of_episode, without
@@ -108,6 +110,25 @@ def test_values_are_clamped_and_unknown_actions_marked():
     assert load(changed("reward", MIDDLE, -99.0)).reward[at] == -1.0
     assert load(changed("observation_1", MIDDLE, -99.0)).observation[at, 1] == -5.0
     assert [load(changed("action", MIDDLE, a)).action[at] for a in (0, 1, 2, -1, 0.5)] == [0, 1, -1, -1, -1]
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_next_states_that_are_no_measurement_are_unknown(kind):
+    """In every precision, and without a warning: clamped like any other, and nothing is bootstrapped from them."""
+    largest = np.finfo(kind).max if kind is not np.float64 else 1e99
+    following = np.array([[largest, 0.5], [np.inf, 0.5], [0.5, -np.inf], [np.nan, 0.5], [0.25, 0.75]], dtype=kind)
+    bounds = Bounds(units=5, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),) * 2, actions=1)
+    zeros, ones = np.zeros(5), np.ones(5)
+    columns = {
+        "episode": np.arange(5), "person": np.arange(5), "t": zeros, "observation": np.zeros((5, 2)),
+        "next_observation": following, "action": zeros, "reward": zeros, "behavior_prob": ones,
+        "terminated": zeros, "truncated": ones,
+    }  # fmt: skip
+    found = assemble(columns, bounds, "trajectory")
+    assert found.has_next.tolist() == [True, False, False, False, True]
+    expected = [[1.0, 0.5], [1.0, 0.5], [0.5, 0.0], [0.0, 0.5], [0.25, 0.75]]
+    np.testing.assert_array_equal(found.next_observation, expected)
+    assert found.valid.all()
 
 
 LISTS = {

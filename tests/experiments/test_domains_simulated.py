@@ -199,7 +199,11 @@ def test_some_of_the_patients_stored_values():
     values, errors = hiv.simulate_truth(domain.target_policy, domain.truth.states[some], 6, 48)
     z = z_scores(domain.truth.values[some], domain.truth.standard_errors[some], values, errors)
     assert np.abs(z).max() < 5
-    log = hiv._rollout(domain.target_policy, 9, 256)["reward"].reshape(256, hiv.HORIZON).mean(axis=1)
+    rewards = hiv._rollout(domain.target_policy, 9, 256)["reward"].reshape(256, hiv.HORIZON)
+    returns = rewards @ domain.discount ** np.arange(hiv.HORIZON)
+    error = np.hypot(returns.std() / 16, domain.policy_value_error)
+    assert returns.mean() == pytest.approx(domain.truncated_value, abs=5 * error)
+    log = rewards.mean(axis=1)
     assert log.mean() == pytest.approx(domain.mean_reward, abs=5 * log.std() / 16 * np.sqrt(1 + 256 / 1024))
 
 

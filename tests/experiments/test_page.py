@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
@@ -13,9 +12,9 @@ from dprl.experiments import plots
 from dprl.experiments.figures import _verdict
 from dprl.experiments.page import guarantee_text, render, with_error
 from dprl.experiments.plugin import load_plugin
-from dprl.experiments.reproduce import REPORT, make_request, reproduce
+from dprl.experiments.reproduce import REPORT, reproduce
 from dprl.experiments.spec import Claim, parse
-from tests.experiments.tiny import SPEC, plugin_file
+from tests.experiments.tiny import SPEC, plugin_file, tiny_request
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +22,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     plugin = load_plugin(plugin_file(folder))
     paper = parse(SPEC, "tiny.toml")
-    request = make_request(replace(paper, logs=()), plugin=replace(plugin, units=(10.0,)))
-    figures = tuple(f for f in request.figures if f.name != "tiny")
-    results = reproduce(replace(request, paper=paper, figures=figures), folder / "out")
+    results = reproduce(tiny_request(paper, plugin), folder / "out")
     return paper, results, (folder / "out" / REPORT).read_text()
 
 

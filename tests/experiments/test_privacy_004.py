@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from dprl.accounting.calibration import epsilon_of
+from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.events import poisson_gaussian
 from dprl.errors import DprlError
 from dprl.experiments import privacy_004

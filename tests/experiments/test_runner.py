@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from dprl.experiments.reproduce import REPORT, RESULTS, make_request, reproduce
 from dprl.experiments.runner import Runner, statistics
 from dprl.experiments.spec import parse
 from dprl.experiments.store import Store
-from tests.experiments.tiny import PLUGIN, SPEC, plugin_file
+from tests.experiments.tiny import PLUGIN, SPEC, plugin_file, tiny_request
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +32,7 @@ def paper():
 
 @pytest.fixture
 def request_of(paper, plugin):
-    # the tiny domain has a place in the specification: the plugin's own figure is for domains that have none
-    def make(**options):
-        known = replace(paper, logs=())
-        request = make_request(known, plugin=replace(plugin, units=(10.0,)), **options)
-        figures = tuple(f for f in request.figures if f.name != "tiny")
-        return replace(request, paper=paper, figures=figures)
-
-    return make
+    return partial(tiny_request, paper, plugin)
 
 
 def contents(folder):
@@ -185,9 +179,9 @@ def test_the_domain_of_a_plugin_is_a_figure(paper, plugin, tmp_path):
         ("METHODS = 3", "METHODS must be a sequence"),
         ("METHODS = ('zero',)", "METHODS must be a sequence"),
         ("DOMAIN = 3", "DOMAIN must be"),
-        ("raise ValueError('no')", "cannot be executed"),
+        ("raise ValueError('no')", "^The plugin file '.*plugin.py' cannot be executed: it raised ValueError: no.$"),
         (PLUGIN.replace('name="mine"', 'name="mean-reward"'), "there is a method called 'mean-reward' already"),
-        (PLUGIN.replace("values=mean_reward", ""), "exactly one of weights, values and batch"),
+        (PLUGIN.replace("values=mean_reward", ""), "exactly one of weights, values, batch and value"),
     ],
 )
 def test_plugins_that_are_refused(tmp_path, text, sentence):

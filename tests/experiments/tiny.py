@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from dprl.experiments.plugin import Plugin
+from dprl.experiments.reproduce import Request, make_request
+from dprl.experiments.spec import Paper
 
 PLUGIN = '''
 import numpy as np
@@ -137,3 +143,12 @@ def plugin_file(folder: Path) -> Path:
     path = folder / "tiny_plugin.py"
     path.write_text(PLUGIN)
     return path
+
+
+def tiny_request(paper: Paper, plugin: Plugin, **options: Any) -> Request:
+    """The figures of the specification, with the plugin's methods.
+
+    The domain has a place in the specification: the plugin's own figure is for domains that have none.
+    """
+    request = make_request(replace(paper, logs=()), plugin=replace(plugin, units=(10.0,)), **options)
+    return replace(request, paper=paper, figures=tuple(f for f in request.figures if f.name != "tiny"))

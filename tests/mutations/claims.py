@@ -13,8 +13,8 @@ import numpy as np
 from scipy.stats import norm
 
 import dprl
-from dprl.accounting import certificate, events
-from dprl.accounting.calibration import epsilon_of
+from dprl.accounting import events, verification
+from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.ledger import Ledger
 from dprl.algorithms.registry import ALGORITHMS
 from dprl.audits.lower_bound import audit
@@ -99,10 +99,10 @@ def _evaluate(columns: Any, **options: Any) -> dprl.Release:
     return dprl.evaluate(columns, "uniform", **{**asked, **options})
 
 
-def _verified(release: dprl.Release, folder: Path) -> certificate.VerifiedCertificate:
+def _verified(release: dprl.Release, folder: Path) -> verification.VerifiedCertificate:
     release.save(folder / "results")
     try:
-        return certificate.verify(folder / "results")
+        return verification.verify(folder / "results")
     except DprlError as error:
         raise Caught(str(error)) from error
 

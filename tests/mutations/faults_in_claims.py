@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.accounting import calibration, events, ledger_file
+from dprl.accounting import accountant, events, ledger_file
 from dprl.accounting import ledger as ledgers
 from dprl.accounting.budget import Budget
 from dprl.algorithms.evaluation import conformance, unit_data
@@ -141,7 +141,7 @@ def _(planting: Planting) -> None:
     def halved(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda parts, delta, *more: original(tuple((r, 2.0 * s, n) for r, s, n in parts), delta, *more)
 
-    planting.replace(calibration, "_epsilon", halved)
+    planting.replace(accountant, "epsilon_of_parts", halved)
 
 
 @fault("accountant that counts a composition once", "the accountant agrees with closed forms")
@@ -153,7 +153,7 @@ def _(planting: Planting) -> None:
 
         return parts
 
-    planting.replace(calibration, "_parts", once)
+    planting.replace(accountant, "parts_of", once)
 
 
 @fault("steps in the event fewer than are run", "the event is what ran", traced=True)
@@ -182,7 +182,7 @@ def _(planting: Planting) -> None:
     def without(original: Callable[..., Any]) -> Callable[..., Any]:
         def certified(plan: Any, *args: Any, **options: Any) -> Any:
             event = events.compose([stage.mechanism.event() for stage in plan.stages])
-            epsilon = calibration.epsilon_of(event, plan.delta_of_event)
+            epsilon = accountant.epsilon_of(event, plan.delta_of_event)
             found = original(dataclasses.replace(plan, event=event, epsilon_of_event=epsilon), *args, **options)
             return {**found, "mechanisms": found["mechanisms"][1:]}
 

@@ -17,7 +17,7 @@ from dprl.mechanisms import clipped_sum, grid
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
-from .planting import Planting, fault
+from .planting import Planting, fault, go_on_without_noise
 
 # --- clipping -------------------------------------------------------------------------------------------------------
 
@@ -367,23 +367,7 @@ def _(planting: Planting) -> None:
 
 @fault("un-noised sum carried into the next step", "neighbours in full batches")
 def _(planting: Planting) -> None:
-    """What is released is noised; the iterates are made of the sum without noise."""
-    totals: list[Any] = []
-
-    def noised(original: Callable[..., Any]) -> Callable[..., Any]:
-        def remembered(self: Any, total: Any, draw: Any) -> Any:
-            totals.append(total)
-            return original(self, total, draw)
-
-        return remembered
-
-    def advance(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda program, stage, mechanism, state, points, step: original(
-            program, stage, mechanism, state, totals[-1], step
-        )
-
-    planting.replace(ClippedGaussianSum, "noised", noised)
-    planting.replace(engine, "_advance", advance)
+    go_on_without_noise(planting, from_stage=0)
 
 
 @fault("steps until the log has been seen often enough", "neighbours in full batches")

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting import events
-from dprl.algorithms.evaluation import adassp, attacks, conformance, unit_data
+from dprl.algorithms.evaluation import adassp, conformance, program_attack, unit_data
 from dprl.algorithms.evaluation import program as engine
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 
-from .planting import Planting, fault
+from .planting import Planting, fault, go_on_without_noise
 
 # --- accounting -----------------------------------------------------------------------------------------------------
 
@@ -91,22 +91,7 @@ def _(planting: Planting) -> None:
 
 @fault("one stage goes on with the sum before its noise", "neighbours in stages")
 def _(planting: Planting) -> None:
-    totals: list[Any] = []
-
-    def noised(original: Callable[..., Any]) -> Callable[..., Any]:
-        def remembered(self: Any, total: Any, draw: Any) -> Any:
-            totals.append(total)
-            return original(self, total, draw)
-
-        return remembered
-
-    def advance(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda program, stage, mechanism, state, points, step: original(
-            program, stage, mechanism, state, points if stage == 0 else totals[-1], step
-        )
-
-    planting.replace(ClippedGaussianSum, "noised", noised)
-    planting.replace(engine, "_advance", advance)
+    go_on_without_noise(planting, from_stage=1)
 
 
 @fault("post-processing that reads the rows", "neighbours in stages")
@@ -185,4 +170,4 @@ def _(planting: Planting) -> None:
 
         return run
 
-    planting.replace(attacks, "run", less)
+    planting.replace(program_attack, "run", less)

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from dprl.algorithms.evaluation import program as engine
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+
 from .lab import forget_plans, forget_post_processing
 
 
@@ -97,3 +100,23 @@ def fault(name: str, caught_by: str, traced: bool = False) -> Callable[[Plant], 
         return plant
 
     return register
+
+
+def go_on_without_noise(planting: Planting, from_stage: int) -> None:
+    """What is released is noised; the states of a program, from a stage on, are made of the sums without noise."""
+    totals: list[Any] = []
+
+    def noised(original: Callable[..., Any]) -> Callable[..., Any]:
+        def remembered(self: Any, total: Any, draw: Any) -> Any:
+            totals.append(total)
+            return original(self, total, draw)
+
+        return remembered
+
+    def advance(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda program, stage, mechanism, state, points, step: original(
+            program, stage, mechanism, state, points if stage < from_stage else totals[-1], step
+        )
+
+    planting.replace(ClippedGaussianSum, "noised", noised)
+    planting.replace(engine, "_advance", advance)

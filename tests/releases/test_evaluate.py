@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import dprl
-from dprl.accounting import certificate
+from dprl.accounting import verification
 from dprl.accounting.events import from_json
 from dprl.accounting.ledger import Ledger
 
@@ -145,7 +145,7 @@ def test_the_status_and_the_file_that_carries_it(tmp_path, kind):
         assert json.loads(paths[name].read_text())["status"] == status
     references = [t["reference"] for t in release.estimate["targets"]]
     assert all((r is not None) == ("simulated" in kind) for r in references)
-    found = certificate.verify(tmp_path / "results")
+    found = verification.verify(tmp_path / "results")
     assert found.private == (status == "verified")
     assert found.path == tmp_path / "results" / file
     assert ("not a private release" in release.certificate["noise"]["source"]) == ("seeded" in kind)

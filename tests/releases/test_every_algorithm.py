@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.accounting import certificate
+from dprl.accounting import verification
 from dprl.algorithms.registry import ALGORITHMS
 
 from ..sample_log import BOUNDS
@@ -43,7 +43,7 @@ def test_released_certified_and_resumed(name, tmp_path, monkeypatch):
     steps = sum(m["steps"] for m in release.certificate["mechanisms"]) - 1
     assert told == list(range(1, steps + 1))
     release.save(whole.out)
-    found = certificate.verify(whole.out)
+    found = verification.verify(whole.out)
     assert found.private
     assert found.content["epsilon_of_event"] <= found.content["epsilon"] == 1.0
     assert sum(m["share"] for m in found.content["mechanisms"]) == pytest.approx(1.0)

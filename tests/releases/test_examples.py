@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dprl.accounting import certificate
+from dprl.accounting import verification
 from dprl.accounting.ledger import Ledger
 from dprl.data.readers import read_log
 
@@ -43,7 +43,7 @@ def test_the_demonstration(tmp_path, example, capsys):
     assert err == ""
     results = tmp_path / "demo" / "release"
     assert out.endswith(f"\nreport: {results / 'report.html'}\n")
-    found = certificate.verify(results)
+    found = verification.verify(results)
     assert found.private
     assert found.epsilon is not None
     assert found.epsilon <= 1.0

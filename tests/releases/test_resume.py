@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.accounting import certificate
+from dprl.accounting import verification
 from dprl.accounting.ledger import Ledger
 from dprl.algorithms.evaluation import program
 from dprl.mechanisms.noise import SecureNoise
@@ -124,7 +124,7 @@ def check_after_crash(trial: Trial, reference, stop_at: int) -> None:
     if trial.run.exists() or not trial.out.exists():
         trial.finish()
     assert trial.contents() == reference.contents, stop_at
-    certificate.verify(trial.out)
+    verification.verify(trial.out)
     (charge,) = trial.ledger.history()
     assert charge.digest == json.loads((trial.out / "certificate.json").read_text())["digest"], stop_at
     assert not trial.run.exists(), stop_at
@@ -314,7 +314,7 @@ def test_a_release_may_be_saved_twice(trial):
     release = trial.evaluate()
     release.save(trial.out)
     release.save(trial.out.with_name("copy"))
-    digests = [certificate.verify(p).content["digest"] for p in (trial.out, trial.out.with_name("copy"))]
+    digests = [verification.verify(p).content["digest"] for p in (trial.out, trial.out.with_name("copy"))]
     assert len(set(digests)) == 1
     assert trial.ledger.history()[0].digest == digests[0]
 

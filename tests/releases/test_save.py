@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.accounting import certificate
+from dprl.accounting import certificate, verification
 from dprl.releases import save
 from dprl.releases.save import check_folder, check_key
 
@@ -32,14 +32,14 @@ def test_what_is_written_is_what_was_released(tmp_path, release):
     function = dprl.load_value_function(tmp_path / "new" / "folder")
     states = np.random.default_rng(0).uniform((0, -5), (10, 5), (20, 2))
     np.testing.assert_array_equal(function(states), release.value_function(states))
-    assert certificate.verify(tmp_path / "new" / "folder").private
+    assert verification.verify(tmp_path / "new" / "folder").private
     assert stat.S_IMODE((tmp_path / "new" / "folder").stat().st_mode) == 0o755
 
 
 def test_the_same_release_may_be_saved_twice(tmp_path, release):
     for name in ("a", "b"):
         release.save(tmp_path / name)
-        certificate.verify(tmp_path / name)
+        verification.verify(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["results", "./results", "results/", "a/../results"])

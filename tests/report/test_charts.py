@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dprl.report import charts
+from dprl.report.svg import text_width
 
 ROWS = [
     charts.Row(name="a", value=41.8, low=29.2, high=54.5, reference=None, text="41.8 (29.2 to 54.5)"),
@@ -92,7 +93,7 @@ def test_axis_is_readable_at_any_scale(scale: float, shift: float) -> None:
     labels = [e for e in having(root, "tick") if e.get("text-anchor") == "middle"]
     assert len(labels) >= 2
     assert len({e.text for e in labels}) == len(labels)
-    edges = [(float(e.attrib["x"]), charts._text_width(str(e.text), 12.0) / 2.0) for e in labels]
+    edges = [(float(e.attrib["x"]), text_width(str(e.text), 12.0) / 2.0) for e in labels]
     for (x0, half0), (x1, half1) in pairwise(edges):
         assert x0 + half0 < x1 - half1
 
@@ -110,7 +111,7 @@ def test_labels_stay_inside_the_frame(name: str) -> None:
             if text.get("transform"):
                 continue
             size = 13.0 if str(text.get("class")).startswith(("label", "figure")) else 12.0
-            length = charts._text_width(str(text.text), size)
+            length = text_width(str(text.text), size)
             start = (
                 float(text.attrib["x"]) - {"start": 0.0, "middle": 0.5, "end": 1.0}[text.attrib["text-anchor"]] * length
             )

@@ -1,9 +1,4 @@
-"""From an event to its epsilon, and from a budget to a noise multiplier.
-
-One accountant speaks for the whole library: dp_accounting's privacy loss distribution (PLD) for add or remove one.
-``PLDAccountant(REPLACE_ONE)`` doubles the sensitivity inside and ``RdpAccountant(REPLACE_ONE)`` does not, so no other
-relation is ever asked of it. Every number here errs towards privacy: an epsilon is an upper bound, a noise
-multiplier is one that the accountant accepts.
+"""From a budget to a noise multiplier, which is one that the accountant accepts.
 
 A single or self-composed plain Gaussian has a closed form (Balle and Wang, 2018, "Improving the Gaussian mechanism
 for differential privacy", Theorem 8); it gives the starting point, and the PLD has the last word.
@@ -18,51 +13,20 @@ import math
 import os
 import tempfile
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dprl.accounting import accountant
+from dprl.accounting.accountant import Part
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-RELATION = "add or remove one"
-
 # The search looks for a multiplier between these two. Below the first one step alone costs an epsilon above 30; above
 # the second nothing is left of any signal.
 SMALLEST, LARGEST = 0.2, 1e8
-
-# Grid of the privacy losses: the accountant's own default, refined or coarsened by powers of two (so that a finer
-# grid contains the coarser one, and epsilon stays monotone in the noise).
-_GRID, _FINEST = 1e-4, 1e-4 * 2.0**-12
-_FINE_POINTS, _STEP_POINTS, _TOTAL_POINTS = 1.5e5, 3e5, 4e6
-_COARSEST = 0.1
-
-# One part of an event: sampling rate (1 for everybody), noise multiplier, number of steps.
-_Part = tuple[float, float, int]
-
-
-def accountant_name() -> str:
-    """The accountant in words, with its version, as a certificate states it."""
-    return f"dp_accounting {metadata.version('dp-accounting')} PLDAccountant, {RELATION}"
-
-
-def epsilon_of(event: DpEvent, delta: float) -> float:
-    """Upper bound on the epsilon of ``event`` at ``delta``, for add or remove one (cached within the process).
-
-    ``math.inf`` where the bound is beyond what the accountant resolves: more than some ten thousand, or a ``delta``
-    of the order of its own truncation (1e-15 a composition). Raises DprlError for an event that is not built from
-    Gaussians and Poisson-sampled Gaussians.
-
-    >>> from dprl.accounting.events import gaussian
-    >>> 4.376 < epsilon_of(gaussian(1.0), 1e-5) < 4.379
-    True
-    """
-    if not (isinstance(delta, int | float) and 0.0 < delta < 1.0):
-        raise DprlError("delta must be above 0 and below 1.")
-    return _epsilon(_parts(event), float(delta))
 
 
 def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget, tolerance: float = 1e-4) -> float:
@@ -80,7 +44,7 @@ def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget,
         raise DprlError("The tolerance of a calibration must lie between 1e-7 and 0.1.")
 
     def epsilon_at(multiplier: float, coarser: float = 1.0) -> float:
-        return _epsilon(_parts(make_event(multiplier)), float(budget.delta), coarser)
+        return accountant.epsilon_of_parts(accountant.parts_of(make_event(multiplier)), float(budget.delta), coarser)
 
     key = _cache_key(make_event, budget, tolerance)
     remembered = _recall(key)
@@ -90,11 +54,11 @@ def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget,
 
     start = _first_guess(make_event, budget)
     found = None
-    if all(rate == 1.0 for rate, _, _ in _parts(make_event(1.0))):
+    if all(rate == 1.0 for rate, _, _ in accountant.parts_of(make_event(1.0))):
         found = _accepted_near(epsilon_at, budget.epsilon, start, tolerance)
     if found is None:
         slope = _slope(make_event, start)
-        if _costly(_parts(make_event(start))):
+        if accountant.costly(accountant.parts_of(make_event(start))):
             # a grid sixteen times as coarse costs a sixteenth and misses the answer by little
             start = _search(functools.partial(epsilon_at, coarser=16.0), budget, start, slope, tolerance)
             slope = _slope(make_event, start)
@@ -140,109 +104,10 @@ def gaussian_noise_multiplier(budget: Budget) -> float:
     return high
 
 
-# --- the accountant ---------------------------------------------------------------------------------------------
-
-
-def _parts(event: DpEvent) -> tuple[_Part, ...]:
-    """The event as sorted (rate, multiplier, steps): what composes exactly is merged, order does not matter."""
-    from dp_accounting import dp_event as dpe
-
-    precision, single = 0.0, None
-    sampled: dict[tuple[float, float], int] = {}
-    stack: list[tuple[Any, int]] = [(event, 1)]
-    while stack:
-        node, count = stack.pop()
-        if count > 10**12:
-            raise DprlError("The accountant does not take more than 1e12 steps.")
-        match node:
-            case dpe.SelfComposedDpEvent():
-                stack.append((node.event, count * int(node.count)))
-            case dpe.ComposedDpEvent():
-                stack.extend((inner, count) for inner in node.events)
-            case dpe.GaussianDpEvent():
-                single = float(node.noise_multiplier) if precision == 0.0 and count == 1 else None
-                precision += _precision(node.noise_multiplier) * count
-            case dpe.PoissonSampledDpEvent(event=dpe.GaussianDpEvent() as inner):
-                rate = float(node.sampling_probability)
-                if rate == 1.0:
-                    stack.append((inner, count))
-                else:
-                    _precision(inner.noise_multiplier)
-                    one = (rate, float(inner.noise_multiplier))
-                    sampled[one] = sampled.get(one, 0) + count
-            case _:
-                raise DprlError(f"The accountant does not take a privacy event of type {type(node).__name__}.")
-    parts: list[_Part] = [(rate, multiplier, count) for (rate, multiplier), count in sampled.items()]
-    if precision > 0.0:
-        # k Gaussians on the same data are one Gaussian: the inverse variances add up
-        parts.append((1.0, single if single is not None else 1.0 / math.sqrt(precision), 1))
-    return tuple(sorted(parts))
-
-
-def _precision(noise_multiplier: float) -> float:
-    if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
-        raise DprlError("The noise multiplier must be a positive finite number.")
-    if noise_multiplier < 1e-100:
-        raise DprlError("The noise multiplier is too small to give any guarantee.")
-    return 1.0 / float(noise_multiplier) ** 2
-
-
-@functools.lru_cache(maxsize=1024)
-def _epsilon(parts: tuple[_Part, ...], delta: float, coarser: float = 1.0) -> float:
-    import numpy as np
-    from dp_accounting import NeighboringRelation, dp_event
-    from dp_accounting.pld import PLDAccountant
-
-    grid = _grid(parts)
-    if grid > _COARSEST:
-        return math.inf
-    grid *= coarser
-    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, grid)
-    with np.errstate(all="ignore"):  # exp of a very large loss underflows to the mass it has
-        for rate, multiplier, count in parts:
-            one = dp_event.GaussianDpEvent(multiplier)
-            accountant.compose(one if rate == 1.0 else dp_event.PoissonSampledDpEvent(rate, one), count)
-        return max(0.0, float(accountant.get_epsilon(delta)))
-
-
-def _grid(parts: tuple[_Part, ...]) -> float:
-    """Discretisation of the privacy losses, such that the bound is tight and neither time nor memory runs away.
-
-    Any grid gives a valid upper bound. The default of 1e-4 is refined where one step's loss (about rate / multiplier)
-    would drown in one cell, whose rounding adds up over the steps; it is coarsened where the losses range so far
-    that the arrays would not fit. Both rules only ever refine the grid as noise grows.
-    """
-    finest, total_range = _GRID, 0.0
-    step_range = max((_width(rate, multiplier) for rate, multiplier, _ in parts), default=0.0)
-    for rate, multiplier, count in parts:
-        finest = min(finest, (0.02 if rate == 1.0 else 0.05) * rate / multiplier)
-        width = _width(rate, multiplier)
-        mean = min(math.log1p(rate**2 * math.expm1(min(1.0 / multiplier**2, 700.0))), rate / multiplier**2)
-        total_range += width + min(count * width, count * mean + 20.0 * math.sqrt(count * mean))
-    refined = max(finest, _FINEST, step_range / _FINE_POINTS)
-    grid = _GRID
-    while grid / 2.0 >= refined:
-        grid /= 2.0
-    coarse = max(step_range / _STEP_POINTS, total_range / _TOTAL_POINTS)
-    while grid < coarse and grid <= _COARSEST:
-        grid *= 2.0
-    return grid
-
-
-def _width(rate: float, multiplier: float) -> float:
-    """Range of one step's loss, out to ten standard deviations of the noise, where the accountant truncates."""
-    largest = (0.5 / multiplier + 10.0) / multiplier
-    if rate == 1.0:
-        return 2.0 * largest
-    # log(1 - rate + rate exp(loss)) above, log(1 - rate) below
-    above = math.log1p(rate * math.expm1(largest)) if largest < 700.0 else largest + math.log(rate)
-    return above + min(largest, -math.log1p(-rate))
-
-
 # --- the search -------------------------------------------------------------------------------------------------
 
 
-def _mu(parts: tuple[_Part, ...]) -> float:
+def _mu(parts: tuple[Part, ...]) -> float:
     """Gaussian limit of the composition (exact for plain Gaussians; Bu, Dong, Long and Su, 2020, for sampled ones)."""
     total = 0.0
     for rate, multiplier, count in parts:
@@ -256,24 +121,20 @@ def _mu(parts: tuple[_Part, ...]) -> float:
 def _first_guess(make_event: Callable[[float], DpEvent], budget: Budget) -> float:
     wanted = 1.0 / gaussian_noise_multiplier(budget)
     low, high = SMALLEST, LARGEST
-    if _mu(_parts(make_event(low))) <= wanted:
+    if _mu(accountant.parts_of(make_event(low))) <= wanted:
         return low
     while high > low * (1.0 + 1e-9):
         middle = math.sqrt(low * high)
-        if _mu(_parts(make_event(middle))) <= wanted:
+        if _mu(accountant.parts_of(make_event(middle))) <= wanted:
             high = middle
         else:
             low = middle
     return high
 
 
-def _costly(parts: tuple[_Part, ...]) -> bool:
-    return max(_width(rate, multiplier) for rate, multiplier, _ in parts) > 2e4 * _grid(parts)
-
-
 def _slope(make_event: Callable[[float], DpEvent], at: float) -> float:
     """d log(epsilon) / d log(multiplier) in the Gaussian limit, roughly; always negative."""
-    here, beyond = _mu(_parts(make_event(at))), _mu(_parts(make_event(1.05 * at)))
+    here, beyond = _mu(accountant.parts_of(make_event(at))), _mu(accountant.parts_of(make_event(1.05 * at)))
     return min(-0.2, 1.1 * math.log(beyond / here) / math.log(1.05))
 
 
@@ -364,10 +225,8 @@ def _cache_key(make_event: Callable[[float], DpEvent], budget: Budget, tolerance
 
     # Three samples of the template tell apart all the ways in which our events depend on one multiplier.
     template = [to_json(make_event(x)) for x in (0.75, 1.0, 3.0)]
-    text = json.dumps(
-        ["dprl.calibration/1", accountant_name(), template, float(budget.epsilon), float(budget.delta), tolerance],
-        sort_keys=True,
-    )
+    question = [accountant.accountant_name(), template, float(budget.epsilon), float(budget.delta), tolerance]
+    text = json.dumps(["dprl.calibration/1", *question], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -119,6 +119,10 @@ ALGORITHMS: dict[str, Entry] = {
 }
 
 
+DEFAULT = "recommended"
+"""What evaluates where none is named."""
+
+
 def find(name: str) -> Entry:
     """The entry called ``name``; raises one sentence with the known names."""
     if name not in ALGORITHMS:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def audit(
     algorithm: Annotated[
-        str | None, typer.Argument(help="gpope or importance-sampling; without it, what can be audited is listed.")
+        str | None, typer.Argument(help="Its name; without one, what can be audited is listed.")
     ] = None,
     calibration: Annotated[str | None, typer.Option(help="verified or as-published.  [default: verified]")] = None,
     units: Annotated[int | None, typer.Option(help="Declared number of units.  [default: 200]")] = None,

@@ -1,36 +1,76 @@
-"""``dprl calibrate``: the noise multiplier that a budget asks for, or the epsilon that a multiplier costs."""
+"""``dprl calibrate``: the noise multipliers that a budget asks for, or the epsilon that a multiplier costs."""
 
 from __future__ import annotations
 
 import decimal
 import json
 import math
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from dprl.accounting.budget import Budget
+from dprl.algorithms.registry import ALGORITHMS, find
+from dprl.cli.evaluate import FEATURES, SET, configure, merge_request
 from dprl.errors import DprlError
 
-ALGORITHMS = ("gpope", "importance-sampling")
+ONE_MULTIPLIER = ("gpope", "importance-sampling")
 
 
 def calibrate(
-    algorithm: Annotated[str, typer.Argument(help="gpope or importance-sampling.")],
+    algorithm: Annotated[str, typer.Argument(help=f"{', '.join(ALGORITHMS)}.")],
     delta: Annotated[float, typer.Option(help="Delta of the budget, well below one over the number of units.")],
     epsilon: Annotated[float | None, typer.Option(help="Epsilon of the budget.")] = None,
     sampling_rate: Annotated[
         float | None, typer.Option(help="Probability with which a unit joins one step's batch (gpope).")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Number of steps (gpope).")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of steps (of an algorithm that has them).")] = None,
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise standard deviation over the clip norm: print the epsilon it costs.")
     ] = None,
+    bounds: Annotated[
+        Path | None, typer.Option(help="TOML file with the public bounds: calibrate every stage of a release.")
+    ] = None,
+    features: FEATURES = None,
+    option: SET = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Noise multiplier for a budget, or (with --noise-multiplier instead of --epsilon) its epsilon. Reads no data."""
-    if algorithm not in ALGORITHMS:
-        raise DprlError(f"There is no algorithm {algorithm!r} to calibrate; known are {', '.join(ALGORITHMS)}.")
+    """Noise multiplier for a budget, or (with --noise-multiplier instead of --epsilon) its epsilon. Reads no data.
+
+    That is for one mechanism alone, of gpope or importance-sampling. With --bounds, every stage of a release with any
+    algorithm is calibrated, as the release itself would be.
+    """
+    find(algorithm)
+    if bounds is None:
+        if features is not None or option:
+            raise DprlError("--features and --set are those of a whole release: give --bounds too.")
+        _mechanism(algorithm, delta, epsilon, sampling_rate, steps, noise_multiplier, as_json)
+        return
+    if epsilon is None or noise_multiplier is not None:
+        raise DprlError("With --bounds a whole release is calibrated: give --epsilon, and no --noise-multiplier.")
+    _, options = merge_request({}, {"sampling_rate": sampling_rate, "steps": steps}, None, option)
+
+    from dprl.releases.plan import calibrate_release
+
+    made = calibrate_release(
+        Budget(epsilon, delta), configure(algorithm, options), bounds=bounds, features=features or "columns"
+    )
+    typer.echo(json.dumps(made, allow_nan=False) if as_json else _words(made))
+
+
+def _mechanism(
+    algorithm: str,
+    delta: float,
+    epsilon: float | None,
+    sampling_rate: float | None,
+    steps: int | None,
+    noise_multiplier: float | None,
+    as_json: bool,
+) -> None:
+    """One mechanism alone, with all of the budget."""
+    if algorithm not in ONE_MULTIPLIER:
+        raise DprlError(f"{algorithm} is calibrated stage by stage, from public bounds: give --bounds.")
     if (epsilon is None) == (noise_multiplier is None):
         raise DprlError("Give either --epsilon, for its noise multiplier, or --noise-multiplier, for its epsilon.")
     if algorithm == "gpope":
@@ -43,7 +83,8 @@ def calibrate(
         rate, count = 1.0, 1
     budget = Budget(1.0 if epsilon is None else epsilon, delta)
 
-    from dprl.accounting import calibration, events
+    from dprl.accounting import accountant, events
+    from dprl.accounting.calibration import noise_multiplier_for
 
     def event_of(multiplier: float) -> events.DpEvent:
         if algorithm == "gpope":
@@ -51,9 +92,9 @@ def calibrate(
         return events.gaussian(multiplier)
 
     if noise_multiplier is None:
-        multiplier, spent = calibration.noise_multiplier_for(event_of, budget), budget.epsilon
+        multiplier, spent = noise_multiplier_for(event_of, budget), budget.epsilon
     else:
-        multiplier, spent = noise_multiplier, calibration.epsilon_of(event_of(noise_multiplier), delta)
+        multiplier, spent = noise_multiplier, accountant.epsilon_of(event_of(noise_multiplier), delta)
         if not math.isfinite(spent):
             raise DprlError("This noise multiplier is too small to give any guarantee at this delta.")
     if as_json:
@@ -61,16 +102,33 @@ def calibrate(
             "noise_multiplier": multiplier,
             "epsilon": spent,
             "delta": delta,
-            "relation": calibration.RELATION,
+            "relation": accountant.RELATION,
             "event": events.to_json(event_of(multiplier)),
-            "accountant": calibration.accountant_name(),
+            "accountant": accountant.accountant_name(),
         }
         typer.echo(json.dumps(result, allow_nan=False))
         return
     typer.echo(f"noise multiplier {_rounded_up(multiplier)} (noise standard deviation over clip norm)")
-    over = f"{count} {'step' if count == 1 else 'steps'} at sampling rate {rate:g}"
-    typer.echo(f"epsilon {_rounded_up(spent)}, delta {delta:g}, {calibration.RELATION}; {over}")
-    typer.echo(f"accountant: {calibration.accountant_name()}")
+    typer.echo(f"epsilon {_rounded_up(spent)}, delta {delta:g}, {accountant.RELATION}; {_over(count, rate)}")
+    typer.echo(f"accountant: {accountant.accountant_name()}")
+
+
+def _words(made: dict[str, Any]) -> str:
+    lines = [
+        f"{s['purpose']}: noise multiplier {_rounded_up(s['noise_multiplier'])}, "
+        f"{_over(s['steps'], s['sampling_rate'])}, {100.0 * s['share']:.3g}% of the budget"
+        for s in made["stages"]
+    ]
+    lines += [
+        f"epsilon {_rounded_up(made['epsilon_of_event'])} of {made['epsilon']:g}, delta {made['delta']:g}, "
+        f"{made['relation']}; shares are of mu^2, the squared Gaussian privacy parameter",
+        f"accountant: {made['accountant']}",
+    ]
+    return "\n".join(lines)
+
+
+def _over(steps: int, rate: float) -> str:
+    return f"{steps} {'step' if steps == 1 else 'steps'} at sampling rate {rate:g}"
 
 
 def _rounded_up(number: float) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.algorithms.registry import ALGORITHMS
+from dprl.algorithms.registry import ALGORITHMS, DEFAULT
 from dprl.errors import DprlError
 
 TARGET = Annotated[
@@ -52,7 +52,7 @@ def evaluate(
         float | None, typer.Option(help="Privacy budget of this release, below one over the units.")
     ] = None,
     discount: Annotated[float | None, typer.Option(help="Discount factor.  [default: 0.99]")] = None,
-    algorithm: Annotated[str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}.  [default: gpope]")] = None,
+    algorithm: Annotated[str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}.  [default: {DEFAULT}]")] = None,
     features: FEATURES = None,
     ledger: Annotated[Path | None, typer.Option(help="Ledger to charge before the rows are read.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of this data's budget in the ledger.")] = None,
@@ -111,12 +111,12 @@ def evaluate(
             check_folder(out)
         check_key(sign)
         budget = Budget(request["epsilon"], request["delta"])
-        configured = configure(request.get("algorithm") or "gpope", options)
+        configured = configure(request.get("algorithm") or DEFAULT, options)
         targets = request["target_policy"]
 
         from dprl.releases.evaluate import evaluate as release_of
 
-        with Progress(getattr(configured, "steps", 0), quiet=as_json) as progress:
+        with Progress(getattr(configured, "steps", None), quiet=as_json) as progress:
             release = release_of(
                 str(request["log"]),
                 [targets] if isinstance(targets, str) else targets,
@@ -176,14 +176,17 @@ def configure(name: str, options: list[tuple[dict[str, Any], str]]) -> Any:
 
 
 class Progress:
-    """A bar of the updates done, on stderr: public, for their number does not depend on the rows."""
+    """A bar of the updates done, on stderr: public, for their number does not depend on the rows.
 
-    def __init__(self, steps: int, quiet: bool, doing: str = "private updates") -> None:
+    ``steps`` is None where public facts, which are not read yet, say how many there are.
+    """
+
+    def __init__(self, steps: int | None, quiet: bool, doing: str = "private updates") -> None:
         self._steps, self._doing, self._bar, self._task = steps, doing, None, None
         self._quiet = quiet or not sys.stderr.isatty()
 
     def __enter__(self) -> Progress:
-        if self._steps and not self._quiet:
+        if self._steps != 0 and not self._quiet:
             from rich.console import Console
             from rich.progress import Progress as Bar
 

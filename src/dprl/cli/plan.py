@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dprl.algorithms.registry import ALGORITHMS, DEFAULT
 from dprl.cli.evaluate import FEATURES, SET, TARGET, configure, merge_request
 from dprl.errors import DprlError
 
@@ -21,7 +22,7 @@ def plan(
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget.")] = None,
     delta: Annotated[float | None, typer.Option(help="Privacy budget, below one over the units.")] = None,
     discount: Annotated[float | None, typer.Option(help="Discount factor.  [default: 0.99]")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="gpope or importance-sampling.  [default: gpope]")] = None,
+    algorithm: Annotated[str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}.  [default: {DEFAULT}]")] = None,
     features: FEATURES = None,
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise over clip norm, instead of calibrating.")
@@ -53,7 +54,7 @@ def plan(
         None if request.get("log") is None else str(request["log"]),
         [targets] if isinstance(targets, str) else targets,
         Budget(request["epsilon"], request["delta"]),
-        configure(request.get("algorithm") or "gpope", options),
+        configure(request.get("algorithm") or DEFAULT, options),
         bounds=request["bounds"],
         unit=request.get("unit"),
         person=request.get("person_column"),

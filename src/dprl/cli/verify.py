@@ -26,9 +26,9 @@ def verify(
 
     then release with --sign signing.pem and verify with --public-key public.pem.
     """
-    from dprl.accounting import certificate
+    from dprl.accounting import verification
 
-    found = certificate.verify(results, public_key)
+    found = verification.verify(results, public_key)
     content = found.content
     if as_json:
         result = {

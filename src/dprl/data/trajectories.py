@@ -107,7 +107,7 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
     index, last, rows, terminated = index[kept], last[kept], order[kept], terminated[kept]
     observation = _clamp(_taken(columns, "observation", rows), bounds.observation)
     if "next_observation" in columns:
-        following = _taken(columns, "next_observation", rows)
+        following = _floats(_taken(columns, "next_observation", rows))  # _HUGE is beyond single precision
         with np.errstate(invalid="ignore"):
             has_next = np.asarray((np.abs(following) <= _HUGE).all(axis=1))
         following = _clamp(following, bounds.observation)

@@ -45,12 +45,14 @@ class Truth:
         values: ``(S,)`` discounted values of the target policy, in the reward's unit.
         weights: ``(S,)``, summing to one.
         standard_errors: ``(S,)`` standard errors of ``values``; zeros where they are exact.
+        truncated: ``(S,)`` values of what is earned until a log's horizon, where a log may be cut; else None.
     """
 
     states: np.ndarray
     values: np.ndarray
     weights: np.ndarray
     standard_errors: np.ndarray
+    truncated: np.ndarray | None = None
 
     def rmse(self, values: np.ndarray) -> float:
         """Root of the weighted mean squared difference between ``(S,)`` estimates and the true values."""
@@ -71,6 +73,11 @@ class Truth:
         """RMSE that the stored values themselves have: a measured error ``e`` is ``sqrt(e^2 - standard_error^2)``."""
         return float(np.sqrt(self.weights @ self.standard_errors**2))
 
+    @property
+    def standard_error_of_mean(self) -> float:
+        """Standard error of :attr:`mean`; those of the states are independent."""
+        return float(np.linalg.norm(self.weights * self.standard_errors))
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Domain:
@@ -86,6 +93,7 @@ class Domain:
         behavior: likewise of the policy that logs; the target policy where the domain is on-policy.
         simulate: bounds and a seed to a log of ``bounds.units`` trajectories; the same seed gives the same log.
         true_values: makes :attr:`truth`; called once.
+        start_values: makes :attr:`start`; called once. Without it a domain has no policy value.
         mean_reward: mean reward of a step under the target policy, for relative errors.
         exact_moments: features to exact moments; without it they are estimated from ``moment_units`` trajectories.
         moment_units: trajectories of the independent log behind :meth:`moments`.
@@ -102,6 +110,7 @@ class Domain:
     simulate: Callable[[Bounds, int], Trajectories] = field(repr=False)
     true_values: Callable[[], Truth] = field(repr=False)
     mean_reward: float
+    start_values: Callable[[], Truth] | None = field(default=None, repr=False)
     exact_moments: Callable[[Features], Moments] | None = field(default=None, repr=False)
     moment_units: int = 10_000
     depends_on: tuple[Path, ...] = ()
@@ -120,6 +129,32 @@ class Domain:
     def truth(self) -> Truth:
         """True values at the states over which an error is taken."""
         return self.true_values()
+
+    @functools.cached_property
+    def start(self) -> Truth | None:
+        """True values at states that stand for the start distribution; None where the domain does not say them."""
+        return None if self.start_values is None else self.start_values()
+
+    @property
+    def policy_value(self) -> float:
+        """The policy's value: its expected discounted return from the start, never truncated."""
+        return self._known_start().mean
+
+    @property
+    def policy_value_error(self) -> float:
+        """Standard error of :attr:`policy_value`."""
+        return self._known_start().standard_error_of_mean
+
+    @property
+    def truncated_value(self) -> float:
+        """Expected discounted return until the horizon of a log: what importance sampling estimates."""
+        start = self._known_start()
+        return start.mean if start.truncated is None else float(start.weights @ start.truncated)
+
+    def _known_start(self) -> Truth:
+        if self.start is None:
+            raise DprlError(f"The domain {self.name!r} does not say the value of its policy: it has no start_values.")
+        return self.start
 
     @property
     def range(self) -> float:
@@ -213,7 +248,7 @@ def load_domain(spec: str | Path) -> Domain:
     """
     text = str(spec)
     if text.endswith(".py"):
-        module: Any = _execute(Path(text))
+        module: Any = execute_file(Path(text), "domain")
     elif text in domain_names():
         module = importlib.import_module(f"dprl.experiments.domains.{text}")
     else:
@@ -226,14 +261,19 @@ def load_domain(spec: str | Path) -> Domain:
     return domain
 
 
-def _execute(path: Path) -> Any:
+def execute_file(path: Path, kind: str) -> Any:
+    """The module that a Python file makes when it is executed; ``kind`` of file is what a refusal calls it.
+
+    Raises:
+        DprlError: there is no such file, or it cannot be executed.
+    """
     if not path.is_file():
-        raise DprlError(f"There is no domain file {str(path)!r}.")
+        raise DprlError(f"There is no {kind} file {str(path)!r}.")
     path = path.resolve()
-    name = "_dprl_domain_" + hashlib.sha256(str(path).encode()).hexdigest()[:16]
+    name = f"_dprl_{kind}_" + hashlib.sha256(str(path).encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise DprlError(f"The domain file {str(path)!r} cannot be loaded as Python.")
+        raise DprlError(f"The {kind} file {str(path)!r} cannot be loaded as Python.")
     module = importlib.util.module_from_spec(spec)
     previous, sys.modules[name] = sys.modules.get(name), module  # dataclasses look their module up
     sys.path.insert(0, str(path.parent))  # a helper module beside the file may be imported by it
@@ -246,7 +286,7 @@ def _execute(path: Path) -> Any:
         if isinstance(error, DprlError):
             raise
         raise DprlError(
-            f"The domain file {str(path)!r} cannot be executed: it raised {type(error).__name__}: {error}."
+            f"The {kind} file {str(path)!r} cannot be executed: it raised {type(error).__name__}: {error}."
         ) from None
     finally:
         sys.path.remove(str(path.parent))

@@ -15,6 +15,7 @@ METRIC_LABELS = {
     "relative-mspbe": "relative MSPBE",
     "rmse": "RMSE",
     "rmse/range": "RMSE / range",
+    "value/range": "error of the policy's value / range",
 }
 
 
@@ -72,6 +73,8 @@ def _domains(runner: Runner) -> dict[str, Any]:
             "on_policy": domain.on_policy,
             "truth_std": domain.truth.std / domain.range,
             "truth_error": domain.truth.standard_error / domain.range,
+            "policy_value": None if domain.start is None else domain.policy_value,
+            "policy_value_error": None if domain.start is None else domain.policy_value_error,
         }
     return out
 
@@ -105,10 +108,11 @@ def _series(runner: Runner, figure: Figure) -> list[dict[str, Any]]:
 def _point(runner: Runner, cell: Any) -> dict[str, Any]:
     results = runner.results(cell)
     scale = {"mspbe": 1.0, "relative-mspbe": 1.0 / abs(results["mean_reward"] or 1.0), "rmse": 1.0}
-    scale["rmse/range"] = 1.0 / results["range"]
+    scale["rmse/range"] = scale["value/range"] = 1.0 / results["range"]
     errors = {}
     for name, factor in scale.items():
-        values = results["mspbe" if "mspbe" in name else "rmse"]
+        # a method without a value function has only the error of its value, and some domains do not know that
+        values = results.get("mspbe" if "mspbe" in name else name.partition("/")[0], [])
         errors[name] = statistics([None if v is None else v * factor for v in values])
     return errors | {"guarantee": results["guarantee"], "tuned": runner.key(cell, (0, 1))["tuned"]}
 

@@ -1,4 +1,4 @@
-"""What is compared: a method turns logs into a value function, and says what its guarantee really is.
+"""What is compared: a method turns logs into a value function or a value, and says what its guarantee really is.
 
 Methods are found by file: every file of ``dprl/experiments/methods/`` has ``METHODS``, a sequence of :class:`Method`,
 and so has any file that is given as a plugin. To add a method, add a file.
@@ -51,7 +51,7 @@ class Guarantee:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method; exactly one of ``weights``, ``values`` and ``batch`` says what it does.
+    """A method; exactly one of ``weights``, ``values``, ``batch`` and ``value`` says what it does.
 
     Attributes:
         name: in specifications.
@@ -61,6 +61,8 @@ class Method:
             reward's unit.
         values: the same to ``(S,)`` values at the states of the domain's truth.
         batch: several trials and their noise keys ``(T, 2)`` to ``(T, n)`` weights.
+        value: one trial and its noise key to the policy's value, its expected discounted return from the start, in the
+            reward's unit. Such a method learns no value function, and is measured by the error of that value alone.
         clamp: whether values are clamped to the public range, as a release does.
         promise: the guarantee at a setting; without it a ``verified`` method has the whole budget.
         options: what else determines it, for the name of its results.
@@ -76,6 +78,7 @@ class Method:
     weights: Callable[[Problem, Any], np.ndarray] | None = None
     values: Callable[[Problem, Any], np.ndarray] | None = None
     batch: Callable[[Trials, Any], np.ndarray] | None = None
+    value: Callable[[Problem, Any], float] | None = None
     clamp: bool = True
     promise: Callable[[Setting], Guarantee] | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -85,14 +88,18 @@ class Method:
     tunable: tuple[Any, Any, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if sum(f is not None for f in (self.weights, self.values, self.batch)) != 1:
-            raise DprlError(f"Method {self.name!r} must have exactly one of weights, values and batch.")
+        if sum(f is not None for f in self._functions) != 1:
+            raise DprlError(f"Method {self.name!r} must have exactly one of weights, values, batch and value.")
+
+    @property
+    def _functions(self) -> tuple[Callable[..., Any] | None, ...]:
+        return (self.weights, self.values, self.batch, self.value)
 
     def answer(self, trials: Trials, keys: Any) -> np.ndarray:
-        """``(T, n)`` weights, or ``(T, S)`` values where :attr:`values` is given."""
+        """``(T, n)`` weights; ``(T, S)`` values where :attr:`values`, ``(T,)`` where :attr:`value` is given."""
         if self.batch is not None:
             return np.asarray(self.batch(trials, keys), dtype=np.float64)
-        one = self.weights or self.values
+        one = self.weights or self.values or self.value
         assert one is not None
         return np.stack([np.asarray(one(p, k), dtype=np.float64) for p, k in zip(trials, keys, strict=True)])
 
@@ -107,11 +114,11 @@ class Method:
 
     def version(self) -> str:
         """Of the code behind it; changes whenever any of it does."""
-        functions = (self.weights, self.values, self.batch, self.promise)
+        functions = (*self._functions, self.promise)
         own = {Path(f) for function in functions if function and (f := _file_of(function))}
-        here = module_file("dprl.experiments.problem")
-        assert here is not None
-        return fingerprint([*own, *self.sources, here])
+        # what a method is given, and what its answer is measured by
+        ends = [module_file(f"dprl.experiments.{name}") for name in ("problem", "metrics")]
+        return fingerprint([*own, *self.sources, *(file for file in ends if file)])
 
 
 def _file_of(function: Any) -> str | None:

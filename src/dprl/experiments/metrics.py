@@ -1,4 +1,4 @@
-"""Errors of value functions, for all trials at once."""
+"""Errors of value functions and of policy values, for all trials at once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dprl.value_functions.features import Tabular
 
 
 class Metrics:
-    """MSPBE and RMSE on a domain.
+    """MSPBE, RMSE and the policy's value on a domain.
 
-    MSPBE is the paper's, in the squared unit of the reward; RMSE is against the true values, in their unit.
+    MSPBE is the paper's, in the squared unit of the reward; RMSE is against the true values, in their unit. The error
+    of the policy's value is ``|estimate - value|``, in the same unit; only domains that say the value have it.
     """
 
     def __init__(self, domain: Domain) -> None:
@@ -23,6 +24,8 @@ class Metrics:
         self.A, self.b, C = domain.moments(features)
         self.inverse = np.linalg.pinv(C, hermitian=True)
         self.tabular = isinstance(features, Tabular)
+        start = domain.start
+        self.start_phi = None if start is None else features(np.asarray(start.states, dtype=np.float64))
         root = np.sqrt(domain.truth.weights)[:, None]
         self.fit = np.linalg.pinv(root * self.phi) * root.T  # (n, S): values to the nearest weights
 
@@ -36,7 +39,8 @@ class Metrics:
             clamp: values to the public range, as a release does; weights too where they are values (tabular).
 
         Returns:
-            ``mspbe`` and ``rmse``, ``(T,)`` each.
+            ``mspbe`` and ``rmse``, ``(T,)`` each, and ``value``, that of the mean over the start states, where the
+            domain says the policy's value.
         """
         with np.errstate(all="ignore"):  # an answer that is not finite has an error that is not finite
             values = answers if are_values else answers @ self.phi.T
@@ -47,7 +51,23 @@ class Metrics:
                 weights = values @ self.fit.T
             residual = self.b - weights @ self.A.T
             truth = self.domain.truth
-            return {
+            errors = {
                 "mspbe": np.einsum("ti,ij,tj->t", residual, self.inverse, residual),
                 "rmse": np.sqrt((values - truth.values) ** 2 @ truth.weights),
             }
+            if self.domain.start is None or self.start_phi is None:
+                return errors
+            at_starts = weights @ self.start_phi.T
+            if clamp:
+                at_starts = np.clip(at_starts, self.low, self.high)
+            return errors | self.value_errors(at_starts @ self.domain.start.weights, clamp)
+
+    def value_errors(self, estimates: np.ndarray, clamp: bool) -> dict[str, np.ndarray]:
+        """``value``, ``(T,)`` errors of estimates ``(T,)`` of the policy's value.
+
+        Raises:
+            DprlError: the domain does not say it.
+        """
+        if clamp:
+            estimates = np.clip(estimates, self.low, self.high)
+        return {"value": np.abs(estimates - self.domain.policy_value)}

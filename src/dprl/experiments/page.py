@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import resources
 from typing import Any
-
-from jinja2 import Environment, StrictUndefined, Template
 
 from dprl.experiments import plots
 from dprl.experiments.figures import METRIC_LABELS
 from dprl.experiments.spec import Paper, split_method
 from dprl.report.formatting import decimals, number, plain, power_of_ten
+from dprl.report.render import load_template
 
 X_LABELS = {
     "units": "number of trajectories m",
@@ -33,7 +30,7 @@ def render(results: Mapping[str, Any], paper: Paper) -> str:
         figures.append(_figure(figure, results, known))
     claims = [{"figure": f["name"], **c} for f in results["figures"] for c in f["claims"]]
     verdicts = {v: sum(c["verdict"] == v for c in claims) for v in ("holds", "holds in part", "does not hold")}
-    return _template().render(
+    return load_template("dprl.experiments", "reproduction.html.j2").render(
         results=results,
         paper=paper,
         figures=figures,
@@ -49,7 +46,8 @@ def _figure(figure: Mapping[str, Any], results: Mapping[str, Any], colours: Mapp
     out = dict(figure) | {"charts": [], "tables": [], "table1": None}
     if figure["kind"] == "table1":
         return out | {"table1": figure["computed"]}
-    metrics = [figure["metric"]] if figure["metric"].startswith("rmse") else [figure["metric"], "rmse"]
+    alone = figure["metric"].startswith(("rmse", "value"))
+    metrics = [figure["metric"]] if alone else [figure["metric"], "rmse"]
     if figure["kind"] == "bounds":
         metrics = ["mspbe"]
     labels = _labels(figure)
@@ -66,7 +64,9 @@ def _figure(figure: Mapping[str, Any], results: Mapping[str, Any], colours: Mapp
             points = [plots.Point(float(m), e) for m, e in drawn if e is not None]
             lines.append(plots.Line(curve["label"], tuple(points), (i + 4) % plots.COLOURS, "bound", i % 4))
         if figure["x"] == "domain":
-            svg = plots.dots(_places(figure, lines), x_label=METRIC_LABELS["rmse/range"])
+            # places are not comparable but as fractions of their ranges
+            shown = metric if metric.startswith("value") else "rmse/range"
+            svg = plots.dots(_places(figure, lines, shown), x_label=METRIC_LABELS[shown])
         else:
             svg = plots.chart(
                 lines,
@@ -77,7 +77,8 @@ def _figure(figure: Mapping[str, Any], results: Mapping[str, Any], colours: Mapp
                 most=_most(figure, metric),
             )
         out["charts"].append({"svg": svg, "metric": METRIC_LABELS[metric]})
-    tables = dict.fromkeys(["mspbe" if figure["metric"].startswith("rmse") else figure["metric"], "rmse"])
+    first = "mspbe" if figure["metric"].startswith("rmse") else figure["metric"]
+    tables = [first] if first.startswith("value") else dict.fromkeys([first, "rmse"])
     out["tables"] = [_table(figure, metric, labels, results) for metric in tables] if figure["series"] else []
     return out
 
@@ -101,16 +102,19 @@ def _labels(figure: Mapping[str, Any]) -> dict[tuple[str, Any], str]:
 
 
 def _places(
-    figure: Mapping[str, Any], lines: Sequence[plots.Line]
+    figure: Mapping[str, Any], lines: Sequence[plots.Line], metric: str
 ) -> list[tuple[str, list[tuple[plots.Line, plots.Point]]]]:
     rows = []
-    for i, name in enumerate(_place_names(figure)):
+    points = figure["series"][0]["points"]
+    several = len({p["units"] for p in points}) > 1
+    names = _place_names(figure) if several else [f"{p['domain']}, ε = {plain(p['epsilon'])}" for p in points]
+    for i, name in enumerate(names):
         marks = []
         for line, series in zip(lines, figure["series"], strict=True):
             for p in series["points"]:
-                metric = p["rmse/range"]
-                if p["x"] == i and metric["mean"] is not None:
-                    marks.append((line, plots.Point(0.0, metric["mean"], metric["sd"])))
+                error = p[metric]
+                if p["x"] == i and error["mean"] is not None:
+                    marks.append((line, plots.Point(0.0, error["mean"], error["sd"])))
         rows.append((name, marks))
     return rows
 
@@ -130,7 +134,7 @@ def _table(figure: Mapping[str, Any], metric: str, labels: Any, results: Mapping
             relative = p["rmse/range"]["mean"] if metric == "rmse" else None
             cells.append(
                 {
-                    "text": with_error(p[metric]["mean"], p[metric]["se"]).replace(" ± ", "\N{NO-BREAK SPACE}± "),
+                    "text": _cell(p[metric]),
                     "below": "" if relative is None else _percent(relative),
                     "best": best.get(p["x"]) == i,
                     "failed": p[metric]["not_finite"],
@@ -215,6 +219,13 @@ def with_error(mean: float | None, error: float | None) -> str:
     return f"({number(mean / scale, places)} ± {number(error / scale, places)}){_TIMES}{power}"
 
 
+def _cell(error: Mapping[str, Any]) -> str:
+    """A table's cell; a dash where there is no such error."""
+    if error["mean"] is None and not error["not_finite"]:
+        return "–"
+    return with_error(error["mean"], error["se"]).replace(" ± ", "\N{NO-BREAK SPACE}± ")
+
+
 def _percent(share: float) -> str:
     return f"{number(100.0 * share, 1)}% of range" if share < 10.0 else f"{number(share)} × range"
 
@@ -234,9 +245,14 @@ def _domains(results: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "range": f"{plain(low)} to {plain(high)}",
                 "best_constant": _percent(d["truth_std"]),
                 "truth_error": "exact" if d["truth_error"] == 0.0 else f"± {_percent(d['truth_error'])}",
+                "policy_value": _policy_value(d["policy_value"], d["policy_value_error"]),
             }
         )
     return out
+
+
+def _policy_value(value: float | None, error: float | None) -> str:
+    return "–" if value is None or error is None else with_error(value, error)
 
 
 def _tuned(results: Mapping[str, Any], paper: Paper) -> list[dict[str, Any]]:
@@ -253,12 +269,3 @@ def _tuned(results: Mapping[str, Any], paper: Paper) -> list[dict[str, Any]]:
         for table in paper.tuned
         if table.method in used and table.domain in results["domains"]
     ]
-
-
-@cache
-def _template() -> Template:
-    source = resources.files("dprl.experiments").joinpath("reproduction.html.j2").read_text(encoding="utf-8")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, newline_sequence="\n"
-    )
-    return environment.from_string(source)

@@ -13,8 +13,8 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from dprl.report.charts import _circle, _f, _fit, _line, _markup, _svg, _text, _text_width
 from dprl.report.formatting import number, plain, power_of_ten
+from dprl.report.svg import draw_circle, draw_line, draw_text, fit_text, markup, new_svg, px, text_width
 
 WIDTH, COLOURS = 980.0, 9
 _LABELS = 262.0  # room at the right for the names
@@ -56,10 +56,10 @@ def chart(
         for a in lines
         if a.points and a not in above
     ]
-    svg = _svg(WIDTH, height, f"{y_label} against {x_label}")
+    svg = new_svg(WIDTH, height, f"{y_label} against {x_label}")
     if not lines:
-        _text(svg, 20.0, 40.0, "nothing to draw", "tick")
-        return _markup(svg)
+        draw_text(svg, 20.0, 40.0, "nothing to draw", "tick")
+        return markup(svg)
     xs = sorted({p.x for a in lines for p in a.points})
     low, high = _range(lines, log_y)
     high = min(high, most)
@@ -67,67 +67,67 @@ def chart(
     x = _Axis(xs[0], xs[-1], left + 18.0, right - 18.0, log_x)
     y = _Axis(low, high, bottom, top, log_y)
     for at, label in _y_ticks(low, high, log_y):
-        _line(svg, left, y(at), right, y(at), "grid")
-        _text(svg, left - 8.0, y(at) + 4.0, label, "tick", anchor="end")
+        draw_line(svg, left, y(at), right, y(at), "grid")
+        draw_text(svg, left - 8.0, y(at) + 4.0, label, "tick", anchor="end")
     last = -math.inf
     for at in ticks or xs:
-        _line(svg, x(at), bottom, x(at), bottom + 5.0, "axis")
+        draw_line(svg, x(at), bottom, x(at), bottom + 5.0, "axis")
         label = plain(at)
-        if x(at) - last > _text_width(label, 12.0) + 8.0:
-            _text(svg, x(at), bottom + 19.0, label, "tick", anchor="middle")
+        if x(at) - last > text_width(label, 12.0) + 8.0:
+            draw_text(svg, x(at), bottom + 19.0, label, "tick", anchor="middle")
             last = x(at)
-    _line(svg, left, bottom, right, bottom, "axis")
-    _line(svg, left, top, left, bottom, "axis")
-    _text(svg, (left + right) / 2.0, height - 10.0, x_label, "axis-label", anchor="middle")
-    turned = _text(svg, 0.0, 0.0, y_label, "axis-label", anchor="middle")
-    turned.set("transform", f"translate(16 {_f((top + bottom) / 2.0)}) rotate(-90)")
+    draw_line(svg, left, bottom, right, bottom, "axis")
+    draw_line(svg, left, top, left, bottom, "axis")
+    draw_text(svg, (left + right) / 2.0, height - 10.0, x_label, "axis-label", anchor="middle")
+    turned = draw_text(svg, 0.0, 0.0, y_label, "axis-label", anchor="middle")
+    turned.set("transform", f"translate(16 {px((top + bottom) / 2.0)}) rotate(-90)")
     for i, line in enumerate(lines):
         _draw(svg, line, x, y, 2.4 * (i - (len(lines) - 1) / 2.0))
     _names(svg, lines, x, y, right, top, bottom)
     for i, line in enumerate(above):
         group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look}"})
-        label = f"▲ {_fit(line.label, _LABELS + 40.0)}: {number(line.points[-1].y)} at {plain(line.points[-1].x)}"
-        _text(group, WIDTH, 10.0 + _SPACING * i, label, "name", anchor="end")
-    return _markup(svg)
+        label = f"▲ {fit_text(line.label, _LABELS + 40.0)}: {number(line.points[-1].y)} at {plain(line.points[-1].x)}"
+        draw_text(group, WIDTH, 10.0 + _SPACING * i, label, "name", anchor="end")
+    return markup(svg)
 
 
 def dots(rows: Sequence[tuple[str, Sequence[tuple[Line, Point]]]], *, x_label: str, log_x: bool = True) -> Markup:
     """One row a place with the methods as marks along it; the legend stands above."""
     kinds = {line.label: line for _, marks in rows for line, _ in marks}
     points = [p for _, marks in rows for _, p in marks if _drawable(p, False, log_x)]
-    widths = [42.0 + _text_width(label) for label in kinds]
+    widths = [42.0 + text_width(label) for label in kinds]
     columns = max(1, int((WIDTH - 20.0) // max(widths, default=100.0)))
     legend = 22.0 * math.ceil(len(kinds) / columns)
     step, left = 34.0, 268.0
     height = legend + 20.0 + step * len(rows) + 48.0
-    svg = _svg(WIDTH, height, f"{x_label} of each method at each place")
+    svg = new_svg(WIDTH, height, f"{x_label} of each method at each place")
     if not points:
-        return _markup(svg)
+        return markup(svg)
     for i, line in enumerate(kinds.values()):
         px, py = 14.0 + (i % columns) * max(widths), 12.0 + 22.0 * (i // columns)
         _mark(svg, line, px, py)
-        _text(svg, px + 14.0, py + 4.5, line.label, "tick")
+        draw_text(svg, px + 14.0, py + 4.5, line.label, "tick")
     low, high = min(p.y for p in points), max(p.y for p in points)
     low, high = (low / 1.25, high * 1.25) if log_x else (0.0, high * 1.05)
     x = _Axis(low, high, left, WIDTH - 24.0, log_x)
     top, bottom = legend + 16.0, legend + 16.0 + step * len(rows)
     for at, label in _y_ticks(low, high, log_x):
-        _line(svg, x(at), top, x(at), bottom, "grid")
-        _text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
+        draw_line(svg, x(at), top, x(at), bottom, "grid")
+        draw_text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
     for i, (name, marks) in enumerate(rows):
         py = top + step * (i + 0.5)
-        _text(svg, left - 14.0, py + 4.5, _fit(name, left - 20.0), "label", anchor="end")
-        _line(svg, left, py, WIDTH - 24.0, py, "grid")
+        draw_text(svg, left - 14.0, py + 4.5, fit_text(name, left - 20.0), "label", anchor="end")
+        draw_line(svg, left, py, WIDTH - 24.0, py, "grid")
         for line, p in marks:
             if _drawable(p, False, log_x):
                 group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look}"})
                 ET.SubElement(group, "title").text = f"{line.label}: {number(p.y)} (sd {number(p.sd)})"
                 ends = [min(max(e, low), high) for e in (p.y - p.sd, p.y + p.sd)]
-                _line(group, x(ends[0]), py, x(ends[1]), py, "bar")
+                draw_line(group, x(ends[0]), py, x(ends[1]), py, "bar")
                 _mark(svg, line, x(p.y), py)
-    _line(svg, left, bottom, WIDTH - 24.0, bottom, "axis")
-    _text(svg, (left + WIDTH - 24.0) / 2.0, height - 6.0, x_label, "axis-label", anchor="middle")
-    return _markup(svg)
+    draw_line(svg, left, bottom, WIDTH - 24.0, bottom, "axis")
+    draw_text(svg, (left + WIDTH - 24.0) / 2.0, height - 6.0, x_label, "axis-label", anchor="middle")
+    return markup(svg)
 
 
 class _Axis:
@@ -181,7 +181,7 @@ def _draw(svg: ET.Element, line: Line, x: _Axis, y: _Axis, shift: float) -> None
     ET.SubElement(group, "title").text = line.label
     place = [(x(p.x), y(p.y)) for p in line.points]
     if len(place) > 1:
-        path = "".join(f"{'L' if i else 'M'}{_f(a)} {_f(b)}" for i, (a, b) in enumerate(place))
+        path = "".join(f"{'L' if i else 'M'}{px(a)} {px(b)}" for i, (a, b) in enumerate(place))
         ET.SubElement(group, "path", {"d": path, "class": "line"})
     if line.look == "bound":
         return
@@ -189,9 +189,9 @@ def _draw(svg: ET.Element, line: Line, x: _Axis, y: _Axis, shift: float) -> None
         if p.sd > 0.0:
             under = p.y - p.sd
             end = y(under) if not y.log or under > p.y / 3.0 else y(p.y / 3.0)
-            _line(group, a + shift, max(y(p.y + p.sd), y.end), a + shift, min(end, y.start), "bar")
+            draw_line(group, a + shift, max(y(p.y + p.sd), y.end), a + shift, min(end, y.start), "bar")
             for at in (max(y(p.y + p.sd), y.end), *([end] if not y.log or under > p.y / 3.0 else [])):
-                _line(group, a + shift - 2.5, at, a + shift + 2.5, at, "bar")
+                draw_line(group, a + shift - 2.5, at, a + shift + 2.5, at, "bar")
         _shape(group, line, a, b)
 
 
@@ -205,7 +205,7 @@ def _shape(parent: ET.Element, line: Line, x: float, y: float) -> None:
     kind = (line.colour + line.dash) % 5
     r = 4.2
     if line.look == "trivial" or kind == 0:
-        _circle(parent, x, y, 3.4 if line.look == "trivial" else r, "mark")
+        draw_circle(parent, x, y, 3.4 if line.look == "trivial" else r, "mark")
         return
     corners = {
         1: [(-r, -r), (r, -r), (r, r), (-r, r)],
@@ -213,7 +213,7 @@ def _shape(parent: ET.Element, line: Line, x: float, y: float) -> None:
         3: [(0.0, -r - 1.5), (r + 1.5, 0.0), (0.0, r + 1.5), (-r - 1.5, 0.0)],
         4: [(0.0, r + 1.0), (r + 1.0, -r), (-r - 1.0, -r)],
     }[kind]
-    path = "".join(f"{'L' if i else 'M'}{_f(x + a)} {_f(y + b)}" for i, (a, b) in enumerate(corners)) + "Z"
+    path = "".join(f"{'L' if i else 'M'}{px(x + a)} {px(y + b)}" for i, (a, b) in enumerate(corners)) + "Z"
     ET.SubElement(parent, "path", {"d": path, "class": "mark"})
 
 
@@ -235,9 +235,9 @@ def _names(svg: ET.Element, lines: Sequence[Line], x: _Axis, y: _Axis, right: fl
         end = line.points[-1]
         group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look}"})
         ET.SubElement(group, "title").text = line.label
-        path = f"M{_f(x(end.x) + 8.0)} {_f(y(end.y))}L{_f(right + 4.0)} {_f(at)}"
+        path = f"M{px(x(end.x) + 8.0)} {px(y(end.y))}L{px(right + 4.0)} {px(at)}"
         ET.SubElement(group, "path", {"d": path, "class": "leader"})
-        _text(group, right + 8.0, at + 4.0, _fit(line.label, _LABELS - 14.0), "name")
+        draw_text(group, right + 8.0, at + 4.0, fit_text(line.label, _LABELS - 14.0), "name")
 
 
 def colours(names: Sequence[str], before: Mapping[str, int]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dprl.errors import DprlError
-from dprl.experiments.domain import Domain, _execute
+from dprl.experiments.domain import Domain, execute_file
 from dprl.experiments.method import Method, add_methods
 from dprl.experiments.spec import Figure, Paper
 
@@ -46,7 +46,7 @@ def load_plugin(path: str | Path) -> Plugin:
     path = Path(path)
     if path.suffix != ".py":
         raise DprlError(f"A plugin is a Python file: {str(path)!r} is none.")
-    module = _execute(path)
+    module = execute_file(path, "plugin")
     methods, domain = getattr(module, "METHODS", None), getattr(module, "DOMAIN", None)
     if methods is None and domain is None:
         raise DprlError(f"The plugin {str(path)!r} defines neither METHODS nor DOMAIN.")

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.accounting.calibration import epsilon_of, noise_multiplier_for
+from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.events import poisson_gaussian
 from dprl.algorithms.evaluation.gpope import published_noise_multiplier, published_precondition_holds
 from dprl.errors import DprlError

@@ -90,6 +90,14 @@ class Problem:
     def rows(self) -> Any:
         return self._logs.rows(self._index, self.setting.units)
 
+    @property
+    def layout(self) -> Any:
+        """The trial's units as a program of :mod:`dprl.algorithms.evaluation.program` runs on them, all columns there.
+
+        :class:`~dprl.algorithms.evaluation.unit_data.SharedTransitions` or ``PaddedUnits``.
+        """
+        return self._logs.layout(self._index, self.setting.units)
+
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """What ``make`` gives, made once for all methods that ask for ``name`` on this log."""
         return self._logs.once(self._index, self.setting.units, name, make)
@@ -235,6 +243,16 @@ class Logs:
                 arrays = {name: getattr(layout, name)[:, :units] for name in _OF_UNITS}
                 self._slice = (units, device_put(replace(layout, **arrays, extra=extra)))
             return self._slice[1]
+
+    def layout(self, trial: int, units: int) -> Any:
+        """The first ``units`` trajectories of one log, in the layout that this domain has."""
+        if not self.shared:
+            return self.padded(trial, units)
+        from dprl.algorithms.evaluation.unit_blocks import SHARED
+
+        whole = self.shared_layout(units)
+        extra = {name: x if name in SHARED else x[trial] for name, x in whole.extra.items()}
+        return replace(whole, **{name: getattr(whole, name)[trial] for name in _OF_UNITS}, extra=extra)
 
     def _make_shared(self) -> Any:
         from dprl.algorithms.evaluation.unit_blocks import SHARED

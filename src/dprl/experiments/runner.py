@@ -217,10 +217,17 @@ class Runner:
         method, setting, seeds = self.request.methods[cell.method], self.setting(cell), self._seeds(chunk)
         keys = np.stack([np.asarray(SeededNoise.from_seed(seed).key) for seed in seeds])
         answers = method.answer(Trials(setting=setting, seeds=seeds, logs=logs), keys)
-        size = setting.features.size if method.values is None else len(setting.domain.truth.values)
-        if answers.shape != (len(seeds), size):
-            raise DprlError(f"Method {method.name!r} must give {size} numbers a trial on the domain {cell.domain!r}.")
-        errors = metrics.errors(answers, method.values is not None, method.clamp)
+        if method.value is not None:
+            if answers.shape != (len(seeds),):
+                raise DprlError(f"Method {method.name!r} must give one number a trial.")
+            errors = metrics.value_errors(answers, method.clamp)
+        else:
+            size = setting.features.size if method.values is None else len(setting.domain.truth.values)
+            if answers.shape != (len(seeds), size):
+                raise DprlError(
+                    f"Method {method.name!r} must give {size} numbers a trial on the domain {cell.domain!r}."
+                )
+            errors = metrics.errors(answers, method.values is not None, method.clamp)
         taken = time.perf_counter() - started
         self.seconds[cell] = self.seconds.get(cell, 0.0) + taken
         return {name: finite(values) for name, values in errors.items()} | {
@@ -240,7 +247,8 @@ class Runner:
         whole = [part for part in parts if part is not None]
         if len(whole) != len(parts):
             raise DprlError("Some results are missing: run the same command again.")
-        joined = {name: [value for part in whole for value in part[name]] for name in ("mspbe", "rmse")}
+        measured = [name for name in ("mspbe", "rmse", "value") if name in whole[0]]
+        joined = {name: [value for part in whole for value in part[name]] for name in measured}
         return whole[0] | joined
 
 

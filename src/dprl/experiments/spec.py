@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from dprl.errors import DprlError
 
-METRICS = ("mspbe", "relative-mspbe", "rmse", "rmse/range")
+Metric = Literal["mspbe", "relative-mspbe", "rmse", "rmse/range", "value/range"]
+METRICS = get_args(Metric)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class Claim:
     kind: Literal["ratio", "below", "spread"]
     method: str
     other: str = ""
-    metric: Literal["mspbe", "relative-mspbe", "rmse", "rmse/range"] = "mspbe"
+    metric: Metric = "mspbe"
     at_least: float | None = None
     at_most: float | None = None
     at: tuple[float, ...] = ()
@@ -81,7 +82,7 @@ class Figure:
     quick: tuple[float, ...] = ()
     units: tuple[int, ...] = (1000,)
     epsilon: tuple[float, ...] = (0.1,)
-    metric: Literal["mspbe", "relative-mspbe", "rmse", "rmse/range"] = "mspbe"
+    metric: Metric = "mspbe"
     methods: tuple[str, ...] = ()
     log_x: bool = True
     log_y: bool = True

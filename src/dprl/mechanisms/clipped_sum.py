@@ -53,7 +53,7 @@ class ClippedGaussianSum:
         if not 1 <= self.dimension <= MAX_DIMENSION:
             raise DprlError(f"A released vector has between 1 and {MAX_DIMENSION} coordinates.")
         if not (math.isfinite(self.noise_multiplier) and MIN_STD <= self.noise_on_grid <= MAX_STD):
-            raise DprlError("The noise multiplier must be between 0.004 and 2000.")
+            raise DprlError("The noise multiplier must be between 0.004 and 2000: change epsilon or delta.")
         self.event()  # refuses a sampling rate or a number of steps out of range
 
     @property

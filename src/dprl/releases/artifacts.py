@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dprl.accounting import events
-from dprl.accounting.calibration import accountant_name
+from dprl.accounting.accountant import accountant_name
 from dprl.accounting.certificate import versions
 from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.plan import Plan
-from dprl.algorithms.evaluation.program import ValueFunctionConfig
+from dprl.algorithms.evaluation.program import ValueFunctionConfig, ValueProgram
+from dprl.config import DERIVED
 from dprl.data.readers import Log
 from dprl.mechanisms.clipped_sum import RELATION
 from dprl.value_functions.linear import LinearValueFunction
@@ -100,26 +101,47 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate]) -> list[str]:
     ]
 
 
+def _options(plan: Plan) -> dict[str, Any]:
+    """Every option that was in force, and where its value came from."""
+    own, values = plan.config.hyper_parameters(), plan.query.config.hyper_parameters()
+    shared = ("discount", "confidence", "noise_multiplier")  # the same number, and one that the mechanisms state
+    same = plan.config is plan.query.config
+    renamed = {n if same or n not in own or n in shared else f"values: {n}": entry for n, entry in values.items()}
+    program = getattr(plan.program, "config", None)
+    chosen = getattr(plan.program, "choices", {})
+    if program is not None and type(program) is not type(plan.config):  # another algorithm's program
+        chosen = {
+            f"{program.algorithm}: {n}": e["value"] for n, e in program.hyper_parameters().items() if n not in own
+        }
+    return renamed | own | {name: {"value": value, "provenance": DERIVED} for name, value in chosen.items()}
+
+
 def certificate_of(
     plan: Plan, log: Log, policies: Mapping[str, Any], noise: Any, status: str, features: str
 ) -> dict[str, Any]:
     """The certificate before it is sealed: public facts alone, known before the first row is read."""
-    mechanisms = [plan.value_mechanism.describe("Gaussian vector", "values and intervals")]
+    own_value = isinstance(plan.program, ValueProgram)
+    whose = " of the other target policies" if own_value else ""
+    mechanisms = [plan.value_mechanism.describe("Gaussian vector", f"values and intervals{whose}")]
     first = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
     shares = [first, *((1.0 - first) * share for share in plan.shares)]
-    released = "One noised vector, from which every value and interval is computed"
+    every = "the values and intervals of the other target policies are" if own_value else "every value and interval is"
+    released = f"One noised vector, from which {every} computed"
     for stage in plan.stages:
         sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
         mechanisms.append(stage.mechanism.describe(f"{sampled} Gaussian sum", stage.name))
     if plan.stages:
-        released += ", and the noised sum of every step, from which the value function is computed"
+        both = (
+            "the value function and the first policy's value and interval are" if own_value else "the value function is"
+        )
+        released += f", and the noised sum of every step, from which {both} computed"
     for mechanism, share in zip(mechanisms, shares, strict=True):
         mechanism["share"] = share
         if plan.published:
             # the noise over what replacing one unit can change, as the event has it
             mechanism["noise_multiplier"] /= 2.0
             mechanism["sensitivity"] = 2.0 * mechanism["clip_norm"]
-    options = plan.query.config.hyper_parameters() | plan.config.hyper_parameters()
+    options = _options(plan)
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
     if isinstance(plan.config, GPOPE) and plan.config.clip_norm is None:

@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 
 from dprl.accounting import certificate as certificates
+from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.algorithms.evaluation import importance_sampling as importance
-from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.plan import Algorithm, Plan, make_plan
-from dprl.algorithms.evaluation.program import ValueProgram, run_on_host
+from dprl.algorithms.evaluation.program import ValueFunctionConfig, ValueProgram, run_on_host
 from dprl.algorithms.evaluation.ratios import step_ratios
 from dprl.algorithms.evaluation.unit_data import UnitRows, rows_of, unit_rows
+from dprl.algorithms.registry import DEFAULT, find
 from dprl.data.readers import Log, read_log
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
@@ -134,8 +135,9 @@ def evaluate(
             ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from names. Neither
             the policies nor the features may have been fitted on this log.
         budget: what may be spent in all.
-        algorithm: options of any registered evaluation algorithm; by default :class:`GPOPE`. All of them give values
-            and intervals, and all but :class:`ImportanceSampling` a value function.
+        algorithm: options of any registered evaluation algorithm; by default ``Recommended()``, which chooses
+            by public facts alone. All of them give values and intervals, and all but :class:`ImportanceSampling` a
+            value function.
         features: ``columns``, ``tabular``, ``fourier:ORDER`` or ``fourier-coupled:ORDER``.
         behavior_policy: public behaviour policy, for a log without behaviour probabilities.
         ledger, dataset: SQLite ledger and the name under which this data's budget stands there.
@@ -156,7 +158,9 @@ def evaluate(
         raise DprlError("Only a private release can be resumed: leave the run folder out, or seed and simulated.")
     if resume and run is None:
         raise DprlError("Name the run folder of the release to resume.")
-    algorithm = GPOPE() if algorithm is None else algorithm
+    algorithm = find(DEFAULT).load_config()() if algorithm is None else algorithm
+    if not isinstance(algorithm, ValueFunctionConfig | importance.ImportanceSampling):
+        raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
     if not isinstance(budget, Budget):
         raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
     columns_of = _named_policies(target_policy)
@@ -305,7 +309,7 @@ def _finished(folder: RunFolder) -> Release | None:
         return None
     digest, path = folder.finished
     try:
-        found = certificates.verify(path).content
+        found = verification.verify(path).content
         if found["digest"] != digest:
             return None
         estimate = json.loads((path / "estimate.json").read_bytes())

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dprl.accounting import events
+from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
+from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.plan import Algorithm, make_plan
+from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
 from dprl.errors import DprlError
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
 from dprl.releases.evaluate import load_policies
+
+VALUES = "values and intervals"
 
 
 def plan_release(
@@ -42,7 +48,7 @@ def plan_release(
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION)
-    mechanisms = [plan.value_mechanism.describe("Gaussian vector", "values and intervals")]
+    mechanisms = [plan.value_mechanism.describe("Gaussian vector", VALUES)]
     mechanisms += [stage.mechanism.describe("Clipped Gaussian sum", stage.name) for stage in plan.stages]
     return {
         "algorithm": plan.name,
@@ -65,4 +71,45 @@ def plan_release(
             }
             for name, expected in zip(policies, plan.expectation(), strict=True)
         ],
+    }
+
+
+def calibrate_release(
+    budget: Budget, algorithm: Algorithm, *, bounds: Any, features: str = "columns"
+) -> dict[str, Any]:
+    """Noise of every stage of a release that evaluates one policy, as plain data, from public facts.
+
+    A stage's ``share`` is its part of mu^2; the last of them gets what the accountant leaves of the budget.
+    """
+    if isinstance(algorithm, GPOPE) and algorithm.calibration == "as-published":
+        raise DprlError(
+            "calibration = 'as-published' follows the paper's formula: nothing is calibrated to the budget."
+        )
+    # of one target policy nothing matters here: any will do, also where actions are continuous
+    plan = make_plan(algorithm, read_bounds(bounds), budget, [ColumnPolicy()], features, TOTAL_VARIATION)
+    value_share = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
+    stages = [(VALUES, plan.value_mechanism, value_share)]
+    stages += [
+        (stage.name, stage.mechanism, (1.0 - value_share) * share)
+        for stage, share in zip(plan.stages, plan.shares, strict=True)
+    ]
+    return {
+        "algorithm": plan.name,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "relation": RELATION,
+        "stages": [
+            {
+                "purpose": purpose,
+                "noise_multiplier": mechanism.noise_multiplier,
+                "sampling_rate": mechanism.sampling_rate,
+                "steps": mechanism.steps,
+                "share": share,
+            }
+            for purpose, mechanism, share in stages
+        ],
+        "epsilon_of_event": plan.epsilon_of_event,
+        "delta_of_event": plan.delta_of_event,
+        "event": events.to_json(plan.event),
+        "accountant": accountant_name(),
     }

@@ -7,7 +7,6 @@ Every chart is built as an element tree, which escapes names and keeps the marku
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -16,9 +15,9 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from dprl.report.formatting import number
+from dprl.report.svg import draw_circle, draw_line, draw_text, fit_text, markup, new_svg, px, svg_width, text_width
 
 _WIDTH = 796.0
-_FONT = 13.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,25 +37,25 @@ def forest(rows: Sequence[Row], confidence: str) -> Markup:
 
     A diamond marks the un-noised estimate, only in the rows that have one.
     """
-    names = [_fit(row.name, 190.0) for row in rows]
-    left = max(60.0, *(_text_width(n) for n in names)) + 18.0
-    right = _WIDTH - max(_text_width(row.text) for row in rows) - 18.0
+    names = [fit_text(row.name, 190.0) for row in rows]
+    left = max(60.0, *(text_width(n) for n in names)) + 18.0
+    right = _WIDTH - max(text_width(row.text) for row in rows) - 18.0
     left, right = min(left, 210.0), max(right, left + 150.0)
     height_of_row = 34.0 if len(rows) <= 12 else 25.0
     legend = 26.0 if any(row.reference is not None for row in rows) else 0.0
     top, bottom = legend + 6.0, legend + 6.0 + height_of_row * len(rows)
     low, high = forest_domain(rows)
     x = _Scale(low, high, left, right)
-    svg = _svg(
-        max(_WIDTH, right + max(_text_width(row.text) for row in rows) + 18.0),
+    svg = new_svg(
+        max(_WIDTH, right + max(text_width(row.text) for row in rows) + 18.0),
         bottom + 30.0,
         f"Estimated value and {confidence} interval of {_count(len(rows), 'policy', 'policies')}",
     )
     for at, label in _axis(low, high, right - left):
         kind = "zero" if at == 0.0 else "grid"
-        _line(svg, x(at), top, x(at), bottom, kind)
-        _text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
-    _line(svg, left, bottom, right, bottom, "axis")
+        draw_line(svg, x(at), top, x(at), bottom, kind)
+        draw_text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
+    draw_line(svg, left, bottom, right, bottom, "axis")
     if legend:
         _legend(svg, left, confidence)
     for i, (row, name) in enumerate(zip(rows, names, strict=True)):
@@ -64,26 +63,26 @@ def forest(rows: Sequence[Row], confidence: str) -> Markup:
         group = ET.SubElement(svg, "g")
         ET.SubElement(group, "title").text = f"{row.name}: {row.text}"
         strong = " strong" if i == 0 else ""
-        _text(group, 0.0, y + 4.5, name, "label" + strong)
-        _text(group, svg_width(svg), y + 4.5, row.text, "figure" + strong, anchor="end")
+        draw_text(group, 0.0, y + 4.5, name, "label" + strong)
+        draw_text(group, svg_width(svg), y + 4.5, row.text, "figure" + strong, anchor="end")
         _interval(group, x, row, y)
         if row.reference is not None and math.isfinite(row.reference):
             _diamond(group, x.clamped(row.reference), y)
         if row.value is not None and math.isfinite(row.value):
-            _circle(group, x.clamped(row.value), y, 5.0, "dot")
-    return _markup(svg)
+            draw_circle(group, x.clamped(row.value), y, 5.0, "dot")
+    return markup(svg)
 
 
 def share_bar(privacy: float, sampling: float, title: str) -> Markup:
     """One bar cut into the shares that privacy noise and sampling error have in the variance."""
     width, height = 190.0, 16.0
     cut = width * privacy / (privacy + sampling)
-    svg = _svg(width, height, title)
+    svg = new_svg(width, height, title)
     for start, end, kind in ((0.0, cut, "privacy"), (cut, width, "sampling")):
         if end > start:
-            attributes = {"x": _f(start), "y": "0", "width": _f(end - start), "height": _f(height), "class": kind}
+            attributes = {"x": px(start), "y": "0", "width": px(end - start), "height": px(height), "class": kind}
             ET.SubElement(svg, "rect", attributes)
-    return _markup(svg)
+    return markup(svg)
 
 
 def curve(grid: Sequence[float], values: Sequence[float], name: str, domain: tuple[float, float], wide: bool) -> Markup:
@@ -92,28 +91,30 @@ def curve(grid: Sequence[float], values: Sequence[float], name: str, domain: tup
     points = [(a, b) for a, b in zip(grid, values, strict=True) if math.isfinite(a) and math.isfinite(b)]
     low, high = _widen(min(a for a, _ in points), max(a for a, _ in points))
     y_axis = _axis(*domain, height - 80.0, per_label=24.0)
-    left = 26.0 + max((_text_width(label, 12.0) for _, label in y_axis), default=0.0)
+    left = 26.0 + max((text_width(label, 12.0) for _, label in y_axis), default=0.0)
     right, top, bottom = width - 16.0, 12.0, height - 50.0
     x_axis = _axis(low, high, right - left)
-    right = min(right, width - max((_text_width(label, 12.0) for _, label in x_axis), default=0.0) / 2.0)
+    right = min(right, width - max((text_width(label, 12.0) for _, label in x_axis), default=0.0) / 2.0)
     x, y = _Scale(low, high, left, right), _Scale(*domain, bottom, top)
-    svg = _svg(width, height, f"Estimated value along {name}, from {number(points[0][1])} to {number(points[-1][1])}")
+    svg = new_svg(
+        width, height, f"Estimated value along {name}, from {number(points[0][1])} to {number(points[-1][1])}"
+    )
     for at, label in y_axis:
-        _line(svg, left, y(at), right, y(at), "zero" if at == 0.0 else "grid")
-        _text(svg, left - 7.0, y(at) + 4.0, label, "tick", anchor="end")
+        draw_line(svg, left, y(at), right, y(at), "zero" if at == 0.0 else "grid")
+        draw_text(svg, left - 7.0, y(at) + 4.0, label, "tick", anchor="end")
     for at, label in x_axis:
-        _line(svg, x(at), bottom, x(at), bottom + 4.0, "axis")
-        _text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
-    _line(svg, left, bottom, right, bottom, "axis")
-    _text(svg, (left + right) / 2.0, height - 8.0, _fit(name, right - left), "axis-label", anchor="middle")
-    turned = _text(svg, 0.0, 0.0, "estimated value", "axis-label", anchor="middle")
-    turned.set("transform", f"translate(12 {_f((top + bottom) / 2.0)}) rotate(-90)")
+        draw_line(svg, x(at), bottom, x(at), bottom + 4.0, "axis")
+        draw_text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
+    draw_line(svg, left, bottom, right, bottom, "axis")
+    draw_text(svg, (left + right) / 2.0, height - 8.0, fit_text(name, right - left), "axis-label", anchor="middle")
+    turned = draw_text(svg, 0.0, 0.0, "estimated value", "axis-label", anchor="middle")
+    turned.set("transform", f"translate(12 {px((top + bottom) / 2.0)}) rotate(-90)")
     if len(points) == 1:
-        _circle(svg, x(points[0][0]), y(points[0][1]), 4.0, "dot")
+        draw_circle(svg, x(points[0][0]), y(points[0][1]), 4.0, "dot")
     else:
-        path = "".join(f"{'L' if i else 'M'}{_f(x(a))} {_f(y(b))}" for i, (a, b) in enumerate(points))
+        path = "".join(f"{'L' if i else 'M'}{px(x(a))} {px(y(b))}" for i, (a, b) in enumerate(points))
         ET.SubElement(svg, "path", {"d": path, "class": "curve"})
-    return _markup(svg)
+    return markup(svg)
 
 
 def forest_domain(rows: Sequence[Row]) -> tuple[float, float]:
@@ -167,23 +168,23 @@ def _interval(parent: ET.Element, x: _Scale, row: Row, y: float) -> None:
         return
     ends = (-math.inf if row.low is None else row.low, math.inf if row.high is None else row.high)
     a, b = (x.clamped(end) for end in ends)
-    _line(parent, a, y, b, y, "whisker")
+    draw_line(parent, a, y, b, y, "whisker")
     for end, at, inward in ((ends[0], a, 7.0), (ends[1], b, -7.0)):
         if _inside(end, x.low, x.high):
-            _line(parent, at, y - 4.5, at, y + 4.5, "whisker")
+            draw_line(parent, at, y - 4.5, at, y + 4.5, "whisker")
         else:
-            path = f"M{_f(at + inward)} {_f(y - 5.0)}L{_f(at)} {_f(y)}L{_f(at + inward)} {_f(y + 5.0)}"
+            path = f"M{px(at + inward)} {px(y - 5.0)}L{px(at)} {px(y)}L{px(at + inward)} {px(y + 5.0)}"
             ET.SubElement(parent, "path", {"d": path, "class": "arrow"})
 
 
 def _legend(svg: ET.Element, left: float, confidence: str) -> None:
     first = f"estimate and {confidence} interval"
-    _line(svg, left, 10.0, left + 26.0, 10.0, "whisker")
-    _circle(svg, left + 13.0, 10.0, 5.0, "dot")
-    _text(svg, left + 34.0, 14.5, first, "tick")
-    second = left + 34.0 + _text_width(first, 12.0) + 24.0
+    draw_line(svg, left, 10.0, left + 26.0, 10.0, "whisker")
+    draw_circle(svg, left + 13.0, 10.0, 5.0, "dot")
+    draw_text(svg, left + 34.0, 14.5, first, "tick")
+    second = left + 34.0 + text_width(first, 12.0) + 24.0
     _diamond(svg, second, 10.0)
-    _text(svg, second + 12.0, 14.5, "without noise (simulation)", "tick")
+    draw_text(svg, second + 12.0, 14.5, "without noise (simulation)", "tick")
 
 
 def _axis(low: float, high: float, length: float, per_label: float | None = None) -> list[tuple[float, str]]:
@@ -195,7 +196,7 @@ def _axis(low: float, high: float, length: float, per_label: float | None = None
         places = -math.floor(math.log10(step) + 1e-9)
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         ticks = [(k * step, number(k * step, places)) for k in range(first, last + 1)]
-        room = per_label or max((_text_width(label, 12.0) for _, label in ticks), default=0.0) + 14.0
+        room = per_label or max((text_width(label, 12.0) for _, label in ticks), default=0.0) + 14.0
         if len(ticks) * room <= length:
             break
     return ticks
@@ -216,67 +217,10 @@ def _inside(end: float | None, low: float, high: float) -> bool:
     return end is not None and low <= end <= high
 
 
-def _text_width(text: str, size: float = _FONT) -> float:
-    """A generous estimate in pixels: the reader's font is not known here, and a label must never be cut."""
-    ems = 0.0
-    for character in text:
-        if unicodedata.east_asian_width(character) in "WF":
-            ems += 1.05
-        elif character in "ijl.,()'| ":
-            ems += 0.36
-        elif character in "MW@mw%":
-            ems += 0.95
-        else:
-            ems += 0.72 if character.isupper() else 0.63
-    return ems * size
-
-
-def _fit(text: str, room: float) -> str:
-    if _text_width(text) <= room:
-        return text
-    while text and _text_width(text + "…") > room:
-        text = text[:-1]
-    return text.rstrip() + "…"
-
-
 def _count(n: int, one: str, many: str) -> str:
     return f"{n} {one if n == 1 else many}"
 
 
-def _svg(width: float, height: float, title: str) -> ET.Element:
-    box = f"0 0 {_f(width)} {_f(height)}"
-    svg = ET.Element("svg", {"viewBox": box, "width": _f(width), "height": _f(height), "role": "img"})
-    ET.SubElement(svg, "title").text = title
-    return svg
-
-
-def svg_width(svg: ET.Element) -> float:
-    """Width of a chart in its own units."""
-    return float(svg.attrib["width"])
-
-
-def _line(parent: ET.Element, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
-    ET.SubElement(parent, "line", {"x1": _f(x1), "y1": _f(y1), "x2": _f(x2), "y2": _f(y2), "class": kind})
-
-
-def _circle(parent: ET.Element, x: float, y: float, radius: float, kind: str) -> None:
-    ET.SubElement(parent, "circle", {"cx": _f(x), "cy": _f(y), "r": _f(radius), "class": kind})
-
-
 def _diamond(parent: ET.Element, x: float, y: float) -> None:
-    path = f"M{_f(x - 6.0)} {_f(y)}L{_f(x)} {_f(y - 6.0)}L{_f(x + 6.0)} {_f(y)}L{_f(x)} {_f(y + 6.0)}Z"
+    path = f"M{px(x - 6.0)} {px(y)}L{px(x)} {px(y - 6.0)}L{px(x + 6.0)} {px(y)}L{px(x)} {px(y + 6.0)}Z"
     ET.SubElement(parent, "path", {"d": path, "class": "reference"})
-
-
-def _text(parent: ET.Element, x: float, y: float, text: str, kind: str, anchor: str = "start") -> ET.Element:
-    element = ET.SubElement(parent, "text", {"x": _f(x), "y": _f(y), "class": kind, "text-anchor": anchor})
-    element.text = text
-    return element
-
-
-def _f(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def _markup(svg: ET.Element) -> Markup:
-    return Markup(ET.tostring(svg, encoding="unicode"))

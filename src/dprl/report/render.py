@@ -32,7 +32,7 @@ def render(estimate: dict[str, Any], certificate: dict[str, Any]) -> str:
     (``artifacts``, ``digest``, ``signature``, ``created``) is not read, so the page can be made first and sealed
     after. Absent fields leave gaps, not errors. Anything but a verified release carries a banner that says so.
     """
-    return _template().render(view(estimate, certificate)) + "\n"
+    return load_template("dprl.report", "template.html.j2").render(view(estimate, certificate)) + "\n"
 
 
 def render_folder(results: Path, out: Path | None = None) -> Path:
@@ -110,8 +110,9 @@ def _write(path: Path, page: bytes) -> None:
 
 
 @cache
-def _template() -> Template:
-    source = resources.files("dprl.report").joinpath("template.html.j2").read_text(encoding="utf-8")
+def load_template(package: str, name: str) -> Template:
+    """A page's template, which escapes what it is given and takes nothing undefined."""
+    source = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, newline_sequence="\n"
     )

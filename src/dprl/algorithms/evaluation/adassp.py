@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.algorithms.evaluation.recommended_modes import make_modes
+from dprl.algorithms.evaluation.recommended_modes import MOST_COLUMNS, make_modes
 from dprl.algorithms.evaluation.unit_blocks import Block, SharedBlock, apply, project
+from dprl.config import DERIVED
 from dprl.errors import DprlError
 from dprl.value_functions.features import Columns, Features, Fourier, Tabular
 
@@ -29,24 +30,22 @@ _VARIANCE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaSSP(ValueFunctionConfig):
-    """Options of AdaSSP; public facts, all of them.
+class StatisticsConfig(ValueFunctionConfig):
+    """Options of an algorithm that releases statistics of modes, around a constant.
 
     Attributes:
         modes: number of smooth public functions of the state (cosines; for ``columns`` the features themselves) that
             the value function is made of; by default it follows the units and the budget, see :func:`default_modes`.
         start_weight: weight of a trajectory's first row against the mean over all its rows, from 0 to 1.
-        constant_share: share of mu^2 that pays for a constant value function, around which the regression shrinks; 0
+        constant_share: share of mu^2 that pays for a constant value function, around which the solution shrinks; 0
             for none, and then it shrinks to the middle of the value range.
-        kappa: weight of the products of features and returns against those of features and features.
+        kappa: weight of the part of the statistics that depends on rewards against the part that does not.
     """
 
     modes: int | None = None
     start_weight: float = 0.5
     constant_share: float = 0.2
-    kappa: float = 2.0
-
-    algorithm: ClassVar[str] = "adassp"
+    kappa: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +53,19 @@ class AdaSSP(ValueFunctionConfig):
         self._check("start_weight must be between 0 and 1", 0.0 <= self.start_weight <= 1.0)
         self._check("constant_share must be at least 0 and below 1", 0.0 <= self.constant_share < 1.0)
         self._check("kappa must be between 1e-3 and 1e3", 1e-3 <= self.kappa <= 1e3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaSSP(StatisticsConfig):
+    """Options of AdaSSP; public facts, all of them.
+
+    Attributes:
+        kappa: weight of the products of features and returns against those of features and features.
+    """
+
+    kappa: float = 2.0
+
+    algorithm: ClassVar[str] = "adassp"
 
     def shapes(self, facts: Facts) -> tuple[Shape, ...]:
         k = modes_of(self.algorithm, self.modes, facts)
@@ -65,7 +77,15 @@ class AdaSSP(ValueFunctionConfig):
 
     def program(self, facts: Facts, stages: tuple[Stage, ...]) -> AdaSSPProgram:
         k = modes_of(self.algorithm, self.modes, facts)
-        return AdaSSPProgram(self, stages, facts.features, k, facts.units, facts.ratio, facts.box)
+        return AdaSSPProgram(
+            config=self.replace(DERIVED, modes=k) if self.modes is None else self,
+            stages=stages,
+            features=facts.features,
+            units=facts.units,
+            ratio=facts.ratio,
+            box=facts.box,
+            modes=k,
+        )
 
 
 class State(NamedTuple):
@@ -89,6 +109,8 @@ def modes_of(algorithm: str, asked: int | None, facts: Facts) -> int:
     """How many modes are used; refuses features of which none are known, and more than there are."""
     if not isinstance(facts.features, Columns | Tabular | Fourier):
         raise DprlError(f"{algorithm}: no smooth modes are known of these features; use columns, tabular or fourier.")
+    if isinstance(facts.features, Columns) and facts.features.size > MOST_COLUMNS + 1:
+        raise DprlError(f"{algorithm}: statistics of more than {MOST_COLUMNS} columns are too many; use td.")
     most = make_modes(facts.features).size
     if asked is not None and asked > most:
         raise DprlError(f"{algorithm}: these features have at most {most} modes; choose fewer, or leave modes out.")
@@ -144,19 +166,51 @@ def smat(vector: jax.Array, size: int) -> jax.Array:
     return jnp.zeros((size, size), vector.dtype).at[i, j].set(entries).at[j, i].set(entries)
 
 
-@dataclass(frozen=True)
-class AdaSSPProgram:
-    """Everything public filled in; ``ratio`` is the scale W of the returns in the rows (1 on-policy)."""
+@dataclass(frozen=True, kw_only=True)
+class StatisticsProgram:
+    """A constant, if it has a share, and then a solution around it; everything public filled in.
 
-    config: AdaSSP
+    Attributes:
+        ratio: scale W of the returns in the rows (1 on-policy).
+    """
+
+    config: StatisticsConfig
     stages: tuple[Stage, ...]
     features: Features
-    modes: int
     units: int
     ratio: float
     box: float
 
     columns = ("returns", "starts")
+
+    def init(self) -> State:
+        return State(jnp.zeros((), jnp.float64), jnp.zeros(self.features.size, jnp.float64))
+
+    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
+        del step
+        if self.stages[stage].name == CONSTANT:
+            noise = self.stages[stage].mechanism.noise_std
+            return State(level_of(noised[0], noise, self.ratio / self.units), state.theta)
+        return State(state.level, self.solution(state.level, noised))
+
+    def solution(self, level: jax.Array, noised: jax.Array) -> jax.Array:
+        """``(n,)`` weights of what is added to the constant ``level``, from the noised statistics."""
+        raise NotImplementedError
+
+    def finish(self, stage: int, state: State) -> State:
+        del stage
+        return state
+
+    def answer(self, state: State) -> jax.Array:
+        """The constant and the solution around it; indicators are kept where the value range allows them."""
+        return jnp.clip(state.level * self.features.constant() + state.theta, -self.box, self.box)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaSSPProgram(StatisticsProgram):
+    """Everything public filled in."""
+
+    modes: int
 
     @property
     def basis(self) -> np.ndarray:
@@ -177,9 +231,6 @@ class AdaSSPProgram:
     def _kappa(self) -> float:
         return self.config.kappa * modes_bound(self.features, self.modes)
 
-    def init(self) -> State:
-        return State(jnp.zeros((), jnp.float64), jnp.zeros(self.features.size, jnp.float64))
-
     def contribution(self, stage: int, state: State, block: Block | SharedBlock) -> jax.Array:
         """The mean return; or ``(svec sum w f f', kappa sum w f e)`` with ``e = (W y - level) / (W + |level|)``."""
         rows, returns = mixed_rows(block, self.config.start_weight)
@@ -191,23 +242,11 @@ class AdaSSPProgram:
         error = (self.ratio * returns - level * rows) / (self.ratio + jnp.abs(level))
         return jnp.concatenate([project(rows, svec(f)), self._kappa * project(error, f)], axis=-1)
 
-    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
-        del step
-        if self.stages[stage].name == CONSTANT:
-            noise = self.stages[stage].mechanism.noise_std
-            return State(level_of(noised[0], noise, self.ratio / self.units), state.theta)
+    def solution(self, level: jax.Array, noised: jax.Array) -> jax.Array:
         k = self.modes
         split = k * (k + 1) // 2
         # the matrix without noise has no negative eigenvalue
         values, vectors = jnp.linalg.eigh(smat(noised[:split], k))
-        cross = noised[split:] / self._kappa * (self.ratio + jnp.abs(state.level))
+        cross = noised[split:] / self._kappa * (self.ratio + jnp.abs(level))
         weights = vectors @ ((vectors.T @ cross) / (jnp.maximum(values, 0.0) + self.ridge))
-        return State(state.level, jnp.asarray(self.basis) @ weights)
-
-    def finish(self, stage: int, state: State) -> State:
-        del stage
-        return state
-
-    def answer(self, state: State) -> jax.Array:
-        """The constant and the regression around it; indicators are kept where the value range allows them."""
-        return jnp.clip(state.level * self.features.constant() + state.theta, -self.box, self.box)
+        return jnp.asarray(self.basis) @ weights

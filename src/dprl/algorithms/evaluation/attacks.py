@@ -1,8 +1,8 @@
-"""The strongest attacks known on the evaluation algorithms: worst-case pairs of logs, and scores of what is released.
+"""The strongest attacks known on GPOPE and importance sampling: worst-case pairs of logs, scores of what is released.
 
 The algorithms' own code runs on both logs, trials in parallel: all records push one way and the canary's pushes the
 other, at full clip norm whatever the iterates are. The score is the summed log-likelihood ratio of what is seen.
-:func:`program_canary` attacks every :class:`~dprl.algorithms.evaluation.program.Program`, without knowing it.
+``program_attack.py`` attacks every program in the same way, without knowing it.
 Everything in here is simulated; nothing is private.
 """
 
@@ -23,7 +23,7 @@ from dprl.algorithms.evaluation import gpope
 from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
 from dprl.algorithms.evaluation.plan import Plan, make_plan
-from dprl.algorithms.evaluation.program import Program, Stage, ValueFunctionConfig, run, run_steps
+from dprl.algorithms.evaluation.program import run_steps
 from dprl.algorithms.evaluation.unit_data import SharedTransitions
 from dprl.config import Mark
 from dprl.errors import DprlError
@@ -32,23 +32,13 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds, Precondition
 
 _TRIALS_AT_ONCE, _FEWEST_AT_ONCE, _SUMS_AT_ONCE = 1 << 14, 1 << 10, 1 << 22
-_FAR = 1e6  # times the clip norm: a reward so large that the gradient is clipped whatever the iterates are
+FAR = 1e6  # times the clip norm: a reward so large that the gradient is clipped whatever the iterates are
 _OTHERS = 3
-# columns that programs may ask for: weights, and weights times rewards or returns
-_LARGE = ("start", "first", "first_rho", "discounted_ratio")
-_HUGE = (
-    "weight_return",
-    "start_return",
-    "first_return",
-    "first_rho_reward",
-    "weight_raw_reward",
-    "discounted_ratio_reward",
-)
 _LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Simulation:
+class Simulation:
     """A pair of logs, and many runs on either.
 
     Attributes:
@@ -105,14 +95,14 @@ class _Simulation:
         """Of one run."""
         raise NotImplementedError
 
-    def _value_score(self, noise: Any, vectors: Any) -> Any:
+    def value_score(self, noise: Any, vectors: Any) -> Any:
         """What the noised vector of the values tells, where every unit's lies in its first coordinate."""
         mechanism = self.plan.value_mechanism
         base = -self.others * mechanism.clip_norm
         seen = noised_sum(mechanism, noise.stream("value"), vectors)[0] - base
         return _log_ratio(seen, mechanism.clip_norm, mechanism.noise_std, 1.0)
 
-    def _value_vectors(self, signs: np.ndarray) -> Any:
+    def value_vectors(self, signs: np.ndarray) -> Any:
         """At full clip norm, in the first coordinate."""
         value = self.plan.value_mechanism
         vectors = np.zeros((len(signs), value.dimension))
@@ -121,7 +111,7 @@ class _Simulation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationCanary(_Simulation):
+class EvaluationCanary(Simulation):
     """Values and, with GPOPE, updates, in which every unit's vector is clipped to a known one.
 
     Attributes:
@@ -135,7 +125,7 @@ class EvaluationCanary(_Simulation):
         # adding and removing are the same thing as a record that is worth nothing: its coins are drawn alike
         canary = 1.0 if present else (-1.0 if self.plan.published else 0.0)
         signs = np.append(np.full(self.others, -1.0), canary)
-        vectors = self._value_vectors(signs)
+        vectors = self.value_vectors(signs)
         if not self.plan.stages:
             return vectors, None
         (stage,) = self.plan.stages
@@ -151,7 +141,7 @@ class EvaluationCanary(_Simulation):
         vectors, transitions = data
         score = jnp.zeros((), dtype=jnp.float64)
         if not plan.published and self.released == "all":
-            score += self._value_score(noise, vectors)
+            score += self.value_score(noise, vectors)
         if plan.program is None:
             return score
         (stage,) = plan.stages
@@ -178,84 +168,6 @@ class EvaluationCanary(_Simulation):
         return score + jnp.sum(_log_ratio(sums[:, n] - base, push, mechanism.noise_std, rate))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProgramCanary(_Simulation):
-    """The values and every stage of a program, whatever it does, seen by one who knows all but the canary.
-
-    The canary's vector is the one that the program's own code makes of its rows at the state that was released up to
-    then; its coefficients are so large that the clip binds wherever the vector is not zero.
-    """
-
-    def _data(self, present: bool) -> tuple[Any, Any]:
-        signs = np.append(np.full(self.others, -1.0), 1.0 if present else 0.0)
-        return self._value_vectors(signs), _saturating(self.plan, signs)
-
-    def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
-        noise, (vectors, transitions) = SeededNoise(key), data
-        assert self.plan.program is not None
-        watched = _Watched(self.plan.program, _saturating(self.plan, np.append(np.full(self.others, -1.0), 1.0)))
-        (_, score, _), _ = run(watched, noise, transitions, batch=min(8, self.others + 1))
-        return self._value_score(noise, vectors) + score
-
-    def nearness(self, trials: int = 64) -> float:
-        """Smallest norm of the canary's clipped vector over the clip norm, over all steps of some runs with it."""
-        data = self._data(True)
-        assert self.plan.program is not None
-        watched = _Watched(self.plan.program, data[1])
-
-        def least(key: Any) -> Any:
-            (_, _, least), _ = run(watched, SeededNoise(key), data[1], batch=min(8, self.others + 1))
-            return least
-
-        keys = jnp.stack([jnp.arange(trials, dtype=jnp.uint32), jnp.zeros(trials, dtype=jnp.uint32)], axis=1)
-        return float(jnp.min(jax.jit(jax.vmap(least))(keys)))
-
-
-@dataclass(frozen=True, eq=False)
-class _Watched:
-    """A program whose state also holds what its noised sums have told of the last unit of ``log``.
-
-    Attributes:
-        log: with the canary, last, in it.
-    """
-
-    inner: Program
-    log: SharedTransitions
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        return self.inner.stages
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.inner.columns
-
-    def init(self) -> tuple[Any, Any, Any]:
-        """State, log-likelihood ratio, and how near the canary's vector came to the clip norm."""
-        return self.inner.init(), jnp.zeros((), dtype=jnp.float64), jnp.ones((), dtype=jnp.float64)
-
-    def contribution(self, stage: int, state: Any, block: Any) -> Any:
-        return self.inner.contribution(stage, state[0], block)
-
-    def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
-        inner, score, least = state
-        mechanism, canary = self.stages[stage].mechanism, self.log.units - 1
-        vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
-        alone = jnp.arange(self.log.units) == canary
-        push, base = (mechanism.scaled(mechanism.clipped_sum(vectors, units)) for units in (alone, ~alone))
-        length = jnp.sum(push * push)
-        ratio = (jnp.sum(push * (noised - base)) - length / 2.0) / mechanism.noise_std**2
-        score = score + _mixed(ratio, mechanism.sampling_rate)
-        least = jnp.minimum(least, jnp.sqrt(length) / mechanism.clip_norm)
-        return self.inner.update(stage, inner, noised, step), score, least
-
-    def finish(self, stage: int, state: Any) -> Any:
-        return self.inner.finish(stage, state[0]), *state[1:]
-
-    def answer(self, state: Any) -> Any:
-        return self.inner.answer(state[0])
-
-
 def gpope_canary(calibration: str, *, units: int, budget: Budget, released: str, **options: Any) -> EvaluationCanary:
     """GPOPE at full clip norm: a record is added (verified), or replaced among ``units`` (as published)."""
     config = GPOPE.from_mapping({**options, "calibration": calibration}, "options")
@@ -265,7 +177,7 @@ def gpope_canary(calibration: str, *, units: int, budget: Budget, released: str,
         if released == "last" and config.step_size is None:
             # three updates at full clip norm are half of theta's range: it comes to lie at the wall, and can leave it
             config = config.replace(Mark("chosen by the attack"), step_size=1.0 / (3.0 * gpope.clip_norm(config, 1, 1)))
-    plan = make_plan(config, _attack_bounds(units), budget, [_always], "tabular")
+    plan = make_plan(config, _attack_bounds(units), budget, [always], "tabular")
     conditions: tuple[Precondition, ...] = ()
     if calibration == "as-published":
         others = units - 1
@@ -273,9 +185,7 @@ def gpope_canary(calibration: str, *, units: int, budget: Budget, released: str,
         sigma = plan.stages[0].mechanism.noise_multiplier
         conditions = theorem_1_conditions(sigma, config.steps, units, budget.epsilon)
     else:
-        # in a random batch the others' number would only hide the canary: the worst log has nobody else in it
-        others = min(_OTHERS, units - 1) if config.sampling_rate == 1.0 else 0
-        relation = f"one record at full clip norm is added to {f'a log of {others}' if others else 'an empty log'}"
+        others, relation = addition(units, plan)
     what = "every noised sum" if released == "all" else "the last iterate"
     description = f"{relation}; {what} is seen"
     return EvaluationCanary(
@@ -291,39 +201,9 @@ def importance_canary(
     if released != "all":
         raise DprlError("importance-sampling has no iterates, of which the last could be seen: leave out released.")
     config = ImportanceSampling.from_mapping(options, "options")
-    plan = make_plan(config, _attack_bounds(units), budget, [_always])
-    others = min(_OTHERS, units - 1)
-    description = f"one record at full clip norm is added to a log of {others}; the noised vector is seen"
-    return EvaluationCanary(plan=plan, others=others, description=description)
-
-
-def program_canary(
-    kind: type[ValueFunctionConfig],
-    calibration: str,
-    *,
-    units: int,
-    budget: Budget,
-    released: str,
-    features: str = "tabular",
-    **options: Any,
-) -> ProgramCanary:
-    """Any program with options of its configuration ``kind``, on policy in three states; see :func:`canary_of_plan`."""
-    del calibration
-    if released != "all":
-        raise DprlError(f"{kind.algorithm} is audited on all that it releases: leave out released.")
-    config = kind.from_mapping(options, "options")
-    bounds = Bounds(units=units, horizon=4, reward=(-1.0, 1.0), observation=((0.0, 2.0),), actions=1)
-    return canary_of_plan(make_plan(config, bounds, budget, [_always], features))
-
-
-def canary_of_plan(plan: Plan) -> ProgramCanary:
-    """The attack on a plan as it is: its bounds, features and calibration; a record at full clip norm is added."""
-    # in a random batch the others' number would only hide the canary: the worst log has nobody else in it
-    full = all(stage.mechanism.sampling_rate == 1.0 for stage in plan.stages)
-    others = min(_OTHERS, plan.bounds.units - 1) if full else 0
-    log = f"a log of {others}" if others else "an empty log"
-    description = f"one record at full clip norm is added to {log}; every noised sum is seen"
-    return ProgramCanary(plan=plan, others=others, description=description)
+    plan = make_plan(config, _attack_bounds(units), budget, [always])
+    others, relation = addition(units, plan)
+    return EvaluationCanary(plan=plan, others=others, description=f"{relation}; the noised vector is seen")
 
 
 def theorem_1_conditions(sigma: float, steps: int, units: int, epsilon: float) -> tuple[Precondition, ...]:
@@ -340,6 +220,14 @@ def theorem_1_conditions(sigma: float, steps: int, units: int, epsilon: float) -
     )
 
 
+def addition(units: int, plan: Plan) -> tuple[int, str]:
+    """How many others there are in the worst log to which a record is added, and the pair of logs in words."""
+    # in a random batch the others' number would only hide the canary: the worst log has nobody else in it
+    full = all(stage.mechanism.sampling_rate == 1.0 for stage in plan.stages)
+    others = min(_OTHERS, units - 1) if full else 0
+    return others, f"one record at full clip norm is added to {f'a log of {others}' if others else 'an empty log'}"
+
+
 def noised_sum(mechanism: ClippedGaussianSum, noise: Any, vectors: Any) -> Any:
     """:func:`importance_sampling.release_vector` for traced values."""
     total = mechanism.clipped_sum(vectors, jnp.ones(len(vectors), dtype=bool))
@@ -353,7 +241,7 @@ def _pushes(signs: np.ndarray, mechanism: ClippedGaussianSum, discount: float) -
     """
     phi = jnp.eye(1, mechanism.dimension // 2, dtype=jnp.float32)
     weight = jnp.asarray(np.abs(signs)[:, None], dtype=jnp.float32)
-    reward = jnp.asarray(-signs[:, None] * mechanism.clip_norm * _FAR, dtype=jnp.float32)
+    reward = jnp.asarray(-signs[:, None] * mechanism.clip_norm * FAR, dtype=jnp.float32)
     return SharedTransitions(phi, phi * jnp.float32(1.0 - discount), weight, weight, reward)
 
 
@@ -365,37 +253,16 @@ def _wall(signs: np.ndarray) -> SharedTransitions:
     """
     phi = jnp.ones((2, 1), dtype=jnp.float32)
     delta = jnp.array([[-1.0], [1.0]], dtype=jnp.float32)
-    weight = jnp.asarray(np.stack([signs < 0, signs > 0], axis=1) * _FAR, dtype=jnp.float32)
+    weight = jnp.asarray(np.stack([signs < 0, signs > 0], axis=1) * FAR, dtype=jnp.float32)
     return SharedTransitions(phi, delta, jnp.zeros_like(weight), weight, 2.0 * weight)
-
-
-def _saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
-    """Units of one transition each with coefficients far beyond what rows can have: their vectors are clipped.
-
-    Rewards and returns are as many times larger again, so that where they are added to products with the state the
-    vector's direction is known whatever the state is. Those of negative sign stand at another state than the canary.
-    """
-    assert plan.features is not None
-    low, high = (np.array(ends) for ends in zip(*plan.bounds.observation, strict=True))
-    states = np.stack([low, high])
-    phi = plan.features(states)
-    row = np.where(signs > 0, 0, 1)[:, None] == np.arange(2)
-    large = jnp.asarray(row * np.abs(signs)[:, None] * _FAR, dtype=jnp.float32)
-    huge = jnp.asarray(row * signs[:, None] * _FAR**2, dtype=jnp.float32)
-    extra = dict.fromkeys(_LARGE, large) | dict.fromkeys(_HUGE, huge)
-    # what is shared: every transition leads to itself
-    extra |= {name: jnp.asarray(states, dtype=jnp.float32) for name in ("states", "next_states")}
-    extra["alive"] = jnp.ones(2, dtype=jnp.float32)
-    phi, delta = (jnp.asarray(x, dtype=jnp.float32) for x in (phi, phi * (1.0 - plan.config.discount)))
-    return SharedTransitions(phi, delta, large, large, huge, extra=extra)
 
 
 def _log_ratio(z: Any, push: float, std: float, rate: float) -> Any:
     """log of (1 - rate) N(0, std^2) + rate N(push, std^2) over N(0, std^2), at ``z``."""
-    return _mixed(push * (z - push / 2.0) / std**2, rate)
+    return mixed(push * (z - push / 2.0) / std**2, rate)
 
 
-def _mixed(ratio: Any, rate: float) -> Any:
+def mixed(ratio: Any, rate: float) -> Any:
     """The log-likelihood ratio where what has ``ratio`` happens with probability ``rate``."""
     return ratio if rate == 1.0 else jnp.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
 
@@ -404,5 +271,6 @@ def _attack_bounds(units: int) -> Bounds:
     return Bounds(units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
 
 
-def _always(states: np.ndarray) -> np.ndarray:
+def always(states: np.ndarray) -> np.ndarray:
+    """The policy with one action."""
     return np.ones((len(states), 1))

@@ -1,6 +1,7 @@
 """How the conformance suite runs the evaluation algorithms on small simulated logs; nothing in here is private.
 
-The attacks themselves are in :mod:`dprl.algorithms.evaluation.attacks`; which of them are published is said here.
+The attacks themselves are in :mod:`dprl.algorithms.evaluation.attacks` and
+:mod:`dprl.algorithms.evaluation.program_attack`; which of them are published is said here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dprl.accounting.budget import Budget
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation import program as engine
 from dprl.algorithms.evaluation.adassp import AdaSSP
-from dprl.algorithms.evaluation.attacks import gpope_canary, importance_canary, noised_sum, program_canary
+from dprl.algorithms.evaluation.attacks import gpope_canary, importance_canary, noised_sum
 from dprl.algorithms.evaluation.doubly_robust import DoublyRobust
 from dprl.algorithms.evaluation.first_visit import FirstVisit
 from dprl.algorithms.evaluation.gpope import GPOPE
@@ -28,6 +29,7 @@ from dprl.algorithms.evaluation.plan import Algorithm, Plan, make_plan
 from dprl.algorithms.evaluation.private_constant import PrivateConstant
 from dprl.algorithms.evaluation.private_lstd import PrivateLSTD
 from dprl.algorithms.evaluation.program import ValueFunctionConfig
+from dprl.algorithms.evaluation.program_attack import program_canary
 from dprl.algorithms.evaluation.ratios import step_ratios
 from dprl.algorithms.evaluation.recommended import Recommended
 from dprl.algorithms.evaluation.return_regression import ReturnRegression

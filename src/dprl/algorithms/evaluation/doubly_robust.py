@@ -23,6 +23,7 @@ from dprl.algorithms.evaluation.adassp import AdaSSP, AdaSSPProgram
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig
 from dprl.algorithms.evaluation.unit_blocks import Block, SharedBlock, apply
+from dprl.config import DERIVED
 
 CORRECTION = "correction"
 
@@ -68,13 +69,17 @@ class DoublyRobust(ValueFunctionConfig):
 
     def program(self, facts: Facts, stages: tuple[Stage, ...]) -> DoublyRobustProgram:
         inner, first = self._inner(facts)
-        reach = min(2.0 * facts.ratio - 1.0, 2.0) if self.reach is None else self.reach
+        function = inner.program(first, stages[:-1])
+        config = self if self.modes is not None else self.replace(DERIVED, modes=function.modes)
+        if config.reach is None:
+            config = config.replace(DERIVED, reach=min(2.0 * facts.ratio - 1.0, 2.0))
+        assert config.reach is not None
         return DoublyRobustProgram(
-            config=self,
+            config=config,
             stages=stages,
-            function=inner.program(first, stages[:-1]),
+            function=function,
             centre=facts.centre,
-            reach=reach,
+            reach=config.reach,
             half=facts.half,
             units=facts.units,
         )

@@ -95,7 +95,8 @@ class NoisyCounts(ValueFunctionConfig):
 def reward_bound(facts: Facts, at_end: bool = False) -> float:
     """Largest size of a reward of the Bellman equation in public units, ``(r - centre (1 - gamma [alive])) / half``."""
     continuing = () if at_end else (1.0 - facts.discount,)
-    return max(abs(r - facts.centre * c) for r in facts.bounds.reward for c in (1.0, *continuing)) / facts.half
+    most = max(abs(r - facts.centre * c) for r in facts.bounds.reward for c in (1.0, *continuing)) / facts.half
+    return most or 1.0  # where all are known to be zero any scale will do
 
 
 class Support(NamedTuple):

@@ -12,8 +12,9 @@ from statistics import NormalDist
 from typing import Any
 
 from dprl.accounting import events
+from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.accounting.calibration import epsilon_of, noise_multiplier_for
+from dprl.accounting.calibration import noise_multiplier_for
 from dprl.algorithms.evaluation import gpope
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation.gpope import GPOPE
@@ -133,6 +134,10 @@ def make_plan(
     Raises:
         DprlError: the budget cannot be met, or an option contradicts it.
     """
+    if isinstance(policies, str) or callable(policies) or not policies:
+        raise DprlError("policies must be a list of target policies; of one, a list of one.")
+    if not isinstance(config, ValueFunctionConfig | ImportanceSampling):
+        raise DprlError("config must be the options of an evaluation algorithm, such as dprl.Recommended().")
     budget.check_units(bounds.units)
     if bounds.units > MAX_UNITS:
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
@@ -147,7 +152,8 @@ def make_plan(
     sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
     if sampler >= 0.1 * budget.delta:
         raise DprlError(
-            "delta is too small for so many draws of noise: take fewer steps or features, or a larger delta."
+            "delta is too small for so many draws of noise: take a larger delta, fewer features or, where the "
+            "algorithm has that option, fewer steps."
         )
     inner = Budget(budget.epsilon, budget.delta - sampler)
     whole = noise_multiplier_for(events.gaussian, inner)

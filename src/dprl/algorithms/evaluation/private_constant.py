@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig
 from dprl.algorithms.evaluation.unit_blocks import Block, SharedBlock
+from dprl.config import DERIVED
 from dprl.value_functions.features import Features
 
 
@@ -53,18 +54,20 @@ class PrivateConstant(ValueFunctionConfig):
 
     def program(self, facts: Facts, stages: tuple[Stage, ...]) -> PrivateConstantProgram:
         kind = self.resolve(facts)
-        if kind == "returns":
-            return PrivateConstantProgram(stages, kind, facts.features, facts.units, 0.0, facts.ratio)
-        low, high = facts.bounds.reward
-        gain = 1.0 / ((1.0 - self.discount) * facts.half)
-        offset = (low + high) / 2.0 * gain - facts.centre / facts.half
-        return PrivateConstantProgram(stages, kind, facts.features, facts.units, offset, (high - low) / 2.0 * gain)
+        config = self if self.estimator == kind else self.replace(DERIVED, estimator=kind)
+        offset, scale = 0.0, facts.ratio
+        if kind == "rewards":
+            low, high = facts.bounds.reward
+            gain = 1.0 / ((1.0 - self.discount) * facts.half)
+            offset, scale = (low + high) / 2.0 * gain - facts.centre / facts.half, (high - low) / 2.0 * gain
+        return PrivateConstantProgram(config, stages, kind, facts.features, facts.units, offset, scale)
 
 
 @dataclass(frozen=True)
 class PrivateConstantProgram:
     """One release; the value in public units is ``offset + scale`` times the noised mean, kept in the value range."""
 
+    config: PrivateConstant
     stages: tuple[Stage, ...]
     estimator: Literal["returns", "rewards"]
     features: Features

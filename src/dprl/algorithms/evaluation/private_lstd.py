@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,49 +20,38 @@ from dprl.algorithms.evaluation.adassp import (
     CONSTANT,
     STATISTICS,
     State,
+    StatisticsConfig,
+    StatisticsProgram,
     constant_shape,
-    level_of,
     mixed_rows,
     modes_basis,
     modes_bound,
     modes_of,
 )
 from dprl.algorithms.evaluation.noisy_counts import _offsets, reward_bound, support_of
-from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.algorithms.evaluation.program import Facts, Shape, Stage
 from dprl.algorithms.evaluation.unit_blocks import Block, SharedBlock, apply, project
-from dprl.value_functions.features import Features
+from dprl.config import DERIVED
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateLSTD(ValueFunctionConfig):
+class PrivateLSTD(StatisticsConfig):
     """Options of private LSTD; public facts, all of them.
 
     Attributes:
-        modes: number of smooth public functions of the state (cosines; for ``columns`` the features themselves) that
-            the value function is made of; by default it follows the units and the budget, as in AdaSSP.
         support: in place of modes, the transitions that can happen between the states of tabular features, as offsets
             such as ``0,1`` or ``full``: then only the entries of A that can differ from zero are released.
-        constant_share: share of mu^2 that pays for a constant value function, around which the solution shrinks; 0 for
-            none, and then it shrinks to the middle of the value range.
-        start_weight: for that constant: weight of a trajectory's first row against the mean over all its rows.
+        start_weight: as in AdaSSP, for the constant alone.
         kappa: weight of b against A.
     """
 
-    modes: int | None = None
     support: str | None = None
-    constant_share: float = 0.2
-    start_weight: float = 0.5
-    kappa: float = 1.0
 
     algorithm: ClassVar[str] = "lstd"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check("modes must be at least 1", self.modes is None or self.modes >= 1)
         self._check("give either modes or support, not both", self.modes is None or self.support is None)
-        self._check("constant_share must be at least 0 and below 1", 0.0 <= self.constant_share < 1.0)
-        self._check("start_weight must be between 0 and 1", 0.0 <= self.start_weight <= 1.0)
-        self._check("kappa must be between 1e-3 and 1e3", 1e-3 <= self.kappa <= 1e3)
         _offsets(self.algorithm, self.support or "full")
 
     def shapes(self, facts: Facts) -> tuple[Shape, ...]:
@@ -88,7 +77,7 @@ class PrivateLSTD(ValueFunctionConfig):
             pairs = tuple((int(i), int(j)) for i, j in np.argwhere(table))
             bound, entry = 1.0, math.hypot(1.0, facts.discount)
         return PrivateLSTDProgram(
-            config=self,
+            config=self.replace(DERIVED, modes=size) if pairs is None and self.modes is None else self,
             stages=stages,
             features=facts.features,
             size=size,
@@ -102,8 +91,8 @@ class PrivateLSTD(ValueFunctionConfig):
         )
 
 
-@dataclass(frozen=True)
-class PrivateLSTDProgram:
+@dataclass(frozen=True, kw_only=True)
+class PrivateLSTDProgram(StatisticsProgram):
     """Everything public filled in.
 
     Attributes:
@@ -111,22 +100,13 @@ class PrivateLSTDProgram:
         pairs: entries of A that are released; None for all.
         feature_bound, entry_bound: largest norms of a state's modes and of their outer product with a difference.
         reward_bound: largest size of a reward in public units.
-        ratio: scale W of the returns in the rows (1 on-policy).
     """
 
-    config: PrivateLSTD
-    stages: tuple[Stage, ...]
-    features: Features
     size: int
     pairs: tuple[tuple[int, int], ...] | None
     feature_bound: float
     entry_bound: float
     reward_bound: float
-    units: int
-    ratio: float
-    box: float
-
-    columns = ("returns", "starts")
 
     @property
     def basis(self) -> np.ndarray:
@@ -161,9 +141,6 @@ class PrivateLSTDProgram:
         """Makes the norm of b's part kappa times that of A's."""
         return self.config.kappa * self.entry_bound / self.feature_bound
 
-    def init(self) -> State:
-        return State(jnp.zeros((), jnp.float64), jnp.zeros(self.features.size, jnp.float64))
-
     def contribution(self, stage: int, state: State, block: Block | SharedBlock) -> jax.Array:
         """The mean return; or the entries of A and kappa b, with rewards less what the constant explains."""
         if self.stages[stage].name == CONSTANT:
@@ -179,21 +156,9 @@ class PrivateLSTDProgram:
             [project(block.weight_rho, f[..., i] * d[..., j]), self._kappa * project(reward, f)], axis=-1
         )
 
-    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
-        del step
-        if self.stages[stage].name == CONSTANT:
-            noise = self.stages[stage].mechanism.noise_std
-            return State(level_of(noised[0], noise, self.ratio / self.units), state.theta)
+    def solution(self, level: jax.Array, noised: jax.Array) -> jax.Array:
         i, j = self.entries
         matrix = jnp.zeros((self.size, self.size), jnp.float64).at[i, j].set(noised[: len(i)])
-        b = noised[len(i) :] / self._kappa * (self.reward_bound + jnp.abs(state.level))
+        b = noised[len(i) :] / self._kappa * (self.reward_bound + jnp.abs(level))
         weights = jnp.linalg.solve(matrix + self.ridge * jnp.eye(self.size), b)
-        return State(state.level, jnp.asarray(self.basis) @ weights)
-
-    def finish(self, stage: int, state: State) -> State:
-        del stage
-        return state
-
-    def answer(self, state: State) -> jax.Array:
-        """The constant and the solution around it; indicators are kept where the value range allows them."""
-        return jnp.clip(state.level * self.features.constant() + state.theta, -self.box, self.box)
+        return jnp.asarray(self.basis) @ weights

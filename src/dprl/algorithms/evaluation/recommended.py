@@ -19,10 +19,11 @@ from typing import ClassVar, Literal
 from dprl.algorithms.evaluation.descent import WALK, default_clip, strength_of
 from dprl.algorithms.evaluation.private_constant import PrivateConstant
 from dprl.algorithms.evaluation.program import Facts, Program, Shape, Stage, ValueFunctionConfig
+from dprl.algorithms.evaluation.recommended_modes import MOST_COLUMNS
 from dprl.algorithms.evaluation.recommended_statistics import FIRST_SHARE, Settings, Statistics
 from dprl.algorithms.evaluation.return_regression import ReturnRegression
 from dprl.algorithms.evaluation.td import TD
-from dprl.value_functions.features import Tabular
+from dprl.value_functions.features import Columns, Tabular
 
 # Strengths n0 = units mu / ratio, one over the noise of the mean return in half-widths of the value range. Chosen on
 # public simulations (benchmarks/recommended.py).
@@ -83,11 +84,12 @@ class Recommended(ValueFunctionConfig):
 
 def choose(facts: Facts) -> Plan:
     """What to do, from public facts alone."""
+    wide = isinstance(facts.features, Columns) and facts.features.size > MOST_COLUMNS + 1
     if facts.horizon == 1:
-        return "statistics" if facts.strength >= SHAPE_OF_ONE_STEP_FROM else "constant"
-    if facts.bounds.max_importance_ratio > 1.0:
+        return "statistics" if facts.strength >= SHAPE_OF_ONE_STEP_FROM and not wide else "constant"
+    if facts.bounds.max_importance_ratio > 1.0 or (wide and rewards_vary(facts)):
         return "td"
-    if not rewards_vary(facts):
+    if wide or not rewards_vary(facts):
         return "returns"
     return "statistics and descent" if facts.strength >= DESCENT_FROM else "statistics"
 

@@ -21,6 +21,8 @@ from dprl.value_functions.features import Columns, CoupledFourier, Features, Fou
 
 _ONE_COMPONENT, _MOST_MODES = 9, 36
 _GRID = 1024
+MOST_COLUMNS = 64
+"""Components of the observation up to which the statistics of ``columns``, quadratic in them, are worth it."""
 Family = Literal["cosine", "coupled", "legendre"]
 Index = tuple[int, ...]
 
@@ -115,8 +117,16 @@ def make_modes(features: Features) -> Modes:
         uniform=uniform,
         dual=dual,
         table=second_grid / math.sqrt(features.size) if tabular else None,
-        from_products=np.linalg.pinv(product.reshape(len(product), -1).T)[1:].T,
+        from_products=_left_inverse(product, family)[1:].T,
     )
+
+
+def _left_inverse(product: np.ndarray, family: Family) -> np.ndarray:
+    """``(M + 1, K K)`` what finds the second modes, and the constant, in the products of all pairs of modes."""
+    spread = product.reshape(len(product), -1)  # (M + 1, K K)
+    if family == "legendre":  # of full rank, and well conditioned: no singular values are needed
+        return np.linalg.solve(spread @ spread.T, spread)
+    return np.linalg.pinv(spread.T)
 
 
 def evaluate(family: Family, orders: Sequence[Index], points: np.ndarray) -> np.ndarray:

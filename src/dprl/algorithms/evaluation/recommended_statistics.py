@@ -96,6 +96,13 @@ class Statistics:
     stages: tuple[Stage, ...]
 
     @property
+    def choices(self) -> dict[str, Any]:
+        """What public facts chose, for the certificate."""
+        s = self.settings
+        out = {"modes": s.modes.size, "weights of start states": s.start, "shape": s.shape, "occupancy": s.occupancy}
+        return out | ({"descent step_size": s.step_size / s.descent_clip} if s.descend else {})
+
+    @property
     def columns(self) -> tuple[str, ...]:
         return ("returns", "starts")
 

@@ -133,6 +133,8 @@ class UnitRows:
         blocks as it needs, the last filled up with units that do not count.
         """
         expected = max(1, round(self.declared * sampling_rate))
+        if not included.any():  # the same code runs for nobody as for somebody
+            yield np.full((_LEAST_ROWS, 1), len(self.reward) - 1, np.int32), np.zeros(_LEAST_ROWS, dtype=bool)
         for members, index in self.buckets:
             chosen = index[included[members]]
             length = index.shape[1]

@@ -90,6 +90,7 @@ def chain_domain(name: str, label: str, success: float = 1.0) -> Domain:
         behavior=policy,
         simulate=lambda bounds, seed: draw_log(chain, bounds, seed, success),
         true_values=true_values,
+        start_values=true_values,  # a trajectory starts anywhere, and one in 10^200 is cut
         # one reward a trajectory, over the mean of its steps: (n + 1) / 2 states of 1 / (1 - stay) steps each
         mean_reward=success * (1.0 - chain.stay) / ((n + 1) / 2.0),
         exact_moments=exact,

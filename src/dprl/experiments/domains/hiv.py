@@ -10,7 +10,8 @@ trajectories are simulated once and kept in the cache folder; a log is drawn fro
 several trials therefore overlap: their spread is below that of fresh ones. The value range is declared, and wide around
 what rollouts show.
 
-``hiv.safetensors`` holds the weights of Q, true values at states of a log, and the mean reward of the evaluated policy.
+``hiv.safetensors`` holds the weights of Q, true values at states of a log and at starts, and the mean reward of the
+evaluated policy.
 ``python -m dprl.experiments.domains.hiv`` makes the file anew in some minutes.
 """
 
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
-from dprl.environments.hiv import HIV
+from dprl.environments.hiv import HIV, STEADY_STATES
 from dprl.errors import DprlError
 from dprl.experiments import q_learning
 from dprl.experiments.domain import MOMENT_SEED, Domain, Truth, cached, from_rollout
@@ -100,7 +101,9 @@ def simulate(bounds: Bounds, seed: int) -> Trajectories:
     return from_rollout(columns, bounds)
 
 
-def simulate_truth(policy: Policy, states: np.ndarray, seed: int, repetitions: int) -> tuple[np.ndarray, np.ndarray]:
+def simulate_truth(
+    policy: Policy, states: np.ndarray, seed: int, repetitions: int, steps: int = _ROLLOUT_STEPS
+) -> tuple[np.ndarray, np.ndarray]:
     """Values of ``policy`` at ``(S, 6)`` observed states, and their standard errors."""
     from dprl.experiments.true_values import rollout_values
 
@@ -109,11 +112,29 @@ def simulate_truth(policy: Policy, states: np.ndarray, seed: int, repetitions: i
         policy,
         10.0**states,
         seed,
-        steps=_ROLLOUT_STEPS,
+        steps=steps,
         repetitions=repetitions,
         rewards=PATIENT.reward_bounds,
         batch=_LANES,
     )
+
+
+def start_states() -> np.ndarray:
+    """``(256, 6)`` observed starts: a net of Sobol's points in the cube of perturbations, each half a cell from its
+    corner."""
+    from scipy.stats import qmc
+
+    unit = qmc.Sobol(6, scramble=False).random_base2(8) + 1.0 / 512.0
+    factors = np.exp(PATIENT.perturbation * (2.0 * unit - 1.0))
+    return np.log10(np.array(STEADY_STATES[PATIENT.start]) * factors)
+
+
+def simulate_starts(policy: Policy, seed: int, repetitions: int) -> dict[str, np.ndarray]:
+    """What the file holds of the starts; the truncated values are of the same rollouts."""
+    states = start_states()
+    values, errors = simulate_truth(policy, states, seed, repetitions)
+    truncated, _ = simulate_truth(policy, states, seed, repetitions, HORIZON)
+    return {"start_states": states, "start_values": values, "start_errors": errors, "start_truncated": truncated}
 
 
 def main() -> None:
@@ -127,13 +148,19 @@ def main() -> None:
     values, errors = simulate_truth(target, states, seed=3, repetitions=240)
     mean_reward = np.array([_rollout(target, 4, _BATCH)["reward"].mean()])
     kept = {"weights": weights, "states": states, "values": values, "standard_errors": errors}
-    save_file({**kept, "mean_reward": mean_reward}, ASSETS)
+    save_file({**kept, "mean_reward": mean_reward, **simulate_starts(target, seed=8, repetitions=20)}, ASSETS)
 
 
 def _true_values() -> Truth:
     kept = _stored()
     states = kept["states"]
     return Truth(states, kept["values"], np.full(len(states), 1.0 / len(states)), kept["standard_errors"])
+
+
+def _start_values() -> Truth:
+    kept = _stored()
+    states, values, errors, truncated = (kept[f"start_{x}"] for x in ("states", "values", "errors", "truncated"))
+    return Truth(states, values, np.full(len(states), 1.0 / len(states)), errors, truncated)
 
 
 def _domain() -> Domain:
@@ -157,6 +184,7 @@ def _domain() -> Domain:
         behavior=soft_policy(weights, BEHAVIOR_TEMPERATURE),
         simulate=simulate,
         true_values=_true_values,
+        start_values=_start_values,
         mean_reward=float(_stored()["mean_reward"][0]),
         moment_units=4000,
         depends_on=(ASSETS,),

@@ -5,8 +5,8 @@ Q is learned with the coupled Fourier basis of order 5 (:mod:`dprl.experiments.q
 by 0.99 and never truncated; a log cuts trajectories after 200 steps. Rewards are -1, so values lie in [-100, 0].
 
 ``mountain_car.safetensors`` holds the weights of Q and true values: means of rollouts of the simulator from states that
-the policy visits. ``python -m dprl.experiments.domains.mountain_car`` makes the file anew, and that of the off-policy
-domain, in some minutes.
+the policy visits, and from starts. ``python -m dprl.experiments.domains.mountain_car`` makes the file anew, and that of
+the off-policy domain, in some minutes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ ASSETS = Path(__file__).with_suffix(".safetensors")
 OFF_POLICY_ASSETS = ASSETS.with_name("mountain_car_off_policy.safetensors")
 TEMPERATURE, EPSILON = 0.1, 0.2
 UNIFORM = UniformPolicy(CAR.actions)
+START_POSITIONS = (-0.6, -0.4)
 _ROLLOUT_STEPS = 900  # 0.99^900 of the largest value is 0.012
 
 
@@ -54,13 +55,28 @@ def simulate(policy: Policy, bounds: Bounds, seed: int) -> Trajectories:
     return from_rollout(rollout(CAR, policy, jax.random.key(seed), bounds.units, batch=1000), bounds)
 
 
-def simulate_truth(policy: Policy, states: np.ndarray, seed: int, repetitions: int) -> tuple[np.ndarray, np.ndarray]:
+def simulate_truth(
+    policy: Policy, states: np.ndarray, seed: int, repetitions: int, steps: int = _ROLLOUT_STEPS
+) -> tuple[np.ndarray, np.ndarray]:
     """Values of ``policy`` at ``(S, 2)`` states, and their standard errors."""
     from dprl.experiments.true_values import rollout_values
 
-    return rollout_values(
-        CAR, policy, states, seed, steps=_ROLLOUT_STEPS, repetitions=repetitions, rewards=CAR.reward_bounds
-    )
+    return rollout_values(CAR, policy, states, seed, steps=steps, repetitions=repetitions, rewards=CAR.reward_bounds)
+
+
+def start_states() -> np.ndarray:
+    """``(100, 2)`` starts: middles of intervals of positions that are equally probable, at rest."""
+    low, high = START_POSITIONS
+    positions = low + (high - low) * (np.arange(100) + 0.5) / 100
+    return np.stack([positions, np.zeros(100)], axis=1)
+
+
+def simulate_starts(policy: Policy, seed: int, repetitions: int) -> dict[str, np.ndarray]:
+    """What a file holds of the starts; the truncated values are of the same rollouts."""
+    states = start_states()
+    values, errors = simulate_truth(policy, states, seed, repetitions)
+    truncated, _ = simulate_truth(policy, states, seed, repetitions, CAR.horizon)
+    return {"start_states": states, "start_values": values, "start_errors": errors, "start_truncated": truncated}
 
 
 def stored_truth(path: Path) -> Truth:
@@ -70,6 +86,15 @@ def stored_truth(path: Path) -> Truth:
     kept = load_file(path)
     states = kept["states"]
     return Truth(states, kept["values"], np.full(len(states), 1.0 / len(states)), kept["standard_errors"])
+
+
+def stored_starts(path: Path) -> Truth:
+    """The true values of a file at the starts."""
+    from safetensors.numpy import load_file
+
+    kept = load_file(path)
+    states, values, errors, truncated = (kept[f"start_{x}"] for x in ("states", "values", "errors", "truncated"))
+    return Truth(states, values, np.full(len(states), 1.0 / len(states)), errors, truncated)
 
 
 def public_bounds(max_importance_ratio: float) -> Bounds:
@@ -95,9 +120,12 @@ def main() -> None:
     log = simulate(policy, Bounds(**{**public_bounds(1.0).as_dict(), "units": 400}), seed=1)
     states = log.observation[np.random.default_rng(2).choice(len(log.observation), 400, replace=False)]
     values, errors = simulate_truth(policy, states, seed=3, repetitions=100)
-    save_file({"weights": weights, "states": states, "values": values, "standard_errors": errors}, ASSETS)
+    starts = simulate_starts(policy, seed=5, repetitions=100)
+    kept = {"weights": weights, "states": states, "values": values, "standard_errors": errors}
+    save_file({**kept, **starts}, ASSETS)
     values, errors = simulate_truth(UNIFORM, states, seed=4, repetitions=200)
-    save_file({"states": states, "values": values, "standard_errors": errors}, OFF_POLICY_ASSETS)
+    starts = simulate_starts(UNIFORM, seed=6, repetitions=200)
+    save_file({"states": states, "values": values, "standard_errors": errors, **starts}, OFF_POLICY_ASSETS)
 
 
 def load_policy() -> SoftPolicy:
@@ -119,6 +147,7 @@ def _domain() -> Domain:
         behavior=policy,
         simulate=lambda bounds, seed: simulate(policy, bounds, seed),
         true_values=lambda: stored_truth(ASSETS),
+        start_values=lambda: stored_starts(ASSETS),
         mean_reward=-1.0,
         depends_on=(ASSETS,),
     )

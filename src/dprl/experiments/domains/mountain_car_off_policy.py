@@ -19,6 +19,7 @@ from dprl.experiments.domains.mountain_car import (
     load_policy,
     public_bounds,
     simulate,
+    stored_starts,
     stored_truth,
 )
 
@@ -34,6 +35,7 @@ DOMAIN = Domain(
     behavior=_BEHAVIOR,
     simulate=lambda bounds, seed: simulate(_BEHAVIOR, bounds, seed),
     true_values=lambda: stored_truth(OFF_POLICY_ASSETS),
+    start_values=lambda: stored_starts(OFF_POLICY_ASSETS),
     mean_reward=-1.0,
     depends_on=(ASSETS, Path(__file__).with_name("mountain_car.py")),
 )

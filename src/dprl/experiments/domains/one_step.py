@@ -20,6 +20,7 @@ EFFECTS = (-17.0, 50.0, 20.0, 32.0)
 SLOPE, NOISE, OUTCOME = -0.1, 115.0, 500.0
 ARM = 1
 _TRUTH_PEOPLE, _TRUTH_SEED = 2139, 99
+_QUANTILES = 40
 
 
 def people(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -59,9 +60,22 @@ def simulate(bounds: Bounds, seed: int) -> Trajectories:
 
 def true_values() -> Truth:
     """Exact expected clipped outcomes of the evaluated arm, for people that are in no log."""
+    states = people(np.random.default_rng(_TRUTH_SEED), _TRUTH_PEOPLE)
+    return _exact(states)
+
+
+def start_values() -> Truth:
+    """The same for quantiles of the two columns, each with each: the population that logs are drawn from."""
     from scipy.stats import norm
 
-    states = people(np.random.default_rng(_TRUTH_SEED), _TRUTH_PEOPLE)
+    quantiles = norm.ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
+    columns = [np.clip(mean + std * quantiles, low, high) for mean, std, low, high in (AGE, COUNT)]
+    return _exact(np.stack(np.meshgrid(*columns, indexing="ij"), axis=-1).reshape(-1, 2))
+
+
+def _exact(states: np.ndarray) -> Truth:
+    from scipy.stats import norm
+
     mean = _mean_outcome(states, ARM)
     low, high = (-OUTCOME - mean) / NOISE, (OUTCOME - mean) / NOISE
     inside = mean * (norm.cdf(high) - norm.cdf(low)) + NOISE * (norm.pdf(low) - norm.pdf(high))
@@ -88,6 +102,7 @@ DOMAIN = Domain(
     behavior=UniformPolicy(len(EFFECTS)),
     simulate=simulate,
     true_values=true_values,
+    start_values=start_values,
     mean_reward=EFFECTS[ARM],  # the clips move it by less than 0.01
     moment_units=400_000,
 )

@@ -1,0 +1,44 @@
+"""A log of the size of Mountain Car's, made of random walks: only its shape matters to a benchmark of a release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+UNITS, SHORTEST, LONGEST, FEATURES = 1000, 80, 240, "fourier:5"
+DISCOUNT = 0.99
+
+
+def walks(reward: tuple[float, float], columns: tuple[str, ...]) -> tuple[Any, Any, Any]:
+    """Bounds with rewards in ``reward``, the feature map, and the rows with ``returns``, ``start`` or both."""
+    import numpy as np
+
+    from dprl.algorithms.evaluation.unit_data import Rows
+    from dprl.protocols import Bounds
+    from dprl.value_functions.features import make_features
+
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(SHORTEST, LONGEST + 1, UNITS)
+    rows, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
+    bounds = Bounds(
+        units=UNITS, horizon=LONGEST, reward=reward, observation=((0.0, 1.0), (0.0, 1.0)), actions=2,
+        value=(-100.0, 0.0),
+    )  # fmt: skip
+    features = make_features(FEATURES, bounds.observation)
+    states = np.abs(np.cumsum(rng.normal(0.0, 0.02, (rows, 2)), axis=0)) % 1.0
+    phi = features(states).astype(np.float32)
+    following = np.roll(phi, -1, axis=0)
+    following[starts + lengths - 1] = 0.0
+    first = np.zeros(rows, np.float32)
+    first[starts] = 1.0
+    rewards, returns = (rng.uniform(-1.0, 1.0, rows).astype(np.float32) * scale for scale in (0.02, 1.0))
+    weight = np.repeat(1.0 / lengths, lengths).astype(np.float32)
+
+    def pad(x: Any) -> Any:
+        return np.concatenate([x, np.zeros_like(x[:1])])
+
+    extra = {"returns": pad(returns), "start": pad(first)}
+    log = Rows(
+        pad(phi), pad(phi - np.float32(DISCOUNT) * following), pad(rewards), pad(np.ones(rows, np.float32)),
+        pad(weight), np.append(starts, rows), {name: extra[name] for name in columns},
+    )  # fmt: skip
+    return bounds, features, log

@@ -1,0 +1,335 @@
+"""A certificate that was changed anywhere, or that claims too much, is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typer.testing import CliRunner
+
+from dprl.accounting import accountant, events
+from dprl.accounting.certificate import digest, seal, to_bytes, versions, write
+from dprl.accounting.verification import verify
+from dprl.cli.verify import verify as verify_command
+from dprl.errors import DprlError
+
+EVENT = events.compose([events.gaussian(8.0), events.poisson_gaussian(0.02, 4.0, 25)])
+ARTIFACTS = ["estimate.json", "value_function.safetensors", "report.html"]
+
+
+def sample() -> dict[str, Any]:
+    """A certificate as an evaluation would fill it in, before sealing."""
+    return {
+        "schema": "dprl.certificate/1",
+        "status": "verified",
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "privacy_unit": "person",
+        "neighbouring_relation": "add or remove one",
+        "released": "the noised sums and iterates",
+        "not_protected": ["that the log exists"],
+        "mechanisms": [
+            {"name": "Gaussian vector", "clip_norm": 1.0, "noise_multiplier": 8.0, "dimension": 3},
+            {
+                "name": "Poisson-sampled clipped Gaussian sum",
+                "clip_norm": 1.0,
+                "noise_multiplier": 4.0,
+                "sampling_rate": 0.02,
+                "steps": 25,
+            },
+        ],
+        "event": events.to_json(EVENT),
+        "accountant": accountant.accountant_name(),
+        "epsilon_of_event": accountant.epsilon_of(EVENT, 1e-5 - 1e-9),
+        "delta_of_event": 1e-5 - 1e-9,
+        "delta_sampler": 1e-9,
+        "noise": {"secure": True, "source": "ChaCha20"},
+        "assumed_public": {"bounds": {"units": 10}, "hyper_parameters": {}, "policies": ["treat"]},
+        "ledger": None,
+        "versions": versions(),
+        "created": "2026-11-21T12:00:00Z",
+    }
+
+
+def statement() -> dict[str, Any]:
+    nothing = dict.fromkeys(
+        ("event", "accountant", "epsilon_of_event", "delta_of_event", "delta_sampler", "epsilon", "delta")
+    )
+    changed = {"schema": "dprl.statement/1", "status": "not private", "mechanisms": [], "noise": {"secure": False}}
+    return sample() | nothing | changed
+
+
+def fill(directory: Path, content: dict[str, Any], sign_key: Path | None = None) -> Path:
+    """A results folder around ``content``; returns the folder."""
+    directory.mkdir(exist_ok=True)
+    estimate = {name: content[name] for name in ("status", "epsilon", "delta")} | {"value": 30.1}
+    (directory / "estimate.json").write_bytes(json.dumps(estimate).encode())
+    (directory / "value_function.safetensors").write_bytes(bytes(range(64)))
+    (directory / "report.html").write_text("<!doctype html><p>report</p>\n")
+    write(seal(content, directory, ARTIFACTS, sign_key), directory)
+    return directory
+
+
+@pytest.fixture
+def results(tmp_path):
+    return fill(tmp_path / "results", sample())
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("mine", "other"):
+        key = Ed25519PrivateKey.generate()
+        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+        (folder / f"{name}.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+        public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+        (folder / f"{name}.pub").write_bytes(public)
+    return folder
+
+
+def refuse(directory: Path, message: str, **arguments: Any) -> None:
+    with pytest.raises(DprlError, match=message) as caught:
+        verify(directory, **arguments)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+# --- a sound folder ---------------------------------------------------------------------------------------------
+
+
+def test_a_sound_certificate_verifies(results):
+    found = verify(results)
+    assert found.private
+    assert not found.signed
+    assert found.epsilon == pytest.approx(accountant.epsilon_of(EVENT, 1e-5 - 1e-9))
+    assert found.content["digest"] == digest(found.content)
+    assert sorted(found.content["artifacts"]) == sorted(ARTIFACTS)
+
+
+def test_a_statement_without_an_event_makes_no_claim(tmp_path):
+    found = verify(fill(tmp_path / "r", statement()))
+    assert not found.private
+    assert found.epsilon is None
+
+
+def test_a_published_calibration_may_claim_less_than_its_event_costs(tmp_path):
+    changed = {"schema": "dprl.statement/1", "status": "as published", "epsilon": 0.01}
+    found = verify(fill(tmp_path / "r", sample() | changed))
+    assert not found.private
+    assert found.epsilon is not None
+    assert found.epsilon > 0.01
+
+
+# --- anything changed -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["certificate", "signed", "statement"])
+def test_any_changed_byte_is_caught(tmp_path, keys, kind):
+    content = statement() if kind == "statement" else sample()
+    directory = fill(tmp_path / "r", content, keys / "mine.pem" if kind == "signed" else None)
+    verify(directory)
+    generator = random.Random(20)
+    for file in sorted(directory.iterdir()):
+        good = file.read_bytes()
+        places = range(len(good)) if len(good) < 200 else sorted(generator.sample(range(len(good)), 200))
+        for place in places:
+            other = bytearray(good)
+            other[place] = generator.choice([byte for byte in range(256) if byte != good[place]])
+            file.write_bytes(bytes(other))
+            with pytest.raises(DprlError):
+                verify(directory)
+        for changed in (good + b"\n", good[:-1], b"", b"\xef\xbb\xbf" + good):
+            file.write_bytes(changed)
+            with pytest.raises(DprlError):
+                verify(directory)
+        file.write_bytes(good)
+    verify(directory)
+
+
+def test_files_that_come_and_go(results):
+    (results / "notes.txt").write_text("")
+    refuse(results, "notes.txt is not listed")
+    (results / "notes.txt").unlink()
+    (results / "more").mkdir()
+    refuse(results, "more is not listed")
+    (results / "more").rmdir()
+    (results / "report.html").rename(results.parent / "report.html")
+    refuse(results, "report.html is missing")
+    (results / "report.html").symlink_to(results.parent / "report.html")
+    refuse(results, "not a regular file")
+
+
+def test_no_certificate_and_too_many(results):
+    refuse(results.parent / "nowhere", "There is no results folder")
+    (results / "statement.json").write_bytes(b"{}")
+    refuse(results, "holds both")
+    (results / "statement.json").unlink()
+    (results / "certificate.json").unlink()
+    refuse(results, "neither certificate.json nor statement.json")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b'{"a": 1, "a": 1}', "not strict JSON"),
+        (b'{"a": NaN}', "not strict JSON"),
+        (b'{"a": -Infinity}', "not strict JSON"),
+        (b'{"a": 1e999}', "not strict JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not strict JSON"),
+        (b'{"a": "\xff"}', "not strict JSON"),
+        (b"[" * 100_000, "not strict JSON"),
+        (b"", "not strict JSON"),
+        (b"[]", "not a JSON object"),
+        (b'{"schema": "dprl.certificate/2"}', "does not know"),
+        (b'{"schema": ["dprl.certificate/1"]}', "does not know"),
+        (b"{}", "does not know"),
+        (b'{"schema": "dprl.statement/1"}', "schema of a statement.json"),
+        (b'{"schema": "dprl.certificate/1"}', "not written the way"),
+        (to_bytes({"schema": "dprl.certificate/1"}), "lacks the field 'status'"),
+    ],
+)
+def test_files_that_are_no_certificate(results, raw, message):
+    (results / "certificate.json").write_bytes(raw)
+    refuse(results, message)
+
+
+# --- sealed, but wrong ------------------------------------------------------------------------------------------
+
+
+def mechanism(index: int, **changes: Any) -> dict[str, Any]:
+    listed = sample()["mechanisms"]
+    listed[index] = listed[index] | changes
+    return {"mechanisms": listed}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": 0.1}, "claims a smaller epsilon"),
+        ({"epsilon_of_event": 0.2}, "not what the accountant finds"),
+        ({"epsilon_of_event": None}, "does not state the epsilon"),
+        ({"delta_sampler": 2e-9}, "exceed the delta"),
+        ({"delta_sampler": -1e-9}, "must be probabilities"),
+        ({"delta_sampler": None}, "without a positive epsilon and delta"),
+        ({"delta_of_event": 0.0}, "must be probabilities"),
+        ({"delta": 1e-6}, "exceed the delta"),
+        ({"delta": None}, "without a positive epsilon and delta"),
+        ({"event": None}, "without a privacy event"),
+        ({"event": {"type": "Laplace"}}, "not one that dprl emits"),
+        ({"event": {"type": "Gaussian", "noise_multiplier": "8"}}, "not one that dprl emits"),
+        ({"event": events.to_json(events.gaussian(8.0))}, "not those of its privacy event"),
+        (mechanism(0, noise_multiplier=9.0), "not those of its privacy event"),
+        (mechanism(0, steps=2), "not those of its privacy event"),
+        (mechanism(1, sampling_rate=0.01), "not those of its privacy event"),
+        (mechanism(1, steps=24), "not those of its privacy event"),
+        ({"mechanisms": sample()["mechanisms"][::-1]}, "not those of its privacy event"),
+        ({"mechanisms": sample()["mechanisms"][:1]}, "not those of its privacy event"),
+        ({"mechanisms": ["Gaussian vector", "sum"]}, "must be objects"),
+        ({"status": "as published"}, "contradicts itself"),
+        ({"status": "certain"}, "must be one of"),
+        ({"noise": {"secure": False}}, "contradicts itself"),
+        ({"noise": {}}, "whether its noise was secure"),
+        ({"schema": "dprl.statement/1"}, "contradicts itself"),
+        ({"neighbouring_relation": "replace one"}, "not the relation"),
+        ({"privacy_unit": "transition"}, "must be person or trajectory"),
+        ({"surprise": 1}, "unknown field 'surprise'"),
+        ({"epsilon": True}, "wrong type"),
+        ({"epsilon": 10**400}, "wrong type"),
+        ({"released": 3}, "wrong type"),
+    ],
+)
+def test_a_sealed_certificate_is_still_held_to_its_event(tmp_path, changes, message):
+    refuse(fill(tmp_path / "r", sample() | changes), message)
+
+
+@pytest.mark.parametrize("field", [name for name in sample() if name not in ("schema", "status", "epsilon", "delta")])
+def test_every_field_is_asked_for(tmp_path, field):
+    content = sample()
+    del content[field]
+    refuse(fill(tmp_path / "r", content), f"lacks the field '{field}'")
+
+
+@pytest.mark.parametrize("change", [{"epsilon": 1.1}, {"delta": 1e-6}, {"status": "as published"}, {"epsilon": None}])
+def test_the_estimate_tells_the_same_story(results, change):
+    content = json.loads((results / "estimate.json").read_bytes()) | change
+    (results / "estimate.json").write_bytes(json.dumps(content).encode())
+    write(seal(sample(), results, ARTIFACTS), results)
+    refuse(results, f"{next(iter(change))} in .*estimate.json is not")
+
+
+def test_the_estimate_is_strict_json(results):
+    (results / "estimate.json").write_bytes(b'{"status": "verified", "epsilon": 1.0, "epsilon": 1.0, "delta": 1e-05}')
+    write(seal(sample(), results, ARTIFACTS), results)
+    refuse(results, "estimate.json is not strict JSON")
+
+
+# --- signatures -------------------------------------------------------------------------------------------------
+
+
+def test_signed_by_whom(tmp_path, keys):
+    directory = fill(tmp_path / "r", sample(), keys / "mine.pem")
+    assert verify(directory).signed
+    assert verify(directory, keys / "mine.pub").signed
+    refuse(directory, "signed by another key", public_key=keys / "other.pub")
+    refuse(directory, "not a PEM public key", public_key=keys / "mine.pem")
+    refuse(directory, "cannot be read", public_key=keys / "missing.pub")
+    forged = sample() | {"released": "nothing"}
+    sealed = seal(forged, directory, ARTIFACTS)
+    write(sealed, directory)
+    refuse(directory, "not signed", public_key=keys / "mine.pub")
+    signature = seal(sample(), directory, ARTIFACTS, keys / "mine.pem")["signature"]
+    write(sealed | {"signature": signature}, directory)
+    refuse(directory, "signature of .* is not valid", public_key=keys / "mine.pub")
+    refuse(directory, "signature of .* is not valid")
+    for odd in (None, {}, signature | {"algorithm": "none"}, signature | {"value": signature["value"].upper()}):
+        write(sealed | {"signature": odd}, directory)
+        refuse(directory, "not in the form")
+
+
+def test_refuses_keys_of_another_kind(tmp_path, keys):
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    curve = generate_private_key(SECP256R1())
+    pkcs8 = serialization.PrivateFormat.PKCS8
+    (tmp_path / "curve.pem").write_bytes(curve.private_bytes(pem, pkcs8, plain))
+    locked = Ed25519PrivateKey.generate().private_bytes(pem, pkcs8, serialization.BestAvailableEncryption(b"x"))
+    (tmp_path / "locked.pem").write_bytes(locked)
+    (tmp_path / "a").write_bytes(b"a")
+    for key, message in (
+        (tmp_path / "curve.pem", "not an Ed25519 private key"),
+        (tmp_path / "locked.pem", "PEM without a password"),
+        (keys / "mine.pub", "not an Ed25519 private key"),
+        (tmp_path / "missing.pem", "Cannot read the signing key"),
+    ):
+        with pytest.raises(DprlError, match=message):
+            seal(sample(), tmp_path, ["a"], key)
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: object):
+    app = typer.Typer()
+    app.command()(verify_command)
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_command_says_what_was_verified(tmp_path, results, keys):
+    plain = run(results)
+    assert plain.exit_code == 0, plain.output
+    assert "epsilon 1, delta 1e-05 a person" in plain.stdout
+    assert "3 files unchanged since; not signed." in plain.stdout
+    found = json.loads(run(results, "--json").stdout)
+    assert (found["verified"], found["private"], found["signed"]) == (True, True, False)
+    signed = fill(tmp_path / "signed", sample(), keys / "mine.pem")
+    assert "signed by the given key" in run(signed, "--public-key", keys / "mine.pub").stdout
+    assert "--public-key to check by whom" in run(signed).stdout
+    assert "not a private release (not private)" in run(fill(tmp_path / "s", statement())).stdout
+    assert "openssl genpkey -algorithm ed25519" in run("--help").stdout
+    assert isinstance(run(tmp_path).exception, DprlError)

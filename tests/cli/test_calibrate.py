@@ -1,0 +1,155 @@
+"""``dprl calibrate``: one mechanism alone, and every stage of a release with any algorithm."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from dprl.accounting import events
+from dprl.accounting.accountant import epsilon_of
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
+from dprl.algorithms.registry import ALGORITHMS
+
+BUDGET = ["--epsilon", "1", "--delta", "1e-5"]
+
+
+@pytest.fixture
+def calibrate(dprl):
+    """``dprl calibrate ARGUMENTS``: what it prints."""
+
+    def run(*arguments: object) -> str:
+        outcome = dprl("calibrate", *arguments)
+        assert outcome.code == 0, outcome
+        assert outcome.err == ""
+        return outcome.out
+
+    return run
+
+
+# --- one mechanism alone ------------------------------------------------------------------------------------------
+
+
+def test_an_object_says_all(calibrate):
+    sampled = ["--delta", "1e-5", "--sampling-rate", "0.1", "--steps", "20", "--json"]
+    found = json.loads(calibrate("gpope", "--epsilon", "0.1", *sampled))
+    assert list(found) == ["noise_multiplier", "epsilon", "delta", "relation", "event", "accountant"]
+
+    def event(multiplier: float):
+        return events.poisson_gaussian(0.1, multiplier, 20)
+
+    assert found["noise_multiplier"] == noise_multiplier_for(event, Budget(0.1, 1e-5))
+    assert events.from_json(found["event"]) == event(found["noise_multiplier"])
+    assert (found["epsilon"], found["delta"], found["relation"]) == (0.1, 1e-5, "add or remove one")
+    assert found["accountant"].startswith("dp_accounting 0.6.0 PLDAccountant")
+    back = json.loads(calibrate("gpope", "--noise-multiplier", repr(found["noise_multiplier"]), *sampled))
+    assert 0.0999 < back["epsilon"] <= 0.1
+    assert {**back, "epsilon": 0.1} == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "event"),
+    [
+        (["importance-sampling"], events.gaussian),
+        (["gpope", "--sampling-rate", "1", "--steps", "4"], lambda x: events.poisson_gaussian(1.0, x, 4)),
+    ],
+)
+def test_a_multiplier_may_be_typed_back(calibrate, asked, event):
+    shown = re.match(r"noise multiplier (\S+) ", calibrate(*asked, *BUDGET))
+    assert shown
+    assert epsilon_of(event(float(shown[1])), 1e-5) <= 1.0
+    alone = gaussian_noise_multiplier(Budget(1.0, 1e-5)) * (2.0 if asked[0] == "gpope" else 1.0)
+    assert float(shown[1]) == pytest.approx(alone, rel=1e-4)
+
+
+# --- a release ----------------------------------------------------------------------------------------------------
+
+
+def options(name: str) -> list[str]:
+    return ["--features", "tabular"] if name in ("noisy-counts", "first-visit") else []
+
+
+@pytest.fixture
+def bounds(tmp_path):
+    path = tmp_path / "bounds.toml"
+    facts = ["units = 500", "horizon = 3", "reward = [0.0, 1.0]", "observation = [[0.0, 4.0]]", "actions = 2"]
+    path.write_text("\n".join([*facts, "max_importance_ratio = 2.0", "max_cumulative_ratio = 4.0"]))
+    return path
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_spends_its_budget_in_the_shares_that_are_said(calibrate, bounds, name):
+    found = json.loads(calibrate(name, *BUDGET, "--bounds", bounds, *options(name), "--json"))
+    event = events.from_json(found["event"])
+    assert found["epsilon_of_event"] == epsilon_of(event, found["delta_of_event"])
+    assert 0.99 < found["epsilon_of_event"] <= found["epsilon"] == 1.0
+    stages = found["stages"]
+    composed = [events.poisson_gaussian(s["sampling_rate"], s["noise_multiplier"], s["steps"]) for s in stages]
+    assert epsilon_of(events.compose(composed), found["delta_of_event"]) == found["epsilon_of_event"]
+    assert sum(s["share"] for s in stages) == pytest.approx(1.0)
+    # of k steps of a Gaussian with multiplier z, mu^2 is k / z^2
+    whole = 1.0 / gaussian_noise_multiplier(Budget(1.0, found["delta_of_event"])) ** 2
+    for stage in stages:
+        assert stage["sampling_rate"] == 1.0
+        assert stage["steps"] / stage["noise_multiplier"] ** 2 == pytest.approx(stage["share"] * whole, rel=1e-3)
+
+
+def test_the_release_is_the_one_that_is_planned(dprl, calibrate, bounds):
+    asked = ["--bounds", bounds, *BUDGET, "--set", "value_share=0.4", "--set", "discount=0.5", "--json"]
+    planned = json.loads(dprl("plan", "--algorithm", "lstd", *asked).out)
+    found = json.loads(calibrate("lstd", *asked))
+    names = ("purpose", "noise_multiplier", "sampling_rate", "steps")
+    assert [[s[n] for n in names] for s in found["stages"]] == [[m[n] for n in names] for m in planned["mechanisms"]]
+    assert found["epsilon_of_event"] == planned["epsilon_of_event"]
+    assert [s["share"] for s in found["stages"]] == pytest.approx([0.4, 0.6 * 0.2, 0.6 * 0.8])
+
+
+def test_stages_in_words(calibrate, bounds):
+    asked = ["gpope", *BUDGET, "--bounds", bounds, "--sampling-rate", "0.5", "--steps", "20"]
+    found = json.loads(calibrate(*asked, "--json"))
+    first, second, cost, accountant = calibrate(*asked).splitlines()
+    assert re.fullmatch(
+        r"values and intervals: noise multiplier \S+, 1 step at sampling rate 1, 85% of the budget", first
+    )
+    assert re.fullmatch(
+        r"value function: noise multiplier \S+, 20 steps at sampling rate 0.5, 15% of the budget", second
+    )
+    assert re.match(r"epsilon \S+ of 1, delta 1e-05, add or remove one; ", cost)
+    assert accountant == f"accountant: {found['accountant']}"
+    for line, stage in zip((first, second), found["stages"], strict=True):
+        shown = float(line.partition("noise multiplier ")[2].partition(",")[0])
+        assert stage["noise_multiplier"] <= shown <= stage["noise_multiplier"] * (1.0 + 1e-5)
+
+
+def test_actions_may_be_continuous(calibrate, bounds):
+    bounds.write_text(bounds.read_text().replace("actions = 2", "action = [[0.0, 1.0]]"))
+    assert calibrate("constant", *BUDGET, "--bounds", bounds).count("\n") == 4
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["importance-sampling", *BUDGET, "--noise-multiplier", "1"], "Give either --epsilon"),
+        (["importance-sampling", *BUDGET, "--steps", "2"], "one release over all units"),
+        (["importance-sampling", "--noise-multiplier", "0.001", "--delta", "1e-5"], "too small"),
+        (["td", *BUDGET], "td is calibrated stage by stage"),
+        (["gpope", *BUDGET, "--set", "steps=3"], "give --bounds too"),
+        (["importance-sampling", *BUDGET, "--features", "tabular"], "give --bounds too"),
+        (["td", "--delta", "1e-5", "--bounds", "BOUNDS"], "give --epsilon"),
+        (["gpope", *BUDGET, "--noise-multiplier", "9", "--bounds", "BOUNDS"], "no --noise-multiplier"),
+        (["constant", *BUDGET, "--steps", "9", "--bounds", "BOUNDS"], "steps"),
+        (["gpope", *BUDGET, "--set", "calibration=as-published", "--bounds", "BOUNDS"], "the paper's formula"),
+        (["first-visit", *BUDGET, "--bounds", "BOUNDS"], "use tabular features"),
+        (["td", *BUDGET, "--bounds", "missing.toml"], "missing.toml"),
+    ],
+)
+def test_refuses(dprl, bounds, arguments, sentence):
+    found = dprl("calibrate", *(bounds if a == "BOUNDS" else a for a in arguments))
+    assert (found.code, found.out) == (2, "")
+    assert sentence in found.err
+    assert found.err.count("\n") == 1
