@@ -37,7 +37,7 @@ def test_every_sentence_is_there_with_its_verdict(run):
     for figure in results["figures"]:
         for claim in figure["claims"]:
             assert claim["text"] in page
-    assert "4 sentences put to the test, 3 hold, 0 hold in part and 1 do not hold" in page
+    assert "Sentences put to the test: 4; of these 3 held, 0 in part, and 1 did not" in page
 
 
 def test_every_table_has_every_method_and_its_guarantee(run):
@@ -120,7 +120,7 @@ def series(**values):
         ({"kind": "ratio", "other": "b", "at_least": 20.0, "at": (40.0,)}, "holds", "40.0 at m = 40"),
         ({"kind": "ratio", "other": "b", "at_most": 9.0}, "does not hold", "at most 9"),
         ({"kind": "ratio", "other": "c", "at_most": 9.0}, "not measured", "no such point"),
-        ({"kind": "ratio", "other": "b", "figure": "9", "at_most": 9.0}, "not measured", "figure 9 or a method of it"),
+        ({"kind": "ratio", "other": "b", "figure": "9", "at_most": 9.0}, "not measured", "figure 9, or a method"),
         ({"kind": "below", "at_most": 0.1}, "holds", "0.0500 to 0.100"),
         ({"kind": "below", "at_most": 0.06}, "holds in part", "not where it is 0.100 at m = 10"),
         ({"kind": "spread", "at_most": 2.0}, "holds", "2.00"),

@@ -126,7 +126,10 @@ def _verdict(paper: Any, figure: Figure, claim: Claim, series: Mapping[str, Any]
     own = _curve(series[figure.name], claim.method, claim.epsilon)
     there = claim.figure or figure.name
     if own is None or there not in series:
-        return about | {"verdict": "not measured", "text": f"figure {there} or a method of it is not part of this run."}
+        return about | {
+            "verdict": "not measured",
+            "text": f"figure {there}, or a method or step size of it, is not part of this run.",
+        }
     at = [p["x"] for p in own if not claim.at or p["x"] in claim.at or _place(figure, p, claim.at)]
     mine = {p["x"]: p[claim.metric]["mean"] for p in own}
     if claim.kind == "ratio":
