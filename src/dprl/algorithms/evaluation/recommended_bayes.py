@@ -21,7 +21,7 @@ from dprl.algorithms.evaluation.recommended_modes import Modes
 TAUS = np.geomspace(0.03, 1.0, 8)
 POWERS = (2.0, 4.0)
 CONSTANT_VARIANCE = 1.0 / 3.0  # of a constant that is uniform in the value range
-SIZE_POWER = 0.5  # prior weight of a size tau is tau ** -SIZE_POWER
+SIZE_POWER = 0.65  # prior weight of a size tau is tau ** -SIZE_POWER
 MISFIT = 0.2  # share of a function's variance that the modes cannot express
 LEAST_MISFIT = 0.03
 # what clipping may have done to the constant and to the shape of a descended answer, each by itself

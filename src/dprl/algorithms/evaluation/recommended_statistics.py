@@ -16,7 +16,7 @@ from dprl.algorithms.evaluation.recommended_modes import Modes, make_modes
 from dprl.algorithms.evaluation.unit_blocks import apply, project, project_phi
 from dprl.value_functions.features import Features
 
-FIRST_SHARE = 0.3  # of the statistics' mu^2
+FIRST_SHARE = 0.5  # of the statistics' mu^2
 _OVERLAP = 0.5
 _NOISE_OF_CONSTANT = 0.3  # how much of the constant's square counts towards the noise of the Gram matrix
 _BIAS_OF_VISITS = 1.3
