@@ -203,9 +203,9 @@ def _mark(svg: ET.Element, line: Line, at: float, y: float) -> None:
 
 def _shape(parent: ET.Element, line: Line, x: float, y: float) -> None:
     kind = (line.colour + line.dash) % 5
-    r = 4.2
-    if line.look == "trivial" or kind == 0:
-        draw_circle(parent, x, y, 3.4 if line.look == "trivial" else r, "mark")
+    r = 2.8 if line.look == "trivial" else 4.2
+    if kind == 0:
+        draw_circle(parent, x, y, r, "mark")
         return
     corners = {
         1: [(-r, -r), (r, -r), (r, r), (-r, r)],
