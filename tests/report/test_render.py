@@ -243,6 +243,13 @@ def test_names_are_text_wherever_they_appear(estimate: Artifact, certificate: Ar
         assert not svg.findall(".//script")
 
 
+def test_a_value_function_that_is_a_constant_is_called_one(estimate: Artifact, certificate: Artifact) -> None:
+    assert "one number was learned" not in render(estimate, certificate)
+    for piece in estimate["value_function"]["slices"]:
+        piece["values"] = [3.0] * len(piece["grid"])
+    assert "one number was learned" in render(estimate, certificate)
+
+
 def test_value_function_is_optional_and_the_sections_stay_numbered(estimate: Artifact, certificate: Artifact) -> None:
     def headings(page: str) -> list[str]:
         return re.findall(r'<h2><span class="n">(\d)</span>', page)

@@ -107,13 +107,15 @@ def curves(value_function: Any) -> dict[str, Any] | None:
             slices.append((name, *zip(*pairs, strict=True)))
     if not slices:
         return None
-    domain = charts.curve_domain([v for _, _, values in slices for v in values])
+    values = [v for _, _, values in slices for v in values]
+    domain = charts.curve_domain(values)
     wide = len(slices) == 1
     features = section(section(value_function).get("features"))
     return {
         "target": text(section(value_function).get("target"), "the policy"),
         "features": plain(features.get("name", MISSING)),
         "size": plain(features.get("size")) if "size" in features else None,
+        "flat": max(values) == min(values),
         "charts": [(name, charts.curve(grid, values, name, domain, wide)) for name, grid, values in slices],
     }
 
