@@ -150,8 +150,11 @@ class EvaluationConformance:
         if plan.program is not None:
             mechanisms = [wrap(stage.mechanism) for stage in plan.stages]
             units = unit_rows(_rows(plan, log), plan.bounds.units)
-            _, theta = engine.run_on_host(plan.program, streams, units, mechanisms=mechanisms)
+            state, theta = engine.run_on_host(plan.program, streams, units, mechanisms=mechanisms)
             released["value function"] = np.asarray(theta)
+            if isinstance(plan.program, engine.ValueProgram):
+                own = plan.program.estimate(state)
+                released["values"][0], released["intervals"][0] = own.value, own.interval
         return released
 
     def arrays(self, setting: str, log: Trajectories) -> Any:
