@@ -29,7 +29,7 @@ from dprl.experiments.domains.chain import draw_log
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import LinearValueFunction
+from dprl.value_functions.linear import ValueFunction
 
 from . import helpers, one_shot
 
@@ -100,7 +100,10 @@ def _block(rng: np.random.Generator, phi: np.ndarray, units: int, extreme: bool)
     if extreme and rng.random() < 0.5:
         y = np.broadcast_to(y[:, :1], y.shape)
     weight, start = weights(), weights()
+    ends = rng.choice([-1.0, 1.0]) if extreme else rng.uniform(-1.0, 1.0, (units, L))
+    early = rng.choice([0.0, 1.0], (units, L))
     extra = {"start": start, "weight_return": weight * y, "start_return": start * y}
+    extra |= {"weight_end": weight * ends, "start_end": start * ends, "start_early": start * early}
     return SharedBlock(phi, phi, weight, weight, weight * y, None, extra)
 
 
@@ -148,15 +151,17 @@ def test_the_norm_is_reached() -> None:
     known = make_features("tabular", CHAIN.observation)
     phi = known(np.arange(39.0)[:, None])
     one = np.eye(39)
-    block = SharedBlock(phi, phi, one, one, one, None, {"start": one, "weight_return": one, "start_return": one})
+    names = ("start", "weight_return", "start_return", "weight_end", "start_end", "start_early")
+    block = SharedBlock(phi, phi, one, one, one, None, dict.fromkeys(names, one))
     vectors = np.asarray(program.contribution(0, program.init(), block))
     assert np.linalg.norm(vectors, axis=1).max() > 0.98
 
 
-def test_statistics_are_weighted_means_of_returns_and_occupancies() -> None:
+@pytest.mark.parametrize("budget", [WEAK, STRONG])
+def test_statistics_are_weighted_means_of_returns_occupancies_and_ends(budget: Budget) -> None:
     log = draw_log(Chain(), replace(CHAIN, units=6), 1)
     config = Recommended()
-    program = one_shot.make(config, CHAIN, "tabular", STRONG)
+    program = one_shot.make(config, CHAIN, "tabular", budget)
     data = padded_units(one_shot.rows(log, program, config, "tabular"))
     state = program.init()
     modes, s = program.settings.modes, program.settings
@@ -168,15 +173,15 @@ def test_statistics_are_weighted_means_of_returns_and_occupancies() -> None:
         cells = log.observation[rows, 0].astype(int)
         G = np.array([0.99 ** (len(cells) - 1 - t) for t in range(len(cells))])
         y = 2.0 * G - 1.0
-        expected = np.concatenate(
-            [
-                y[0] * a * modes.grid[cells[0]],
-                beta * a2 * modes.second_grid[cells[0]],
-                beta * a2 * modes.second_grid[cells].mean(axis=0),
-            ]
-        ) / np.sqrt(1.0 + 2.0 * beta**2)
+        weights = [np.eye(len(cells))[0], np.full(len(cells), 1.0 / len(cells))][0 if s.start else 1]
+        parts = [a * ((weights * y) @ modes.grid[cells])]
+        parts += [beta * a2 * modes.second_grid[x].mean(axis=0) for x in (cells[:1], cells)[: s.occupancies]]
+        # every trajectory of the chain ends, and is paid at its end alone
+        parts += [s.ends * np.asarray(program._ends_strategy(0)) * ((weights * y) @ modes.grid[cells]), np.zeros(1)]
+        square = 1.0 + s.occupancies * beta**2 + s.ends**2 + s.early**2
+        expected = np.concatenate(parts) / np.sqrt(square)
         np.testing.assert_allclose(got[unit], expected, atol=1e-9)
-    assert s.choose
+    assert s.choose == (budget is STRONG)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -202,7 +207,7 @@ def _errors(budget: Budget, units: int, success: float, seeds: range, config: An
         pad = 256 - data.reward.shape[1]
         data = jax.tree.map(lambda x, pad=pad: jnp.pad(x, [(0, 0), (0, pad)] + [(0, 0)] * (x.ndim - 2)), data)
         theta = np.asarray(fit(jnp.asarray([7, seed], jnp.uint32), data))
-        value = LinearValueFunction(theta, features, (0.0, 1.0))(np.arange(39.0))
+        value = ValueFunction(theta, features, (0.0, 1.0))(np.arange(39.0))
         out.append(np.sqrt(np.mean((value - success * Chain().values()) ** 2)))
     return np.array(out)
 
@@ -215,7 +220,9 @@ def test_it_is_near_the_truth_where_there_is_no_noise_to_speak_of() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("success", [1.0, 0.2])
-@pytest.mark.parametrize(("units", "epsilon", "logs"), [(1000, 1.0, 8), (5000, 0.1, 8), (1000, 0.3, 120)])
+@pytest.mark.parametrize(
+    ("units", "epsilon", "logs"), [(1000, 1.0, 8), (5000, 0.1, 8), (1000, 0.3, 120), (1000, 0.1, 200)]
+)
 def test_it_beats_the_private_constant_and_zero(units: int, epsilon: float, logs: int, success: float) -> None:
     budget = Budget(epsilon, 1e-5)
     trials = range(3000, 3000 + logs)

@@ -130,6 +130,37 @@ def test_uniform_states_have_a_uniform_density_in_the_coupled_basis_too() -> Non
     assert np.abs(found - tilted).sum() < 0.05
 
 
+def test_a_last_step_that_alone_pays_has_the_shape_of_the_discount_to_the_end() -> None:
+    modes = make_modes(make_features("tabular", ((0.0, 38.0),)))
+    K = modes.size
+    rng = np.random.default_rng(5)
+    D = np.zeros(K)
+    D[:3] = 0.7, 0.1, 0.05
+    truth = np.r_[-1.0, np.zeros(K - 1)] + 0.3 * D
+    # returns are noisy, and the discount to the end is known well
+    g = jnp.asarray(truth + 0.05 * rng.normal(size=(40, K)))
+    R, nothing = jnp.eye(K) * 0.05**2, jnp.zeros((K, K))
+
+    def errors(early: float | None, level: float = 0.7) -> tuple[np.ndarray, float]:
+        """How far the shape is off in each draw, and how much the models of the last step weigh."""
+        ends = bayes.Ends(jnp.asarray(D).at[0].set(level), 1e-6 * jnp.eye(K), -1.0, jnp.asarray(early or 0.0), 0.1)
+        models = bayes.priors(modes)
+        if early is not None:
+            models = bayes.priors_with_ends(ends, modes, 1.0, jnp.asarray(truth))
+        got = jax.vmap(lambda x: bayes.condition(bayes.Evidence(x, jnp.eye(K), R, nothing), models))(g)
+        weight = float(got.weights[:, -len(bayes.TAUS_OF_ENDS) :].sum(axis=1).mean())
+        return np.linalg.norm(np.asarray(got.mean - truth)[:, 1:], axis=1), weight
+
+    without, (found, weight) = errors(None)[0], errors(0.0)
+    assert weight > 0.5
+    assert found.mean() < 0.8 * without.mean()
+    # rewards before the end, or trajectories that do not end: as if nothing had been measured
+    for early, level in ((1.0, 0.7), (0.0, 0.0)):
+        found, weight = errors(early, level)
+        assert weight < 1e-6
+        np.testing.assert_allclose(found, without, rtol=1e-4)
+
+
 def test_room_near_an_end_of_the_value_range() -> None:
     tight = jnp.eye(2) * 1e-4
     assert bayes.near_the_end(jnp.asarray([0.0, 0.3]), tight) == 1.0

@@ -136,7 +136,10 @@ def statistics_settings(facts: Facts, step_scale: float = 1.0) -> Settings:
         start=line or one_step,
         choose=strong,
         descend=strong,
-        shape=0.25 if strong else 0.12,
-        occupancy=0.6,
+        shape=0.25 if strong else 0.12 if one_step else 0.14,
+        nothing=-facts.centre / facts.half,
+        ends=0.0 if one_step else 0.25 if strong else 0.4,
+        early=0.15 if strong else 0.2,
+        occupancy=0.6 if strong or one_step else 0.7,
         step_size=0.06 * step_scale,
     )

@@ -7,6 +7,7 @@ Everything here is a function of released sums and public facts, in float64 and 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,6 +25,10 @@ CONSTANT_VARIANCE = 1.0 / 3.0  # of a constant that is uniform in the value rang
 SIZE_POWER = 0.65  # prior weight of a size tau is tau ** -SIZE_POWER
 MISFIT = 0.2  # share of a function's variance that the modes cannot express
 LEAST_MISFIT = 0.03
+# how far a value function may be from what the last step alone would make of it
+TAUS_OF_ENDS = (0.01, 0.03, 0.1)
+WEIGHT_OF_ENDS = 0.5  # prior weight of such models over that of all others
+_NOISE_OF_CONSTANT = 0.3  # how much of the constant's square counts towards the noise of the Gram matrix
 # what clipping may have done to the constant and to the shape of a descended answer, each by itself
 BIASES = tuple((c, s) for c in (0.003, 0.03, 0.3) for s in (0.003, 0.01, 0.03, 0.1, 0.3))
 _TINY = 1e-12
@@ -100,12 +105,88 @@ def _constant(modes: Modes) -> np.ndarray:
     return np.diag((modes.frequency == 0).astype(float))
 
 
-def priors(modes: Modes, shrink: jax.Array | float = 1.0) -> Model:
+def first_prior(modes: Modes, shape: float) -> np.ndarray:
+    """``(K, K)``: a constant that is uniform in the value range, and a shape of size ``shape``."""
+    return shape**2 * shape_prior(modes, 4.0) + CONSTANT_VARIANCE * _constant(modes)
+
+
+def priors(modes: Modes, shrink: jax.Array | float = 1.0, theta: jax.Array | None = None) -> Model:
     """The models of every size and smoothness, centred at the middle of the value range."""
+    del theta
     taus = jnp.asarray(np.tile(TAUS, len(POWERS))) * shrink
     shapes = jnp.asarray(np.repeat(_shapes(modes), len(TAUS), axis=0))
     S = taus[:, None, None] ** 2 * shapes + CONSTANT_VARIANCE * _constant(modes)
     return Model(jnp.zeros((len(taus), modes.size)), S, MISFIT * taus**2, -SIZE_POWER * jnp.log(taus))
+
+
+class Ends(NamedTuple):
+    """What is known of the discount to the end, ``D(s) = E[gamma^(steps to the last), 0 if it never comes | s]``."""
+
+    mean: jax.Array  # (K,) coefficients of D
+    covariance: jax.Array  # (K, K)
+    nothing: jax.Array | float  # what no reward at all is worth
+    early: jax.Array  # () noised mean, over the trajectories, of whether they have rewards before their end
+    deviation: jax.Array | float  # () of its noise
+
+
+def priors_with_ends(ends: Ends, modes: Modes, shrink: jax.Array | float, theta: jax.Array) -> Model:
+    """:func:`priors`, and beside them models in which the last step alone pays, whatever the state: V = nothing + k D.
+
+    Then the shape of the value function is that of the discount to the end, which is known better than returns are:
+    they vary by their rewards as well. k is as free as the constant of the others; how far the value may be from
+    this has three sizes. The prior weights of both kinds are public, times the likelihood of the rewards seen before
+    the end: none, or any number.
+    """
+    plain = priors(modes, shrink)
+    level = jnp.maximum(ends.mean[0], 0.05)
+    pay = (theta[0] - ends.nothing) / level
+    centre = ends.nothing * (jnp.zeros(modes.size).at[0].set(1.0) - ends.mean / level)
+    shared = CONSTANT_VARIANCE / level**2 * jnp.outer(ends.mean, ends.mean) + pay**2 * ends.covariance
+    taus = jnp.asarray(TAUS_OF_ENDS) * shrink
+    S = shared + taus[:, None, None] ** 2 * jnp.asarray(_shapes(modes)[-1])
+    z = ends.early / ends.deviation
+    none = jax.scipy.stats.norm.logpdf(z) - jnp.log(ends.deviation)
+    cdf = jax.scipy.stats.norm.cdf
+    some = jnp.log(jnp.maximum(cdf(z) - cdf(z - 1.0 / ends.deviation), 1e-30))
+    none += math.log(WEIGHT_OF_ENDS / len(TAUS_OF_ENDS))
+    # trajectories that do not end say nothing
+    none = jnp.where(ends.mean[0] > 3.0 * jnp.sqrt(ends.covariance[0, 0]), none, -jnp.inf)
+    weight = plain.log_weight - jax.scipy.special.logsumexp(plain.log_weight) + some
+    return Model(
+        jnp.concatenate([plain.centre, jnp.tile(centre, (len(taus), 1))]),
+        jnp.concatenate([plain.S, S]),
+        jnp.concatenate([plain.extra, MISFIT * taus**2]),
+        jnp.concatenate([weight, jnp.full(len(taus), none)]),
+    )
+
+
+Models = Callable[[Modes, jax.Array, jax.Array], Model]
+
+
+def refine(
+    modes: Modes,
+    known: Evidence,
+    first: tuple[jax.Array, jax.Array],
+    noise_of_gram: jax.Array,
+    models: Models,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Mean, covariance, and the covariance R of the evidence's noise with that of the Gram matrix in it.
+
+    The latter is multiplied by the function itself, of which ``first`` is a first mean and covariance.
+    """
+    K = modes.size
+    others = jnp.asarray(np.kron(np.eye(len(known.g) // K), np.diag((modes.frequency > 0).astype(float))))
+
+    def once(number: Any, carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        theta, P, _ = carry
+        spread = jnp.sum(jnp.diag(P)[1:]) + jnp.sum(theta[1:] ** 2) + _NOISE_OF_CONSTANT * theta[0] ** 2
+        R = known.R + noise_of_gram * spread * others
+        # the last pass knows how near the mean is to an end of the value range
+        shrink = jnp.where(number == 2, near_the_end(theta, P), 1.0)
+        posterior = condition(known._replace(R=R), models(modes, shrink, theta))
+        return posterior.mean, posterior.covariance, R
+
+    return jax.lax.fori_loop(0, 3, once, (*first, known.R))
 
 
 def condition(evidence: Evidence, models: Model) -> Posterior:
@@ -194,7 +275,7 @@ def gram(modes: Modes, cells: jax.Array, moments: jax.Array, variances: jax.Arra
     return (vectors * jnp.maximum(values, 1e-6)) @ vectors.T
 
 
-def reconcile(modes: Modes, evidence: Evidence, theta: jax.Array) -> Posterior:
+def reconcile(modes: Modes, evidence: Evidence, theta: jax.Array, ends: Ends | None = None) -> Posterior:
     """What the unclipped statistics leave of ``theta``, which clipping may have biased.
 
     Models centred at ``theta`` with a bias of several sizes stand beside those that know nothing of it.
@@ -203,6 +284,10 @@ def reconcile(modes: Modes, evidence: Evidence, theta: jax.Array) -> Posterior:
     S = jnp.asarray(biases[:, 0] * _constant(modes) + biases[:, 1] * _shapes(modes)[0])
     extra = jnp.asarray(MISFIT * np.array(BIASES)[:, 1] ** 2)
     near = Model(jnp.tile(theta, (len(BIASES), 1)), S, extra, jnp.zeros(len(BIASES)))
-    far = priors(modes)._replace(log_weight=jnp.zeros(len(TAUS) * len(POWERS)))
+    count = len(TAUS) * len(POWERS)
+    far = priors(modes)._replace(log_weight=jnp.zeros(count))
+    if ends is not None:
+        far = priors_with_ends(ends, modes, 1.0, theta)
+        far = far._replace(log_weight=far.log_weight - jnp.max(far.log_weight[:count]))
     both = Model(*(jnp.concatenate(pair) for pair in zip(near, far, strict=True)))
     return condition(evidence, both._replace(extra=jnp.maximum(both.extra, LEAST_MISFIT)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,8 +19,8 @@ from dprl.value_functions.features import Features
 
 FIRST_SHARE = 0.5  # of the statistics' mu^2
 _OVERLAP = 0.5
-_NOISE_OF_CONSTANT = 0.3  # how much of the constant's square counts towards the noise of the Gram matrix
 _BIAS_OF_VISITS = 1.3
+_SHAPE_OF_ENDS = 0.3  # prior size of the shape of the discounts to the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,9 @@ class Settings:
         descend: whether a descent stage follows.
         shape: prior size of the value function's shape, which the first stage is designed for.
         occupancy: weight of the occupancy in a unit's vector.
+        nothing: what no reward at all is worth, in half-widths of the value range from its middle.
+        ends: weight of the discounts to the end in a unit's vector; 0 where they are not measured.
+        early: weight of the rewards before the end, where ``ends`` is not 0.
         steps, clip, step_size: of the descent; the clip in units of the root mean square norm of the modes.
     """
 
@@ -48,6 +52,9 @@ class Settings:
     descend: bool
     shape: float
     occupancy: float
+    nothing: float
+    ends: float
+    early: float
     steps: int = 50
     clip: float = 0.08
     step_size: float = 0.06
@@ -63,7 +70,13 @@ class Settings:
 
     @property
     def statistics_dimension(self) -> int:
-        return self.modes.size + self.occupancies * self.modes.second_size
+        modes = self.modes
+        return modes.size + self.occupancies * modes.second_size + (modes.size + 1 if self.ends else 0)
+
+    def norm(self, occupancy: Any) -> Any:
+        """Largest norm of a unit's vector of statistics, with this weight of each occupancy."""
+        ends = self.ends**2 + self.early**2 if self.ends else 0.0
+        return jnp.sqrt(1.0 + self.occupancies * occupancy**2 + ends)
 
     @property
     def descent_clip(self) -> float:
@@ -81,9 +94,14 @@ class State(NamedTuple):
     start: jax.Array  # (2,) share of the start states in the weights w
     moments: jax.Array  # (o, M) sums of the noised means of the second modes, times their precision
     precision: jax.Array  # (M,)
+    ends: jax.Array  # (2, K) means of w to_end mode(s), noised
+    ends_variance: jax.Array  # (2, K) of their noise
+    early: jax.Array  # (2,) means of the rewards before the end, noised
+    early_variance: jax.Array  # (2,)
     theta: jax.Array  # (K,) answer so far
     covariance: jax.Array  # (K, K)
     evidence: bayes.Evidence
+    found: bayes.Ends
     limit: jax.Array  # () largest stable step of the descent
     total: jax.Array  # (K,) sum of the iterates of the last half
 
@@ -100,32 +118,33 @@ class Statistics:
         """What public facts chose, for the certificate."""
         s = self.settings
         out = {"modes": s.modes.size, "weights of start states": s.start, "shape": s.shape, "occupancy": s.occupancy}
+        out |= {"ends": s.ends, "rewards before the end": s.early} if s.ends else {}
         return out | ({"descent step_size": s.step_size / s.descent_clip} if s.descend else {})
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return ("returns", "starts")
+        return ("returns", "starts", "ends") if self.settings.ends else ("returns", "starts")
 
     def init(self) -> State:
         s, modes = self.settings, self.settings.modes
         K, M, o = modes.size, modes.second_size, s.occupancies
-        P = s.shape**2 * bayes.shape_prior(modes, 4.0)
-        P[0, 0] += bayes.CONSTANT_VARIANCE
+        P = bayes.first_prior(modes, s.shape)
         zeros = jnp.zeros
         empty = bayes.Evidence(zeros(2 * K), zeros((2 * K, K)), zeros((2 * K, 2 * K)), zeros((2 * K, 2 * K)))
+        none = bayes.Ends(zeros(K), zeros((K, K)), zeros(()), zeros(()), zeros(()))
         state = State(
             zeros(s.statistics_dimension), zeros(K), zeros(()), zeros((2, K)), zeros((2, K)), zeros(2),
-            zeros((o, M)), zeros(M), zeros(K), jnp.asarray(P), empty, zeros(()), zeros(K),
+            zeros((o, M)), zeros(M), zeros((2, K)), zeros((2, K)), zeros(2), zeros(2),
+            zeros(K), jnp.asarray(P), empty, none, zeros(()), zeros(K),
         )  # fmt: skip
         return self._design(0, state, jnp.asarray(1.0 if s.start else 0.0))
 
     def _design(self, stage: int, state: State, start: jax.Array) -> State:
         """The strategy of a stage from what is known before it."""
         s, modes = self.settings, self.settings.modes
-        noise = self._relative_noise(stage) * s.ratio * math.sqrt(1.0 + s.occupancies * s.occupancy**2)
+        noise = self._relative_noise(stage) * s.ratio * s.norm(s.occupancy)
         x = bayes.water_fill(jnp.diag(state.covariance), modes.extreme.max(axis=0), s.units / noise)
-        a = jnp.sqrt(jnp.maximum(x, 1e-6 * jnp.max(x)))
-        a = a / jnp.sqrt(jnp.max(modes.extreme @ (a * a)))
+        a = _within_one(modes, x)
         # no occupancy where little but the constant is asked for
         beta = s.occupancy * jnp.minimum(1.0, _BIAS_OF_VISITS * jnp.sqrt(jnp.maximum(1.0 - a[0] ** 2, 0.0)))
         return state._replace(strategy=a, occupancy=jnp.maximum(beta, 1e-3), start=state.start.at[stage].set(start))
@@ -133,10 +152,6 @@ class Statistics:
     def _relative_noise(self, stage: int) -> float:
         """Noise of a coordinate of a stage's sum over its sensitivity."""
         return self.stages[stage].mechanism.noise_multiplier
-
-    def _scale(self, state: State) -> jax.Array:
-        """Largest norm of a unit's vector before it is divided by this."""
-        return jnp.sqrt(1.0 + self.settings.occupancies * state.occupancy**2)
 
     def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
         """A unit's vector: of statistics, of norm at most one by convexity, or a gradient that will be clipped."""
@@ -154,7 +169,11 @@ class Statistics:
         parts = [(project_phi(y, block) @ X) * state.strategy.astype(kind)]
         scale = (state.occupancy * self._occupancy_strategy()).astype(kind)
         parts += [scale * second_sums(modes, w, block.phi) for w in weights]
-        return jnp.concatenate(parts, axis=1) / self._scale(state).astype(kind)
+        if s.ends:
+            ends = lam * block.start_end + (1 - lam) * block.weight_end
+            parts += [(project_phi(ends, block) @ X) * (s.ends * self._ends_strategy(stage)).astype(kind)]
+            parts += [s.early * jnp.sum(block.start_early, axis=1, keepdims=True)]
+        return jnp.concatenate(parts, axis=1) / s.norm(state.occupancy).astype(kind)
 
     def _occupancy_strategy(self) -> np.ndarray:
         """``(M,)`` public weights of the second modes, the norm of a weighted row at most one."""
@@ -162,6 +181,13 @@ class Statistics:
         d = len(self.settings.features.bounds)
         weights = (1.0 + modes.second_frequency) ** (-d / 2.0)
         return weights / math.sqrt((modes.second_extreme @ weights**2).max(initial=1e-300))
+
+    def _ends_strategy(self, stage: int) -> jax.Array:
+        """``(K,)`` public weights of the modes that discounts to the end go with; a row's norm is at most one."""
+        s, modes = self.settings, self.settings.modes
+        precision = s.units * s.ends / self._relative_noise(stage)
+        expected = jnp.diag(jnp.asarray(bayes.first_prior(modes, _SHAPE_OF_ENDS)))
+        return _within_one(modes, bayes.water_fill(expected, modes.extreme.max(axis=0), precision))
 
     def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
         s = self.settings
@@ -177,16 +203,24 @@ class Statistics:
             return state._replace(theta=state.total / (self.settings.steps - self.settings.steps // 2))
         s, modes = self.settings, self.settings.modes
         K, M = modes.size, modes.second_size
-        mean = state.released * self._scale(state) / s.units
-        deviation = self._relative_noise(stage) * self._scale(state) / s.units
+        mean = state.released * s.norm(state.occupancy) / s.units
+        deviation = self._relative_noise(stage) * s.norm(state.occupancy) / s.units
         scale = state.occupancy * self._occupancy_strategy()
         precision = (scale / deviation) ** 2
         state = state._replace(
             signal=state.signal.at[stage].set(s.ratio * mean[:K] / state.strategy),
             variance=state.variance.at[stage].set((s.ratio * deviation / state.strategy) ** 2),
-            moments=state.moments + mean[K:].reshape(s.occupancies, M) / scale * precision,
+            moments=state.moments + mean[K : K + s.occupancies * M].reshape(s.occupancies, M) / scale * precision,
             precision=state.precision + precision,
         )
+        if s.ends:
+            ends = s.ends * self._ends_strategy(stage)
+            state = state._replace(
+                ends=state.ends.at[stage].set(mean[-K - 1 : -1] / ends),
+                ends_variance=state.ends_variance.at[stage].set((deviation / ends) ** 2),
+                early=state.early.at[stage].set(mean[-1] / s.early),
+                early_variance=state.early_variance.at[stage].set((deviation / s.early) ** 2),
+            )
         means, variances = state.moments / state.precision, 1.0 / state.precision
         cells = jax.vmap(lambda m: bayes.density(modes, m, variances))(means)
         grams = jax.vmap(lambda c, m: bayes.gram(modes, c, m, variances))(cells, means)
@@ -203,42 +237,51 @@ class Statistics:
     def _infer(self, stage: int, state: State, cells: jax.Array, grams: jax.Array) -> State:
         """Posterior of theta from the stages so far; ``cells`` ``(o, G)`` and ``grams`` ``(o, K, K)``: occupancies."""
         s, modes = self.settings, self.settings.modes
-        seen, K = stage + 1, modes.size
+        seen = stage + 1
         Phi = jnp.asarray(modes.grid)
-        others = np.diag((modes.frequency > 0).astype(float))
-        noise_of_gram = jnp.median(1.0 / state.precision[:4]) if modes.second_size else jnp.zeros(())
-        Hs, Rs, Zs = [], [], []
-        for start, variance in zip(state.start[:seen], state.variance[:seen], strict=True):
-            H = start * grams[0] + (1 - start) * grams[-1]
+        Hs, Zs = [], []
+        for start in state.start[:seen]:
             density = start * cells[0] + (1 - start) * cells[-1]
-            Hs.append(H)
-            Rs.append(jnp.diag(variance) + s.ratio**2 / 3.0 / s.units * H + 1e-10 * jnp.eye(K))
+            Hs.append(start * grams[0] + (1 - start) * grams[-1])
             Zs.append(Phi.T @ ((density**2)[:, None] * Phi))
-        blocks = jax.scipy.linalg.block_diag
-        known = bayes.Evidence(state.signal[:seen].reshape(-1), jnp.concatenate(Hs), blocks(*Rs), blocks(*Zs))
-        stacked = jnp.asarray(np.kron(np.eye(seen), others))
+        H, Z = jnp.stack(Hs), jax.scipy.linalg.block_diag(*Zs)
+        noise_of_gram = jnp.median(1.0 / state.precision[:4]) if modes.second_size else jnp.zeros(())
 
-        def refine(number: Any, carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-            theta, P, _ = carry
-            spread = jnp.sum(jnp.diag(P)[1:]) + jnp.sum(theta[1:] ** 2) + _NOISE_OF_CONSTANT * theta[0] ** 2
-            R = known.R + noise_of_gram * spread * stacked
-            # the last pass knows how near the mean is to an end of the value range
-            shrink = jnp.where(number == 2, bayes.near_the_end(theta, P), 1.0)
-            posterior = bayes.condition(known._replace(R=R), bayes.priors(modes, shrink))
-            return posterior.mean, posterior.covariance, R
+        def evidence(signal: jax.Array, variance: jax.Array, ratio: float) -> bayes.Evidence:
+            noise = jax.vmap(jnp.diag)(variance) + ratio**2 / 3.0 / s.units * H + 1e-10 * jnp.eye(modes.size)
+            R = jax.scipy.linalg.block_diag(*noise)
+            return bayes.Evidence(signal.reshape(-1), H.reshape(-1, modes.size), R, Z)
 
-        theta, P, R = jax.lax.fori_loop(0, 3, refine, (state.theta, state.covariance, known.R))
+        models: bayes.Models = bayes.priors
+        if s.ends:
+            known = evidence(state.ends[:seen], state.ends_variance[:seen], 1.0)
+            first = jnp.zeros(modes.size), jnp.asarray(bayes.first_prior(modes, _SHAPE_OF_ENDS))
+            mean, covariance, _ = bayes.refine(modes, known, first, noise_of_gram, bayes.priors)
+            early = jnp.mean(state.early[:seen]), jnp.sqrt(jnp.sum(state.early_variance[:seen])) / seen
+            ends = bayes.Ends(mean.at[0].add(1.0) / 2.0, covariance / 4.0, jnp.asarray(s.nothing), *early)
+            state = state._replace(found=ends)
+            models = functools.partial(bayes.priors_with_ends, ends)
+        known = evidence(state.signal[:seen], state.variance[:seen], s.ratio)
+        theta, P, R = bayes.refine(modes, known, (state.theta, state.covariance), noise_of_gram, models)
         kept = known._replace(R=R) if stage == 1 else state.evidence
         return state._replace(theta=theta, covariance=P, evidence=kept)
 
     def answer(self, state: State) -> jax.Array:
         s, modes = self.settings, self.settings.modes
-        theta = bayes.reconcile(modes, state.evidence, state.theta).mean if s.descend else state.theta
+        theta = state.theta
+        if s.descend:
+            theta = bayes.reconcile(modes, state.evidence, theta, state.found if s.ends else None).mean
         weights = jnp.asarray(modes.to_features) @ theta
         if modes.table is None:
             return weights
         end = 1.0 / math.sqrt(s.features.size)  # the value range, for indicators
         return jnp.clip(weights, -end, end)
+
+
+def _within_one(modes: Modes, squares: jax.Array) -> jax.Array:
+    """``(K,)`` weights of the modes in proportion to the roots of ``squares``, a weighted row's norm at most one."""
+    a = jnp.sqrt(jnp.maximum(squares, 1e-6 * jnp.max(squares)))
+    return a / jnp.sqrt(jnp.max(modes.extreme @ (a * a)))
 
 
 def second_sums(modes: Modes, weights: jax.Array, phi: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.value_functions.features import Features, Tabular
 
-COLUMNS = ("returns", "starts", "visits", "states", "rewards", "decisions")
+COLUMNS = ("returns", "starts", "visits", "states", "rewards", "decisions", "ends")
 
 
 def row_columns(
@@ -35,7 +35,8 @@ def row_columns(
         row of each public cell that a trajectory visits; ``states``: ``states``, ``next_states`` ``(N, d)`` and
         ``alive`` ``(N,)``; ``rewards``: ``raw_reward`` ``(N,)``, the reward mapped to [-1, 1]; ``decisions``:
         ``discounted_ratio`` ``(N,)``, ``gamma^t rho_{0:t}`` over the unit's number of trajectories, zero where what
-        follows is not known.
+        follows is not known; ``ends``: ``to_end`` ``(N,)``, :func:`discounts_to_end` mapped from [0, 1] to [-1, 1],
+        and ``early`` ``(N,)``, see :func:`rewards_before_the_end`.
     """
     asked, out = set(names), {}
     if unknown := sorted(asked - set(COLUMNS)):
@@ -56,6 +57,9 @@ def row_columns(
         known = trajectories.has_next | trajectories.terminated
         product = discount ** trajectories.time() * cumulative_ratios(ratios, trajectories)
         out["discounted_ratio"] = np.where(known, share * product, 0.0)
+    if "ends" in asked:
+        out["to_end"] = 2.0 * discounts_to_end(trajectories, discount) - 1.0
+        out["early"] = rewards_before_the_end(trajectories, scale[1])
     return out
 
 
@@ -89,6 +93,29 @@ def returns_to_go(
         running = np.clip(ratios[rows] * (reward[rows] + discount * alive[rows] * running[:count]), -limit, limit)
         out[rows] = running
     return out / limit
+
+
+def discounts_to_end(trajectories: Trajectories, discount: float) -> np.ndarray:
+    """``(N,)`` what a reward of 1 in the last step is worth in each row, ``gamma^(steps to the last)``.
+
+    Zero in a trajectory that does not end in a terminal state.
+    """
+    episode = trajectories.episode_of()
+    ended = trajectories.terminated[trajectories.episode_offsets[1:] - 1]
+    left = trajectories.lengths()[episode] - 1 - trajectories.time()
+    return np.where(ended[episode], discount**left, 0.0)
+
+
+def rewards_before_the_end(trajectories: Trajectories, half: float) -> np.ndarray:
+    """``(N,)`` in every row of a trajectory whether it has rewards before its terminal step, in [0, 1].
+
+    The sum of their absolute values over a tenth of the value range's half-width, at most one: zero where all are
+    zero, and one where they matter.
+    """
+    episode = trajectories.episode_of()
+    early = np.where(trajectories.terminated, 0.0, np.abs(trajectories.reward))
+    total = np.bincount(episode, early, minlength=trajectories.episodes)
+    return np.minimum(total / (0.1 * half), 1.0)[episode]
 
 
 def _continuation(trajectories: Trajectories, discount: float, scale: tuple[float, float]) -> np.ndarray:

@@ -49,6 +49,18 @@ class Block(NamedTuple):
         return self.extra["start"] * self.extra["returns"]
 
     @property
+    def start_end(self) -> Any:
+        return self.extra["start"] * self.extra["to_end"]
+
+    @property
+    def weight_end(self) -> Any:
+        return self.weight * self.extra["to_end"]
+
+    @property
+    def start_early(self) -> Any:
+        return self.extra["start"] * self.extra["early"]
+
+    @property
     def first(self) -> Any:
         return self.extra["first"]
 
@@ -114,6 +126,18 @@ class SharedBlock(NamedTuple):
     @property
     def start_return(self) -> Any:
         return self.extra["start_return"]
+
+    @property
+    def start_end(self) -> Any:
+        return self.extra["start_end"]
+
+    @property
+    def weight_end(self) -> Any:
+        return self.extra["weight_end"]
+
+    @property
+    def start_early(self) -> Any:
+        return self.extra["start_early"]
 
     @property
     def first(self) -> Any:
