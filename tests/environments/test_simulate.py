@@ -14,7 +14,9 @@ from dprl.errors import DprlError
 from dprl.protocols import Bounds
 
 
-@pytest.mark.parametrize("name", ["chain", "hiv", "mountain-car"])
+@pytest.mark.parametrize(
+    "name", ["cart-pole", "chain", "hiv", "mountain-car", pytest.param("acrobot", marks=pytest.mark.slow)]
+)
 def test_a_log_and_its_bounds(tmp_path, capsys, name):
     out = tmp_path / "logs.parquet"
     simulate(name, out, episodes=7, horizon=9)

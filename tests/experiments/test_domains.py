@@ -22,8 +22,15 @@ from dprl.policies import check_policy
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 
-SIX = ["chain", "chain_bernoulli", "hiv", "mountain_car", "mountain_car_off_policy", "one_step"]
-FAST = ["chain", "chain_bernoulli", "mountain_car", "mountain_car_off_policy", "one_step"]  # hiv simulates a pool first
+ALL = [
+    *("acrobot", "cart_pole", "chain", "chain_bernoulli", "hiv", "mountain_car", "mountain_car_off_policy", "one_step"),
+    *("pong", "pong_pieces"),
+]
+# hiv and pong_pieces simulate a pool first
+LOGS = [
+    *("chain", "chain_bernoulli", "mountain_car", "mountain_car_off_policy", "one_step"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("acrobot", "cart_pole")),
+]
 ARRAYS = ("observation", "next_observation", "action", "reward", "behavior_prob", "terminated", "episode_offsets")
 
 
@@ -34,7 +41,7 @@ def features_of(domain):
 # Every domain.
 
 
-@pytest.mark.parametrize("name", SIX)
+@pytest.mark.parametrize("name", ALL)
 def test_public_facts_and_true_values(name):
     domain = load_domain(name)
     assert domain.name == name
@@ -57,7 +64,7 @@ def test_public_facts_and_true_values(name):
     assert reward_low <= domain.mean_reward <= reward_high
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", LOGS)
 def test_a_log_is_its_seeds_and_lies_within_the_bounds(name):
     domain = load_domain(name)
     log, again, other = domain.log(100, 3), domain.log(100, 3), domain.log(100, 4)
@@ -317,7 +324,7 @@ def test_a_domain_is_one_file(tmp_path):
 
 
 def test_domains_that_are_none_are_refused(tmp_path):
-    assert domain_names() == SIX
+    assert domain_names() == ALL
     broken, empty = tmp_path / "broken.py", tmp_path / "empty.py"
     broken.write_text("1 / 0")
     empty.write_text("DOMAIN = 3")

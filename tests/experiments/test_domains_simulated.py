@@ -12,8 +12,10 @@ from safetensors.numpy import load_file
 from dprl.environments import Chain, rollout
 from dprl.errors import DprlError
 from dprl.experiments.domain import MOMENT_SEED, load_domain
-from dprl.experiments.domains import hiv, mountain_car
+from dprl.experiments.domains import acrobot, cart_pole, hiv, mountain_car
 from dprl.experiments.q_learning import SoftPolicy, fitted_q, learn, step_scale
+from dprl.experiments.sarsa import learn_sarsa
+from dprl.experiments.simulated import mean_return
 from dprl.experiments.true_values import rollout_values
 from dprl.policies import TabularPolicy
 from dprl.value_functions.features import make_features
@@ -48,11 +50,11 @@ def test_features_learn_at_the_pace_of_their_frequency():
     np.testing.assert_array_equal(step_scale(make_features("columns", ((0.0, 1.0),))), 1.0)
 
 
-def optimal(chain: Chain, features) -> np.ndarray:
-    """Q of the best policy, the last action everywhere, in the features' weights."""
+def optimal(chain: Chain, features, exploration: float = 0.0) -> np.ndarray:
+    """Q of the best policy, the last action everywhere but where it explores, in the features' weights."""
     n = chain.length - 1
-    best = np.zeros((n, chain.actions))
-    best[:, -1] = 1.0
+    best = np.full((n, chain.actions), exploration / chain.actions)
+    best[:, -1] += 1.0 - exploration
     values = np.append(chain.values(best), 0.0)
     advance = (1 - chain.stay) * np.arange(1, chain.actions + 1) / chain.actions
     gain = np.append(chain.discount * values[1:n], 1.0)
@@ -72,6 +74,14 @@ def test_q_learning_finds_the_best_values_of_a_table():
     )
     with pytest.raises(DprlError, match="diverged"):
         learn(SHORT, TABLE, 0, steps=20_000, step_size=5.0, exploration=0.5, parallel=4)
+
+
+def test_sarsa_finds_the_values_of_exploring():
+    found = learn_sarsa(SHORT, TABLE, 0, steps=20_000, step_size=0.02, exploration=0.5, parallel=4)
+    np.testing.assert_allclose(found, optimal(SHORT, TABLE, 0.5), atol=0.008)
+    assert np.abs(optimal(SHORT, TABLE, 0.5) - optimal(SHORT, TABLE)).max() > 0.02
+    with pytest.raises(DprlError, match="diverged"):
+        learn_sarsa(SHORT, TABLE, 0, steps=20_000, step_size=5.0, exploration=0.5, parallel=4)
 
 
 def test_fitted_q_finds_the_best_values_of_a_table():
@@ -141,6 +151,42 @@ def test_more_of_the_cars_stored_values(name):
     z = z_scores(*stored, values, np.hypot(errors, 0.05))
     assert np.abs(z).max() < 5
     assert np.mean(z**2) < 1.6
+
+
+# Cart Pole and Acrobot.
+
+
+@pytest.mark.parametrize(("module", "spread"), [(cart_pole, 3.0), (acrobot, 3.0)])
+def test_values_differ_where_the_policy_is_soft(module, spread):
+    """A policy that never fails, or never succeeds, has one value everywhere: nothing would be left to learn."""
+    domain, kept = module.DOMAIN, load_file(module.ASSETS)
+    assert np.sqrt(domain.truth.std**2 - domain.truth.standard_error**2) > spread
+    horizon = domain.public.horizon
+    assert 0.2 * horizon < abs(kept["mean_return"]) < 0.5 * horizon
+    assert kept["greedy_return"] > kept["mean_return"] + 20
+    least = np.asarray(domain.behavior(domain.truth.states)).min()
+    assert module.EPSILON / domain.public.actions <= least < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [cart_pole, acrobot])
+def test_what_the_files_of_sarsa_hold(module):
+    """The weights are learned again; values and returns by other coins."""
+    domain, kept = module.DOMAIN, load_file(module.ASSETS)
+    np.testing.assert_allclose(module.learn_weights(), kept["weights"], atol=1e-9)  # XLA's flags change last digits
+    some = np.arange(0, len(domain.truth.values), 5)
+    values, errors = module.simulate_truth(domain.target_policy, domain.truth.states[some], 7, 100)
+    stored = domain.truth.values[some], domain.truth.standard_errors[some]
+    z = z_scores(*stored, values, np.hypot(errors, 0.02))  # one step from the end returns do not differ
+    assert np.abs(z).max() < 5
+    assert np.mean(z**2) < 1.6
+    log = domain.log(1000, 9)
+    returns = np.bincount(log.episode_of(), log.reward)
+    assert mean_return(log) == pytest.approx(kept["mean_return"], abs=5 * returns.std() * np.sqrt(2 / 1000))
+    assert domain.mean_reward == pytest.approx(log.reward.mean(), abs=0.005)
+    discounted = np.bincount(log.episode_of(), log.reward * domain.discount ** log.time())
+    error = np.hypot(discounted.std() / np.sqrt(1000), domain.policy_value_error)
+    assert discounted.mean() == pytest.approx(domain.policy_value, abs=5 * error + 0.001)
 
 
 # HIV.

@@ -181,7 +181,7 @@ def test_the_domain_of_a_plugin_is_a_figure(paper, plugin, tmp_path):
         ("DOMAIN = 3", "DOMAIN must be"),
         ("raise ValueError('no')", "^The plugin file '.*plugin.py' cannot be executed: it raised ValueError: no.$"),
         (PLUGIN.replace('name="mine"', 'name="mean-reward"'), "there is a method called 'mean-reward' already"),
-        (PLUGIN.replace("values=mean_reward", ""), "exactly one of weights, values, batch and value"),
+        (PLUGIN.replace("values=mean_reward", ""), "exactly one of weights, values, batch, value and curves"),
     ],
 )
 def test_plugins_that_are_refused(tmp_path, text, sentence):

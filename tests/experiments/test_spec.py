@@ -35,7 +35,7 @@ def test_a_specification():
         ("units = 40\nquick = 20", "units = 40\nquick = 50", "quick must be between 1 and units"),
         ('name = "2"', 'name = "1"', "figures: two have the same name"),
         ('domains = ["tiny"]\nx = "ep', 'domains = ["other"]\nx = "ep', "figure 2: a domain has no entry in logs"),
-        ('x = "epsilon"', 'x = "delta"', "must be one of units, step, epsilon, domain."),
+        ('x = "epsilon"', 'x = "delta"', "must be one of units, step, epsilon, epoch, domain."),
         ("values = [10, 40]", "values = [10, 50]", "units must be whole numbers, at most those of the log"),
         (
             "values = [10, 40]\nquick = [10]",
@@ -80,7 +80,7 @@ def test_the_step_size_in_a_name():
 
 
 def test_unknown_papers_and_figures():
-    with pytest.raises(DprlError, match=r"There is no reproduction of paper '9'; there are 004\."):
+    with pytest.raises(DprlError, match=r"There is no reproduction of paper '9'; there are 000, 004\."):
         load_paper("9")
     with pytest.raises(DprlError, match="has no figure '7'"):
         load_paper("004").figure("7")
@@ -91,10 +91,15 @@ def test_the_papers_of_the_library(number):
     """Every figure of the paper is there, every method exists, and every table has the trivial rows."""
     paper = load_paper(number)
     names = {f.name for f in paper.figures}
-    assert {"1a", "1b", "2a", "2b", "3a", "3b", "5", "6", "table1", "bounds", "equal-guarantee"} <= names
-    assert {"utility-vs-epsilon", "default"} <= names
+    figures = {
+        "000": {"1a", "1b", "1c", "2a", "2b", "2c", "privacy", "slope"},
+        "004": {"1a", "1b", "2a", "2b", "3a", "3b", "5", "6", "table1", "bounds", "utility-vs-epsilon", "default"},
+    }
+    assert figures[number] | {"equal-guarantee"} <= names
     for figure in paper.figures:
         assert all(split_method(m)[0] in library_methods() for m in figure.methods), figure.name
-        if figure.kind == "errors":
+        if figure.kind in ("errors", "curves"):
+            assert {"zero", "public-constant"} & set(figure.methods), figure.name
+        if number == "004" and figure.kind == "errors":
             assert {"zero", "public-constant"} <= set(figure.methods), figure.name
     assert all(math.isfinite(x) for table in paper.tuned for x in table.best)

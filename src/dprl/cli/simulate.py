@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
     from dprl.protocols import Bounds, Policy
 
+KNOWN = ("acrobot", "cart-pole", "chain", "hiv", "mountain-car", "pong")
+
 
 def simulate(
-    environment: Annotated[str, typer.Argument(help="chain, hiv, mountain-car or gymnasium:ID.", show_default=False)],
+    environment: Annotated[str, typer.Argument(help=f"{', '.join(KNOWN)} or gymnasium:ID.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", help="Log to write: .parquet or .csv.", show_default=False)],
     episodes: Annotated[int, typer.Option("--episodes", help="Number of trajectories.")] = 1000,
     policy: Annotated[str, typer.Option("--policy", help="Behaviour policy: uniform or FILE.py:function.")] = "uniform",
@@ -38,7 +40,7 @@ def simulate(
         if value is not None and value < least:
             raise DprlError(f"{name} must be at least {least}.")
 
-    run = _gymnasium if environment.startswith("gymnasium:") else _own
+    run = _gymnasium if environment.startswith("gymnasium:") else _pong if environment == "pong" else _own
     columns, bounds, notes = run(environment, policy, episodes, seed, horizon)
     notes = {
         "units": "trajectories that were simulated",
@@ -62,24 +64,41 @@ def _behavior(spec: str, actions: int) -> Policy:
 def _own(
     name: str, policy: str, episodes: int, seed: int, horizon: int | None
 ) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
-    known = ("chain", "hiv", "mountain-car")
-    if name not in known:
-        raise DprlError(f"Unknown environment {name!r}: use {', '.join(known)} or gymnasium:ID.")
+    if name not in KNOWN:
+        raise DprlError(f"Unknown environment {name!r}: use {', '.join(KNOWN)} or gymnasium:ID.")
     import dataclasses
 
     import jax
 
-    from dprl.environments import HIV, Chain, MountainCar, environment_bounds, rollout
+    from dprl.environments import HIV, Acrobot, CartPole, Chain, MountainCar, environment_bounds, rollout
     from dprl.environments.rollout import largest_ratio
 
-    environment = {"chain": Chain, "hiv": HIV, "mountain-car": MountainCar}[name]()
+    kinds = {"acrobot": Acrobot, "cart-pole": CartPole, "chain": Chain, "hiv": HIV, "mountain-car": MountainCar}
+    environment = kinds[name]()
     if horizon is not None:
         environment = dataclasses.replace(environment, horizon=horizon)
     behavior = _behavior(policy, environment.actions)
     columns = rollout(environment, behavior, jax.random.key(seed), episodes)
     ratio = largest_ratio(behavior, environment_bounds(environment, episodes))
-    notes = {"observation": "log10 of each state, clipped to these"} if name == "hiv" else {}
+    clipped = {"hiv": "log10 of each state, clipped to these", "cart-pole": "each state, clipped to these"}
+    notes = {"observation": clipped[name]} if name in clipped else {}
     return columns, environment_bounds(environment, episodes, ratio), notes
+
+
+def _pong(
+    name: str, policy: str, episodes: int, seed: int, horizon: int | None
+) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
+    import dataclasses
+
+    from dprl.environments.atari import ACTIONS, HORIZON, atari_bounds, atari_log
+    from dprl.environments.rollout import largest_ratio
+
+    bounds = atari_bounds(episodes, horizon=horizon or HORIZON)
+    behavior = _behavior(policy, ACTIONS)
+    columns = atari_log(behavior, seed, episodes, horizon=bounds.horizon)
+    ratio = largest_ratio(behavior, bounds)
+    notes = {"observation": "bytes of the console's memory", "units": "pieces of games that were simulated"}
+    return columns, dataclasses.replace(bounds, max_importance_ratio=ratio), notes
 
 
 def _gymnasium(

@@ -1,9 +1,22 @@
 """Simulators as pure JAX functions, and logs of them."""
 
+from dprl.environments.acrobot import Acrobot
+from dprl.environments.cart_pole import CartPole
 from dprl.environments.chain import Chain, Mspbe
 from dprl.environments.gymnasium_adapter import rollout_gymnasium
 from dprl.environments.hiv import HIV
 from dprl.environments.mountain_car import MountainCar
 from dprl.environments.rollout import environment_bounds, rollout, write_log
 
-__all__ = ["HIV", "Chain", "MountainCar", "Mspbe", "environment_bounds", "rollout", "rollout_gymnasium", "write_log"]
+__all__ = [
+    "HIV",
+    "Acrobot",
+    "CartPole",
+    "Chain",
+    "MountainCar",
+    "Mspbe",
+    "environment_bounds",
+    "rollout",
+    "rollout_gymnasium",
+    "write_log",
+]

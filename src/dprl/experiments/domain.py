@@ -98,6 +98,8 @@ class Domain:
         exact_moments: features to exact moments; without it they are estimated from ``moment_units`` trajectories.
         moment_units: trajectories of the independent log behind :meth:`moments`.
         depends_on: further files that logs depend on; a change of them forgets what is kept in the cache folder.
+        network: name of the network that algorithms with nonlinear value functions use here; empty: none.
+        extra: name of the optional dependency without which the domain has no logs; empty: it needs none.
     """
 
     name: str
@@ -114,6 +116,8 @@ class Domain:
     exact_moments: Callable[[Features], Moments] | None = field(default=None, repr=False)
     moment_units: int = 10_000
     depends_on: tuple[Path, ...] = ()
+    network: str = ""
+    extra: str = ""
 
     def bounds(self, units: int) -> Bounds:
         """Public facts of a log of ``units`` trajectories, the value range among them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dprl.experiments import curves
 from dprl.experiments.runner import Runner, statistics
 from dprl.experiments.spec import Claim, Figure, split_method
 from dprl.report.formatting import number, plain
@@ -16,6 +17,8 @@ METRIC_LABELS = {
     "rmse": "RMSE",
     "rmse/range": "RMSE / range",
     "value/range": "error of the policy's value / range",
+    "objective": "objective L(θ, ω)",
+    "msbe": "mean squared TD error",
 }
 
 
@@ -54,6 +57,7 @@ def results_of(runner: Runner, computed: Mapping[str, Any]) -> dict[str, Any]:
         "delta": paper.delta,
         "seed": paper.seed,
         "plugin": None if request.plugin is None else request.plugin.path.name,
+        "left_out": [{"name": f.name, "title": f.title, "extra": f.extra} for f in request.left_out],
         "domains": _domains(runner),
         "figures": figures,
     }
@@ -101,19 +105,21 @@ def _series(runner: Runner, figure: Figure) -> list[dict[str, Any]]:
                 "points": [],
             },
         )
-        one["points"].append(place | _point(runner, cell))
+        epoch = place["x"] if figure.kind == "curves" else None
+        one["points"].append(place | _point(runner, cell, epoch))
     return list(found.values())
 
 
-def _point(runner: Runner, cell: Any) -> dict[str, Any]:
+def _point(runner: Runner, cell: Any, epoch: float | None = None) -> dict[str, Any]:
     results = runner.results(cell)
     scale = {"mspbe": 1.0, "relative-mspbe": 1.0 / abs(results["mean_reward"] or 1.0), "rmse": 1.0}
+    scale |= {"objective": 1.0, "msbe": 1.0}
     scale["rmse/range"] = scale["value/range"] = 1.0 / results["range"]
     errors = {}
     for name, factor in scale.items():
         # a method without a value function has only the error of its value, and some domains do not know that
         values = results.get("mspbe" if "mspbe" in name else name.partition("/")[0], [])
-        errors[name] = statistics([None if v is None else v * factor for v in values])
+        errors[name] = statistics([None if v is None else v * factor for v in curves.column(values, cell.at, epoch)])
     return errors | {"guarantee": results["guarantee"], "tuned": runner.key(cell, (0, 1))["tuned"]}
 
 
@@ -131,13 +137,15 @@ def _verdict(paper: Any, figure: Figure, claim: Claim, series: Mapping[str, Any]
             "text": f"figure {there}, or a method or step size of it, is not part of this run.",
         }
     at = [p["x"] for p in own if not claim.at or p["x"] in claim.at or _place(figure, p, claim.at)]
-    mine = {p["x"]: p[claim.metric]["mean"] for p in own}
+    mine = _means(own, claim.metric)
     if claim.kind == "ratio":
-        other = _curve(series[there], claim.other, claim.epsilon)
-        theirs = {} if other is None else {p["x"]: p[claim.metric]["mean"] for p in other}
+        other = _curve(series[there], claim.other, claim.other_epsilon or claim.epsilon)
+        theirs = {} if other is None else _means(other, claim.metric)
         numbers = {x: theirs[x] / mine[x] for x in at if mine.get(x) and theirs.get(x) is not None}
         what = f"{METRIC_LABELS[claim.metric]} of {_label(series[there], claim.other)} over that of "
         what += _label(series[figure.name], claim.method)
+        if claim.other_epsilon is not None:
+            what += f", at ε = {plain(claim.other_epsilon)} and {plain(claim.epsilon or figure.epsilon[0])}"
     elif claim.kind == "below":
         numbers = {x: mine[x] for x in at if mine[x] is not None}
         what = f"{METRIC_LABELS[claim.metric]} of {_label(series[figure.name], claim.method)}"
@@ -151,6 +159,12 @@ def _verdict(paper: Any, figure: Figure, claim: Claim, series: Mapping[str, Any]
     count = sum(met.values())
     verdict = "holds" if count == len(met) else "does not hold" if count == 0 else "holds in part"
     return about | {"verdict": verdict, "text": f"{what}: {_spoken(figure, own, numbers, met, claim)}"}
+
+
+def _means(points: Sequence[Mapping[str, Any]], metric: str) -> dict[Any, Any]:
+    """Mean errors by x. An objective counts by its distance from zero, where its saddle points are."""
+    means = {p["x"]: p[metric]["mean"] for p in points}
+    return {x: abs(m) if m is not None and metric == "objective" else m for x, m in means.items()}
 
 
 def _meets(value: float, claim: Claim) -> bool:
@@ -188,7 +202,8 @@ def _at(figure: Figure, points: Sequence[Mapping[str, Any]], x: Any) -> str:
     point = next(p for p in points if p["x"] == x)
     if figure.x == "domain":
         return f"on {point['domain']} at m = {plain(point['units'])}, ε = {plain(point['epsilon'])}"
-    return {"units": f"at m = {plain(int(x))}", "epsilon": f"at ε = {plain(x)}"}.get(figure.x, f"at × {plain(x)}")
+    named = {"units": f"m = {plain(int(x))}", "epsilon": f"ε = {plain(x)}", "epoch": f"epoch {plain(x)}"}
+    return f"at {named.get(figure.x, f'× {plain(x)}')}"
 
 
 def _curve(series: Any, name: str, epsilon: float | None) -> list[dict[str, Any]] | None:

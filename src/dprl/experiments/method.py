@@ -51,7 +51,7 @@ class Guarantee:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method; exactly one of ``weights``, ``values``, ``batch`` and ``value`` says what it does.
+    """A method; exactly one of ``weights``, ``values``, ``batch``, ``value`` and ``curves`` says what it does.
 
     Attributes:
         name: in specifications.
@@ -63,6 +63,10 @@ class Method:
         batch: several trials and their noise keys ``(T, 2)`` to ``(T, n)`` weights.
         value: one trial and its noise key to the policy's value, its expected discounted return from the start, in the
             reward's unit. Such a method learns no value function, and is measured by the error of that value alone.
+        curves: several trials, their noise keys ``(T, 2)`` and the epochs ``(E,)``, ascending, at which they are
+            measured to ``(T, E)`` errors of each metric; a run ends with the last epoch. Without epochs it is as long
+            as the method has it, and measured once, at the answer: ``(T, 1)``. Such a method measures itself: its
+            value function need not be linear.
         clamp: whether values are clamped to the public range, as a release does.
         promise: the guarantee at a setting; without it a ``verified`` method has the whole budget.
         options: what else determines it, for the name of its results.
@@ -79,6 +83,7 @@ class Method:
     values: Callable[[Problem, Any], np.ndarray] | None = None
     batch: Callable[[Trials, Any], np.ndarray] | None = None
     value: Callable[[Problem, Any], float] | None = None
+    curves: Callable[[Trials, Any, tuple[int, ...]], Mapping[str, np.ndarray]] | None = None
     clamp: bool = True
     promise: Callable[[Setting], Guarantee] | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -89,11 +94,11 @@ class Method:
 
     def __post_init__(self) -> None:
         if sum(f is not None for f in self._functions) != 1:
-            raise DprlError(f"Method {self.name!r} must have exactly one of weights, values, batch and value.")
+            raise DprlError(f"Method {self.name!r} must have exactly one of weights, values, batch, value and curves.")
 
     @property
     def _functions(self) -> tuple[Callable[..., Any] | None, ...]:
-        return (self.weights, self.values, self.batch, self.value)
+        return (self.weights, self.values, self.batch, self.value, self.curves)
 
     def answer(self, trials: Trials, keys: Any) -> np.ndarray:
         """``(T, n)`` weights; ``(T, S)`` values where :attr:`values`, ``(T,)`` where :attr:`value` is given."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dprl.experiments import plots
+from dprl.experiments import curves, plots
 from dprl.experiments.figures import METRIC_LABELS
-from dprl.experiments.spec import Paper, split_method
+from dprl.experiments.spec import WITHOUT_METHODS, Paper, split_method
 from dprl.report.formatting import decimals, number, plain, power_of_ten
 from dprl.report.render import load_template
 
@@ -16,6 +18,7 @@ X_LABELS = {
     "units": "number of trajectories m",
     "step": "factor of the step size",
     "epsilon": "epsilon",
+    "epoch": "epoch",
     "domain": "",
 }
 _TIMES = "\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}"
@@ -46,10 +49,15 @@ def _figure(figure: Mapping[str, Any], results: Mapping[str, Any], colours: Mapp
     out = dict(figure) | {"charts": [], "tables": [], "table1": None}
     if figure["kind"] == "table1":
         return out | {"table1": figure["computed"]}
+    if figure["kind"] in WITHOUT_METHODS:
+        return out | {"charts": _computed_chart(figure), "computed_tables": figure["computed"]["tables"]}
     alone = figure["metric"].startswith(("rmse", "value"))
     metrics = [figure["metric"]] if alone else [figure["metric"], "rmse"]
     if figure["kind"] == "bounds":
         metrics = ["mspbe"]
+    along = figure["kind"] == "curves"
+    if along:
+        metrics = curves.shown(figure)
     labels = _labels(figure)
     for metric in metrics:
         lines = []
@@ -58,7 +66,8 @@ def _figure(figure: Mapping[str, Any], results: Mapping[str, Any], colours: Mapp
             base = split_method(series["name"])[0]
             seen[base] = seen.get(base, -1) + 1
             label = labels[series["name"], series["epsilon"]]
-            lines.append(plots.line_of(series, metric, colours[base], label, seen[base] % 4))
+            line = plots.line_of(series, metric, colours[base], label, seen[base] % 4)
+            lines.append(_from_zero(line) if metric == "objective" else line)
         for i, curve in enumerate((figure["computed"] or {}).get("curves", [])):
             drawn = zip(figure["computed"]["trajectories"], curve["mspbe"], strict=True)
             points = [plots.Point(float(m), e) for m, e in drawn if e is not None]
@@ -71,25 +80,49 @@ def _figure(figure: Mapping[str, Any], results: Mapping[str, Any], colours: Mapp
             svg = plots.chart(
                 lines,
                 x_label=X_LABELS[figure["x"]],
-                y_label=METRIC_LABELS[metric],
-                log_x=figure["log_x"],
+                y_label="|L(θ, ω)|" if metric == "objective" else METRIC_LABELS[metric],
+                log_x=figure["log_x"] and not along,
                 log_y=figure["log_y"] or metric == "mspbe",
                 most=_most(figure, metric),
+                band=along,
             )
         out["charts"].append({"svg": svg, "metric": METRIC_LABELS[metric]})
     first = "mspbe" if figure["metric"].startswith("rmse") else figure["metric"]
-    tables = [first] if first.startswith("value") else dict.fromkeys([first, "rmse"])
+    tables = metrics if along else [first] if first.startswith("value") else dict.fromkeys([first, "rmse"])
     out["tables"] = [_table(figure, metric, labels, results) for metric in tables] if figure["series"] else []
     return out
 
 
+def _computed_chart(figure: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The chart of a computed figure that has lines."""
+    found = figure["computed"]
+    lines = [
+        plots.Line(one["label"], tuple(plots.Point(*p) for p in one["points"]), i % plots.COLOURS)
+        for i, one in enumerate(found["lines"])
+    ]
+    if not lines:
+        return []
+    return [{"svg": plots.chart(lines, x_label=found["x"], y_label=found["y"]), "metric": found["y"]}]
+
+
 def _most(figure: Mapping[str, Any], metric: str) -> float:
-    """Top of a chart's axis: ten times the worst trivial answer, where something is far worse than that."""
+    """Top of a chart's axis: ten times the worst trivial answer, where something is far worse than that.
+
+    Of an objective, which trivial answers do not have: ten times the median at the first epoch.
+    """
+    if metric == "objective":
+        first = [abs(s["points"][0][metric]["mean"] or 0.0) for s in figure["series"]]
+        return 10.0 * statistics.median(x for x in first if x) if any(first) else math.inf
     means = lambda trivial: [  # noqa: E731
         p[metric]["mean"] or 0.0 for s in figure["series"] if s["trivial"] or not trivial for p in s["points"]
     ]
     worst = max(means(True), default=0.0)
-    return 10.0 * worst if figure["kind"] == "errors" and 0.0 < 30.0 * worst < max(means(False)) else math.inf
+    measured = figure["kind"] in ("errors", "curves")
+    return 10.0 * worst if measured and 0.0 < 30.0 * worst < max(means(False)) else math.inf
+
+
+def _from_zero(line: plots.Line) -> plots.Line:
+    return dataclasses.replace(line, points=tuple(dataclasses.replace(p, y=abs(p.y)) for p in line.points))
 
 
 def _labels(figure: Mapping[str, Any]) -> dict[tuple[str, Any], str]:
@@ -157,12 +190,15 @@ def _table(figure: Mapping[str, Any], metric: str, labels: Any, results: Mapping
 
 
 def _head(x: str, value: float) -> str:
-    return {"units": f"m = {plain(int(value))}", "epsilon": f"ε = {plain(value)}"}.get(x, f"× {plain(value)}")
+    named = {"units": f"m = {plain(int(value))}", "epsilon": f"ε = {plain(value)}", "epoch": f"epoch {plain(value)}"}
+    return named.get(x, f"× {plain(value)}")
 
 
 def _best(figure: Mapping[str, Any], metric: str) -> dict[float, int]:
     """The series with the smallest error among the private ones, at each x."""
     best: dict[float, tuple[float, int]] = {}
+    if metric == "objective":  # it is best at zero, and at zero for a dual variable of zero too
+        return {}
     for i, series in enumerate(figure["series"]):
         if series["status"] == "none":
             continue

@@ -41,9 +41,9 @@ class Line:
 
 def chart(
     lines: Sequence[Line], *, x_label: str, y_label: str, log_x: bool = True, log_y: bool = True,
-    ticks: Sequence[float] | None = None, height: float = 440.0, most: float = math.inf,
+    ticks: Sequence[float] | None = None, height: float = 440.0, most: float = math.inf, band: bool = False,
 ) -> Markup:  # fmt: skip
-    """Means with bars of one standard deviation; lines that have nothing to draw are left out.
+    """Means with bars, or a shaded ``band``, of one standard deviation; lines with nothing to draw are left out.
 
     Of a line that lies above ``most`` only the name and its last mean stand at the top; a part above it is left out.
     """
@@ -81,8 +81,10 @@ def chart(
     draw_text(svg, (left + right) / 2.0, height - 10.0, x_label, "axis-label", anchor="middle")
     turned = draw_text(svg, 0.0, 0.0, y_label, "axis-label", anchor="middle")
     turned.set("transform", f"translate(16 {px((top + bottom) / 2.0)}) rotate(-90)")
+    for line in lines if band else ():
+        _shade(svg, line, x, y)
     for i, line in enumerate(lines):
-        _draw(svg, line, x, y, 2.4 * (i - (len(lines) - 1) / 2.0))
+        _draw(svg, line, x, y, 2.4 * (i - (len(lines) - 1) / 2.0), bars=not band)
     _names(svg, lines, x, y, right, top, bottom)
     for i, line in enumerate(above):
         group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look}"})
@@ -152,7 +154,8 @@ def _range(lines: Sequence[Line], log: bool) -> tuple[float, float]:
     means = [p.y for a in lines for p in a.points]
     highs = [p.y + p.sd for a in lines for p in a.points]
     if not log:
-        return min(0.0, min(means)), max(highs) * 1.04 or 1.0
+        low, high = min(0.0, min(means)), max(0.0, *highs)
+        return low * 1.04, high * 1.04 or (1.0 if low == 0.0 else 0.0)
     # a bar that reaches below zero has no end on this axis: it stops at a third of its mean
     lows = [max(p.y - p.sd, p.y / 3.0) for a in lines for p in a.points]
     low, high = min(lows) / 1.2, max(highs) * 1.2
@@ -176,7 +179,23 @@ def _y_ticks(low: float, high: float, log: bool) -> list[tuple[float, str]]:
     return [(t, plain(float(f"{t:.3g}"))) for t in fine if low <= t <= high]
 
 
-def _draw(svg: ET.Element, line: Line, x: _Axis, y: _Axis, shift: float) -> None:
+def _shade(svg: ET.Element, line: Line, x: _Axis, y: _Axis) -> None:
+    """One standard deviation to either side, as an area under the lines."""
+    if len(line.points) < 2 or not any(p.sd > 0.0 for p in line.points):
+        return
+    ends = []
+    for p in line.points:
+        low = max(p.y - p.sd, p.y / 3.0) if y.log else p.y - p.sd
+        ends.append([min(max(y(value), y.end), y.start) for value in (p.y + p.sd, low)])
+    places = [x(p.x) for p in line.points]
+    around = [*zip(places, (e[0] for e in ends), strict=True)]
+    around += reversed([*zip(places, (e[1] for e in ends), strict=True)])
+    path = "".join(f"{'L' if i else 'M'}{px(a)} {px(b)}" for i, (a, b) in enumerate(around)) + "Z"
+    group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look}"})
+    ET.SubElement(group, "path", {"d": path, "class": "band"})
+
+
+def _draw(svg: ET.Element, line: Line, x: _Axis, y: _Axis, shift: float, bars: bool = True) -> None:
     group = ET.SubElement(svg, "g", {"class": f"c{line.colour} {line.look} d{line.dash}"})
     ET.SubElement(group, "title").text = line.label
     place = [(x(p.x), y(p.y)) for p in line.points]
@@ -186,7 +205,7 @@ def _draw(svg: ET.Element, line: Line, x: _Axis, y: _Axis, shift: float) -> None
     if line.look == "bound":
         return
     for p, (a, b) in zip(line.points, place, strict=True):
-        if p.sd > 0.0:
+        if bars and p.sd > 0.0:
             under = p.y - p.sd
             end = y(under) if not y.log or under > p.y / 3.0 else y(p.y / 3.0)
             draw_line(group, a + shift, max(y(p.y + p.sd), y.end), a + shift, min(end, y.start), "bar")

@@ -51,11 +51,16 @@ class SoftPolicy:
         return sum(phi[:, i : i + 1] * table[i] for i in range(phi.shape[1]))
 
     def __call__(self, states: Any, /) -> Any:
-        xp = states.__array_namespace__()
-        preferences = self.values(states) / self.temperature
-        weights = xp.exp(preferences - xp.max(preferences, axis=1, keepdims=True))
-        softmax = weights / xp.sum(weights, axis=1, keepdims=True)
-        return (1.0 - self.epsilon) * softmax + self.epsilon / softmax.shape[1]
+        return soften(self.values(states), self.temperature, self.epsilon)
+
+
+def soften(values: Any, temperature: float, epsilon: float) -> Any:
+    """``(N, A)`` probabilities ``(1 - epsilon) softmax(values / temperature) + epsilon / A`` of ``(N, A)`` values."""
+    xp = values.__array_namespace__()
+    preferences = values / temperature
+    weights = xp.exp(preferences - xp.max(preferences, axis=1, keepdims=True))
+    softmax = weights / xp.sum(weights, axis=1, keepdims=True)
+    return (1.0 - epsilon) * softmax + epsilon / softmax.shape[1]
 
 
 def step_scale(features: Features) -> np.ndarray:
@@ -63,6 +68,18 @@ def step_scale(features: Features) -> np.ndarray:
     if not isinstance(features, CoupledFourier):
         return np.ones(features.size)
     return 1.0 / np.maximum(np.linalg.norm(features.coefficients(), axis=1), 1.0)
+
+
+def epsilon_greedy(explore_keys: Any, action_keys: Any, values: Any, exploration: Any) -> jax.Array:
+    """``(N,)`` actions: the best of ``(N, A)`` values, or a uniform one with probability ``exploration``."""
+    explore = jax.vmap(lambda k: jax.random.uniform(k, dtype=jnp.float64))(explore_keys) < exploration
+    chance = jax.vmap(lambda k: jax.random.randint(k, (), 0, values.shape[1]))(action_keys)
+    return jnp.where(explore, chance, jnp.argmax(values, axis=1))
+
+
+def choose(which: Any, these: Any, others: Any) -> Any:
+    """A pytree of arrays with N rows: those of ``these`` where ``(N,)`` ``which`` says so, else of ``others``."""
+    return jax.tree.map(lambda a, b: jnp.where(which.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), these, others)
 
 
 @functools.partial(jax.jit, static_argnames=("environment", "features", "steps", "parallel"))
@@ -86,9 +103,7 @@ def _learn(
         weights, state, age = carry
         keys = jax.random.split(jax.random.fold_in(key, now), (4, parallel))
         here = phi(state)
-        explore = jax.vmap(lambda k: jax.random.uniform(k, dtype=jnp.float64))(keys[0]) < exploration
-        chance = jax.vmap(lambda k: jax.random.randint(k, (), 0, actions))(keys[1])
-        action = jnp.where(explore, chance, jnp.argmax(here @ weights, axis=1))
+        action = epsilon_greedy(keys[0], keys[1], here @ weights, exploration)
         following, reward, terminated = jax.vmap(environment.step)(keys[2], state, action)
         onward = jnp.where(terminated, 0.0, jnp.max(phi(following) @ weights, axis=1))
         value = jnp.take_along_axis(here @ weights, action[:, None], axis=1)[:, 0]
@@ -99,11 +114,7 @@ def _learn(
         weights = weights + rate[:, None] * (here.T @ (error[:, None] * taken))
         over = terminated | (age + 1 >= environment.horizon)
         fresh = jax.vmap(environment.reset)(keys[3])
-
-        def restart(new: Any, old: Any) -> Any:
-            return jnp.where(over.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
-
-        return (weights, jax.tree.map(restart, fresh, following), jnp.where(over, 0, age + 1)), None
+        return (weights, choose(over, fresh, following), jnp.where(over, 0, age + 1)), None
 
     start = jax.vmap(environment.reset)(jax.random.split(jax.random.fold_in(key, steps), parallel))
     weights = jnp.zeros((features.size, actions), jnp.float64)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from dprl.experiments.method import add_methods, library_methods
 from dprl.experiments.page import render
 from dprl.experiments.plugin import Plugin
 from dprl.experiments.runner import WORKERS, Request, Runner
-from dprl.experiments.spec import Figure, Paper
+from dprl.experiments.spec import WITHOUT_METHODS, Figure, Paper
 from dprl.experiments.store import Store, finite
 from dprl.experiments.versions import fingerprint, module_file
 from dprl.report.formatting import number, plain
 
 RESULTS, REPORT, SECONDS = "results.json", "report.html", "seconds.json"
+_MODULES = {"atari": "ale_py"}
+"""What must be importable for an optional dependency of the library to be there."""
 
 
 def make_request(
@@ -35,12 +38,17 @@ def make_request(
     known = paper.figures + (() if own is None else (own,))
     if own is not None and own.name in {f.name for f in paper.figures} | {x.domain for x in paper.logs}:
         raise DprlError(f"The domain of a plugin needs a name of its own: {own.name!r} is taken.")
+    left_out: tuple[Figure, ...] = ()
     if figure is None:
-        figures = known
+        figures = tuple(f for f in known if is_installed(f.extra))
+        left_out = tuple(f for f in known if f not in figures)
     elif any(f.name == figure for f in known):
         figures = tuple(f for f in known if f.name == figure)
     else:
         raise DprlError(f"Paper {paper.number} has no figure {figure!r}; there are {', '.join(f.name for f in known)}.")
+    for f in figures:
+        if not is_installed(f.extra):
+            raise DprlError(f"Figure {f.name} needs an optional dependency: pip install 'dprl[{f.extra}]'.")
     if trials is None:
         trials = paper.quick_trials if quick else paper.trials
     if trials < 1:
@@ -48,10 +56,17 @@ def make_request(
     methods = library_methods()
     if plugin is not None:
         methods = add_methods(methods, plugin.methods, plugin.path.name)
-    request = Request(paper=paper, figures=figures, methods=methods, trials=trials, quick=quick, plugin=plugin)
+    request = Request(
+        paper=paper, figures=figures, methods=methods, trials=trials, quick=quick, plugin=plugin, left_out=left_out
+    )
     for f in figures:
         request.points(f)  # refuses the name of a method that is not there, before anything runs
     return request
+
+
+def is_installed(extra: str) -> bool:
+    """Whether an optional dependency of the library is there; none always is."""
+    return not extra or find_spec(_MODULES.get(extra, extra)) is not None
 
 
 def reproduce(
@@ -74,7 +89,7 @@ def reproduce(
             taken = sorted(runner.seconds.items(), key=lambda item: -item[1])
             lines = [dataclasses.asdict(cell) | {"seconds": round(s, 3)} for cell, s in taken]
             store.write(SECONDS, json.dumps(lines, indent=1) + "\n")
-    computed = {f.name: _computed(f, runner) for f in request.figures if f.kind != "errors"}
+    computed = {f.name: _computed(f, runner) for f in request.figures if f.kind in (*WITHOUT_METHODS, "bounds")}
     results = results_of(runner, computed)
     store.write(RESULTS, json.dumps(results, indent=1, allow_nan=False) + "\n")
     store.write(REPORT, render(results, request.paper))
@@ -84,6 +99,8 @@ def reproduce(
 def _computed(figure: Figure, runner: Runner) -> Any:
     """A figure that follows from formulas; kept in the store like a cell."""
     request = runner.request
+    if figure.kind in ("slope", "published-privacy"):
+        return _computed_000(figure, runner)
     file = module_file("dprl.experiments.theory_004" if figure.kind == "bounds" else "dprl.experiments.privacy_004")
     assert file is not None
     key: dict[str, Any] = {
@@ -103,6 +120,26 @@ def _computed(figure: Figure, runner: Runner) -> Any:
         raise DprlError(f"Figure {figure.name} needs a tuned step size of {method!r} on {domain!r}.")
     key |= {"domain": domain, "units": units, "step_sizes": steps, "method": method}
     return _kept(runner.store, key, lambda: _bounds(runner, key))
+
+
+def _computed_000(figure: Figure, runner: Runner) -> Any:
+    from dprl.experiments import computed_000
+
+    request = runner.request
+    file = module_file("dprl.experiments.computed_000")
+    assert file is not None
+    key = {
+        "computed": figure.kind,
+        "code": fingerprint([file]),
+        "epsilon": figure.epsilon[0],
+        "delta": request.paper.delta,
+        "quick": request.quick,
+        "units": [int(x) for x in request.values(figure)],
+        "trials": max(request.trials, 2),
+        "seed": request.paper.seed,
+    }
+    compute = computed_000.rate if figure.kind == "slope" else computed_000.published_privacy
+    return _kept(runner.store, key, lambda: compute(key))
 
 
 def _kept(store: Store, key: Mapping[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:

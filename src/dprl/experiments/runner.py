@@ -14,11 +14,12 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
+from dprl.experiments import curves
 from dprl.experiments.domain import FOLDER, Domain, load_domain
 from dprl.experiments.method import Method
 from dprl.experiments.metrics import Metrics
 from dprl.experiments.problem import Logs, Setting, Trials
-from dprl.experiments.spec import Figure, Log, Paper, split_method
+from dprl.experiments.spec import WITHOUT_METHODS, Figure, Log, Paper, split_method
 from dprl.experiments.store import Store, finite
 from dprl.experiments.versions import fingerprint, libraries
 from dprl.mechanisms.noise import SeededNoise
@@ -33,13 +34,21 @@ NO_EPSILON = 1.0
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One method at one setting; ``epsilon`` is None without privacy."""
+    """One method at one setting.
+
+    Attributes:
+        domain, units, method: what and where.
+        factor: of the method's step size.
+        epsilon: None without privacy.
+        at: epochs at which a curve is measured; none where the answer is.
+    """
 
     domain: str
     units: int
     method: str
     factor: float
     epsilon: float | None
+    at: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +62,7 @@ class Request:
         trials: of each cell.
         quick: few trials and small logs.
         plugin: methods and a domain from outside.
+        left_out: figures that need an optional dependency which is not there.
     """
 
     paper: Paper
@@ -61,6 +71,7 @@ class Request:
     trials: int
     quick: bool = False
     plugin: Plugin | None = None
+    left_out: tuple[Figure, ...] = ()
 
     def values(self, figure: Figure) -> tuple[float, ...]:
         """The x of a figure in this run."""
@@ -96,8 +107,9 @@ class Request:
     def points(self, figure: Figure) -> list[tuple[str, float, dict[str, Any], Cell]]:
         """Every point of a figure: name of the method, epsilon of the curve, where it is, and its cell."""
         out: list[tuple[str, float, dict[str, Any], Cell]] = []
-        if figure.kind == "table1":
+        if figure.kind in WITHOUT_METHODS:
             return out
+        epochs = tuple(int(x) for x in self.values(figure)) if figure.kind == "curves" else ()
         for name in self.names(figure):
             if figure.x == "domain":
                 places = [(d, u, e) for d in figure.domains for u in self.units(figure) for e in self.epsilons(figure)]
@@ -110,6 +122,8 @@ class Request:
                     units = int(x) if figure.x == "units" else self.units(figure)[0]
                     budget = x if figure.x == "epsilon" else epsilon
                     cell = self.cell(domain, units, name, budget, x if figure.x == "step" else 1.0)
+                    if self.methods[cell.method].curves is not None:
+                        cell = dataclasses.replace(cell, at=epochs)
                     out.append((name, epsilon, {"x": x, "domain": domain, "units": units, "epsilon": budget}, cell))
         return out
 
@@ -166,6 +180,7 @@ class Runner:
             "factor": cell.factor,
             "seeds": [paper.seed + trials[0], paper.seed + trials[1]],
             "libraries": libraries(),
+            **({"at": list(cell.at)} if cell.at else {}),
         }
 
     def _tuned(self, cell: Cell) -> float | None:
@@ -216,26 +231,32 @@ class Runner:
         started = time.perf_counter()
         method, setting, seeds = self.request.methods[cell.method], self.setting(cell), self._seeds(chunk)
         keys = np.stack([np.asarray(SeededNoise.from_seed(seed).key) for seed in seeds])
-        answers = method.answer(Trials(setting=setting, seeds=seeds, logs=logs), keys)
-        if method.value is not None:
-            if answers.shape != (len(seeds),):
-                raise DprlError(f"Method {method.name!r} must give one number a trial.")
-            errors = metrics.value_errors(answers, method.clamp)
+        trials = Trials(setting=setting, seeds=seeds, logs=logs)
+        errors: Mapping[str, Any]
+        if method.curves is not None:
+            errors = curves.measure(method, trials, keys, cell.at)
         else:
-            size = setting.features.size if method.values is None else len(setting.domain.truth.values)
-            if answers.shape != (len(seeds), size):
-                raise DprlError(
-                    f"Method {method.name!r} must give {size} numbers a trial on the domain {cell.domain!r}."
-                )
-            errors = metrics.errors(answers, method.values is not None, method.clamp)
+            errors = self._errors(method, cell, method.answer(trials, keys), metrics)
         taken = time.perf_counter() - started
         self.seconds[cell] = self.seconds.get(cell, 0.0) + taken
-        return {name: finite(values) for name, values in errors.items()} | {
+        return {name: values if method.curves else finite(values) for name, values in errors.items()} | {
             "guarantee": method.guarantees(setting).as_dict(),
             "range": setting.domain.range,
             "mean_reward": setting.domain.mean_reward,
             "truth_error": setting.domain.truth.standard_error,
         }
+
+    def _errors(self, method: Method, cell: Cell, answers: np.ndarray, metrics: Metrics) -> Mapping[str, np.ndarray]:
+        """Errors ``(T,)`` of a method's weights, values or policy values."""
+        setting, trials = self.setting(cell), len(answers)
+        if method.value is not None:
+            if answers.shape != (trials,):
+                raise DprlError(f"Method {method.name!r} must give one number a trial.")
+            return metrics.value_errors(answers, method.clamp)
+        size = setting.features.size if method.values is None else len(setting.domain.truth.values)
+        if answers.shape != (trials, size):
+            raise DprlError(f"Method {method.name!r} must give {size} numbers a trial on the domain {cell.domain!r}.")
+        return metrics.errors(answers, method.values is not None, method.clamp)
 
     def results(self, cell: Cell) -> dict[str, Any]:
         """All trials of a cell, from the store.
@@ -247,13 +268,13 @@ class Runner:
         whole = [part for part in parts if part is not None]
         if len(whole) != len(parts):
             raise DprlError("Some results are missing: run the same command again.")
-        measured = [name for name in ("mspbe", "rmse", "value") if name in whole[0]]
+        measured = [name for name in curves.MEASURED if name in whole[0]]
         joined = {name: [value for part in whole for value in part[name]] for name in measured}
         return whole[0] | joined
 
 
 def _order(cell: Cell) -> tuple[Any, ...]:
-    return (cell.domain, cell.units, cell.method, cell.factor, cell.epsilon or 0.0)
+    return (cell.domain, cell.units, cell.method, cell.factor, cell.epsilon or 0.0, cell.at)
 
 
 def _in_threads(cells: Sequence[Cell], compute: Callable[[Cell], Any], workers: int) -> Any:

@@ -15,7 +15,9 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from dprl.errors import DprlError
 
-Metric = Literal["mspbe", "relative-mspbe", "rmse", "rmse/range", "value/range"]
+Metric = Literal["mspbe", "relative-mspbe", "rmse", "rmse/range", "value/range", "objective", "msbe"]
+WITHOUT_METHODS = ("table1", "slope", "published-privacy")
+"""Kinds of figures that follow from formulas alone."""
 METRICS = get_args(Metric)
 
 
@@ -32,6 +34,7 @@ class Claim:
         metric: one of METRICS.
         at: values of x that count; all by default.
         epsilon: of the curves that are compared; the figure's first by default.
+        other_epsilon: of ``other``, where that is another one.
         ours: true for a sentence that is not the paper's.
     """
 
@@ -44,6 +47,7 @@ class Claim:
     at_most: float | None = None
     at: tuple[float, ...] = ()
     epsilon: float | None = None
+    other_epsilon: float | None = None
     figure: str = ""
     ours: bool = False
 
@@ -57,9 +61,11 @@ class Figure:
         title: of its section.
         where: where it stands in the paper.
         statement: what the paper says of it, in its words; empty for a figure that is not the paper's.
-        kind: ``errors`` is measured; ``table1`` and ``bounds`` are computed.
-        domains: names of the domains.
-        x: ``units``, ``step`` (a factor of the step size), ``epsilon``, or ``domain``.
+        kind: ``errors`` is measured, and so are ``curves``, along a run; ``table1``, ``bounds``, ``slope`` and
+            ``published-privacy`` are computed.
+        domains: names of the domains; none where the figure has none.
+        x: ``units``, ``step`` (a factor of the step size), ``epsilon``, ``epoch`` (of ``curves``; a run ends with
+            the last), or ``domain``.
         values: of x; of ``domain`` none are given.
         quick: of x in a quick run; the first two values by default.
         units: where x is another; several only where x is ``domain``.
@@ -68,6 +74,7 @@ class Figure:
         methods: names; ``NAME xF`` is the method with its step size times F.
         log_x, log_y: axes.
         note: what else must be said of it.
+        extra: the library's optional dependencies without which the figure is left out.
         claims: what is decided by the numbers.
     """
 
@@ -75,9 +82,9 @@ class Figure:
     title: str
     where: str
     statement: str = ""
-    kind: Literal["errors", "table1", "bounds"] = "errors"
+    kind: Literal["errors", "curves", "table1", "bounds", "slope", "published-privacy"] = "errors"
     domains: tuple[str, ...] = ("chain",)
-    x: Literal["units", "step", "epsilon", "domain"] = "units"
+    x: Literal["units", "step", "epsilon", "epoch", "domain"] = "units"
     values: tuple[float, ...] = ()
     quick: tuple[float, ...] = ()
     units: tuple[int, ...] = (1000,)
@@ -87,6 +94,7 @@ class Figure:
     log_x: bool = True
     log_y: bool = True
     note: str = ""
+    extra: str = ""
     claims: tuple[Claim, ...] = ()
 
 
@@ -273,10 +281,10 @@ def _check(paper: Paper, source: str) -> None:
         require(min(table.best) > 0.0 and table.epsilon > 0.0, where, "best and epsilon must be positive")
     for figure in paper.figures:
         where = f"figure {figure.name}"
-        require(bool(figure.domains), where, "domains must name at least one")
         require(all(d in limits for d in figure.domains), where, "a domain has no entry in logs")
-        if figure.kind == "table1":
+        if figure.kind in WITHOUT_METHODS:
             continue
+        require(bool(figure.domains), where, "domains must name at least one")
         require(bool(figure.methods), where, "methods must name at least one")
         require(len(set(figure.methods)) == len(figure.methods), where, "methods must be different")
         for name in figure.methods:
@@ -285,7 +293,13 @@ def _check(paper: Paper, source: str) -> None:
             except ValueError:
                 require(False, where, f"what stands after ' x' in {name!r} must be a number")
         require((figure.x == "domain") == (not figure.values), where, "values are for every x but domain")
-        require(all(v > 0.0 for v in figure.values + figure.epsilon), where, "values and epsilon must be positive")
+        curves = figure.kind == "curves"
+        require(curves == (figure.x == "epoch"), where, "x is epoch for curves, and for nothing else")
+        good = all(v > 0.0 for v in figure.epsilon) and all(v > 0.0 or (curves and v == 0.0) for v in figure.values)
+        require(good, where, "values and epsilon must be positive")
+        epochs = figure.values if curves else ()
+        require(all(v == int(v) for v in epochs), where, "epochs must be whole numbers")
+        require(list(epochs) == sorted(set(epochs)), where, "epochs must increase")
         require(set(figure.quick) <= set(figure.values), where, "quick must be among the values")
         require(bool(figure.units) and bool(figure.epsilon), where, "units and epsilon must not be empty")
         if figure.x != "domain":
@@ -317,7 +331,10 @@ def _check_claim(paper: Paper, figure: Figure, claim: Claim, require: Any) -> No
         require(not claim.other and not claim.figure, where, "other and figure are for a ratio")
     known = figure.units if figure.x == "domain" else figure.values
     require(set(claim.at) <= set(known), where, "at must be among the figure's values")
-    require(claim.epsilon is None or claim.epsilon in figure.epsilon, where, "epsilon must be one of the figure's")
+    budgets = (None, *figure.epsilon)
+    require(claim.epsilon in budgets, where, "epsilon must be one of the figure's")
+    require(claim.other_epsilon is None or claim.kind == "ratio", where, "other_epsilon is for a ratio")
+    require(claim.other_epsilon in budgets or bool(claim.figure), where, "other_epsilon must be one of the figure's")
 
 
 def _interpolated(at: float, units: Sequence[int], best: Sequence[float]) -> float:

@@ -26,8 +26,9 @@ from dprl.data.trajectories import Trajectories
 from dprl.environments.hiv import HIV, STEADY_STATES
 from dprl.errors import DprlError
 from dprl.experiments import q_learning
-from dprl.experiments.domain import MOMENT_SEED, Domain, Truth, cached, from_rollout
+from dprl.experiments.domain import MOMENT_SEED, Domain, cached, from_rollout
 from dprl.experiments.q_learning import SoftPolicy, fitted_q
+from dprl.experiments.simulated import net, stored_starts, stored_truth
 from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds, Policy
 from dprl.value_functions.features import make_features
@@ -122,9 +123,7 @@ def simulate_truth(
 def start_states() -> np.ndarray:
     """``(256, 6)`` observed starts: a net of Sobol's points in the cube of perturbations, each half a cell from its
     corner."""
-    from scipy.stats import qmc
-
-    unit = qmc.Sobol(6, scramble=False).random_base2(8) + 1.0 / 512.0
+    unit = net(((0.0, 1.0),) * 6)
     factors = np.exp(PATIENT.perturbation * (2.0 * unit - 1.0))
     return np.log10(np.array(STEADY_STATES[PATIENT.start]) * factors)
 
@@ -151,18 +150,6 @@ def main() -> None:
     save_file({**kept, "mean_reward": mean_reward, **simulate_starts(target, seed=8, repetitions=20)}, ASSETS)
 
 
-def _true_values() -> Truth:
-    kept = _stored()
-    states = kept["states"]
-    return Truth(states, kept["values"], np.full(len(states), 1.0 / len(states)), kept["standard_errors"])
-
-
-def _start_values() -> Truth:
-    kept = _stored()
-    states, values, errors, truncated = (kept[f"start_{x}"] for x in ("states", "values", "errors", "truncated"))
-    return Truth(states, values, np.full(len(states), 1.0 / len(states)), errors, truncated)
-
-
 def _domain() -> Domain:
     weights = _stored()["weights"]
     return Domain(
@@ -183,8 +170,8 @@ def _domain() -> Domain:
         target_policy=soft_policy(weights, TARGET_TEMPERATURE),
         behavior=soft_policy(weights, BEHAVIOR_TEMPERATURE),
         simulate=simulate,
-        true_values=_true_values,
-        start_values=_start_values,
+        true_values=lambda: stored_truth(ASSETS),
+        start_values=lambda: stored_starts(ASSETS),
         mean_reward=float(_stored()["mean_reward"][0]),
         moment_units=4000,
         depends_on=(ASSETS,),

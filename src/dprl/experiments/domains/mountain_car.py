@@ -11,14 +11,15 @@ the off-policy domain, in some minutes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from dprl.data.trajectories import Trajectories
 from dprl.environments.mountain_car import MountainCar
-from dprl.experiments.domain import Domain, Truth, from_rollout
+from dprl.experiments.domain import Domain
 from dprl.experiments.q_learning import SoftPolicy, learn
+from dprl.experiments.simulated import simulate_log, stored_starts, stored_truth
 from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds, Policy
 from dprl.value_functions.features import Features, make_features
@@ -46,15 +47,6 @@ def _basis() -> Features:
     return make_features("fourier-coupled:5", CAR.observation_bounds)
 
 
-def simulate(policy: Policy, bounds: Bounds, seed: int) -> Trajectories:
-    """A log of ``bounds.units`` trajectories under ``policy``."""
-    import jax
-
-    from dprl.environments.rollout import rollout
-
-    return from_rollout(rollout(CAR, policy, jax.random.key(seed), bounds.units, batch=1000), bounds)
-
-
 def simulate_truth(
     policy: Policy, states: np.ndarray, seed: int, repetitions: int, steps: int = _ROLLOUT_STEPS
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -79,24 +71,6 @@ def simulate_starts(policy: Policy, seed: int, repetitions: int) -> dict[str, np
     return {"start_states": states, "start_values": values, "start_errors": errors, "start_truncated": truncated}
 
 
-def stored_truth(path: Path) -> Truth:
-    """The true values of a file."""
-    from safetensors.numpy import load_file
-
-    kept = load_file(path)
-    states = kept["states"]
-    return Truth(states, kept["values"], np.full(len(states), 1.0 / len(states)), kept["standard_errors"])
-
-
-def stored_starts(path: Path) -> Truth:
-    """The true values of a file at the starts."""
-    from safetensors.numpy import load_file
-
-    kept = load_file(path)
-    states, values, errors, truncated = (kept[f"start_{x}"] for x in ("states", "values", "errors", "truncated"))
-    return Truth(states, values, np.full(len(states), 1.0 / len(states)), errors, truncated)
-
-
 def public_bounds(max_importance_ratio: float) -> Bounds:
     """Public facts of a log; the value range follows from rewards of -1 and the discount."""
     return Bounds(
@@ -117,7 +91,7 @@ def main() -> None:
 
     weights = learn_weights()
     policy = soft_policy(weights)
-    log = simulate(policy, Bounds(**{**public_bounds(1.0).as_dict(), "units": 400}), seed=1)
+    log = simulate_log(CAR, policy, replace(public_bounds(1.0), units=400), seed=1)
     states = log.observation[np.random.default_rng(2).choice(len(log.observation), 400, replace=False)]
     values, errors = simulate_truth(policy, states, seed=3, repetitions=100)
     starts = simulate_starts(policy, seed=5, repetitions=100)
@@ -145,7 +119,7 @@ def _domain() -> Domain:
         public=public_bounds(1.0),
         target_policy=policy,
         behavior=policy,
-        simulate=lambda bounds, seed: simulate(policy, bounds, seed),
+        simulate=lambda bounds, seed: simulate_log(CAR, policy, bounds, seed),
         true_values=lambda: stored_truth(ASSETS),
         start_values=lambda: stored_starts(ASSETS),
         mean_reward=-1.0,

@@ -18,10 +18,8 @@ from dprl.experiments.domains.mountain_car import (
     UNIFORM,
     load_policy,
     public_bounds,
-    simulate,
-    stored_starts,
-    stored_truth,
 )
+from dprl.experiments.simulated import simulate_log, stored_starts, stored_truth
 
 _BEHAVIOR = load_policy()
 
@@ -33,7 +31,7 @@ DOMAIN = Domain(
     public=public_bounds(1.0 / EPSILON),
     target_policy=UNIFORM,
     behavior=_BEHAVIOR,
-    simulate=lambda bounds, seed: simulate(_BEHAVIOR, bounds, seed),
+    simulate=lambda bounds, seed: simulate_log(CAR, _BEHAVIOR, bounds, seed),
     true_values=lambda: stored_truth(OFF_POLICY_ASSETS),
     start_values=lambda: stored_starts(OFF_POLICY_ASSETS),
     mean_reward=-1.0,

@@ -1,0 +1,171 @@
+"""Simulated logs of Pong on the Atari 2600, by the Arcade Learning Environment (Bellemare et al. 2013).
+
+ALE is an extra and imported here alone: ``pip install 'dprl[atari]'`` installs ale-py, which is licensed under the
+GPL-2.0 and brings the game. As Machado et al. (2018) propose, a decision lasts four frames, and each frame repeats the
+last one's action with probability 0.25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from dprl.environments.rollout import Columns
+from dprl.errors import DprlError
+from dprl.policies.loading import check_policy
+from dprl.protocols import Bounds, Interval, Policy
+
+Observation = Literal["ram", "80x80"]
+SIZES = {"ram": 128, "80x80": 6400}
+"""Components of an observation: bytes of the memory, or pixels of the field."""
+ACTIONS = 3
+"""Stay, up, down."""
+REWARD: Interval = (-1.0, 1.0)
+"""1 for a point, -1 for a point of the opponent's."""
+DISCOUNT = 0.95
+HORIZON = 200
+"""Decisions of a piece of a game."""
+_FRAMES, _REPEAT = 4, 0.25
+_BUTTONS = (0, 3, 4)  # of ALE: none, right, left
+
+
+def atari_bounds(units: int, *, observation: Observation = "ram", horizon: int = HORIZON) -> Bounds:
+    """Public facts of a log of ``units`` trajectories: every byte and pixel lies in [0, 255]."""
+    return Bounds(
+        units=units,
+        horizon=horizon,
+        reward=REWARD,
+        observation=((0.0, 255.0),) * SIZES[observation],
+        actions=ACTIONS,
+    )
+
+
+class Pong:
+    """One console that plays game after game.
+
+    Args:
+        seed: of the console's coins; below 2^31.
+
+    Raises:
+        DprlError: ale-py is not installed.
+    """
+
+    def __init__(self, seed: int) -> None:
+        try:
+            import ale_py  # type: ignore[reportMissingImports]
+        except ImportError:
+            raise DprlError("ale-py is not installed; install it with: pip install 'dprl[atari]'.") from None
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.console = ale_py.ALEInterface()
+        self.console.setInt("random_seed", seed)
+        self.console.setInt("frame_skip", _FRAMES)
+        self.console.setFloat("repeat_action_probability", _REPEAT)
+        self.console.loadROM(ale_py.roms.get_rom_path("pong"))
+
+    def observe(self, observation: Observation = "ram") -> np.ndarray:
+        """``(128,)`` bytes of the memory, or ``(6400,)`` grey pixels of the field, every second of each row and
+        column; uint8."""
+        if observation == "ram":
+            return self.console.getRAM()
+        return self.console.getScreenGrayscale()[34:194:2, ::2].reshape(-1)
+
+    def begin(self) -> None:
+        """A new game."""
+        self.console.reset_game()
+
+    def step(self, action: int) -> tuple[float, bool]:
+        """Points won less points lost in one decision, and whether the game is over."""
+        reward = self.console.act(_BUTTONS[action])
+        return float(reward), bool(self.console.game_over())
+
+    def save(self) -> Any:
+        """The state of the game; :meth:`restore` continues there, with the console's further coins."""
+        return self.console.cloneState()
+
+    def restore(self, state: Any) -> None:
+        """Continue from a saved state."""
+        self.console.restoreState(state)
+
+
+def atari_log(
+    policy: Policy, seed: int, episodes: int, *, observation: Observation = "ram", horizon: int = HORIZON
+) -> Columns:
+    """Simulate ``episodes`` trajectories of Pong; the columns are those of :func:`dprl.environments.rollout`.
+
+    A trajectory is a piece of a game: it ends with the game or after ``horizon`` decisions, and the next one goes on
+    where it was cut. With a horizon that no game reaches, trajectories are whole games.
+
+    Args:
+        policy: states ``(N, d)`` float32 to probabilities ``(N, 3)`` of stay, up and down, row by row.
+        seed: of the consoles and of the actions.
+        episodes: number of trajectories.
+        observation: ``ram``, the 128 bytes of the memory, or ``80x80``, the pixels of the field.
+        horizon: decisions after which a trajectory is cut.
+
+    Raises:
+        DprlError: ale-py is not installed, or the policy does not give probabilities.
+    """
+    if episodes < 1 or horizon < 1 or seed < 0:
+        raise DprlError("pong: episodes and horizon must be at least 1 and the seed at least 0.")
+    if observation not in SIZES:
+        raise DprlError(f"pong: there is no observation {observation!r}; use {' or '.join(SIZES)}.")
+    check_policy(policy, atari_bounds(episodes, observation=observation, horizon=horizon))
+    # whole games side by side; some 20 pieces of one game follow each other
+    consoles = min(episodes, 16) if horizon > 2000 else max(1, min(episodes // 20, 16))
+    counts = [len(part) for part in np.array_split(np.arange(episodes), consoles)]
+    tables = [_Table(seed, i, count, observation, horizon) for i, count in enumerate(counts)]
+    running: Sequence[_Table] = tables
+    while running:
+        states = np.stack([table.observed for table in running]).astype(np.float32)
+        answer = np.asarray(policy(states), dtype=np.float64)
+        if answer.shape != (len(running), ACTIONS) or not np.all(answer >= 0):
+            raise DprlError("The policy did not return action probabilities for the states of the simulation.")
+        running = [table for table, row in zip(running, answer, strict=True) if table.step(row)]
+    return _columns([table.rows for table in tables], counts)
+
+
+class _Table:
+    """One console and the trajectories that are played on it."""
+
+    def __init__(self, seed: int, number: int, episodes: int, observation: Observation, horizon: int) -> None:
+        coins, draws = np.random.SeedSequence([seed, number]).spawn(2)
+        self.game = Pong(int(coins.generate_state(1)[0] >> 1))
+        self.draws = np.random.default_rng(draws)
+        self.left, self.horizon = episodes, horizon
+        self.observation: Observation = observation
+        self.rows: list[tuple[Any, ...]] = []
+        self.age = 0
+        self.observed = self.game.observe(observation)
+
+    def step(self, probabilities: np.ndarray) -> bool:
+        """One decision; whether there is a trajectory left to play."""
+        action = int(self.draws.choice(ACTIONS, p=probabilities / probabilities.sum()))
+        reward, over = self.game.step(action)
+        following = self.game.observe(self.observation)
+        cut = not over and self.age + 1 == self.horizon
+        self.rows.append((self.age, self.observed, following, action, reward, probabilities[action], over, cut))
+        self.age = 0 if over or cut else self.age + 1
+        if over:
+            self.game.begin()
+            following = self.game.observe(self.observation)
+        self.observed = following
+        self.left -= over or cut
+        return self.left > 0
+
+
+def _columns(rows: list[list[tuple[Any, ...]]], counts: list[int]) -> Columns:
+    parts = list(zip(*(row for table in rows for row in table), strict=True))
+    t = np.array(parts[0], dtype=np.int64)
+    return {
+        "episode_id": np.cumsum(t == 0) - 1,
+        "t": t,
+        "observation": np.stack(parts[1]).astype(np.float32),
+        "next_observation": np.stack(parts[2]).astype(np.float32),
+        "action": np.array(parts[3], dtype=np.int64),
+        "reward": np.array(parts[4], dtype=np.float64),
+        "behavior_prob": np.array(parts[5], dtype=np.float64),
+        "terminated": np.array(parts[6], dtype=bool),
+        "truncated": np.array(parts[7], dtype=bool),
+    }
