@@ -13,14 +13,19 @@ if TYPE_CHECKING:
     from dprl.accounting.ledger import Ledger as Ledger
     from dprl.algorithms.evaluation.adassp import AdaSSP as AdaSSP
     from dprl.algorithms.evaluation.doubly_robust import DoublyRobust as DoublyRobust
+    from dprl.algorithms.evaluation.dptd import DPTD as DPTD
     from dprl.algorithms.evaluation.first_visit import FirstVisit as FirstVisit
     from dprl.algorithms.evaluation.gpope import GPOPE as GPOPE
     from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling as ImportanceSampling
+    from dprl.algorithms.evaluation.langevin import DPGLD as DPGLD
+    from dprl.algorithms.evaluation.neural_td import NeuralTD as NeuralTD
     from dprl.algorithms.evaluation.noisy_counts import NoisyCounts as NoisyCounts
     from dprl.algorithms.evaluation.plan import make_plan as make_plan
+    from dprl.algorithms.evaluation.primal_dual_sgd import DPSGDA as DPSGDA
     from dprl.algorithms.evaluation.private_constant import PrivateConstant as PrivateConstant
     from dprl.algorithms.evaluation.private_lstd import PrivateLSTD as PrivateLSTD
     from dprl.algorithms.evaluation.recommended import Recommended as Recommended
+    from dprl.algorithms.evaluation.recursive_momentum import DPSRM as DPSRM
     from dprl.algorithms.evaluation.return_regression import ReturnRegression as ReturnRegression
     from dprl.algorithms.evaluation.td import TD as TD
     from dprl.data.bounds_file import read_bounds as read_bounds
@@ -40,12 +45,17 @@ _HOMES = {
     "AdaSSP": "dprl.algorithms.evaluation.adassp",
     "Bounds": "dprl.protocols",
     "Budget": "dprl.accounting.budget",
+    "DPGLD": "dprl.algorithms.evaluation.langevin",
+    "DPSGDA": "dprl.algorithms.evaluation.primal_dual_sgd",
+    "DPSRM": "dprl.algorithms.evaluation.recursive_momentum",
+    "DPTD": "dprl.algorithms.evaluation.dptd",
     "DoublyRobust": "dprl.algorithms.evaluation.doubly_robust",
     "DprlError": "dprl.errors",
     "FirstVisit": "dprl.algorithms.evaluation.first_visit",
     "GPOPE": "dprl.algorithms.evaluation.gpope",
     "ImportanceSampling": "dprl.algorithms.evaluation.importance_sampling",
     "Ledger": "dprl.accounting.ledger",
+    "NeuralTD": "dprl.algorithms.evaluation.neural_td",
     "NoisyCounts": "dprl.algorithms.evaluation.noisy_counts",
     "OverspendError": "dprl.errors",
     "PrivateConstant": "dprl.algorithms.evaluation.private_constant",

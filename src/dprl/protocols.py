@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -207,6 +207,10 @@ class Bounds:
         """Plain data, without what was not given."""
         return {k: v for k, v in asdict(self).items() if v is not None}
 
+    def of_one_transition(self) -> Bounds:
+        """The same where nothing follows a trajectory: every transition is one of its own, and its return a reward."""
+        return replace(self, horizon=1, value=None, max_cumulative_ratio=None)
+
     def in_force(self) -> dict[str, Any]:
         """Plain data for a certificate: what was given, and the bound of a trajectory's ratio even if it was not."""
         return self.as_dict() | ({"max_cumulative_ratio": self.cumulative_ratio} if self.horizon > 1 else {})
@@ -254,7 +258,7 @@ class Attack:
     """A standard attack on an algorithm: the arguments of its :meth:`Conformance.canary`, and how many trials.
 
     Attributes:
-        options: of the algorithm's configuration; the others have their defaults.
+        options: of the algorithm's configuration, and ``unit``; the others have their defaults.
         trials: held-out runs on each data set in the published table.
     """
 
@@ -366,11 +370,13 @@ class Conformance(Protocol):
         epsilon: float,
         delta: float,
         released: str = "all",
+        unit: str | None = None,
         **options: Any,
     ) -> Canary:
         """The strongest attack known on ``released`` (``all``, or the ``last`` iterate alone).
 
         Args:
+            unit: privacy unit by which the pair of logs is read from columns; None for a pair as a program sees it.
             options: of the algorithm's configuration; the others have their defaults.
 
         Raises:

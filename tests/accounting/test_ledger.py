@@ -18,6 +18,7 @@ from dprl.accounting import ledger_file
 from dprl.accounting.budget import Budget
 from dprl.accounting.intents import intents_path
 from dprl.accounting.ledger import Amount, Ledger
+from dprl.accounting.ledger_schema import EARLIER, SCHEMA
 from dprl.errors import DprlError, OverspendError
 
 RELATION = "add or remove one"
@@ -248,6 +249,21 @@ def test_a_ledger_keeps_one_unit_and_one_relation(ledger, path, unit, relation):
     with pytest.raises(DprlError, match="keeps the unit 'person' and the relation 'add or remove one'"):
         Ledger.create(path, "cohort", Budget(1.0, 1e-5), unit, relation)
     assert [d.name for d in ledger.datasets()] == ["trial"]
+
+
+def test_transitions_have_a_ledger_of_their_own(tmp_path, monkeypatch):
+    """One that was made before there were transitions goes on, and cannot be declared by them."""
+    with monkeypatch.context() as before:
+        before.setattr(ledger_file, "SCHEMA", EARLIER)
+        ledger = Ledger.create(tmp_path / "earlier.db", "trial", Budget(1.0, 1e-5), "person", RELATION)
+    assert EARLIER != SCHEMA
+    assert charge(Ledger.open(ledger.path)) == 1
+    with pytest.raises(DprlError, match=r"declare 'cohort' by 'transition' .* in a ledger of its own"):
+        Ledger.create(ledger.path, "cohort", Budget(1.0, 1e-5), "transition", RELATION)
+    fresh = Ledger.create(tmp_path / "l.db", "trial", Budget(1.0, 1e-5), "transition", RELATION)
+    assert charge(fresh, unit="transition") == 1
+    with pytest.raises(DprlError, match="privacy unit 'transition'"):
+        charge(fresh, unit="trajectory")
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
 from dprl.accounting import accountant, events
-from dprl.accounting.certificate import digest, seal, to_bytes, versions, write
+from dprl.accounting.certificate import NOT_A_TRAJECTORY, digest, seal, to_bytes, versions, write
 from dprl.accounting.verification import verify
 from dprl.cli.verify import verify as verify_command
 from dprl.errors import DprlError
@@ -238,7 +238,9 @@ def mechanism(index: int, **changes: Any) -> dict[str, Any]:
         ({"noise": {}}, "whether its noise was secure"),
         ({"schema": "dprl.statement/1"}, "contradicts itself"),
         ({"neighbouring_relation": "replace one"}, "not the relation"),
-        ({"privacy_unit": "transition"}, "must be person or trajectory"),
+        ({"privacy_unit": "village"}, "must be one of: person, trajectory, transition"),
+        ({"privacy_unit": "transition"}, "without saying that it does not protect a trajectory"),
+        ({"privacy_unit": "transition", "not_protected": [NOT_A_TRAJECTORY[:-1]]}, "without saying"),
         ({"surprise": 1}, "unknown field 'surprise'"),
         ({"epsilon": True}, "wrong type"),
         ({"epsilon": 10**400}, "wrong type"),
@@ -247,6 +249,11 @@ def mechanism(index: int, **changes: Any) -> dict[str, Any]:
 )
 def test_a_sealed_certificate_is_still_held_to_its_event(tmp_path, changes, message):
     refuse(fill(tmp_path / "r", sample() | changes), message)
+
+
+def test_transitions_are_certified_where_it_says_what_they_are_not(tmp_path):
+    content = sample() | {"privacy_unit": "transition", "not_protected": ["that the log exists", NOT_A_TRAJECTORY]}
+    assert verify(fill(tmp_path / "r", content)).private
 
 
 @pytest.mark.parametrize("field", [name for name in sample() if name not in ("schema", "status", "epsilon", "delta")])

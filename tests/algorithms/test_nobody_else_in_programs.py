@@ -32,7 +32,11 @@ CASES = [
     case if (case := (name, features, epsilon, on_policy)) in QUICK else pytest.param(*case, marks=pytest.mark.slow)
     for name, entry in ALGORITHMS.items()
     if entry.load_config() is not ImportanceSampling
-    for features in (("tabular",) if name in TABLES else ("tabular", "fourier:3"))
+    for features in (
+        ("tabular",)
+        if name in TABLES
+        else ("tabular", "fourier:3", *(("mlp:5",) if entry.load_config().neural else ()))
+    )
     for epsilon in (1.0, *((30.0,) if name == "recommended" else ()))
     for on_policy in (False, True)
 ]
@@ -61,7 +65,8 @@ def test_contributions(logs: Any, name: str, features: str, epsilon: float, on_p
     def units(log: Any) -> Any:
         ratios = np.ones(len(log.reward)) if on_policy else step_ratios(one_shot.extreme_policy, log)
         value = bounds.value_interval(0.9)
-        rows = rows_of(log, ratios, feature_map, 0.9, value, columns=program.columns)
+        most = 3 if config.neural else None
+        rows = rows_of(log, ratios, feature_map, 0.9, value, columns=program.columns, most=most)
         return unit_rows(rows, PEOPLE)
 
     with_all, with_fewer = units(full), units(fewer)

@@ -8,9 +8,12 @@ from typing import Any, ClassVar
 import pytest
 
 from dprl.accounting.budget import Budget
+from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
 from dprl.algorithms.evaluation.plan import make_plan
 from dprl.algorithms.evaluation.private_constant import PrivateConstant
 from dprl.algorithms.evaluation.program import Facts, Shape, Stage
+from dprl.algorithms.evaluation.td import TD
+from dprl.errors import DprlError
 
 from . import helpers
 
@@ -66,3 +69,19 @@ def test_the_same_program_without_a_mistake_has_a_plan() -> None:
     plan = make_plan(Wrong(), BOUNDS, BUDGET, [helpers.bandit_policy])
     assert plan.name == "wrong"
     assert 0.99 < plan.epsilon_of_event <= 1.0
+
+
+def test_of_a_transition_the_value_is_a_mean_reward() -> None:
+    """Five decisions of a reward in [0, 1]: the noise is that of one decision, and the largest ratio too."""
+    bounds = helpers.stepped_bounds(100)
+    config = ImportanceSampling(discount=1.0, estimator="trajectory")
+    whole, single = (
+        make_plan(config, bounds, BUDGET, [helpers.stepped_policy], unit=u) for u in ("trajectory", "transition")
+    )
+    assert single.query.bounds.value_interval(1.0) == bounds.reward == (0.0, 1.0)
+    assert single.bounds == bounds
+    errors = [plan.expectation()[0]["privacy_standard_error"] for plan in (whole, single)]
+    # half-ranges of 5/2 and 1/2, ratios of at most 2.5 and 1.2; the clip norm is a little above one in both
+    assert errors[0] / errors[1] == pytest.approx(5.0 * 2.5 / 1.2, rel=1e-6)
+    with pytest.raises(DprlError, match="td has no statement for the privacy unit transition"):
+        make_plan(TD(), bounds, BUDGET, [helpers.stepped_policy], unit="transition")

@@ -12,7 +12,7 @@ from dprl.algorithms.evaluation.program import Facts
 from dprl.algorithms.evaluation.unit_data import padded_units
 from dprl.errors import DprlError
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import LinearValueFunction
+from dprl.value_functions.linear import ValueFunction
 
 from . import helpers, one_shot
 
@@ -27,7 +27,7 @@ def released(config, log, features: str, policy=None) -> np.ndarray:
     theta = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, features, policy)))[1]
     low, high = log.bounds.observation[0]
     states = np.linspace(low, high, 5)
-    return LinearValueFunction(theta, program.features, log.bounds.value_interval(config.discount))(np.round(states))
+    return ValueFunction(theta, program.features, log.bounds.value_interval(config.discount))(np.round(states))
 
 
 @pytest.mark.parametrize("features", ["tabular", "fourier:2", "columns", "fourier-coupled:2"])

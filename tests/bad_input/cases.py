@@ -139,7 +139,7 @@ REQUESTS = ("log", "target_policy", "bounds", "unit", "person_column", "epsilon"
             "dataset", "behavior_policy", "outcome", "discount", "estimator", "square_scale", "confidence", "caution",
             "noise_multiplier", "provenance", "steps", "out", "seed", "stepz", "é")  # fmt: skip
 FLAGS: dict[str, list[Any]] = {
-    "unit": ["person", "trajectory", "family", "", "Person"],
+    "unit": ["person", "trajectory", "transition", "family", "", "Person"],
     "person-column": ["person_id", "episode_id", "absent", "", "é", "reward"],
     "epsilon": ["1", "0.5", "0", "-1", "nan", "inf", "1e999", "1e-12", "1e6", "x", "", "１"],
     "delta": ["1e-5", "1e-6", "0", "1", "0.2", "-1", "nan", "1e-300", "x", "1e-20"],
@@ -287,6 +287,10 @@ def make_case(seed: int) -> Case:
         else:
             chosen = random.sample(REQUESTS, random.randint(1, 3))
             run_file = "\n".join(f"{json.dumps(k)} = {toml(random.choice(VALUES))}" for k in chosen).encode()
+    if (whose := Random(f"unit {seed}").random()) < 0.06:
+        options["unit"] = ["transition"]
+        if whose < 0.05:  # the others are refused
+            types["next_observation_0"], types["next_observation_1"] = pa.float64(), pa.float32()
     text = (
         bounds
         if isinstance(bounds, bytes)

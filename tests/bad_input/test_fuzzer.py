@@ -89,7 +89,7 @@ class Place:
     def renew(self) -> None:
         """New ledgers, so that none is ever exhausted."""
         number = next(self.numbers)
-        for unit in ("person", "trajectory"):
+        for unit in ("person", "trajectory", "transition"):
             path = self.folder / f"{unit}{number}.db"
             self.ledgers[unit] = Ledger.create(path, "trial", Budget(1e3, 1e-2), unit, "add or remove one")
 

@@ -246,6 +246,38 @@ def test_a_log_of_people_protects_people_unless_told_otherwise(door, doors, dprl
     assert door(plain, "importance-sampling", unit=None).certificate["privacy_unit"] == "trajectory"
 
 
+# --- transitions --------------------------------------------------------------------------------------------------
+
+ROW_ALONE = {k: v for k, v in ZERO.items() if k.split()[0] in ("reward", "observation_0", "behavior_prob", "action")}
+NOT_LOOKED_AT = {
+    "its step": changed("t", math.nan),
+    "an end before the end of its trajectory": changed("truncated", True),
+    "its identifiers": {**changed("episode_id", None), "person_id": changed("person_id", None)["person_id"]},
+}
+
+
+@pytest.mark.parametrize("defect", [*ROW_ALONE, *NOT_LOOKED_AT])
+def test_of_transitions_one_row_contributes_zero_and_no_other(door, fixed_noise, defect):
+    """Whichever it follows, and whatever its step and identifiers are."""
+    if defect in ROW_ALONE:
+        expected, log = without(LOG, [MIDDLE]), ROW_ALONE[defect]
+    else:
+        expected, log = LOG, NOT_LOOKED_AT[defect]
+    found = door(log, "importance-sampling", unit="transition")
+    assert found.same(door(expected, "importance-sampling", unit="transition"))
+    assert found.certificate["privacy_unit"] == "transition"
+
+
+def test_transitions_need_their_next_states(door):
+    log = {k: v for k, v in LOG.items() if not k.startswith("next_observation")}
+    with pytest.raises(library.DprlError, match="needs next_observation in every row"):
+        door(log, "importance-sampling", unit="transition")
+    with pytest.raises(library.DprlError, match="a person column is named"):
+        door(LOG, "importance-sampling", unit="transition", **{"person-column": "person_id"})
+    with pytest.raises(library.DprlError, match="no statement for the privacy unit transition"):
+        door(LOG, "gpope", unit="transition")
+
+
 # --- columns ------------------------------------------------------------------------------------------------------
 
 REQUIRED = ("episode_id", "t", "action", "reward", "behavior_prob", "terminated")

@@ -49,6 +49,16 @@ def test_conditions_that_hold(dprl):
     assert "Theorem 1's proof needs sigma >= 1.201, and sigma is 1.517: this holds here" in found.out
 
 
+def test_a_privacy_unit(dprl):
+    found = dprl("audit", "td", "--unit", "person", "--steps", 3, "--trials", 200, "--json")
+    result = json.loads(found.out)
+    assert (found.code, result["unit"], result["verdict"]) == (0, "person", "not violated")
+    assert "a person with 3 trajectories" in result["description"]
+    refused = dprl("audit", "td", "--unit", "transition", "--trials", 200)
+    assert (refused.code, refused.out) == (2, "")
+    assert "no statement for the privacy unit transition" in refused.err
+
+
 def test_json_is_one_object(dprl):
     arguments = ("audit", "importance-sampling", "--trials", 20_000, "--seed", 3, "--confidence", 0.9, "--json")
     found = dprl(*arguments)

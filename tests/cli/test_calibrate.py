@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import pytest
@@ -12,6 +13,8 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
 from dprl.algorithms.registry import ALGORITHMS
+from dprl.cli import calibrate as command
+from dprl.experiments.privacy_000 import JOINT, initial_release_epsilon
 
 BUDGET = ["--epsilon", "1", "--delta", "1e-5"]
 
@@ -53,6 +56,7 @@ def test_an_object_says_all(calibrate):
     ("asked", "event"),
     [
         (["importance-sampling"], events.gaussian),
+        (["dptd", "--sampling-rate", "1", "--steps", "4"], lambda x: events.poisson_gaussian(1.0, x, 4)),
         (["gpope", "--sampling-rate", "1", "--steps", "4"], lambda x: events.poisson_gaussian(1.0, x, 4)),
     ],
 )
@@ -60,7 +64,7 @@ def test_a_multiplier_may_be_typed_back(calibrate, asked, event):
     shown = re.match(r"noise multiplier (\S+) ", calibrate(*asked, *BUDGET))
     assert shown
     assert epsilon_of(event(float(shown[1])), 1e-5) <= 1.0
-    alone = gaussian_noise_multiplier(Budget(1.0, 1e-5)) * (2.0 if asked[0] == "gpope" else 1.0)
+    alone = gaussian_noise_multiplier(Budget(1.0, 1e-5)) * (1.0 if asked[0] == "importance-sampling" else 2.0)
     assert float(shown[1]) == pytest.approx(alone, rel=1e-4)
 
 
@@ -68,6 +72,8 @@ def test_a_multiplier_may_be_typed_back(calibrate, asked, event):
 
 
 def options(name: str) -> list[str]:
+    if getattr(ALGORITHMS[name].load_config(), "neural", False):
+        return ["--features", "mlp:3", "--sampling-rate", "1"]
     return ["--features", "tabular"] if name in ("noisy-counts", "first-visit") else []
 
 
@@ -128,6 +134,20 @@ def test_actions_may_be_continuous(calibrate, bounds):
     assert calibrate("constant", *BUDGET, "--bounds", bounds).count("\n") == 4
 
 
+def test_a_paper_s_formula_is_shown_with_what_it_lacks(calibrate, bounds):
+    """Theorem 1 of paper 004; in closed form the epsilon of its first step alone."""
+    asked = ["--set", "calibration=as-published", "--steps", "60", "--bounds", bounds, "--json"]
+    found = json.loads(calibrate("gpope", *BUDGET, *asked))
+    sigma = found["noise_multiplier"]
+    assert sigma == pytest.approx(2.0 * math.sqrt(60 * math.log(1e5)) / 500)
+    alone = initial_release_epsilon(500, sigma, JOINT, 1e-5)
+    assert 1.0 < found["epsilon_at_least"] == alone
+    lines = command._published(found).splitlines()
+    assert [line.endswith("does not hold here") for line in lines] == [False, False, True, True, False]
+    shown = float(lines[-1].partition("at least ")[2].partition(",")[0])
+    assert found["epsilon_at_least"] - 0.001 <= shown <= found["epsilon_at_least"]
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
@@ -143,7 +163,6 @@ def test_actions_may_be_continuous(calibrate, bounds):
         (["td", "--delta", "1e-5", "--bounds", "BOUNDS"], "give --epsilon"),
         (["gpope", *BUDGET, "--noise-multiplier", "9", "--bounds", "BOUNDS"], "no --noise-multiplier"),
         (["constant", *BUDGET, "--steps", "9", "--bounds", "BOUNDS"], "steps"),
-        (["gpope", *BUDGET, "--set", "calibration=as-published", "--bounds", "BOUNDS"], "the paper's formula"),
         (["first-visit", *BUDGET, "--bounds", "BOUNDS"], "use tabular features"),
         (["td", *BUDGET, "--bounds", "missing.toml"], "missing.toml"),
     ],

@@ -12,6 +12,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.cli.evaluate import Progress
 from dprl.data.readers import Log
 
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
@@ -369,3 +370,17 @@ def test_as_a_process(trial):
     bad = subprocess.run([*command, "verify", "absent"], capture_output=True, text=True, timeout=120)
     assert (bad.returncode, bad.stdout) == (2, "")
     assert re.fullmatch(r"error: [^\n]*\n", bad.stderr)
+
+
+def test_the_bar_is_as_long_as_public_facts_say(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress(quiet=False) as progress:
+        progress(1)  # nobody has said how many
+        assert progress._bar is None
+        progress.expect(5)
+        progress(3)
+        assert progress._bar is not None
+        (task,) = progress._bar.tasks
+        assert (task.total, task.completed) == (5, 3)
+    with Progress(2, quiet=True) as quiet:
+        assert quiet._bar is None

@@ -28,7 +28,13 @@ CASES = [
 ]
 # names, of which those that are tried in short alone are slow
 NAMES = [pytest.param(name, marks=[] if name in _FAST else [pytest.mark.slow]) for name in ENTRIES]
-QUICK = [(name, entry.load_conformance().settings[0]) for name, entry in ENTRIES.items() if name not in _FAST]
+# these take the same ways through the code as dptd
+_ALIKE = ("dp-sgda", "dp-gld", "dp-srm", "neural-td")
+QUICK = [
+    pytest.param(name, entry.load_conformance().settings[0], marks=[pytest.mark.slow] if name in _ALIKE else [])
+    for name, entry in ENTRIES.items()
+    if name not in _FAST
+]
 
 
 def suite(name: str) -> Conformance:

@@ -6,13 +6,17 @@ The attacks are the algorithms' own standard ones, those of docs/audits.md.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from functools import partial
 
+import jax
 import numpy as np
 import pytest
 
 from dprl.algorithms.evaluation.program_attack import canary_of_plan
 from dprl.audits.lower_bound import audit
+from dprl.data import readers
 from dprl.errors import DprlError
 from dprl.protocols import Attack
 
@@ -127,6 +131,87 @@ def test_gpope_as_published_is_caught():
     # N = m = 200 at epsilon 1: neither of the proof's conditions holds (docs/papers/004.md, E5)
     assert [condition.holds for condition in result.preconditions] == [False, False]
     assert "sigma is 0.4799" in result.preconditions[0].statement
+
+
+@pytest.mark.slow
+def test_dptd_as_published_is_caught_and_verified_is_not():
+    """n = 10,000, T = 1,000, claimed (1, 1e-5): the initial gradient alone costs more than 300. One of n is drawn."""
+    pair = canary("dptd", "as-published")
+    assert pair.plan.steps == 1001
+    result = audit(pair, trials=200_000, seed=3)
+    assert result.claimed_epsilon == 1.0
+    assert result.epsilon_lower > 3.0
+    assert result.violated
+    assert [condition.holds for condition in result.preconditions] == [False, False, False]
+    assert "the first 17 noised gradients" in result.description
+    alike = Attack(units=10_000, options={"steps": 1001, "sampling_rate": 1e-4, "value_share": 0.05})
+    verified = audit(ENTRIES["dptd"].load_canary(alike), trials=20_000, seed=3)
+    assert not verified.violated
+    # where no release finds a record, the first hundred are looked at, and nothing is found
+    weak = ENTRIES["dptd"].load_canary(Attack(calibration="as-published", units=1000, options={"steps": 100_001}))
+    assert "the first 100 noised gradients" in weak.description
+    assert not audit(weak, trials=4_000, seed=3).violated
+
+
+@pytest.mark.slow
+def test_the_pair_of_dptd_keeps_to_what_theorem_5_1_assumes():
+    """Every gradient has norm G, wherever theta and w are in their boxes, and none is clipped."""
+    pair = canary("dptd", "as-published", epsilon=1.0)
+    block = pair._data(True).block(slice(9_998, None))
+    program, clip = pair.plan.program, pair.plan.stages[0].mechanism.clip_norm
+    state, vectors_of = program.init(), jax.jit(partial(program.contribution, 0))
+    for theta, w in itertools.product((-1.0, 0.3, 1.0), repeat=2):
+        there = state._replace(theta=np.full_like(state.theta, theta), w=np.full_like(state.w, w), step=np.int32(0))
+        first, second = np.asarray(vectors_of(there, block))
+        for vector, sign in ((first, -1.0), (second, 1.0)):
+            np.testing.assert_allclose(vector, [0.0, sign * clip], atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["transition", "trajectory", "person"])
+def test_a_unit_is_what_is_read_from_columns(unit):
+    """The pair differs in one unit of the log, and nobody else's vectors move."""
+    pair = ENTRIES["dptd"].load_canary(
+        Attack(options={"unit": unit, "steps": 2, "sampling_rate": 1.0, "start": "zero", "rows": None})
+    )
+    (_, fewer), (vectors, rows) = pair.without, pair.with_canary
+    assert rows.units == fewer.units + 1 == len(vectors) == 4
+    program, others = pair.plan.program, [i for i in range(4) if i != pair.canary]
+    vectors_of = jax.jit(partial(program.contribution, 0))
+    made, alone = (np.asarray(vectors_of(program.init(), log.block(slice(None)))) for log in (rows, fewer))
+    np.testing.assert_array_equal(made[others], alone)
+    assert (np.linalg.norm(made, axis=1) > pair.plan.stages[0].mechanism.clip_norm).all()
+    # a person with three trajectories of four rows has the vector of one row like them
+    np.testing.assert_allclose(np.asarray(rows.weight).sum(axis=1), 1.0, rtol=1e-6)
+    assert rows.weight.shape[1] == {"transition": 1, "trajectory": 4, "person": 12}[unit]
+    assert f"by the unit {unit}" in pair.description
+
+
+@pytest.mark.slow
+def test_a_person_in_three_units_is_caught(monkeypatch):
+    """The attack through columns sees a reader that takes each trajectory for a unit."""
+    attack = Attack(options={"unit": "person", "steps": 5})
+    sound = audit(ENTRIES["td"].load_canary(attack), trials=13_000, seed=1)
+    assert not sound.violated
+    assemble = readers.assemble
+    monkeypatch.setattr(
+        readers, "assemble", lambda columns, *more: assemble({**columns, "person": columns["episode"]}, *more)
+    )
+    split = audit(ENTRIES["td"].load_canary(attack), trials=13_000, seed=1)
+    assert split.violated
+    assert split.epsilon_lower > 1.5 > 0.6 > sound.epsilon_lower
+
+
+def test_what_is_not_attacked_through_columns_says_so():
+    for name, attack, word in (
+        ("td", Attack(options={"unit": "transition"}), "no statement for the privacy unit transition"),
+        ("td", Attack(options={"unit": "family"}), "unit must be one of"),
+        ("td", Attack(options={"unit": "person"}, released="last"), "leave out unit"),
+        ("dptd", Attack(calibration="as-published", options={"unit": "person"}), "leave out unit"),
+        ("importance-sampling", Attack(options={"unit": "person"}), "value function"),
+    ):
+        with pytest.raises(DprlError, match=word):
+            ENTRIES[name].load_canary(attack)
 
 
 @pytest.mark.parametrize(

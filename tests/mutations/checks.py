@@ -46,7 +46,7 @@ def _neighbours(lab: Lab, case: tuple[str, str], first: Any, others: list[Any], 
             )
 
 
-def _neighbouring_logs(lab: Lab, case: tuple[str, str]) -> None:
+def neighbouring_logs(lab: Lab, case: tuple[str, str]) -> None:
     columns = small_log()
     mine, floats = last_unit(columns), {name: values.astype(np.float64) for name, values in columns.items()}
     broken = {**columns, "reward": np.where(mine, np.nan, floats["reward"])}
@@ -57,22 +57,22 @@ def _neighbouring_logs(lab: Lab, case: tuple[str, str]) -> None:
 
 def neighbours_in_full_batches(lab: Lab) -> None:
     """Record and replay over logs that differ in one unit: GPOPE with everybody in every batch."""
-    _neighbouring_logs(lab, FULL)
+    neighbouring_logs(lab, FULL)
 
 
 def neighbours_in_poisson_batches(lab: Lab) -> None:
     """The same with Poisson batches."""
-    _neighbouring_logs(lab, POISSON)
+    neighbouring_logs(lab, POISSON)
 
 
 def neighbours_in_sampling(lab: Lab) -> None:
     """The same for the importance-sampling release."""
-    _neighbouring_logs(lab, SAMPLING)
+    neighbouring_logs(lab, SAMPLING)
 
 
 def neighbours_in_stages(lab: Lab) -> None:
     """The same for a program of several stages."""
-    _neighbouring_logs(lab, STAGES)
+    neighbouring_logs(lab, STAGES)
 
 
 def one_person_is_one_unit(lab: Lab) -> None:
@@ -88,21 +88,25 @@ def one_person_is_one_unit(lab: Lab) -> None:
 
 def contributions_add_up(lab: Lab) -> None:
     """What a unit adds to a sum is the same number whoever else is there, and is there at all."""
-    columns = small_log()
     for case in (FULL, SAMPLING, STAGES):
-        lab.fresh_outputs(case)
+        adds_up(lab, case)
 
-        def totals(rows: Any, case: tuple[str, str] = case) -> list[np.ndarray]:
-            tape = lab.tape(case, rows, SecureNoise(bytes(32)))
-            return [np.array(e.total, dtype=object) for place in sorted(tape.entries) for e in tape.entries[place]]
 
-        everybody = totals(columns)
-        for unit in np.unique(columns["episode_id"])[[0, -1]]:
-            mine = columns["episode_id"] == unit
-            rest, alone = totals(rows_where(columns, ~mine)), totals(rows_where(columns, mine))
-            for whole, others, own in zip(everybody, rest, alone, strict=True):
-                require((whole - others).tolist() == own.tolist(), f"{case[1]}: a contribution depends on the others")
-                require(any(own), f"{case[1]}: a unit contributes nothing")
+def adds_up(lab: Lab, case: tuple[str, str]) -> None:
+    columns = small_log()
+    lab.fresh_outputs(case)
+
+    def totals(rows: Any) -> list[np.ndarray]:
+        tape = lab.tape(case, rows, SecureNoise(bytes(32)))
+        return [np.array(e.total, dtype=object) for place in sorted(tape.entries) for e in tape.entries[place]]
+
+    everybody = totals(columns)
+    for unit in np.unique(columns["episode_id"])[[0, -1]]:
+        mine = columns["episode_id"] == unit
+        rest, alone = totals(rows_where(columns, ~mine)), totals(rows_where(columns, mine))
+        for whole, others, own in zip(everybody, rest, alone, strict=True):
+            require((whole - others).tolist() == own.tolist(), f"{case[1]}: a contribution depends on the others")
+            require(any(own), f"{case[1]}: a unit contributes nothing")
 
 
 def a_vector_is_clipped(lab: Lab) -> None:
@@ -152,55 +156,61 @@ def ratios_are_bounded(lab: Lab) -> None:
 def the_event_is_what_ran(lab: Lab) -> None:
     """Coins, draws and steps that were asked of the noise source, against the event that is accounted for."""
     for case in (POISSON, SAMPLING, STAGES):
-        suite = suite_of(case)
-        lab.fresh_outputs(case)
-        calls = lab.tape(case, small_log(), SecureNoise(bytes(32))).calls
-        declared = list(flat(suite.event(case[1])))
-        require(len(declared) == len(suite.mechanisms(case[1])), f"{case[1]}: a mechanism is not in the event")
-        for (stream, mechanism), (rate, multiplier, steps) in zip(
-            suite.mechanisms(case[1]).items(), declared, strict=True
-        ):
-            coins = [c for c in calls if c[:2] == (f"/{stream}", "coins")]
-            draws = [c for c in calls if c[:2] == (f"/{stream}", "gaussian")]
-            require([c[2] for c in draws] == list(range(steps)), f"{case[1]}: not one draw for each step of the event")
-            require({c[3] for c in draws} == {mechanism.dimension}, f"{case[1]}: a draw of another length")
-            require(
-                ({c[3] for c in coins} or {1.0}) == {rate} and len(coins) in ((0, steps) if rate == 1.0 else (steps,)),
-                f"{case[1]}: the coins do not fall at the rate of the event",
-            )
-            for *_, std in draws:
-                ratio = std * grid_step(mechanism.clip_norm) / mechanism.clip_norm / multiplier
-                require(abs(ratio - 1.0) < 1e-9, f"{case[1]}: noise of another scale than the event's")
+        runs_as_declared(lab, case)
+
+
+def runs_as_declared(lab: Lab, case: tuple[str, str]) -> None:
+    suite = suite_of(case)
+    lab.fresh_outputs(case)
+    calls = lab.tape(case, small_log(), SecureNoise(bytes(32))).calls
+    declared = list(flat(suite.event(case[1])))
+    require(len(declared) == len(suite.mechanisms(case[1])), f"{case[1]}: a mechanism is not in the event")
+    for (stream, mechanism), (rate, multiplier, steps) in zip(suite.mechanisms(case[1]).items(), declared, strict=True):
+        coins = [c for c in calls if c[:2] == (f"/{stream}", "coins")]
+        draws = [c for c in calls if c[:2] == (f"/{stream}", "gaussian")]
+        require([c[2] for c in draws] == list(range(steps)), f"{case[1]}: not one draw for each step of the event")
+        require({c[3] for c in draws} == {mechanism.dimension}, f"{case[1]}: a draw of another length")
+        require(
+            ({c[3] for c in coins} or {1.0}) == {rate} and len(coins) in ((0, steps) if rate == 1.0 else (steps,)),
+            f"{case[1]}: the coins do not fall at the rate of the event",
+        )
+        for *_, std in draws:
+            ratio = std * grid_step(mechanism.clip_norm) / mechanism.clip_norm / multiplier
+            require(abs(ratio - 1.0) < 1e-9, f"{case[1]}: noise of another scale than the event's")
 
 
 def noise_is_as_declared(lab: Lab) -> None:
     """Of an empty log nothing is seen but noise: Gaussian, of the event's scale at every step, never the same twice."""
-    empty = rows_where(small_log(), np.zeros(len(small_log()["t"]), dtype=bool))
     for case in (POISSON, SAMPLING, STAGES):
-        suite, drawn, seen = suite_of(case), {}, set()
-        declared = list(flat(suite.event(case[1])))
-        for run in range(30):
-            lab.fresh_outputs(case)
-            tape = lab.tape(case, empty, SecureNoise((run + 1).to_bytes(32, "big")))
-            for place, ((_, multiplier, _), mechanism) in enumerate(zip(declared, tape.mechanisms, strict=True)):
-                for step, entry in enumerate(tape.entries[place]):
-                    points = entry.released / grid_step(mechanism.clip_norm)
-                    require(np.array_equal(points, np.round(points)), f"{case[1]}: what is released is not on the grid")
-                    z = entry.released / (multiplier * mechanism.clip_norm)
-                    require(float(np.round(z[0], 9)) not in seen, f"{case[1]}: the same noise twice")
-                    seen.add(float(np.round(z[0], 9)))
-                    drawn.setdefault((place, step), []).append(z)
-        for z in map(np.concatenate, drawn.values()):
-            low, high = chi2.ppf([_LEVEL, 1.0 - _LEVEL], len(z))
-            require(low <= float(np.sum(z**2)) <= high, f"{case[1]}: noise of another scale than the event's")
-        for (_, one), (_, other) in itertools.combinations(drawn.items(), 2):
-            size = min(len(one[0]), len(other[0]))
-            a, b = (np.concatenate([z[:size] for z in zs]) for zs in (one, other))
-            alike = float(np.corrcoef(a, b)[0, 1]) * math.sqrt(len(a))
-            require(abs(alike) < norm.isf(_LEVEL), f"{case[1]}: the noise of two draws is correlated")
-        together = np.concatenate([np.concatenate(z) for z in drawn.values()])
-        low, high = chi2.ppf([_LEVEL, 1.0 - _LEVEL], len(together))
-        require(low <= float(np.sum(together**2)) <= high, f"{case[1]}: noise of another scale than the event's")
+        draws_as_declared(lab, case)
+
+
+def draws_as_declared(lab: Lab, case: tuple[str, str]) -> None:
+    empty = rows_where(small_log(), np.zeros(len(small_log()["t"]), dtype=bool))
+    suite, drawn, seen = suite_of(case), {}, set()
+    declared = list(flat(suite.event(case[1])))
+    for run in range(30):
+        lab.fresh_outputs(case)
+        tape = lab.tape(case, empty, SecureNoise((run + 1).to_bytes(32, "big")))
+        for place, ((_, multiplier, _), mechanism) in enumerate(zip(declared, tape.mechanisms, strict=True)):
+            for step, entry in enumerate(tape.entries[place]):
+                points = entry.released / grid_step(mechanism.clip_norm)
+                require(np.array_equal(points, np.round(points)), f"{case[1]}: what is released is not on the grid")
+                z = entry.released / (multiplier * mechanism.clip_norm)
+                require(float(np.round(z[0], 9)) not in seen, f"{case[1]}: the same noise twice")
+                seen.add(float(np.round(z[0], 9)))
+                drawn.setdefault((place, step), []).append(z)
+    for z in map(np.concatenate, drawn.values()):
+        low, high = chi2.ppf([_LEVEL, 1.0 - _LEVEL], len(z))
+        require(low <= float(np.sum(z**2)) <= high, f"{case[1]}: noise of another scale than the event's")
+    for (_, one), (_, other) in itertools.combinations(drawn.items(), 2):
+        size = min(len(one[0]), len(other[0]))
+        a, b = (np.concatenate([z[:size] for z in zs]) for zs in (one, other))
+        alike = float(np.corrcoef(a, b)[0, 1]) * math.sqrt(len(a))
+        require(abs(alike) < norm.isf(_LEVEL), f"{case[1]}: the noise of two draws is correlated")
+    together = np.concatenate([np.concatenate(z) for z in drawn.values()])
+    low, high = chi2.ppf([_LEVEL, 1.0 - _LEVEL], len(together))
+    require(low <= float(np.sum(together**2)) <= high, f"{case[1]}: noise of another scale than the event's")
 
 
 def noise_fills_the_grid(lab: Lab) -> None:

@@ -6,13 +6,26 @@ import time
 
 import pytest
 
-from . import checks, claims, faults_in_claims, faults_in_mechanisms, faults_in_programs
+from . import (
+    checks,
+    checks_of_primal_dual,
+    claims,
+    faults_in_claims,
+    faults_in_mechanisms,
+    faults_in_primal_dual,
+    faults_in_programs,
+)
 from .lab import Caught, Lab
 from .planting import MUTATIONS
 
 # all are imported, and fill the one list
-assert faults_in_mechanisms.fault is faults_in_claims.fault is faults_in_programs.fault
-CHECKS = {**checks.CHECKS, **claims.CHECKS}
+assert faults_in_mechanisms.fault is faults_in_claims.fault is faults_in_programs.fault is faults_in_primal_dual.fault
+CHECKS = {**checks.CHECKS, **claims.CHECKS, **checks_of_primal_dual.CHECKS}
+
+# networks take long to compile: with the slow tests
+SLOW = {name: [pytest.mark.slow] if name in checks_of_primal_dual.CHECKS else [] for name in CHECKS}
+CHECKED = [pytest.param(name, marks=marks, id=name) for name, marks in SLOW.items()]
+PLANTED = [pytest.param(mutation, marks=SLOW[mutation.caught_by], id=mutation.name) for mutation in MUTATIONS]
 
 _seconds: dict[str, float] = {}
 
@@ -26,15 +39,16 @@ def lab(tmp_path_factory):
 def _processor_time(request):
     before = time.process_time()
     yield
-    _seconds[request.node.name] = time.process_time() - before
+    if request.node.get_closest_marker("slow") is None:
+        _seconds[request.node.name] = time.process_time() - before
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", CHECKED)
 def test_without_a_fault_every_check_passes(lab, check):
     CHECKS[check](lab)
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", PLANTED)
 def test_every_mutation_is_caught(lab, mutation, tmp_path):
     with mutation.planted() as planting:
         with pytest.raises(Caught):
@@ -42,7 +56,7 @@ def test_every_mutation_is_caught(lab, mutation, tmp_path):
         assert planting.ran, "the check never came to the planted code"
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", CHECKED)
 def test_nothing_stays_planted(lab, check):
     CHECKS[check](lab)
 

@@ -11,6 +11,7 @@ import dprl
 from dprl.algorithms.registry import ALGORITHMS
 from dprl.audits.lower_bound import Audit, gaussian_epsilon
 from dprl.config import Config
+from dprl.protocols import Attack
 from dprl.releases.audit_page import Row, page, standard_attacks
 
 BUDGET = dprl.Budget(1.0, 1e-5)
@@ -82,6 +83,14 @@ def test_a_printed_bound_is_rounded_down():
     assert 0.0 <= result.gaussian.epsilon_lower - gaussian < 1e-3
 
 
+def test_a_unit_is_said_in_the_page_and_in_the_command():
+    result = dprl.audit("importance-sampling", BUDGET, trials=100)
+    attack = Attack(options={"unit": "person", "steps": 20, "sampling_rate": 0.5})
+    (line,) = [x for x in page([Row("td", attack, result)], "c").splitlines() if x.startswith("| `")]
+    assert "| 200 units, unit person, steps 20, sampling_rate 0.5 |" in line
+    assert "--unit person --steps 20 --sampling-rate 0.5 --trials" in Row("td", attack, result).command
+
+
 def published() -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -99,7 +108,7 @@ def test_the_published_page_has_every_standard_attack():
     assert [[row[i] for i in (0, 1, 3, 4, 8)] for row in published()] == expected
     for row, (_, attack) in zip(published(), standard_attacks(), strict=True):
         for option, value in attack.options.items():
-            assert f"{option} {value:g}" in row[2]
+            assert f"{option} {value if isinstance(value, str) else format(value, 'g')}" in row[2]
     calibrations = {(row[0], row[1]) for row in published()}
     for name, entry in ALGORITHMS.items():
         for calibration in entry.load_conformance().calibrations:

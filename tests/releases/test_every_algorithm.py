@@ -29,8 +29,11 @@ NAMES = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) fo
 
 
 def request(name):
-    config = ALGORITHMS[name].load_config().from_mapping(OPTIONS.get(name, {}), "test")
-    return {"algorithm": config, "features": "tabular" if name in TABULAR else "columns"}
+    kind = ALGORITHMS[name].load_config()
+    network = getattr(kind, "neural", False)
+    options = OPTIONS.get(name, {"steps": 3} if network else {})
+    features = "mlp:3" if network else "tabular" if name in TABULAR else "columns"
+    return {"algorithm": kind.from_mapping(options, "test"), "features": features}
 
 
 @pytest.mark.parametrize("name", NAMES)

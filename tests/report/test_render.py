@@ -250,6 +250,30 @@ def test_a_value_function_that_is_a_constant_is_called_one(estimate: Artifact, c
     assert "one number was learned" in render(estimate, certificate)
 
 
+def test_a_network_is_called_one(estimate: Artifact, certificate: Artifact) -> None:
+    assert "A neural network" not in Page(render(estimate, certificate)).text
+    slices = estimate["value_function"]["slices"]
+    estimate["value_function"]["features"] = {"name": "mlp:50", "size": 50 * (len(slices) + 2) + 1}
+    text = Page(render(estimate, certificate)).text
+    assert f"A neural network with one layer of 50 hidden units ({50 * (len(slices) + 2) + 1} weights)." in text
+    assert "Shown: the first" not in text
+    estimate["value_function"]["slices"] = slices[:1]
+    assert f"Shown: the first 1 of {len(slices)} measurements." in Page(render(estimate, certificate)).text
+
+
+def test_a_mean_reward_is_no_return(estimate: Artifact, certificate: Artifact) -> None:
+    """Under the privacy unit transition nothing follows a trajectory, whatever its declared horizon."""
+    del estimate["request"]["outcome"]
+    estimate.update(discount=1.0, bounds={**estimate["bounds"], "horizon": 2})
+    assert "had this policy made every decision" in Page(render(estimate, certificate)).text
+    estimate["quantity"] = "mean reward of a transition"
+    estimate["targets"][2]["interval"] = [-500.0, 130.0]  # the reward's own bound, not twice of it
+    page = Page(render(estimate, certificate))
+    assert "the average reward of a decision, in the units of the log, had this policy made that one" in page.text
+    assert "a return is the sum" not in page.text
+    assert page.cells("arm_1")[0][2].endswith("†")
+
+
 def test_value_function_is_optional_and_the_sections_stay_numbered(estimate: Artifact, certificate: Artifact) -> None:
     def headings(page: str) -> list[str]:
         return re.findall(r'<h2><span class="n">(\d)</span>', page)

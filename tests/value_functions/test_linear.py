@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from dprl.errors import DprlError
 from dprl.value_functions.features import make_features
-from dprl.value_functions.linear import FILE, LinearValueFunction, load_value_function
+from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 
 BOUNDS = ((0.0, 10.0), (-1.0, 1.0))
 
@@ -18,7 +18,7 @@ BOUNDS = ((0.0, 10.0), (-1.0, 1.0))
 def make(spec="columns", value=(-2.0, 6.0), bounds=BOUNDS, scale=0.1, seed=0):
     features = make_features(spec, bounds)
     theta = scale * np.random.default_rng(seed).standard_normal(features.size)
-    return LinearValueFunction(theta, features, value)
+    return ValueFunction(theta, features, value)
 
 
 def test_the_value_is_the_linear_function_in_the_reward_s_unit():
@@ -38,8 +38,8 @@ def test_values_stay_inside_the_public_range():
 def test_the_middle_and_the_constant():
     features = make_features("fourier:2", BOUNDS)
     states = np.zeros((3, 2))
-    np.testing.assert_allclose(LinearValueFunction(np.zeros(9), features, (-2.0, 6.0))(states), 2.0)
-    np.testing.assert_allclose(LinearValueFunction(0.5 * features.constant(), features, (-2.0, 6.0))(states), 4.0)
+    np.testing.assert_allclose(ValueFunction(np.zeros(9), features, (-2.0, 6.0))(states), 2.0)
+    np.testing.assert_allclose(ValueFunction(0.5 * features.constant(), features, (-2.0, 6.0))(states), 4.0)
 
 
 def test_shapes_of_states():

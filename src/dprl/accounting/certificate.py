@@ -24,6 +24,11 @@ from dprl.errors import DprlError
 CERTIFICATE, STATEMENT = "certificate.json", "statement.json"
 FILES = {"dprl.certificate/1": CERTIFICATE, "dprl.statement/1": STATEMENT}
 STATUSES = ("verified", "as published", "not private")
+NOT_A_TRAJECTORY = (
+    "A trajectory or a person as a whole: one visited state sits in two transitions, and every further transition of "
+    "the same trajectory or person has a guarantee of its own."
+)
+"""What a guarantee for transitions must say that it does not protect."""
 
 
 def canonical_json(obj: Any) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dprl.accounting import intents as intent_file
 from dprl.accounting.intents import Entry, Intents, Mark, intents_path, open_intents
-from dprl.accounting.ledger_schema import APPLICATION, SCHEMA, VERSION
+from dprl.accounting.ledger_schema import APPLICATION, EARLIER, SCHEMA, VERSION
 from dprl.errors import DprlError
 
 BUSY_SECONDS = 30.0
@@ -239,7 +239,7 @@ def _check_content(path: Path, db: sqlite3.Connection) -> None:
         )
     found = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
     counted = "SELECT 1 FROM book WHERE entries = 1 + (SELECT count(*) FROM dataset) + (SELECT count(*) FROM charge)"
-    sound = version == VERSION and found == set(SCHEMA) and db.execute(counted).fetchone() is not None
+    sound = version == VERSION and found in (set(SCHEMA), set(EARLIER)) and db.execute(counted).fetchone() is not None
     if not sound:
         raise DprlError(_explain(path))
 

@@ -5,7 +5,7 @@ Decimal text is summed exactly in Python; in SQL its floating-point value is, wi
 
 from __future__ import annotations
 
-UNITS = ("person", "trajectory")
+UNITS = ("person", "trajectory", "transition")
 RELATIONS = ("add or remove one", "zero out one", "replace one")
 
 APPLICATION, VERSION = 0x6470726C, 2  # "dprl"
@@ -94,3 +94,6 @@ END""",
   SELECT RAISE(ABORT, 'a claim is never changed');
 END""",
 )
+
+# what a ledger looks like that was made before there were transitions; it goes on with the units it knows
+EARLIER = tuple(statement.replace(str(UNITS), str(UNITS[:2])) for statement in SCHEMA)

@@ -17,6 +17,7 @@ from dprl.accounting.accountant import RELATION
 from dprl.accounting.certificate import (
     CERTIFICATE,
     FILES,
+    NOT_A_TRAJECTORY,
     STATEMENT,
     STATUSES,
     digest,
@@ -24,6 +25,7 @@ from dprl.accounting.certificate import (
     sha256_file,
     to_bytes,
 )
+from dprl.accounting.ledger_schema import UNITS
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -133,8 +135,10 @@ def _check_fields(path: Path, content: dict[str, Any]) -> None:
         raise DprlError(f"{path} has an unknown field {unknown[0]!r}.")
     if content["status"] not in STATUSES:
         raise DprlError(f"The status of {path} must be one of: {', '.join(STATUSES)}.")
-    if content["privacy_unit"] not in ("person", "trajectory"):
-        raise DprlError(f"The privacy unit of {path} must be person or trajectory.")
+    if content["privacy_unit"] not in UNITS:
+        raise DprlError(f"The privacy unit of {path} must be one of: {', '.join(UNITS)}.")
+    if content["privacy_unit"] == "transition" and NOT_A_TRAJECTORY not in content["not_protected"]:
+        raise DprlError(f"{path} protects transitions without saying that it does not protect a trajectory.")
     if not isinstance(content["noise"].get("secure"), bool):
         raise DprlError(f"{path} does not say whether its noise was secure.")
     private = content["status"] == "verified" and content["noise"]["secure"]

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One algorithm: its configuration (``module:Class``), and what the conformance suite needs to attack it."""
+    """One algorithm: its configuration (``module:Class``), and what the conformance suite needs to attack it.
+
+    ``conformance`` is that itself (``module:NAME``), or a table in which it stands under the algorithm's name.
+    """
 
     name: str
     config: str
@@ -26,7 +29,8 @@ class Entry:
 
     def load_conformance(self) -> Any:
         """A :class:`dprl.protocols.Conformance`: canary, event and a way to run the algorithm on small data."""
-        return _load(self.conformance)
+        found = _load(self.conformance)
+        return found[self.name] if isinstance(found, dict) else found
 
     def load_canary(self, attack: Attack) -> Canary:
         """The pair of logs, and the attack on it, that a standard attack names."""
@@ -40,9 +44,9 @@ class Entry:
         )
 
 
-def _evaluation(name: str, config: str, conformance: str, summary: str) -> Entry:
+def _evaluation(name: str, config: str, summary: str) -> Entry:
     where = "dprl.algorithms.evaluation"
-    return Entry(name, f"{where}.{config}", f"{where}.conformance:{conformance}_CONFORMANCE", summary)
+    return Entry(name, f"{where}.{config}", f"{where}.conformance_entries:CONFORMANCE", summary)
 
 
 # importance sampling gives values and intervals; the others those, and a value function
@@ -52,68 +56,82 @@ ALGORITHMS: dict[str, Entry] = {
         _evaluation(
             "gpope",
             "gpope:GPOPE",
-            "GPOPE",
             "gradient-perturbed off-policy evaluation (paper 004)",
         ),
         _evaluation(
             "importance-sampling",
             "importance_sampling:ImportanceSampling",
-            "IMPORTANCE",
             "values and intervals of several policies from one Gaussian release (Precup, Sutton and Singh 2000)",
         ),
         _evaluation(
             "recommended",
             "recommended:Recommended",
-            "RECOMMENDED",
             "the default: chosen by public facts alone, with nothing to tune",
         ),
         _evaluation(
             "td",
             "td:TD",
-            "TD",
             "TD(0) with noised clipped steps, on and off policy (Sutton 1988)",
         ),
         _evaluation(
             "return-regression",
             "return_regression:ReturnRegression",
-            "RETURN_REGRESSION",
             "regression on Monte Carlo returns with noised clipped steps",
         ),
         _evaluation(
             "adassp",
             "adassp:AdaSSP",
-            "ADASSP",
             "ridge regression on returns from noised sufficient statistics (Wang 2018)",
         ),
         _evaluation(
             "lstd",
             "private_lstd:PrivateLSTD",
-            "LSTD",
             "least-squares temporal differences from noised statistics (Bradtke and Barto 1996)",
         ),
         _evaluation(
             "noisy-counts",
             "noisy_counts:NoisyCounts",
-            "NOISY_COUNTS",
             "a finite model from noised counts of transitions, solved (tabular)",
         ),
         _evaluation(
             "first-visit",
             "first_visit:FirstVisit",
-            "FIRST_VISIT",
             "first-visit returns from noised counts and sums (tabular; Balle, Gomrokchi and Precup 2016)",
         ),
         _evaluation(
             "doubly-robust",
             "doubly_robust:DoublyRobust",
-            "DOUBLY_ROBUST",
             "doubly robust value around a private value function (Jiang and Li 2016)",
         ),
         _evaluation(
             "constant",
             "private_constant:PrivateConstant",
-            "CONSTANT",
             "the mean return as a constant value function: what every other has to beat",
+        ),
+        _evaluation(
+            "dptd",
+            "dptd:DPTD",
+            "primal-dual temporal differences, of networks too (paper 000)",
+        ),
+        _evaluation(
+            "neural-td",
+            "neural_td:NeuralTD",
+            "TD(0) with noised clipped steps, of networks too",
+        ),
+        _evaluation(
+            "dp-sgda",
+            "primal_dual_sgd:DPSGDA",
+            "plain primal-dual steps, of networks too: a baseline of paper 000",
+        ),
+        _evaluation(
+            "dp-gld",
+            "langevin:DPGLD",
+            "gradient Langevin dynamics, primal-dual (Wang, Chen and Xu 2019): a baseline of paper 000",
+        ),
+        _evaluation(
+            "dp-srm",
+            "recursive_momentum:DPSRM",
+            "stochastic recursive momentum, primal-dual (Wang et al. 2019): a baseline of paper 000",
         ),
     )
 }

@@ -22,6 +22,12 @@ def audit(
     ] = None,
     calibration: Annotated[str | None, typer.Option(help="verified or as-published.  [default: verified]")] = None,
     units: Annotated[int | None, typer.Option(help="Declared number of units.  [default: 200]")] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="Attack through the columns of a log: transition, trajectory or person (three trajectories)."
+        ),
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Number of updates.  [default: the algorithm's]")] = None,
     sampling_rate: Annotated[
         float | None, typer.Option(help="Probability with which a unit takes part in an update.  [default: 1]")
@@ -53,8 +59,9 @@ def audit(
     A claim that is violated is a finding and no error: the exit code is 0 either way, and the verdict says which.
     """
     one = {
-        "--calibration": calibration, "--units": units, "--steps": steps, "--sampling-rate": sampling_rate,
-        "--epsilon": epsilon, "--delta": delta, "--released": released, "--set": option or None,
+        "--calibration": calibration, "--units": units, "--unit": unit, "--steps": steps,
+        "--sampling-rate": sampling_rate, "--epsilon": epsilon, "--delta": delta, "--released": released,
+        "--set": option or None,
     }  # fmt: skip
     given = [name for name, value in one.items() if value is not None]
     if listing or everything or algorithm is None:
@@ -95,6 +102,7 @@ def audit(
             budget,
             calibration=calibration,
             units=200 if units is None else units,
+            unit=unit,
             released=released,
             trials=trials,
             seed=seed,
@@ -106,6 +114,7 @@ def audit(
         "calibration": calibration or "verified",
         "released": released,
         "units": 200 if units is None else units,
+        "unit": unit,
         "options": {name: value for name, value in changed_options(config).items() if name != "calibration"},
         "seed": seed,
     }

@@ -15,7 +15,9 @@ from dprl.algorithms.registry import ALGORITHMS, find
 from dprl.cli.evaluate import FEATURES, SET, configure, merge_request
 from dprl.errors import DprlError
 
-ONE_MULTIPLIER = ("gpope", "importance-sampling")
+SAMPLED = ("gpope", "dptd", "dp-sgda", "neural-td")
+"""Algorithms whose steps are Poisson-sampled Gaussian sums of one noise multiplier."""
+ONE_MULTIPLIER = (*SAMPLED, "importance-sampling")
 
 
 def calibrate(
@@ -23,7 +25,7 @@ def calibrate(
     delta: Annotated[float, typer.Option(help="Delta of the budget, well below one over the number of units.")],
     epsilon: Annotated[float | None, typer.Option(help="Epsilon of the budget.")] = None,
     sampling_rate: Annotated[
-        float | None, typer.Option(help="Probability with which a unit joins one step's batch (gpope).")
+        float | None, typer.Option(help=f"Probability with which a unit joins one step's batch ({', '.join(SAMPLED)}).")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Number of steps (of an algorithm that has them).")] = None,
     noise_multiplier: Annotated[
@@ -38,8 +40,9 @@ def calibrate(
 ) -> None:
     """Noise multiplier for a budget, or (with --noise-multiplier instead of --epsilon) its epsilon. Reads no data.
 
-    That is for one mechanism alone, of gpope or importance-sampling. With --bounds, every stage of a release with any
-    algorithm is calibrated, as the release itself would be.
+    That is for one mechanism alone, of an algorithm that has one noise multiplier for all steps. With --bounds, every
+    stage of a release with any algorithm is calibrated, as the release itself would be. Of --set
+    calibration=as-published it is said what noise the paper's formula gives, and what is known of its epsilon.
     """
     find(algorithm)
     if bounds is None:
@@ -51,12 +54,17 @@ def calibrate(
         raise DprlError("With --bounds a whole release is calibrated: give --epsilon, and no --noise-multiplier.")
     _, options = merge_request({}, {"sampling_rate": sampling_rate, "steps": steps}, None, option)
 
-    from dprl.releases.plan import calibrate_release
+    from dprl.releases.plan import calibrate_release, published_release
 
-    made = calibrate_release(
-        Budget(epsilon, delta), configure(algorithm, options), bounds=bounds, features=features or "columns"
-    )
-    typer.echo(json.dumps(made, allow_nan=False) if as_json else _words(made))
+    config, features = configure(algorithm, options), features or "columns"
+    if getattr(config, "published", False):
+        made = published_release(Budget(epsilon, delta), config, bounds=bounds, features=features)
+        made["epsilon_at_least"] = _at_least(made)
+        words = _published(made)
+    else:
+        made = calibrate_release(Budget(epsilon, delta), config, bounds=bounds, features=features)
+        words = _words(made)
+    typer.echo(json.dumps(made, allow_nan=False) if as_json else words)
 
 
 def _mechanism(
@@ -73,9 +81,9 @@ def _mechanism(
         raise DprlError(f"{algorithm} is calibrated stage by stage, from public bounds: give --bounds.")
     if (epsilon is None) == (noise_multiplier is None):
         raise DprlError("Give either --epsilon, for its noise multiplier, or --noise-multiplier, for its epsilon.")
-    if algorithm == "gpope":
+    if algorithm in SAMPLED:
         if sampling_rate is None or steps is None:
-            raise DprlError("gpope needs --sampling-rate and --steps.")
+            raise DprlError(f"{algorithm} needs --sampling-rate and --steps.")
         rate, count = sampling_rate, steps
     else:
         if sampling_rate not in (None, 1.0) or steps not in (None, 1):
@@ -87,7 +95,7 @@ def _mechanism(
     from dprl.accounting.calibration import noise_multiplier_for
 
     def event_of(multiplier: float) -> events.DpEvent:
-        if algorithm == "gpope":
+        if algorithm in SAMPLED:
             return events.poisson_gaussian(rate, multiplier, count)
         return events.gaussian(multiplier)
 
@@ -123,6 +131,28 @@ def _words(made: dict[str, Any]) -> str:
         f"epsilon {_rounded_up(made['epsilon_of_event'])} of {made['epsilon']:g}, delta {made['delta']:g}, "
         f"{made['relation']}; shares are of mu^2, the squared Gaussian privacy parameter",
         f"accountant: {made['accountant']}",
+    ]
+    return "\n".join(lines)
+
+
+def _at_least(made: dict[str, Any]) -> float:
+    """The epsilon of the first noised sum alone, where one record that pushes one way is replaced by its opposite."""
+    from dprl.experiments.privacy_000 import JOINT, initial_release_epsilon
+
+    return initial_release_epsilon(made["units"], made["noise_multiplier"], JOINT, made["delta"])
+
+
+def _published(made: dict[str, Any]) -> str:
+    """The noise of a paper's formula."""
+    from dprl.cli.audit import rounded_down
+
+    lines = [
+        f"as published: noise multiplier {made['noise_multiplier']:.6g} (noise standard deviation over the bound on a "
+        f"gradient), {made['steps']} steps of one unit each",
+        f"claimed: epsilon {made['epsilon']:g}, delta {made['delta']:g}; this certifies nothing",
+        *(f"{c['statement']}: this {'holds' if c['holds'] else 'does not hold'} here" for c in made["preconditions"]),
+        f"epsilon of the first noised sum alone is at least {rounded_down(made['epsilon_at_least'])}, "
+        f"{made['relation']}",
     ]
     return "\n".join(lines)
 

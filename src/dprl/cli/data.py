@@ -15,7 +15,7 @@ data_app = typer.Typer(no_args_is_help=True, help="For the curator alone: what i
 def describe(
     log: Annotated[Path, typer.Argument(help="The log.")],
     bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
-    unit: Annotated[str | None, typer.Option(help="Privacy unit: person or trajectory.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Privacy unit: person, trajectory or transition.")] = None,
     person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

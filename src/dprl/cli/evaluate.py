@@ -21,7 +21,10 @@ TARGET = Annotated[
     ),
 ]
 FEATURES = Annotated[
-    str | None, typer.Option(help="columns, tabular, fourier:ORDER or fourier-coupled:ORDER.  [default: columns]")
+    str | None,
+    typer.Option(
+        help="columns, tabular, fourier:ORDER or fourier-coupled:ORDER, or a network: mlp:HIDDEN.  [default: columns]"
+    ),
 ]
 SET = Annotated[
     list[str] | None,
@@ -45,7 +48,7 @@ def evaluate(
     log: Annotated[Path | None, typer.Argument(help="The log: a .parquet or .csv file, one row a transition.")] = None,
     target_policy: TARGET = None,
     bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
-    unit: Annotated[str | None, typer.Option(help="Privacy unit: person or trajectory.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Privacy unit: person, trajectory or transition.")] = None,
     person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget of this release.")] = None,
     delta: Annotated[
@@ -116,7 +119,7 @@ def evaluate(
 
         from dprl.releases.evaluate import evaluate as release_of
 
-        with Progress(getattr(configured, "steps", None), quiet=as_json) as progress:
+        with Progress(quiet=as_json) as progress:
             release = release_of(
                 str(request["log"]),
                 [targets] if isinstance(targets, str) else targets,
@@ -178,22 +181,26 @@ def configure(name: str, options: list[tuple[dict[str, Any], str]]) -> Any:
 class Progress:
     """A bar of the updates done, on stderr: public, for their number does not depend on the rows.
 
-    ``steps`` is None where public facts, which are not read yet, say how many there are.
+    ``steps`` is left out where public facts say how many there are: :meth:`expect` tells it once they are read.
     """
 
-    def __init__(self, steps: int | None, quiet: bool, doing: str = "private updates") -> None:
+    def __init__(self, steps: int = 0, *, quiet: bool, doing: str = "private updates") -> None:
         self._steps, self._doing, self._bar, self._task = steps, doing, None, None
         self._quiet = quiet or not sys.stderr.isatty()
 
     def __enter__(self) -> Progress:
-        if self._steps != 0 and not self._quiet:
+        self.expect(self._steps)
+        return self
+
+    def expect(self, steps: int) -> None:
+        """Show the bar, for so many updates; none for none."""
+        if steps and self._bar is None and not self._quiet:
             from rich.console import Console
             from rich.progress import Progress as Bar
 
             self._bar = Bar(console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self._doing, total=self._steps)
+            self._task = self._bar.add_task(self._doing, total=steps)
             self._bar.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
@@ -259,6 +266,8 @@ def _print(release: Any, paths: dict[str, Path], out: Path, as_json: bool) -> No
     for sentence in release.public_cautions:
         typer.echo(f"caution: {sentence}")
     unit = release.certificate["privacy_unit"]
+    if unit == "transition":
+        typer.echo(f"values are of the {estimate['quantity']}, not of a return")
     typer.echo(f"{estimate['status']}: epsilon {estimate['epsilon']:g}, delta {estimate['delta']:g} a {unit}")
     if release.certificate["ledger"] is None and estimate["status"] == "verified":
         typer.echo("no ledger: nothing was charged, and nothing adds this release to others of the same data.")

@@ -17,7 +17,7 @@ def plan(
     log: Annotated[Path | None, typer.Argument(help="The log; only its column names and types are looked at.")] = None,
     target_policy: TARGET = None,
     bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
-    unit: Annotated[str | None, typer.Option(help="Privacy unit: person or trajectory.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Privacy unit: person, trajectory or transition.")] = None,
     person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget.")] = None,
     delta: Annotated[float | None, typer.Option(help="Privacy budget, below one over the units.")] = None,
@@ -69,6 +69,8 @@ def _words(made: dict[str, Any]) -> str:
         f"epsilon {made['epsilon']:g}, delta {made['delta']:g} a {made['unit']}; "
         f"{made['algorithm']}, {made['estimator']}"
     ]
+    if made["unit"] == "transition":
+        lines.append(f"values are of the {made['quantity']}, not of a return")
     for m in made["mechanisms"]:
         rate = f"{m['steps']} release(s) of {m['dimension']} numbers at sampling rate {m['sampling_rate']:g}"
         lines.append(

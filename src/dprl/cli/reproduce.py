@@ -47,6 +47,8 @@ def reproduce(
     from dprl.experiments.reproduce import reproduce as run
 
     request = make_request(spec, figure, trials, quick, None if plugin is None else load_plugin(plugin))
+    for one in request.left_out:
+        typer.echo(f"Figure {one.name} is left out: it needs pip install 'dprl[{one.extra}]'.", err=True)
     folder = Path(f"reproduction-{spec.number}" if out is None else out)
     with Bars(quiet=as_json) as bars:
         results = run(request, folder, bars)
@@ -103,7 +105,11 @@ def _list(numbers: tuple[str, ...], as_json: bool) -> None:
     from dprl.experiments.spec import load_paper
 
     found = {
-        number: {"title": (spec := load_paper(number)).title, "figures": {f.name: f.title for f in spec.figures}}
+        number: {
+            "title": (spec := load_paper(number)).title,
+            "figures": {f.name: f.title for f in spec.figures},
+            "extras": {f.name: f.extra for f in spec.figures if f.extra},
+        }
         for number in numbers
     }
     if as_json:
@@ -112,5 +118,6 @@ def _list(numbers: tuple[str, ...], as_json: bool) -> None:
     for number, about in found.items():
         typer.echo(f"{number}: {about['title']}")
         for name, title in about["figures"].items():
-            typer.echo(f"    {name}: {title}")
+            extra = about["extras"].get(name)
+            typer.echo(f"    {name}: {title}" + (f" (needs pip install 'dprl[{extra}]')" if extra else ""))
     typer.echo("dprl reproduce PAPER runs all of it, dprl reproduce PAPER --figure NAME one figure.")

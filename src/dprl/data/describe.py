@@ -8,6 +8,7 @@ import numpy as np
 
 from dprl.data.readers import read_log
 from dprl.data.trajectories import count_defects
+from dprl.data.transitions import TRANSITION, count_defects_of_rows
 
 
 def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None) -> dict[str, Any]:
@@ -15,7 +16,9 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
     log = read_log(source, bounds=bounds, unit=unit, person=person)
     raw: dict[str, np.ndarray] = {}
     trajectories = log.load(inspect=raw.update)
-    reasons = count_defects(raw, log.bounds, log.unit) if "episode" in raw else {}
+    by_row, reasons = log.unit == TRANSITION, {}
+    if "episode" in raw:
+        reasons = count_defects_of_rows(raw, log.bounds) if by_row else count_defects(raw, log.bounds, log.unit)
     identified = (raw["episode"] >= 0) & (raw["person"] >= 0) if reasons else np.ones(0, dtype=bool)
     lengths = trajectories.lengths()
     some = len(trajectories.reward) > 0
@@ -24,18 +27,23 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
         return float(how(values)) if some else None
 
     known = log.bounds
-    return {
-        "transitions": len(trajectories.reward),
-        "trajectories": trajectories.episodes,
-        "units": trajectories.units,
-        "units_declared": known.units,
-        "trajectories_that_contribute": int(trajectories.valid.sum()),
-        "trajectories_that_contribute_nothing": int((~trajectories.valid).sum()),
-        **{f"because_of_{reason}": count for reason, count in reasons.items()},
+    counted = "transitions" if by_row else "trajectories"
+    # nothing tells which rows follow one another where each stands for itself
+    of_trajectories = {
         "rows_without_an_identifier": int((~identified).sum()),
         "longest_trajectory": int(lengths.max(initial=0)),
         "horizon_declared": known.horizon,
         "mean_trajectory": over(lengths, np.mean),
+    }
+    return {
+        "transitions": len(trajectories.reward),
+        counted: trajectories.episodes,
+        "units": trajectories.units,
+        "units_declared": known.units,
+        f"{counted}_that_contribute": int(trajectories.valid.sum()),
+        f"{counted}_that_contribute_nothing": int((~trajectories.valid).sum()),
+        **{f"because_of_{reason}": count for reason, count in reasons.items()},
+        **({} if by_row else of_trajectories),
         "reward_least": over(trajectories.reward, np.min),
         "reward_most": over(trajectories.reward, np.max),
         "reward_mean": over(trajectories.reward, np.mean),

@@ -20,10 +20,11 @@ from dprl.data import schema as schemas
 from dprl.data.bounds_file import read_bounds
 from dprl.data.minari import MinariLog, open_minari
 from dprl.data.trajectories import Trajectories, assemble
+from dprl.data.transitions import TRANSITION, assemble_transitions
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 
-UNITS = ("trajectory", "person")
+UNITS = ("trajectory", "person", TRANSITION)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Log:
         columns = _columns(_read(self.source, self.schema), self.schema, self.bounds, self.unit)
         if inspect is not None:
             inspect(columns)
-        loaded = assemble(columns, self.bounds, self.unit)
+        by_row = self.unit == TRANSITION
+        loaded = assemble_transitions(columns, self.bounds) if by_row else assemble(columns, self.bounds, self.unit)
         pa.default_memory_pool().release_unused()
         return loaded
 
@@ -76,8 +78,9 @@ def read_log(
         source: path of a ``.parquet`` or ``.csv`` file, a pyarrow Table, a pandas DataFrame, a mapping of arrays,
             or ``minari:DATASET-ID``.
         bounds: public bounds, or the TOML file they are in.
-        unit: ``person`` or ``trajectory``; by default a person if ``person`` names a column or the log has a column
-            ``person_id``, which protects more, and a trajectory otherwise.
+        unit: ``person``, ``trajectory`` or ``transition``; by default a person if ``person`` names a column or the log
+            has a column ``person_id``, which protects more, and a trajectory otherwise. A transition protects one row
+            and no more: ``bounds`` then declare how many of those there are, and each row holds its next observation.
         person: column that identifies the person.
         target_columns: columns with the probability of the logged action under a target policy.
         behavior_policy: public behaviour policy, for a log without behaviour probabilities.
@@ -95,8 +98,8 @@ def read_log(
     known = read_bounds(bounds)
     if unit is not None and unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
-    if unit == "trajectory" and person:
-        raise DprlError("The privacy unit is a trajectory, but a person column is named: use the unit person.")
+    if unit in ("trajectory", "transition") and person:
+        raise DprlError(f"The privacy unit is a {unit}, but a person column is named: use the unit person.")
     source, name, names, types = _open(source)
     unit = unit or ("person" if person or "person_id" in names else "trajectory")
     found = schemas.match(
@@ -199,7 +202,7 @@ def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str)
         if part in ("episode_id", "person_id"):
             continue
         out[part] = _numbers(table.column(name))
-    one_step = bounds.horizon == 1
+    one_step = bounds.horizon == 1 and unit != TRANSITION
     defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
     for part, value in defaults.items():
         out.setdefault(part, np.full(rows, value))

@@ -69,7 +69,8 @@ def match(
         types: their types, or None for CSV, whose cells are only known once they are read; a null type fits all.
         observation_size: number of observation components in the public bounds.
         horizon: with a horizon of 1 each row may be an episode of its own, as in bandit logs.
-        unit: ``person`` or ``trajectory``.
+        unit: ``person``, ``trajectory``, or ``transition``: a row then stands for itself, with its next observation,
+            and neither identifiers nor steps are looked at.
         unit_column: column that identifies the person.
         needs_behavior: whether the behaviour probability must be in the log.
         target_columns: further columns holding probabilities of a target policy.
@@ -82,6 +83,7 @@ def match(
     def find(part: str) -> str | None:
         return next((c for c in (part, *ALIASES[part]) if c in kinds), None)
 
+    by_row = unit == "transition"
     sizes = {"observation": observation_size, "next_observation": observation_size}
     if continuous_size:
         sizes["action"] = continuous_size
@@ -112,6 +114,11 @@ def match(
                 if size != 1 and not (kind is not None and pa.types.is_null(kind)):
                     raise DprlError(f"Column {single!r} holds one number a row, the bounds describe {size} components.")
             vectors[part] = (single,)
+        elif part == "next_observation" and by_row:
+            raise DprlError(
+                "The privacy unit transition needs next_observation in every row: the next row of the log is somebody "
+                "else's."
+            )
         elif part != "next_observation":
             raise _missing(part)
 
@@ -121,9 +128,11 @@ def match(
         *(() if continuous_size else ("action",)),
         *(("behavior_prob",) if needs_behavior else ()),
     ]
-    if not one_step:
+    if by_row:
+        required += ["terminated"]
+    elif not one_step:
         required += ["episode_id", "t", "terminated"]
-    optional = ["episode_id", "t", "terminated", "truncated"]
+    optional = [] if by_row else ["episode_id", "t", "terminated", "truncated"]
     for part in dict.fromkeys(required + optional):
         column = find(part)
         if column is None:

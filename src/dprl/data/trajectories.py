@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Trajectories:
         unit_offsets: ``(U + 1,)``; unit ``u`` owns episodes ``[offsets[u], offsets[u+1])``.
         valid: ``(E,)`` false for an episode that contributes zero.
         bounds: the public bounds the arrays were clamped to.
-        unit: ``person`` or ``trajectory``.
+        unit: ``person``, ``trajectory``, or ``transition``: every row is then an episode and a unit of its own.
     """
 
     observation: np.ndarray = field(repr=False)
@@ -101,19 +101,15 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
     valid = np.ones(episodes, dtype=bool)
     valid[index[broken]] = False
     kept = grouped.position < bounds.horizon
-    owner, terminated = grouped.owner, _flag(_taken(columns, "terminated", order))
+    owner, terminated = grouped.owner, flags(columns, "terminated", order)
     del broken, grouped
 
     index, last, rows, terminated = index[kept], last[kept], order[kept], terminated[kept]
-    observation = _clamp(_taken(columns, "observation", rows), bounds.observation)
     if "next_observation" in columns:
-        following = _floats(_taken(columns, "next_observation", rows))  # _HUGE is beyond single precision
-        with np.errstate(invalid="ignore"):
-            has_next = np.asarray((np.abs(following) <= _HUGE).all(axis=1))
-        following = _clamp(following, bounds.observation)
+        following, has_next = next_in_the_row(columns, rows, bounds)
     else:
-        following = np.zeros_like(observation)
-        has_next = np.zeros(len(observation), dtype=bool)
+        following = np.zeros((len(rows), len(bounds.observation)))
+        has_next = np.zeros(len(rows), dtype=bool)
         # the next row of the same episode; the row after the horizon's cut counts, only its own use is forbidden
         inside = np.flatnonzero(kept)[~last]
         following[~last] = _clamp(_taken(columns, "observation", order[inside + 1]), bounds.observation)
@@ -121,18 +117,8 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
     lengths = np.bincount(index, minlength=episodes) if episodes else np.zeros(0, dtype=np.int64)
     unit_starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]) if episodes else np.zeros(0, dtype=np.int64)
     return Trajectories(
-        observation=observation,
+        **cells_of_rows(columns, rows, bounds),
         next_observation=following,
-        action=_actions(_taken(columns, "action", rows), bounds),
-        reward=np.nan_to_num(np.clip(_floats(_taken(columns, "reward", rows)), *bounds.reward), nan=bounds.reward[0]),
-        behavior_prob=np.nan_to_num(_floats(_taken(columns, "behavior_prob", rows)), nan=1.0, posinf=1.0, neginf=1.0),
-        target_prob={
-            name.removeprefix("target:"): np.nan_to_num(
-                _floats(_taken(columns, name, rows)), nan=0.0, posinf=0.0, neginf=0.0
-            )
-            for name in columns
-            if name.startswith("target:")
-        },
         terminated=terminated,
         has_next=has_next,
         episode_offsets=np.r_[0, np.cumsum(lengths)].astype(np.int64),
@@ -141,6 +127,34 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
         bounds=bounds,
         unit=unit,
     )
+
+
+def next_in_the_row(
+    columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds
+) -> tuple[np.ndarray, np.ndarray]:
+    """``next_observation`` ``(N, d)`` of these rows, clamped, and whether it is known ``(N,)``."""
+    following = _floats(_taken(columns, "next_observation", rows))  # _HUGE is beyond single precision
+    with np.errstate(invalid="ignore"):
+        known = np.asarray((np.abs(following) <= _HUGE).all(axis=1))
+    return _clamp(following, bounds.observation), known
+
+
+def cells_of_rows(columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds) -> dict[str, Any]:
+    """The fields of :class:`Trajectories` for which a row needs nothing but itself, of these rows."""
+    reward, probability = (_floats(_taken(columns, name, rows)) for name in ("reward", "behavior_prob"))
+    return {
+        "observation": _clamp(_taken(columns, "observation", rows), bounds.observation),
+        "action": _actions(_taken(columns, "action", rows), bounds),
+        "reward": np.nan_to_num(np.clip(reward, *bounds.reward), nan=bounds.reward[0]),
+        "behavior_prob": np.nan_to_num(probability, nan=1.0, posinf=1.0, neginf=1.0),
+        "target_prob": {
+            name.removeprefix("target:"): np.nan_to_num(
+                _floats(_taken(columns, name, rows)), nan=0.0, posinf=0.0, neginf=0.0
+            )
+            for name in columns
+            if name.startswith("target:")
+        },
+    }
 
 
 class _Grouped(NamedTuple):
@@ -173,14 +187,21 @@ def _defects(columns: Mapping[str, np.ndarray], grouped: _Grouped, bounds: Bound
     """Each reason for which an episode contributes nothing, with the ``(N,)`` rows that give it."""
     order = grouped.order
     yield "steps_missing_or_repeated", np.asarray(columns["t"], dtype=np.float64)[order] != grouped.position
+    ends = flags(columns, "terminated", order) | flags(columns, "truncated", order)
+    yield "an_end_before_the_last_step", ends & ~grouped.last
+    yield from defects_of_rows(columns, order, bounds)
+
+
+def defects_of_rows(
+    columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Each reason for which a row by itself cannot be used, with the rows ``(N,)`` that give it."""
     for name in columns:
         if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
             with np.errstate(invalid="ignore"):
-                sound = (np.abs(_rows(_taken(columns, name, order))) <= _HUGE).all(axis=1)
+                sound = (np.abs(_rows(_taken(columns, name, rows))) <= _HUGE).all(axis=1)
             yield "cells_that_are_no_number", np.asarray(~sound)
-    ends = _flag(_taken(columns, "terminated", order)) | _flag(_taken(columns, "truncated", order))
-    yield "an_end_before_the_last_step", ends & ~grouped.last
-    probability = _taken(columns, "behavior_prob", order)
+    probability = _taken(columns, "behavior_prob", rows)
     with np.errstate(invalid="ignore"):
         # what is no number is no number: counted above
         yield "behavior_probability_not_positive", probability <= 0.0
@@ -210,8 +231,9 @@ def _floats(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float64, copy=False)
 
 
-def _flag(values: np.ndarray) -> np.ndarray:
-    return np.nan_to_num(_floats(values), nan=0.0) != 0.0
+def flags(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
+    """``(N,)`` whether these rows' cells are true; what could not be read is not."""
+    return np.nan_to_num(_floats(_taken(columns, name, rows)), nan=0.0) != 0.0
 
 
 def _rows(values: np.ndarray) -> np.ndarray:

@@ -8,15 +8,14 @@ from typing import Any
 
 from dprl.accounting import events
 from dprl.accounting.accountant import accountant_name
-from dprl.accounting.certificate import versions
-from dprl.algorithms.evaluation.gpope import GPOPE
+from dprl.accounting.certificate import NOT_A_TRAJECTORY, versions
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.plan import Plan
 from dprl.algorithms.evaluation.program import ValueFunctionConfig, ValueProgram
 from dprl.config import DERIVED
 from dprl.data.readers import Log
 from dprl.mechanisms.clipped_sum import RELATION
-from dprl.value_functions.linear import LinearValueFunction
+from dprl.value_functions.linear import ValueFunction
 
 NOT_PROTECTED = (
     "The target policies, the feature map, the public bounds and every hyper-parameter: they must not have been "
@@ -24,6 +23,9 @@ NOT_PROTECTED = (
     "Whether the log was evaluated at all, when, and how long it took.",
     "What follows about a person from facts that do not depend on that person's own record.",
 )
+
+RETURN, MEAN_REWARD = "discounted return of a trajectory", "mean reward of a transition"
+"""What a value is of."""
 
 
 def status_of(plan: Plan, secure: bool, simulated: bool) -> str:
@@ -37,7 +39,7 @@ def estimate_of(
     plan: Plan,
     log: Log,
     values: Mapping[str, ValueEstimate],
-    function: LinearValueFunction | None,
+    function: ValueFunction | None,
     references: list[float] | None,
     status: str,
     features: str,
@@ -75,6 +77,7 @@ def estimate_of(
         "status": status,
         "algorithm": plan.name,
         "estimator": plan.estimator,
+        "quantity": MEAN_REWARD if log.unit == "transition" else RETURN,
         "epsilon": plan.budget.epsilon,
         "delta": plan.budget.delta,
         "confidence": plan.query.config.confidence,
@@ -83,18 +86,19 @@ def estimate_of(
         "interval": targets[0]["interval"],
         "targets": targets,
         "value_function": described,
-        "cautions": _cautions(plan, values),
+        "cautions": _cautions(plan, values, log.unit),
         "request": request,
         "bounds": log.bounds.in_force(),
     }
 
 
-def _cautions(plan: Plan, values: Mapping[str, ValueEstimate]) -> list[str]:
+def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> list[str]:
     """What a reader must know before the numbers; from released values and public facts."""
-    low, high = plan.bounds.value_interval(plan.config.discount)
+    asked, one = plan.query.bounds, "transition" if unit == "transition" else "trajectory"
+    low, high = asked.value_interval(plan.config.discount)
     outside = [name for name, e in values.items() if not low <= e.value <= high]
-    return plan.bounds.cautions() + [
-        f"The value of {name} lies outside of what a trajectory can return by the declared bounds "
+    return asked.cautions() + [
+        f"The value of {name} lies outside of what a {one} can return by the declared bounds "
         f"({low:g} to {high:g}): noise, a wrong number of units, or a log whose rows cannot be used; the curator can "
         "look with `dprl data describe`."
         for name in outside
@@ -144,9 +148,9 @@ def certificate_of(
     options = _options(plan)
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
-    if isinstance(plan.config, GPOPE) and plan.config.clip_norm is None:
+    if getattr(plan.config, "clip_norm", 0.0) is None:  # what an algorithm that resolves it leaves to its mechanism
         options["clip_norm"] = {
-            "value": plan.stages[0].mechanism.clip_norm,
+            "value": plan.stages[-1].mechanism.clip_norm,
             "provenance": "derived from the public horizon and features",
         }
     certificate: dict[str, Any] = {
@@ -157,7 +161,7 @@ def certificate_of(
         "privacy_unit": log.unit,
         "neighbouring_relation": "replace one" if plan.published else RELATION,
         "released": released + ".",
-        "not_protected": list(NOT_PROTECTED),
+        "not_protected": [*NOT_PROTECTED, *([NOT_A_TRAJECTORY] if log.unit == "transition" else [])],
         "mechanisms": mechanisms,
         "event": events.to_json(plan.event),
         "accountant": accountant_name(),

@@ -26,6 +26,7 @@ def audit(
     *,
     calibration: str | None = None,
     units: int = 200,
+    unit: str | None = None,
     released: str = "all",
     trials: int = TRIALS,
     selection_trials: int | None = None,
@@ -40,6 +41,8 @@ def audit(
         budget: the claim.
         calibration: of an algorithm given by name (``verified`` unless said otherwise); a configuration says its own.
         units: declared number of units.
+        unit: privacy unit (``transition``, ``trajectory`` or ``person``) by which the pair of logs is read from
+            columns; without it they are made as a program sees them.
         released: what the attacker sees: ``all``, or the ``last`` iterate alone.
         trials: held-out runs on each of the two logs.
         selection_trials: further runs on each, to choose the attack's threshold on (default: a quarter of ``trials``).
@@ -55,7 +58,7 @@ def audit(
         DprlError: an option is not the algorithm's, or means nothing to it; the claim cannot be met.
     """
     check_runs(trials, seed, confidence, selection_trials)
-    canary = canary_of(algorithm, budget, calibration=calibration, units=units, released=released)
+    canary = canary_of(algorithm, budget, calibration=calibration, units=units, released=released, unit=unit)
     return run_audit(
         canary, trials=trials, seed=seed, confidence=confidence, selection_trials=selection_trials, progress=progress
     )
@@ -79,7 +82,15 @@ def total(trials: int) -> int:
     return 2 * (trials + max(trials // 4, 1))
 
 
-def canary_of(algorithm: Config | str, budget: Budget, *, calibration: str | None, units: int, released: str) -> Canary:
+def canary_of(
+    algorithm: Config | str,
+    budget: Budget,
+    *,
+    calibration: str | None,
+    units: int,
+    released: str,
+    unit: str | None = None,
+) -> Canary:
     """The worst-case pair on which ``algorithm`` is attacked."""
     if isinstance(algorithm, str):
         entry = find(algorithm)
@@ -93,6 +104,8 @@ def canary_of(algorithm: Config | str, budget: Budget, *, calibration: str | Non
     stated = options.pop("calibration", None)
     if calibration is not None and stated is not None and calibration != stated:
         raise DprlError(f"The configuration says calibration = {stated!r} itself: leave out the other.")
+    if unit is not None:
+        options["unit"] = unit
     return entry.load_conformance().canary(
         calibration or stated or "verified",
         units=units,

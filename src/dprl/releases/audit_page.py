@@ -67,7 +67,7 @@ class Row:
         parts += [f"--released {attack.released}"] if attack.released != "all" else []
         parts += [f"--units {attack.units} --epsilon {attack.epsilon:g} --delta {attack.delta:g}"]
         for name, value in attack.options.items():
-            flag = name in ("steps", "sampling_rate")
+            flag = name in ("steps", "sampling_rate", "unit")
             parts.append(f"--{name.replace('_', '-')} {value}" if flag else f"--set {name}={value}")
         return " ".join([*parts, f"--trials {self.result.bound.trials}"])
 
@@ -135,7 +135,10 @@ def page(rows: Sequence[Row], command: str) -> str:
     ]
     for row in rows:
         attack, result = row.attack, row.result
-        options = ", ".join(f"{name} {value:g}" for name, value in attack.options.items())
+        options = ", ".join(
+            f"{name} {value}" if isinstance(value, str) else f"{name} {value:g}"
+            for name, value in attack.options.items()
+        )
         verdict = f"**{result.verdict}**" if result.violated else result.verdict
         lines.append(
             f"| `{row.algorithm}` | {attack.calibration.replace('-', ' ')} | {attack.units} units"

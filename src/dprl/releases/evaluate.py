@@ -38,10 +38,10 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.releases import machine
-from dprl.releases.artifacts import certificate_of, estimate_of, status_of
+from dprl.releases.artifacts import MEAN_REWARD, certificate_of, estimate_of, status_of
 from dprl.releases.run_folder import RunFolder, open_run
 from dprl.releases.save import save_release
-from dprl.value_functions.linear import LinearValueFunction, load_value_function
+from dprl.value_functions.linear import ValueFunction, load_value_function
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Release:
     """
 
     values: Mapping[str, ValueEstimate]
-    value_function: LinearValueFunction | None = field(repr=False)
+    value_function: ValueFunction | None = field(repr=False)
     certificate: Mapping[str, Any] = field(repr=False)
     estimate: Mapping[str, Any] = field(repr=False)
     _charge: tuple[Ledger, int] | None = field(default=None, repr=False)
@@ -76,7 +76,8 @@ class Release:
     @property
     def public_cautions(self) -> list[str]:
         """What the declared bounds alone say against the answer."""
-        return Bounds.from_mapping(self.estimate["bounds"]).cautions()
+        bounds = Bounds.from_mapping(self.estimate["bounds"])
+        return (bounds.of_one_transition() if self.estimate["quantity"] == MEAN_REWARD else bounds).cautions()
 
     def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
         """Write estimate, value function, report and certificate into a new folder, all or nothing.
@@ -138,13 +139,16 @@ def evaluate(
         algorithm: options of any registered evaluation algorithm; by default ``Recommended()``, which chooses
             by public facts alone. All of them give values and intervals, and all but :class:`ImportanceSampling` a
             value function.
-        features: ``columns``, ``tabular``, ``fourier:ORDER`` or ``fourier-coupled:ORDER``.
+        unit: ``person``, ``trajectory`` or ``transition``. Of the last the values are mean rewards of a transition.
+        features: ``columns``, ``tabular``, ``fourier:ORDER`` or ``fourier-coupled:ORDER``; for the algorithms that
+            learn a network, also ``mlp:HIDDEN``.
         behavior_policy: public behaviour policy, for a log without behaviour probabilities.
         ledger, dataset: SQLite ledger and the name under which this data's budget stands there.
         seed: reproducible noise: the release is then *not private* and says so.
         simulated: the log is a simulation: the non-private reference is shown, and the release is not private.
         outcome: what a value means, in words, for the report.
-        progress: called with the number of updates done.
+        progress: called with the number of updates done; if it has a method ``expect``, that is called before, with
+            the number of all.
         run: folder, as private as the log, in which an interrupted release can be resumed; :meth:`Release.save`
             removes it.
         resume: go on with the release of which ``run`` holds the beginning, for what it was charged.
@@ -188,7 +192,10 @@ def evaluate(
         list(policies.values()),
         features,
         noise.total_variation_per_draw if noise.secure else 0.0,
+        log.unit,
     )
+    if hasattr(progress, "expect"):
+        progress.expect(plan.steps)  # type: ignore[union-attr]
     status = status_of(plan, noise.secure, simulated)
     certificate = certificate_of(plan, log, policies, noise, status, features)
     account = _open_ledger(ledger, dataset)
@@ -337,7 +344,7 @@ def _touch(
     noise: Any,
     folder: RunFolder | None,
     progress: Any,
-) -> tuple[list[ValueEstimate], LinearValueFunction | None]:
+) -> tuple[list[ValueEstimate], ValueFunction | None]:
     """The one place where private rows meet the mechanisms."""
     vectors = importance.unit_vectors(plan.query, trajectories, policies, behavior)
     units, value = None, plan.bounds.value_interval(plan.config.discount)
@@ -345,7 +352,9 @@ def _touch(
         assert plan.features is not None
         ratios = step_ratios(policies[0], trajectories, behavior)
         discount, columns = plan.config.discount, plan.program.columns
-        rows = rows_of(trajectories, ratios, plan.features, discount, value, plan.weighting, columns=columns)
+        rows = rows_of(
+            trajectories, ratios, plan.features, discount, value, plan.weighting, columns=columns, most=plan.rows
+        )
         units = unit_rows(rows, plan.bounds.units)
     journal: Any = NO_JOURNAL
     if folder is not None:
@@ -363,7 +372,7 @@ def _touch(
     if isinstance(plan.program, ValueProgram):
         estimates[0] = plan.program.estimate(state)
     weights = np.nan_to_num(np.asarray(theta, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    return estimates, LinearValueFunction(weights, plan.features, value)
+    return estimates, ValueFunction(weights, plan.features, value)
 
 
 def _entering(vectors: np.ndarray, units: UnitRows | None) -> Iterator[Any]:

@@ -8,14 +8,14 @@ from typing import Any
 from dprl.accounting import events
 from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation.gpope import GPOPE
-from dprl.algorithms.evaluation.plan import Algorithm, make_plan
+from dprl.algorithms.evaluation.plan import Algorithm, Plan, make_plan
 from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
 from dprl.errors import DprlError
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
+from dprl.releases.artifacts import MEAN_REWARD, RETURN
 from dprl.releases.evaluate import load_policies
 
 VALUES = "values and intervals"
@@ -47,18 +47,19 @@ def plan_release(
     unit = unit or ("person" if person else "trajectory")
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
-    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION)
+    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit)
     mechanisms = [plan.value_mechanism.describe("Gaussian vector", VALUES)]
     mechanisms += [stage.mechanism.describe("Clipped Gaussian sum", stage.name) for stage in plan.stages]
     return {
         "algorithm": plan.name,
         "estimator": plan.estimator,
+        "quantity": MEAN_REWARD if unit == "transition" else RETURN,
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "epsilon_of_event": plan.epsilon_of_event,
         "unit": unit,
         "mechanisms": mechanisms,
-        "cautions": known.cautions(),
+        "cautions": plan.query.bounds.cautions(),
         "targets": [
             {
                 "name": name,
@@ -81,12 +82,11 @@ def calibrate_release(
 
     A stage's ``share`` is its part of mu^2; the last of them gets what the accountant leaves of the budget.
     """
-    if isinstance(algorithm, GPOPE) and algorithm.calibration == "as-published":
+    if isinstance(algorithm, ValueFunctionConfig) and algorithm.published:
         raise DprlError(
             "calibration = 'as-published' follows the paper's formula: nothing is calibrated to the budget."
         )
-    # of one target policy nothing matters here: any will do, also where actions are continuous
-    plan = make_plan(algorithm, read_bounds(bounds), budget, [ColumnPolicy()], features, TOTAL_VARIATION)
+    plan = _plan_of_one(budget, algorithm, bounds, features)
     value_share = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
     stages = [(VALUES, plan.value_mechanism, value_share)]
     stages += [
@@ -113,3 +113,27 @@ def calibrate_release(
         "event": events.to_json(plan.event),
         "accountant": accountant_name(),
     }
+
+
+def published_release(
+    budget: Budget, algorithm: ValueFunctionConfig, *, bounds: Any, features: str = "columns"
+) -> dict[str, Any]:
+    """The noise of a calibration as published, and what the theorem behind it assumes, as plain data."""
+    plan = _plan_of_one(budget, algorithm, bounds, features)
+    mechanism = plan.stages[-1].mechanism
+    return {
+        "algorithm": plan.name,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "relation": "replace one",
+        "units": plan.bounds.units,
+        "noise_multiplier": mechanism.noise_multiplier,
+        "sampling_rate": mechanism.sampling_rate,
+        "steps": mechanism.steps,
+        "preconditions": [{"statement": c.statement, "holds": c.holds} for c in plan.conditions],
+    }
+
+
+def _plan_of_one(budget: Budget, algorithm: Algorithm, bounds: Any, features: str) -> Plan:
+    # of one target policy nothing matters here: any will do, also where actions are continuous
+    return make_plan(algorithm, read_bounds(bounds), budget, [ColumnPolicy()], features, TOTAL_VARIATION)

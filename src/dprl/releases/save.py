@@ -13,7 +13,7 @@ from typing import Any
 from dprl.accounting.certificate import seal, write, write_atomically
 from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
-from dprl.value_functions.linear import FILE, LinearValueFunction
+from dprl.value_functions.linear import FILE, ValueFunction
 
 
 def check_folder(folder: str | Path) -> Path:
@@ -44,7 +44,7 @@ def check_key(path: str | Path | None) -> None:
 
 def save_release(
     estimate: Mapping[str, Any],
-    function: LinearValueFunction | None,
+    function: ValueFunction | None,
     certificate: Mapping[str, Any],
     folder: str | Path,
     sign_key: str | Path | None = None,

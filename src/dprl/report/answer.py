@@ -61,6 +61,9 @@ def headline(target: dict[str, Any]) -> dict[str, str]:
 def worth(estimate: dict[str, Any], request: dict[str, Any]) -> str:
     """What the number measures, for a reader who has never met the word return."""
     outcome = text(request.get("outcome"), "")
+    if _of_a_transition(estimate):
+        reward = outcome or "reward of a decision, in the units of the log"
+        return f"the average {reward}, had this policy made that one decision in each state that the log holds"
     horizon = section(estimate.get("bounds")).get("horizon")
     discount = as_number(estimate.get("discount"))
     if horizon == 1:
@@ -75,7 +78,9 @@ def worth(estimate: dict[str, Any], request: dict[str, Any]) -> str:
 
 def method(estimate: dict[str, Any]) -> str:
     """The estimator, after the algorithm where that has a name of its own."""
-    names = {"gpope": "GPOPE", "importance-sampling": ""}
+    names = {name: name.upper() for name in ("gpope", "dptd", "dp-sgda", "dp-gld", "dp-srm")} | {
+        "importance-sampling": ""
+    }
     algorithm = text(estimate.get("algorithm"), "")
     return "; ".join(t for t in (names.get(algorithm, algorithm), text(estimate.get("estimator"), "")) if t)
 
@@ -91,7 +96,8 @@ def others(count: int) -> str:
     return f"{many} other policies were evaluated in the same release and are shown below."
 
 
-def curves(value_function: Any) -> dict[str, Any] | None:
+def curves(value_function: Any, bounds: Any = None) -> dict[str, Any] | None:
+    """The value function along each component that is shown, and what it is made of."""
     slices = []
     for piece in items(section(value_function).get("slices")):
         piece = section(piece)
@@ -111,10 +117,11 @@ def curves(value_function: Any) -> dict[str, Any] | None:
     domain = charts.curve_domain(values)
     wide = len(slices) == 1
     features = section(section(value_function).get("features"))
+    components = len(items(section(bounds).get("observation"))) or len(slices)
     return {
         "target": text(section(value_function).get("target"), "the policy"),
-        "features": plain(features.get("name", MISSING)),
-        "size": plain(features.get("size")) if "size" in features else None,
+        "made_of": _made_of(features),
+        "shown": "" if len(slices) == components else f"Shown: the first {len(slices)} of {components} measurements.",
         "flat": max(values) == min(values),
         "charts": [(name, charts.curve(grid, values, name, domain, wide)) for name, grid, values in slices],
     }
@@ -123,6 +130,9 @@ def curves(value_function: Any) -> dict[str, Any] | None:
 def value_bounds(estimate: dict[str, Any]) -> tuple[float, float] | None:
     """Smallest and largest value that the public bounds allow: where an interval ends because it was cut there."""
     bounds = section(estimate.get("bounds"))
+    if _of_a_transition(estimate):
+        low, high = endpoints(bounds.get("reward"))
+        return None if low is None or high is None else (low, high)
     low, high = endpoints(bounds.get("value"))
     if low is not None and high is not None:
         return low, high
@@ -132,6 +142,20 @@ def value_bounds(estimate: dict[str, Any]) -> tuple[float, float] | None:
         return None
     longest = horizon if discount == 1.0 else (1.0 - discount**horizon) / (1.0 - discount)
     return low * (longest if low < 0.0 else 1.0), high * (longest if high > 0.0 else 1.0)
+
+
+def _of_a_transition(estimate: dict[str, Any]) -> bool:
+    return text(estimate.get("quantity"), "") == "mean reward of a transition"
+
+
+def _made_of(features: dict[str, Any]) -> str:
+    """Features or network in words, and how many numbers were learned."""
+    name, size = plain(features.get("name", MISSING)), plain(features.get("size")) if "size" in features else None
+    kind, _, hidden = name.partition(":")
+    if kind == "mlp":
+        units = f"{hidden} hidden unit{'' if hidden == '1' else 's'}"
+        return f"A neural network with one layer of {units}" + (f" ({size} weights)." if size else ".")
+    return f"Features: {name}" + (f" ({size} coefficients)." if size else ".")
 
 
 def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[str, Any]:

@@ -16,6 +16,12 @@ _UNITS = {
         "all the rows of one recorded trajectory; whoever has several trajectories in the log is protected for one at "
         "a time, which is a weaker promise",
     ),
+    "transition": (
+        "transition",
+        "transitions",
+        "one row of the log: a state, the decision taken there, its reward and the state that followed; a trajectory "
+        "is many of these, and each state within it stands in two, so this is no promise for a trajectory or a person",
+    ),
 }
 _RELATIONS = {
     "add or remove one": "Two logs are neighbours when one of them holds a single {unit} more than the other.",
@@ -40,6 +46,11 @@ _BOUNDS = {
         "how many times likelier than in the log the policy may make a decision",
     ),
     "max_cumulative_ratio": ("Largest importance ratio of a trajectory", "the same, for all its decisions together"),
+}
+# nothing follows a trajectory where each transition stands for itself
+_OF_TRANSITIONS = {
+    "horizon": ("Longest trajectory", "decisions; it bounds the value function, and nothing is cut"),
+    "max_cumulative_ratio": ("Largest importance ratio of a trajectory", "no ratios are multiplied here"),
 }
 _MECHANISM_COLUMNS = (
     ("clip_norm", "Clip norm", "the most that one {unit} can weigh in a sum"),
@@ -105,15 +116,16 @@ def bounds(estimate: dict[str, Any], certificate: dict[str, Any], units: str) ->
     for piece in items(section(estimate.get("value_function")).get("slices")):
         names[section(piece).get("component")] = text(section(piece).get("name"), "")
     rows = [("Privacy units", plain(bounds["units"]), f"declared number of {units}")] if "units" in bounds else []
-    rows += [(label, span(bounds[key]), gloss) for key, (label, gloss) in _BOUNDS.items() if key in bounds]
+    known = _BOUNDS | (_OF_TRANSITIONS if units == _UNITS["transition"][1] else {})
+    rows += [(label, span(bounds[key]), gloss) for key, (label, gloss) in known.items() if key in bounds]
     for key in ("observation", "action"):
         for i, pair in enumerate(items(bounds.get(key))):
             name = names.get(i) if key == "observation" else None
             rows.append(
                 (f"{key.capitalize()}: {name}" if name else f"{key.capitalize()}, component {i}", span(pair), "")
             )
-    known = {"units", "observation", "observation_names", "action", *_BOUNDS}
-    return rows + [(*row, "") for row in leaves({k: v for k, v in bounds.items() if k not in known})]
+    told = {"units", "observation", "observation_names", "action", *known}
+    return rows + [(*row, "") for row in leaves({k: v for k, v in bounds.items() if k not in told})]
 
 
 def hyper_parameters(certificate: dict[str, Any]) -> list[tuple[str, str, str]]:

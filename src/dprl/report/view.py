@@ -51,7 +51,7 @@ def view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any
         "forest_leaves_axis": charts.leaves_axis([p["row"] for p in policies]),
         "has_reference": any(p["row"].reference is not None for p in policies),
         "has_clipped": any(p["clipped"] for p in policies),
-        "curves": answer.curves(estimate.get("value_function")),
+        "curves": answer.curves(estimate.get("value_function"), estimate.get("bounds")),
         "unit": unit,
         "units": units,
         "unit_gloss": unit_gloss,

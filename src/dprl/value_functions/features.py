@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,15 +25,24 @@ class Features:
 
     Attributes:
         bounds: low and high of each observation component.
+        linear: whether values are products with the features. Otherwise the map stands for a function of the states
+            and of ``size`` weights, :meth:`values`, and rows hold no features of it.
     """
 
     bounds: tuple[Interval, ...]
 
     name = "features"
+    linear: ClassVar[bool] = True
 
     @property
     def size(self) -> int:
+        """Number of weights."""
         raise NotImplementedError
+
+    @property
+    def row_size(self) -> int:
+        """Features that a row of a log holds."""
+        return self.size
 
     @property
     def norm_bound(self) -> float:
@@ -44,9 +53,21 @@ class Features:
         """``(N, d)`` states to ``(N, size)`` features; ``xp`` is numpy or jax.numpy."""
         raise NotImplementedError
 
+    def values(self, theta: Any, states: Any, xp: Any = np) -> Any:
+        """``(N,)`` values of the function with weights ``theta`` ``(size,)``, in public units."""
+        return self(states, xp) @ theta
+
     def constant(self) -> np.ndarray:
         """``(size,)`` weights of the function that is 1 everywhere."""
         raise NotImplementedError
+
+    def start(self, level: float = 0.0) -> np.ndarray:
+        """``(size,)`` float32 weights to start from: those of a function that is ``level`` everywhere."""
+        return (level * self.constant()).astype(np.float32)
+
+    def mean_square(self) -> float:
+        """Mean square norm of the values' gradient by the weights, at the start and under the uniform distribution."""
+        return float(self.size)
 
     def unit_scale(self, states: Any, xp: Any) -> Any:
         low = np.array([b[0] for b in self.bounds])
@@ -213,7 +234,7 @@ class CoupledFourier(Features):
 
 
 def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
-    """Features from their name: ``columns``, ``tabular``, ``fourier:ORDER`` or ``fourier-coupled:ORDER``.
+    """Features from their name: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER``; ``mlp:HIDDEN``.
 
     >>> make_features("fourier:2", ((0.0, 1.0), (0.0, 1.0))).size
     9
@@ -226,6 +247,11 @@ def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
         return Fourier(bounds, int(match.group(1)))
     if isinstance(spec, str) and (match := re.fullmatch(r"fourier-coupled:([0-9]{1,6})", spec)):
         return CoupledFourier(bounds, int(match.group(1)))
+    if isinstance(spec, str) and (match := re.fullmatch(r"mlp:([0-9]{1,6})", spec)):
+        from dprl.value_functions.network import MLP
+
+        return MLP(bounds, int(match.group(1)))
     raise DprlError(
-        f"There are no features called {spec!r}; use columns, tabular, fourier:ORDER or fourier-coupled:ORDER."
+        f"There are no features called {spec!r}; use columns, tabular, fourier:ORDER, fourier-coupled:ORDER or "
+        "mlp:HIDDEN."
     )

@@ -1,4 +1,4 @@
-"""A linear value function over public features: what a release hands out, and how it is stored."""
+"""A value function over public features, or a network: what a release hands out, and how it is stored."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SCHEMA = "dprl.value-function/1"
 
 
 @dataclass(frozen=True)
-class LinearValueFunction:
-    """V(s) = centre + half * theta' phi(s), kept inside the public value range.
+class ValueFunction:
+    """V(s) = centre + half * theta' phi(s), or + half times a network's output, kept inside the public value range.
 
     Attributes:
         theta: ``(n,)`` released weights.
@@ -39,17 +39,17 @@ class LinearValueFunction:
         if states.ndim != 2 or states.shape[1] != len(self.features.bounds):
             raise DprlError(f"States must have shape (N, {len(self.features.bounds)}).")
         low, high = self.value
-        values = (low + high) / 2.0 + (high - low) / 2.0 * (self.features(states) @ self.theta)
+        values = (low + high) / 2.0 + (high - low) / 2.0 * (self.features.values(self.theta, states))
         return np.clip(values, low, high)
 
-    def slices(self, points: int = 41) -> list[dict[str, Any]]:
-        """One curve for each observation component, the others at their public midpoint; for pictures."""
+    def slices(self, points: int = 41, most: int = 12) -> list[dict[str, Any]]:
+        """One curve for each of the first ``most`` observation components, the others at their public midpoint."""
         bounds = self.features.bounds
         middle = np.array([(low + high) / 2.0 for low, high in bounds])
         if self.features.name == "tabular":
             middle = np.round(middle)
         out = []
-        for i, (low, high) in enumerate(bounds):
+        for i, (low, high) in enumerate(bounds[:most]):
             grid = np.linspace(low, high, points)
             if self.features.name == "tabular":
                 grid = np.unique(np.round(np.linspace(low, high, min(points, int(high - low) + 1))))
@@ -76,7 +76,7 @@ class LinearValueFunction:
         return len(header).to_bytes(8, "little") + header + raw[end:]
 
 
-def load_value_function(path: str | Path) -> LinearValueFunction:
+def load_value_function(path: str | Path) -> ValueFunction:
     """Read a value function back, from its file or from the results folder it lies in."""
     from safetensors import SafetensorError, safe_open
 
@@ -97,4 +97,4 @@ def load_value_function(path: str | Path) -> LinearValueFunction:
         raise DprlError(f"{path.name!r} is damaged: it does not describe its features.") from error
     if theta.shape != (features.size,):
         raise DprlError(f"{path.name!r} is damaged: its weights do not fit its features.")
-    return LinearValueFunction(theta, features, (low, high))
+    return ValueFunction(theta, features, (low, high))

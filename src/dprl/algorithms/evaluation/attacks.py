@@ -34,7 +34,6 @@ from dprl.protocols import Bounds, Precondition
 _TRIALS_AT_ONCE, _FEWEST_AT_ONCE, _SUMS_AT_ONCE = 1 << 14, 1 << 10, 1 << 22
 FAR = 1e6  # times the clip norm: a reward so large that the gradient is clipped whatever the iterates are
 _OTHERS = 3
-_LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +182,7 @@ def gpope_canary(calibration: str, *, units: int, budget: Budget, released: str,
         others = units - 1
         relation = f"all of {units} records push one way, and one of them is replaced by one that pushes the other way"
         sigma = plan.stages[0].mechanism.noise_multiplier
-        conditions = theorem_1_conditions(sigma, config.steps, units, budget.epsilon)
+        conditions = gpope.theorem_1_conditions(sigma, config.steps, units, budget.epsilon)
     else:
         others, relation = addition(units, plan)
     what = "every noised sum" if released == "all" else "the last iterate"
@@ -204,20 +203,6 @@ def importance_canary(
     plan = make_plan(config, _attack_bounds(units), budget, [always])
     others, relation = addition(units, plan)
     return EvaluationCanary(plan=plan, others=others, description=f"{relation}; the noised vector is seen")
-
-
-def theorem_1_conditions(sigma: float, steps: int, units: int, epsilon: float) -> tuple[Precondition, ...]:
-    """What the proof of Theorem 1 assumes of sigma, N = steps, m = units and epsilon (docs/papers/004.md, E5).
-
-    >>> [condition.holds for condition in theorem_1_conditions(4.799, 200, 200, 0.01)]
-    [True, True]
-    """
-    most = 2.0 * steps * math.log(units / sigma) / units**2
-    sentence = f"Theorem 1's proof needs sigma >= {_LEAST_SIGMA:.4g}, and sigma is {sigma:.4g}"
-    return (
-        Precondition(sentence, gpope.published_precondition_holds(sigma)),
-        Precondition(f"Theorem 1 needs epsilon <= 2 N ln(m/sigma)/m^2, which is {most:.3g}", epsilon <= most),
-    )
 
 
 def addition(units: int, plan: Plan) -> tuple[int, str]:

@@ -18,22 +18,12 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation import program as engine
-from dprl.algorithms.evaluation.adassp import AdaSSP
-from dprl.algorithms.evaluation.attacks import gpope_canary, importance_canary, noised_sum
-from dprl.algorithms.evaluation.doubly_robust import DoublyRobust
-from dprl.algorithms.evaluation.first_visit import FirstVisit
-from dprl.algorithms.evaluation.gpope import GPOPE
-from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
-from dprl.algorithms.evaluation.noisy_counts import NoisyCounts
+from dprl.algorithms.evaluation.attacks import noised_sum
 from dprl.algorithms.evaluation.plan import Algorithm, Plan, make_plan
-from dprl.algorithms.evaluation.private_constant import PrivateConstant
-from dprl.algorithms.evaluation.private_lstd import PrivateLSTD
 from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.algorithms.evaluation.program_attack import program_canary
 from dprl.algorithms.evaluation.ratios import step_ratios
-from dprl.algorithms.evaluation.recommended import Recommended
-from dprl.algorithms.evaluation.return_regression import ReturnRegression
-from dprl.algorithms.evaluation.td import TD
+from dprl.algorithms.evaluation.unit_attack import unit_canary
 from dprl.algorithms.evaluation.unit_data import padded_units, rows_of, unit_rows
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
@@ -178,13 +168,22 @@ class EvaluationConformance:
         epsilon: float,
         delta: float,
         released: str = "all",
+        unit: str | None = None,
         **options: Any,
     ) -> Canary:
         if calibration not in self.calibrations:
             raise DprlError(f"{self.name} has no calibration {calibration!r}; it has {', '.join(self.calibrations)}.")
         if released not in ("all", "last"):
             raise DprlError("An audit looks at all that is released, or at the last iterate: say 'all' or 'last'.")
-        return self.attack(calibration, units=units, budget=Budget(epsilon, delta), released=released, **options)
+        asked = {"units": units, "budget": Budget(epsilon, delta), **options}
+        if unit is None:
+            return self.attack(calibration, released=released, **asked)
+        if calibration != "verified" or released != "all":
+            raise DprlError(
+                f"Through columns {self.name} is attacked in its verified calibration, on all that it releases: leave "
+                "out unit, or the others."
+            )
+        return unit_canary(type(next(iter(self.configs.values()))), unit, **asked)
 
 
 @lru_cache(maxsize=64)
@@ -197,7 +196,7 @@ def _rows(plan: Plan, log: Trajectories) -> Any:
     assert plan.program is not None
     ratios, discount = step_ratios(_POLICIES[0], log), plan.config.discount
     value, columns = plan.bounds.value_interval(discount), plan.program.columns
-    return rows_of(log, ratios, plan.features, discount, value, plan.weighting, columns=columns)
+    return rows_of(log, ratios, plan.features, discount, value, plan.weighting, columns=columns, most=plan.rows)
 
 
 def within(log: Trajectories, bounds: Bounds) -> Trajectories:
@@ -216,136 +215,13 @@ def within(log: Trajectories, bounds: Bounds) -> Trajectories:
     )
 
 
-# beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
-_STEPS_ALONE = {"value_share": 0.05}
-
-GPOPE_CONFORMANCE = EvaluationConformance(
-    "gpope",
-    {
-        "full batches": GPOPE(steps=4, discount=0.9),
-        "Poisson batches": GPOPE(steps=5, discount=0.9, sampling_rate=0.5, schedule="diminishing", average="all"),
-        "many features": GPOPE(steps=3, discount=0.9, average="last"),
-    },
-    gpope_canary,
-    (
-        Attack(calibration="as-published", options={"steps": 200}, trials=400_000),
-        Attack(calibration="as-published", released="last", options={"steps": 200}, trials=400_000),
-        Attack(options={"steps": 200}),
-        Attack(options={"steps": 200}, trials=100_000),
-        Attack(options={"steps": 200}, epsilon=4.0, trials=100_000),
-        Attack(options={"steps": 200, "sampling_rate": 0.1}, trials=200_000),
-        Attack(options={"steps": 200, "sampling_rate": 0.1, **_STEPS_ALONE}),
-        Attack(options={"steps": 500, "sampling_rate": 0.02, **_STEPS_ALONE}),
-    ),
-    published={"as published": GPOPE(steps=6, discount=0.9, calibration="as-published")},
-    features={"many features": "fourier:11"},
-)
-IMPORTANCE_CONFORMANCE = EvaluationConformance(
-    "importance-sampling",
-    {
-        "trajectory": ImportanceSampling(discount=0.9, estimator="trajectory"),
-        "per decision": ImportanceSampling(discount=0.9, estimator="per-decision"),
-        "self-normalised": ImportanceSampling(discount=0.9, estimator="self-normalised"),
-    },
-    importance_canary,
-    (Attack(), Attack(epsilon=4.0, trials=100_000)),
-)
-
-
-def _conformance(
+def conformance_of(
     kind: type[ValueFunctionConfig],
     configs: Mapping[str, ValueFunctionConfig],
     attacks: tuple[Attack, ...] = (Attack(), Attack(epsilon=4.0, trials=100_000)),
+    attack: Callable[..., Canary] | None = None,
     **options: Any,
 ) -> EvaluationConformance:
-    """Of a program's configuration: what is particular to it, and the attack that fits all."""
-    return EvaluationConformance(kind.algorithm, configs, partial(program_canary, kind), attacks, **options)
-
-
-_ON_POLICY = {"max_importance_ratio": 1.0, "max_cumulative_ratio": 1.0}
-_ONE_STEP = {"horizon": 1, "max_cumulative_ratio": 1.6}
-_DESCENT_ATTACKS = (
-    Attack(options={"steps": 50}, trials=400_000),
-    Attack(options={"steps": 50, "sampling_rate": 0.1, **_STEPS_ALONE}, trials=400_000),
-)
-
-TD_CONFORMANCE = _conformance(
-    TD,
-    {
-        "full batches": TD(steps=3, discount=0.9),
-        "from the mean reward": TD(steps=3, discount=0.9, start="mean-reward"),
-        "Poisson batches": TD(steps=4, discount=0.9, sampling_rate=0.5),
-    },
-    _DESCENT_ATTACKS,
-)
-RETURN_REGRESSION_CONFORMANCE = _conformance(
-    ReturnRegression,
-    {
-        "full batches": ReturnRegression(steps=3, discount=0.9),
-        "Poisson batches": ReturnRegression(steps=4, discount=0.9, sampling_rate=0.5),
-    },
-    _DESCENT_ATTACKS,
-)
-ADASSP_CONFORMANCE = _conformance(
-    AdaSSP,
-    {
-        "around a constant": AdaSSP(discount=0.9, modes=2),
-        "without a constant": AdaSSP(discount=0.9, constant_share=0.0),
-        "Fourier features": AdaSSP(discount=0.9, modes=3),
-    },
-    features={"Fourier features": "fourier:3"},
-)
-LSTD_CONFORMANCE = _conformance(
-    PrivateLSTD,
-    {
-        "around a constant": PrivateLSTD(discount=0.9, modes=2),
-        "on a support": PrivateLSTD(discount=0.9, support="-1,0,1"),
-        "without a constant": PrivateLSTD(discount=0.9, constant_share=0.0),
-    },
-    features={"on a support": "tabular"},
-)
-NOISY_COUNTS_CONFORMANCE = _conformance(
-    NoisyCounts,
-    {
-        "full support": NoisyCounts(discount=0.9),
-        "on a support": NoisyCounts(discount=0.9, support="-1,0,1", rewards="terminal"),
-    },
-    features={"full support": "tabular", "on a support": "tabular"},
-)
-CONSTANT_CONFORMANCE = _conformance(
-    PrivateConstant,
-    {
-        "returns": PrivateConstant(discount=0.9, estimator="returns"),
-        "rewards": PrivateConstant(discount=0.9, estimator="rewards"),
-    },
-)
-FIRST_VISIT_CONFORMANCE = _conformance(
-    FirstVisit,
-    {"LSL": FirstVisit(discount=0.9), "LSW": FirstVisit(discount=0.9, estimator="lsw")},
-    features={"LSL": "tabular", "LSW": "tabular"},
-)
-DOUBLY_ROBUST_CONFORMANCE = _conformance(
-    DoublyRobust,
-    {
-        "off-policy": DoublyRobust(discount=0.9),
-        "one decision": DoublyRobust(discount=0.9),
-    },
-    facts={"one decision": _ONE_STEP},
-)
-RECOMMENDED_CONFORMANCE = _conformance(
-    Recommended,
-    {
-        "statistics": Recommended(discount=0.9),
-        "statistics and descent": Recommended(discount=0.9),
-        "off-policy": Recommended(discount=0.9),
-        "one decision, a constant": Recommended(discount=0.9),
-        "one decision, its shape": Recommended(discount=0.9),
-    },
-    (Attack(trials=20_000), Attack(units=5_000, trials=20_000)),
-    facts={
-        "statistics": _ON_POLICY,
-        "statistics and descent": {**_ON_POLICY, "units": 2_000},
-        "one decision, a constant": _ONE_STEP,
-        "one decision, its shape": {**_ONE_STEP, "units": 5_000},
-    },
-)
+    """Of a program's configuration: what is particular to it, and the attack that fits all where it has no other."""
+    attack = partial(program_canary, kind) if attack is None else attack
+    return EvaluationConformance(kind.algorithm, configs, attack, attacks, **options)

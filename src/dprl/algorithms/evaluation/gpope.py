@@ -16,16 +16,20 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dprl.accounting.budget import Budget
 from dprl.algorithms.evaluation.bands import banded_gradients
 from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig, run_steps
 from dprl.algorithms.evaluation.unit_data import Block, PaddedUnits, SharedBlock, SharedTransitions
 from dprl.config import DERIVED
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
+from dprl.protocols import Precondition
 from dprl.value_functions.features import Features
 
 # what single precision holds with room for products; and of one update, where the values' range is 2
 _LARGEST, _LONGEST_STEP = 1e30, 1e6
+LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
+"""What Theorem 1's proof assumes of sigma."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,13 @@ class GPOPE(ValueFunctionConfig):
         projection = Projection(facts.box, facts.ball)
         stage = Stage(stage.name, stage.mechanism, by_index=self.calibration == "as-published")
         return GPOPEProgram(config, (stage,), facts.units, projection, facts.features, level)
+
+    def published_multiplier(self, facts: Facts, budget: Budget) -> float:
+        return published_noise_multiplier(self.steps, facts.units, budget.epsilon, budget.delta)
+
+    def published_conditions(self, facts: Facts, budget: Budget) -> tuple[Precondition, ...]:
+        sigma = self.published_multiplier(facts, budget)
+        return theorem_1_conditions(sigma, self.steps, facts.units, budget.epsilon)
 
 
 class State(NamedTuple):
@@ -234,7 +245,21 @@ def published_precondition_holds(noise_multiplier: float) -> bool:
     """Whether sigma >= sqrt(1 / ln 2) = 1.201, which Theorem 1's proof assumes; where it does not hold, nothing is left
     of the formula. Where it does, the theorem is wrong all the same: docs/papers/004.md, E5 and E6.
     """
-    return noise_multiplier >= math.sqrt(1.0 / math.log(2.0))
+    return noise_multiplier >= LEAST_SIGMA
+
+
+def theorem_1_conditions(sigma: float, steps: int, units: int, epsilon: float) -> tuple[Precondition, ...]:
+    """What the proof of Theorem 1 assumes of sigma, N = steps, m = units and epsilon (docs/papers/004.md, E5).
+
+    >>> [condition.holds for condition in theorem_1_conditions(4.799, 200, 200, 0.01)]
+    [True, True]
+    """
+    most = 2.0 * steps * math.log(units / sigma) / units**2
+    sentence = f"Theorem 1's proof needs sigma >= {LEAST_SIGMA:.4g}, and sigma is {sigma:.4g}"
+    return (
+        Precondition(sentence, published_precondition_holds(sigma)),
+        Precondition(f"Theorem 1 needs epsilon <= 2 N ln(m/sigma)/m^2, which is {most:.3g}", epsilon <= most),
+    )
 
 
 @dataclass(frozen=True)

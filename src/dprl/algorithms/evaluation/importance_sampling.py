@@ -177,7 +177,7 @@ def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
 
 def _firsts(query: Query, trajectories: Trajectories, ratios: np.ndarray) -> list[np.ndarray]:
     """First parts ``(U,)`` of one policy: [f] (per-decision) or [w g, w]; a unit is the mean over its episodes."""
-    bounds = trajectories.bounds
+    bounds = query.bounds
     centre, half = scale_of(bounds.value_interval(query.config.discount))
     limit = bounds.cumulative_ratio
     discounted = query.config.discount ** trajectories.time() * trajectories.reward

@@ -15,9 +15,7 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.algorithms.evaluation import gpope
 from dprl.algorithms.evaluation import importance_sampling as importance
-from dprl.algorithms.evaluation.gpope import GPOPE
 from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
 from dprl.algorithms.evaluation.program import Facts, Program, Shape, Stage, ValueFunctionConfig, ValueProgram
 from dprl.algorithms.evaluation.strategy import public_patterns
@@ -25,7 +23,7 @@ from dprl.config import Mark
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
-from dprl.protocols import Bounds
+from dprl.protocols import Bounds, Precondition
 from dprl.value_functions.features import Features, make_features
 
 Algorithm = ValueFunctionConfig | ImportanceSampling
@@ -43,6 +41,7 @@ class Plan:
         epsilon_of_event: its epsilon at ``delta_of_event``.
         delta_sampler: what the sampler's distance from an exact Gaussian adds to delta.
         shares: of each stage of the program in the mu^2 of the value function.
+        conditions: what the theorem behind a calibration as published assumes.
     """
 
     config: Algorithm
@@ -57,6 +56,7 @@ class Plan:
     delta_of_event: float
     delta_sampler: float
     shares: tuple[float, ...] = ()
+    conditions: tuple[Precondition, ...] = ()
 
     @property
     def name(self) -> str:
@@ -78,6 +78,11 @@ class Plan:
         return getattr(self.config, "weighting", "trajectory")
 
     @property
+    def rows(self) -> int | None:
+        """Most rows of a unit that are used; None for all."""
+        return getattr(self.config, "rows", None)
+
+    @property
     def estimator(self) -> str:
         """What the values come from, in words."""
         vector = importance.ESTIMATOR_NAMES[self.query.estimator]
@@ -89,12 +94,12 @@ class Plan:
     @property
     def published(self) -> bool:
         """Whether the calibration is a paper's own, which certifies nothing."""
-        return isinstance(self.config, GPOPE) and self.config.calibration == "as-published"
+        return isinstance(self.config, ValueFunctionConfig) and self.config.published
 
     @property
     def published_precondition_holds(self) -> bool:
         """Whether the paper's formula at least meets what its own proof assumes; False where it is not used."""
-        return self.published and gpope.published_precondition_holds(self.stages[0].mechanism.noise_multiplier)
+        return self.published and all(condition.holds for condition in self.conditions)
 
     def expectation(self) -> list[dict[str, float]]:
         """What to expect of each target policy's errors, from public facts: for ``dprl plan``."""
@@ -120,6 +125,7 @@ def make_plan(
     policies: Sequence[Any],
     features: str = "columns",
     total_variation: float = 0.0,
+    unit: str = "trajectory",
 ) -> Plan:
     """Resolve options, calibrate the noise to the budget, and compose what the release will cost.
 
@@ -130,6 +136,7 @@ def make_plan(
         policies: target policies; the value function is that of the first.
         features: feature map of the value function.
         total_variation: of one draw of the noise source that will be used.
+        unit: privacy unit. Of ``transition`` the values are mean rewards of a transition: nothing follows a trajectory.
 
     Raises:
         DprlError: the budget cannot be met, or an option contradicts it.
@@ -142,11 +149,13 @@ def make_plan(
     if bounds.units > MAX_UNITS:
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
     feature_map = make_features(features, bounds.observation)  # a wrong name is refused even where none are used
-    query = importance.make_query(_sampling(config), bounds, public_patterns(policies, bounds))
+    asked = bounds.of_one_transition() if unit == "transition" else bounds
+    query = importance.make_query(_sampling(config), asked, public_patterns(policies, bounds))
     shapes: tuple[Shape, ...] = ()
+    conditions: tuple[Precondition, ...] = ()
     facts, draws = None, query.dimension
     if isinstance(config, ValueFunctionConfig):
-        facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share)
+        facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share, unit)
         shapes = config.shapes(facts)
         draws += sum(shape.dimension * shape.steps for shape in shapes)
     sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
@@ -161,13 +170,12 @@ def make_plan(
     if isinstance(config, ValueFunctionConfig):
         assert facts is not None
         value = importance.mechanism(query, whole / math.sqrt(config.value_share))
-        if isinstance(config, GPOPE) and config.calibration == "as-published":
-            config = config.replace(Mark("one trajectory a step"), sampling_rate=1.0 / bounds.units)
-            program = config.program(facts, _published_stages(config, shapes, facts, budget))
+        if config.published:
+            conditions = config.published_conditions(facts, budget)
+            config, program = _published(config, shapes, facts, budget)
             event = _published_event(value, program.stages[0].mechanism)
         else:
-            given = config.noise_multiplier if isinstance(config, GPOPE) else None
-            stages = _calibrated(shapes, [value.event()], facts.mu, inner, given)
+            stages = _calibrated(shapes, [value.event()], facts.mu, inner, _given(config))
             program = config.program(facts, stages)
             # of the stages that will run, whatever was calibrated
             event = events.compose([value.event(), *(stage.mechanism.event() for stage in program.stages)])
@@ -181,7 +189,9 @@ def make_plan(
     epsilon = epsilon_of(event, inner.delta)
     used = None if program is None else feature_map
     shares = tuple(shape.share for shape in shapes)
-    plan = Plan(config, bounds, budget, query, value, used, program, event, epsilon, inner.delta, sampler, shares)
+    plan = Plan(
+        config, bounds, budget, query, value, used, program, event, epsilon, inner.delta, sampler, shares, conditions
+    )
     if epsilon > budget.epsilon and not plan.published:
         given = getattr(config, "noise_multiplier", None)
         if given is None:  # a mistake of the algorithm's, and no certificate may come of it
@@ -193,15 +203,15 @@ def make_plan(
     return plan
 
 
-def program_for(config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget) -> Program:
+def program_for(
+    config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, unit: str = "trajectory"
+) -> Program:
     """The value function alone, with all of ``budget``: for experiments that release nothing else."""
-    facts = _facts(config, bounds, features, budget, 1.0)
+    facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.shapes(facts)
-    if isinstance(config, GPOPE) and config.calibration == "as-published":
-        config = config.replace(Mark("one trajectory a step"), sampling_rate=1.0 / bounds.units)
-        return config.program(facts, _published_stages(config, shapes, facts, budget))
-    given = config.noise_multiplier if isinstance(config, GPOPE) else None
-    return config.program(facts, _calibrated(shapes, [], facts.mu, budget, given))
+    if config.published:
+        return _published(config, shapes, facts, budget)[1]
+    return config.program(facts, _calibrated(shapes, [], facts.mu, budget, _given(config)))
 
 
 def _sampling(config: Algorithm) -> ImportanceSampling:
@@ -211,10 +221,19 @@ def _sampling(config: Algorithm) -> ImportanceSampling:
     return ImportanceSampling(discount=config.discount, confidence=config.confidence)
 
 
-def _facts(config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, share: float) -> Facts:
-    """With the mu of ``share`` of the budget's mu^2."""
+def _facts(
+    config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, share: float, unit: str
+) -> Facts:
+    """With the mu of ``share`` of the budget's mu^2. Refuses what the algorithm cannot learn or protect."""
+    if not features.linear and not config.neural:
+        raise DprlError(
+            f"{config.algorithm} learns a linear value function: use columns, tabular or fourier:ORDER, or the "
+            f"algorithm dptd or neural-td for {features.name}."
+        )
+    if unit not in config.units_served:
+        raise DprlError(f"{config.algorithm} has no statement for the privacy unit {unit}: use dptd or neural-td.")
     mu = math.sqrt(share) / noise_multiplier_for(events.gaussian, budget)
-    return Facts(bounds, features, config.discount, mu)
+    return Facts(bounds, features, config.discount, mu, unit)
 
 
 def _calibrated(
@@ -250,18 +269,27 @@ def _stage(shape: Shape, noise_multiplier: float) -> Stage:
     return Stage(shape.name, mechanism)
 
 
-def _published_stages(config: GPOPE, shapes: Sequence[Shape], facts: Facts, budget: Budget) -> tuple[Stage, ...]:
-    if config.noise_multiplier is not None:
+def _given(config: ValueFunctionConfig) -> float | None:
+    """A noise multiplier that overrides the calibration."""
+    return getattr(config, "noise_multiplier", None)
+
+
+def _published(
+    config: ValueFunctionConfig, shapes: Sequence[Shape], facts: Facts, budget: Budget
+) -> tuple[ValueFunctionConfig, Program]:
+    """With the paper's own noise: one uniformly chosen unit a step."""
+    if _given(config) is not None:
         raise DprlError(
-            "gpope: noise_multiplier contradicts calibration = 'as-published', whose noise is the paper's formula: "
-            "leave one of them out."
+            f"{config.algorithm}: noise_multiplier contradicts calibration = 'as-published', whose noise is the "
+            "paper's formula: leave one of them out."
         )
+    config = config.replace(Mark(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
     (shape,) = shapes
-    return (_stage(shape, gpope.published_noise_multiplier(config.steps, facts.units, budget.epsilon, budget.delta)),)
+    return config, config.program(facts, (_stage(shape, config.published_multiplier(facts, budget)),))
 
 
 def _published_event(value: ClippedGaussianSum, steps: ClippedGaussianSum) -> events.DpEvent:
-    """What Algorithm 1 really does: replacing one trajectory moves a step's sum by 2h with probability 1/m, which has
+    """What such an algorithm really does: replacing one unit moves a step's sum by 2h with probability 1/m, which has
     the privacy loss of this pair (docs/proofs/gpope.md).
     """
     updates = events.poisson_gaussian(steps.sampling_rate, steps.noise_multiplier / 2.0, steps.steps)

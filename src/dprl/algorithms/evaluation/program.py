@@ -10,102 +10,27 @@ Released: every noised sum, hence every state and the answer; all that a program
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
-from dprl.algorithms.evaluation.unit_data import UnitRows, gather, scale_of
-from dprl.config import Config
-from dprl.errors import DprlError
+from dprl.algorithms.evaluation.options import Facts as Facts
+from dprl.algorithms.evaluation.options import Shape as Shape
+from dprl.algorithms.evaluation.options import Stage as Stage
+from dprl.algorithms.evaluation.options import ValueFunctionConfig as ValueFunctionConfig
+from dprl.algorithms.evaluation.unit_data import LEAST_ROWS, UnitRows, gather
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism, PlainSum
-from dprl.protocols import NO_JOURNAL, Bounds, Interval, Journal, NoiseSource
-from dprl.value_functions.features import Features
+from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
 
 State = Any
 
-
-@dataclass(frozen=True)
-class Facts:
-    """Public facts by which an algorithm may choose.
-
-    Attributes:
-        mu: Gaussian privacy parameter that is available for the value function (one release of sensitivity one would
-            have noise of standard deviation ``1 / mu``).
-    """
-
-    bounds: Bounds
-    features: Features
-    discount: float
-    mu: float
-
-    @property
-    def value(self) -> Interval:
-        """Smallest and largest value."""
-        return self.bounds.value_interval(self.discount)
-
-    @property
-    def centre(self) -> float:
-        return scale_of(self.value)[0]
-
-    @property
-    def half(self) -> float:
-        return scale_of(self.value)[1]
-
-    @property
-    def units(self) -> int:
-        return self.bounds.units
-
-    @property
-    def horizon(self) -> int:
-        return self.bounds.horizon
-
-    @property
-    def ratio(self) -> float:
-        """Largest importance ratio of a trajectory."""
-        return self.bounds.cumulative_ratio
-
-    @property
-    def strength(self) -> float:
-        """``n0 = units mu / ratio``: one over the noise in the mean return, in half-widths of the value range."""
-        return self.units * self.mu / self.ratio
-
-    @property
-    def box(self) -> float:
-        """Where a coordinate of theta may lie so that V is in the value range: for indicators; elsewhere no limit."""
-        return 1.0 / math.sqrt(self.features.size) if self.features.name == "tabular" else 1e9
-
-    @property
-    def ball(self) -> float:
-        """Largest norm of theta for a V within the value range in mean square; no limit for indicators."""
-        return 1e9 if self.features.name == "tabular" else 1.0
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a stage asks for before it is calibrated; ``share`` is its part of mu^2."""
-
-    name: str
-    dimension: int
-    clip_norm: float
-    steps: int = 1
-    sampling_rate: float = 1.0
-    share: float = 1.0
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A calibrated stage. ``by_index``: one uniformly chosen unit a step, as some papers have it (not verified)."""
-
-    name: str
-    mechanism: ClippedGaussianSum
-    by_index: bool = False
+SUMMANDS = 2**22
+"""Most coordinates of units' vectors that are held at a time, where there is more than one unit."""
 
 
 class Program(Protocol):
@@ -152,44 +77,6 @@ class ValueProgram(Protocol):
     def expect(self) -> tuple[float, float, float]:
         """Privacy standard error, largest sampling standard error, half-width of the interval at that error."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValueFunctionConfig(Config):
-    """Options that every algorithm with a value function has.
-
-    Attributes:
-        discount: gamma, in [0, 1].
-        value_share: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval; the rest
-            pays for the value function.
-        confidence: nominal coverage of the intervals.
-    """
-
-    discount: float = 0.99
-    value_share: float = 0.85
-    confidence: float = 0.95
-
-    algorithm: ClassVar[str] = ""
-    """Its name in the registry."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("discount must be between 0 and 1", 0.0 <= self.discount <= 1.0)
-        self._check("value_share must be above 0 and below 1", 0.0 < self.value_share < 1.0)
-        # the quantile, as it is rounded
-        self._check("confidence must be above 0.5 and below 1", 0.75 < 0.5 + self.confidence / 2.0 < 1.0)
-
-    def _check(self, sentence: str, holds: bool) -> None:
-        if not holds:
-            raise DprlError(f"{self.algorithm or type(self).__name__}: {sentence}.")
-
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        """The stages, from public facts; their shares sum to one. Refuses facts that the algorithm cannot serve."""
-        raise NotImplementedError
-
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Program:
-        """The algorithm with these calibrated ``stages``, which are those of :meth:`shapes`."""
-        raise NotImplementedError
 
 
 def noiseless(program: Program) -> tuple[PlainSum, ...]:
@@ -283,8 +170,13 @@ def _batch_total(
 
     if program.stages[stage].by_index:
         return clipped_sum(noise.below(step, everybody)[None], jnp.ones(1, dtype=bool))
-    if mechanism.sampling_rate == 1.0:
+    width = max(1, SUMMANDS // mechanism.dimension)
+    if mechanism.sampling_rate == 1.0 and everybody <= width:
         return clipped_sum(slice(None), jnp.ones(everybody, dtype=bool))
+    batch = min(batch, width)
+    if mechanism.sampling_rate == 1.0:
+        units = jnp.arange(-(-everybody // width) * width)
+        return _in_slices(clipped_sum, (jnp.minimum(units, everybody - 1), units < everybody), width)
     # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
     order, count = mechanism.members(noise, step, everybody, batch)
 
@@ -376,7 +268,24 @@ def _init(program: Program) -> State:
 def _accumulate(
     program: Program, stage: int, mechanism: Mechanism, state: State, arrays: tuple[Any, ...], index: Any, live: Any
 ) -> jax.Array:
-    return mechanism.clipped_sum(program.contribution(stage, state, gather(arrays, index)), live)
+    def clipped_sum(index: Any, live: Any) -> Any:
+        return mechanism.clipped_sum(program.contribution(stage, state, gather(arrays, index)), live)
+
+    # powers of two, as the blocks are; from public facts alone, as a block's size is
+    fit = max(1, SUMMANDS // mechanism.dimension)
+    width = max(-(-LEAST_ROWS // index.shape[1]), 1 << (fit.bit_length() - 1))
+    return clipped_sum(index, live) if len(index) <= width else _in_slices(clipped_sum, (index, live), width)
+
+
+def _in_slices(clipped_sum: Callable[..., Any], units: tuple[Any, ...], width: int) -> Any:
+    """The sum of ``width`` units after ``width`` units, which divides their number: long vectors are few at a time."""
+    slices = [x.reshape(len(x) // width, width, *x.shape[1:]) for x in units]
+
+    def add(total: Any, part: Any) -> tuple[Any, None]:
+        return total + clipped_sum(*part), None
+
+    like = jax.eval_shape(clipped_sum, *(x[0] for x in slices))
+    return jax.lax.scan(add, jnp.zeros(like.shape, like.dtype), slices)[0]
 
 
 @partial(jax.jit, static_argnames=("program", "stage", "mechanism"))

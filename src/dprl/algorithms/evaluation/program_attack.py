@@ -17,13 +17,13 @@ from dprl.accounting.budget import Budget
 from dprl.algorithms.evaluation.attacks import FAR, Simulation, addition, always, mixed
 from dprl.algorithms.evaluation.plan import Plan, make_plan
 from dprl.algorithms.evaluation.program import Program, Stage, ValueFunctionConfig, run
-from dprl.algorithms.evaluation.unit_data import SharedTransitions
+from dprl.algorithms.evaluation.unit_data import PaddedUnits, SharedTransitions
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
 # columns that programs may ask for: weights, and weights times rewards or returns
-_LARGE = ("start", "first", "first_rho", "discounted_ratio")
+_LARGE = ("start", "first", "first_rho", "discounted_ratio", "start_early")
 _HUGE = (
     "weight_return",
     "start_return",
@@ -31,6 +31,8 @@ _HUGE = (
     "first_rho_reward",
     "weight_raw_reward",
     "discounted_ratio_reward",
+    "weight_end",
+    "start_end",
 )
 
 
@@ -48,19 +50,19 @@ class ProgramCanary(Simulation):
 
     def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
         noise, (vectors, transitions) = SeededNoise(key), data
-        assert self.plan.program is not None
-        watched = _Watched(self.plan.program, _saturating(self.plan, np.append(np.full(self.others, -1.0), 1.0)))
-        (_, score, _), _ = run(watched, noise, transitions, batch=min(8, self.others + 1))
+        (_, score, _), _ = run(self._watched(), noise, transitions, batch=min(8, self.others + 1))
         return self.value_score(noise, vectors) + score
+
+    def _watched(self) -> Watched:
+        assert self.plan.program is not None
+        return Watched(self.plan.program, self._data(True)[1], self.others)
 
     def nearness(self, trials: int = 64) -> float:
         """Smallest norm of the canary's clipped vector over the clip norm, over all steps of some runs with it."""
-        data = self._data(True)
-        assert self.plan.program is not None
-        watched = _Watched(self.plan.program, data[1])
+        watched, (_, transitions) = self._watched(), self._data(True)
 
         def least(key: Any) -> Any:
-            (_, _, least), _ = run(watched, SeededNoise(key), data[1], batch=min(8, self.others + 1))
+            (_, _, least), _ = run(watched, SeededNoise(key), transitions, batch=min(8, self.others + 1))
             return least
 
         keys = jnp.stack([jnp.arange(trials, dtype=jnp.uint32), jnp.zeros(trials, dtype=jnp.uint32)], axis=1)
@@ -68,15 +70,17 @@ class ProgramCanary(Simulation):
 
 
 @dataclass(frozen=True, eq=False)
-class _Watched:
-    """A program whose state also holds what its noised sums have told of the last unit of ``log``.
+class Watched:
+    """A program whose state also holds what its noised sums have told of one unit of ``log``.
 
     Attributes:
-        log: with the canary, last, in it.
+        log: with the canary in it.
+        canary: which unit it is.
     """
 
     inner: Program
-    log: SharedTransitions
+    log: SharedTransitions | PaddedUnits
+    canary: int
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -95,9 +99,9 @@ class _Watched:
 
     def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
         inner, score, least = state
-        mechanism, canary = self.stages[stage].mechanism, self.log.units - 1
+        mechanism = self.stages[stage].mechanism
         vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
-        alone = jnp.arange(self.log.units) == canary
+        alone = jnp.arange(self.log.units) == self.canary
         push, base = (mechanism.scaled(mechanism.clipped_sum(vectors, units)) for units in (alone, ~alone))
         length = jnp.sum(push * push)
         ratio = (jnp.sum(push * (noised - base)) - length / 2.0) / mechanism.noise_std**2

@@ -19,6 +19,7 @@ import numpy as np
 from dprl import x64 as x64
 from dprl.algorithms.evaluation.bands import Bands, find_bands
 from dprl.algorithms.evaluation.row_columns import row_columns
+from dprl.algorithms.evaluation.thin import thin
 from dprl.algorithms.evaluation.unit_blocks import SHARED, Block, SharedBlock
 from dprl.algorithms.evaluation.unit_blocks import apply as apply
 from dprl.algorithms.evaluation.unit_blocks import project as project
@@ -30,7 +31,7 @@ from dprl.value_functions.features import Features
 Weighting = Literal["trajectory", "transition"]
 _CHUNK_ROWS = 1 << 13
 # XLA rounds sums over very few rows differently; a block never has fewer than this.
-_LEAST_ROWS = 64
+LEAST_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -134,12 +135,12 @@ class UnitRows:
         """
         expected = max(1, round(self.declared * sampling_rate))
         if not included.any():  # the same code runs for nobody as for somebody
-            yield np.full((_LEAST_ROWS, 1), len(self.reward) - 1, np.int32), np.zeros(_LEAST_ROWS, dtype=bool)
+            yield np.full((LEAST_ROWS, 1), len(self.reward) - 1, np.int32), np.zeros(LEAST_ROWS, dtype=bool)
         for members, index in self.buckets:
             chosen = index[included[members]]
             length = index.shape[1]
             block = min(1 << (expected - 1).bit_length(), _CHUNK_ROWS // length)
-            block = max(block, -(-_LEAST_ROWS // length), 1)
+            block = max(block, -(-LEAST_ROWS // length), 1)
             for start in range(0, len(chosen), block):
                 part = chosen[start : start + block]
                 live = np.zeros(block, dtype=bool)
@@ -198,6 +199,7 @@ def rows_of(
     weighting: Weighting = "trajectory",
     dtype: Any = np.float32,
     columns: Iterable[str] = (),
+    most: int | None = None,
 ) -> Rows:
     """Features, rewards in public units, ratios and weights of every transition.
 
@@ -211,9 +213,10 @@ def rows_of(
         discount: gamma.
         value: public value range.
         weighting: ``trajectory`` weights a transition by one over the length of its trajectory (paper 004, Eq. 2.2);
-            ``transition`` by one over the public horizon.
+            ``transition`` by one over the public horizon. Where the unit is a transition, each counts as one.
         dtype: of the result.
         columns: further ones, see :mod:`~dprl.algorithms.evaluation.row_columns`.
+        most: rows of a unit that are kept, see :func:`~dprl.algorithms.evaluation.thin.thin`; by default all.
     """
     centre, half = scale_of(value)
     lengths = trajectories.lengths()
@@ -222,14 +225,14 @@ def rows_of(
     usable = trajectories.valid[episode] & (alive | trajectories.terminated)
     per_episode = (
         1.0 / np.maximum(lengths, 1)
-        if weighting == "trajectory"
+        if weighting == "trajectory" or trajectories.unit == "transition"
         else np.full(len(lengths), 1.0 / trajectories.bounds.horizon)
     )
     # a unit with several trajectories counts once: the mean over them
     siblings = np.repeat(np.diff(trajectories.unit_offsets), np.diff(trajectories.unit_offsets))
     weight = np.where(usable, (per_episode / np.maximum(siblings, 1))[episode], 0.0)
     n = len(trajectories.reward)
-    phi, delta = (_aligned_zeros((n + 1, features.size), dtype) for _ in range(2))
+    phi, delta = (_aligned_zeros((n + 1, features.row_size), dtype) for _ in range(2))
     for start in range(0, n, 1 << 14):
         part = slice(start, min(start + (1 << 14), n))
         phi[part] = features(trajectories.observation[part])
@@ -242,7 +245,7 @@ def rows_of(
         name: np.concatenate([x, np.zeros((1, *x.shape[1:]))]).astype(dtype)
         for name, x in row_columns(columns, trajectories, ratios, features, discount, (centre, half)).items()
     }
-    return Rows(phi, delta, pad(reward), pad(ratios), pad(weight), offsets, extra)
+    return thin(Rows(phi, delta, pad(reward), pad(ratios), pad(weight), offsets, extra), most)
 
 
 def _aligned_zeros(shape: tuple[int, int], dtype: Any) -> np.ndarray:
@@ -347,6 +350,9 @@ def _summed(
     out = {name: columns[name] for name in ("start", "first") if name in columns}
     if "returns" in columns:
         out |= {f"{name}_return": x * columns["returns"] for name, x in {**out, "weight": weight}.items()}
+    if "to_end" in columns:
+        out["start_end"], out["weight_end"] = columns["start"] * columns["to_end"], weight * columns["to_end"]
+        out["start_early"] = columns["start"] * columns["early"]
     if "raw_reward" in columns:
         out["weight_raw_reward"] = weight * rho * columns["raw_reward"]
     if "first" in columns:

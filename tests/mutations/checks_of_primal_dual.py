@@ -1,0 +1,116 @@
+"""The checks of the primal-dual algorithms, which are those of :mod:`checks` on other cases, and of transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import dprl
+from dprl.data.trajectories import Trajectories
+
+from .checks import adds_up, draws_as_declared, neighbouring_logs, runs_as_declared
+from .lab import Lab, require, rows_where, small_log, suite_of
+
+NETWORK = ("dptd", "a network")
+ALGORITHM_1 = ("dptd", "Algorithm 1, Poisson batches")
+LANGEVIN = ("dp-gld", "a network")
+RECURSION = ("dp-srm", "linear")
+
+
+def neighbours_of_a_network(lab: Lab) -> None:
+    """Record and replay over logs that differ in one unit: a start, and steps with momentum."""
+    neighbouring_logs(lab, NETWORK)
+
+
+def neighbours_of_algorithm_1(lab: Lab) -> None:
+    """The same with Poisson batches and a random iterate."""
+    neighbouring_logs(lab, ALGORITHM_1)
+
+
+def neighbours_of_random_weights(lab: Lab) -> None:
+    """The same where neither half of a gradient is small: w starts at random."""
+    neighbouring_logs(lab, LANGEVIN)
+
+
+def neighbours_of_recursive_momentum(lab: Lab) -> None:
+    """The same where what is clipped is a difference."""
+    neighbouring_logs(lab, RECURSION)
+
+
+def contributions_to_a_network_add_up(lab: Lab) -> None:
+    """What a unit adds to a sum is the same number whoever else is there, and is there at all."""
+    adds_up(lab, NETWORK)
+
+
+def the_event_of_algorithm_1_is_what_ran(lab: Lab) -> None:
+    """Coins, draws and steps that were asked of the noise source, against the event that is accounted for."""
+    runs_as_declared(lab, ALGORITHM_1)
+
+
+def noise_in_front_of_momentum_is_as_declared(lab: Lab) -> None:
+    """Of an empty log nothing is seen but noise, of the event's scale at every step."""
+    draws_as_declared(lab, ALGORITHM_1)
+
+
+# --- the unit transition --------------------------------------------------------------------------------------------
+
+
+def _loaded(columns: dict[str, np.ndarray]) -> Trajectories:
+    return dprl.read_log(columns, bounds=suite_of(NETWORK).bounds, unit="transition").load()
+
+
+def _transitions() -> dict[str, np.ndarray]:
+    """Rows with next states of their own, not those of the row that follows."""
+    columns = small_log()
+    columns["observation"] = np.linspace(0.0, 2.0, len(columns["t"]))  # so that no two rows are the same
+    return {**columns, "next_observation": np.linspace(2.0, 0.5, len(columns["t"]))}
+
+
+def _rows(log: Trajectories) -> dict[float, tuple[Any, ...]]:
+    """What each unit's one row holds, by its state."""
+    names = ("next_observation", "action", "reward", "behavior_prob", "terminated", "has_next", "valid")
+    parts = [np.asarray(getattr(log, name), dtype=np.float64).reshape(log.units).tolist() for name in names]
+    return dict(zip(log.observation[:, 0].tolist(), zip(*parts, strict=True), strict=True))
+
+
+def a_transition_stands_for_itself(lab: Lab) -> None:
+    """A row is what it is, whichever other row is missing or broken."""
+    del lab
+    columns = _transitions()
+    everybody, size = _rows(_loaded(columns)), len(columns["t"])
+    require(len(everybody) == size, "a row is no unit of its own")
+    for row in range(size):
+        mine = np.arange(size) == row
+        broken = {**columns, "reward": np.where(mine, np.nan, columns["reward"])}
+        state = float(columns["observation"][row])
+        others = {key: value for key, value in everybody.items() if key != state}
+        without = _rows(_loaded(rows_where(columns, ~mine)))
+        beside = {key: value for key, value in _rows(_loaded(broken)).items() if key != state}
+        require(without == others == beside, "a row depends on another one")
+
+
+def the_order_of_a_file_tells_nothing(lab: Lab) -> None:
+    """What is loaded is a function of the rows, whatever their order."""
+    del lab
+    columns = _transitions()
+    one, other = (_loaded({name: x[::way] for name, x in columns.items()}) for way in (1, -1))
+    for name in ("observation", "next_observation", "action", "reward", "terminated"):
+        require(np.array_equal(getattr(one, name), getattr(other, name)), "the order of a file is seen")
+
+
+CHECKS: dict[str, Callable[[Lab], None]] = {
+    check.__name__.replace("_", " "): check
+    for check in (
+        neighbours_of_a_network,
+        neighbours_of_algorithm_1,
+        neighbours_of_random_weights,
+        neighbours_of_recursive_momentum,
+        contributions_to_a_network_add_up,
+        the_event_of_algorithm_1_is_what_ran,
+        noise_in_front_of_momentum_is_as_declared,
+        a_transition_stands_for_itself,
+        the_order_of_a_file_tells_nothing,
+    )
+}

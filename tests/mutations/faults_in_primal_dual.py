@@ -1,0 +1,157 @@
+"""Faults in the primal-dual algorithms, and in the unit transition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.accounting import events
+from dprl.algorithms.evaluation import program as engine
+from dprl.algorithms.evaluation import unit_data
+from dprl.data import transitions
+from dprl.mechanisms import clipped_sum
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+
+from .planting import Planting, fault, go_on_without_noise
+
+# --- what is made of a noised sum -----------------------------------------------------------------------------------
+
+
+@fault("momentum that is fed with the sum before its noise", "neighbours of a network")
+def _(planting: Planting) -> None:
+    go_on_without_noise(planting, from_stage=1)
+
+
+@fault("a mean over the batch that was drawn", "neighbours of algorithm 1")
+def _(planting: Planting) -> None:
+    """In place of the public expected number of units."""
+    drawn: list[int] = []
+
+    def accumulate(original: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(program: Any, stage: int, mechanism: Any, state: Any, arrays: Any, index: Any, live: Any) -> Any:
+            drawn.append(int(np.sum(live)))
+            return original(program, stage, mechanism, state, arrays, index, live)
+
+        return counted
+
+    def advance(original: Callable[..., Any]) -> Callable[..., Any]:
+        def divided(program: Any, stage: int, mechanism: Any, state: Any, points: Any, step: Any) -> Any:
+            realised = max(sum(drawn), 1)
+            drawn.clear()
+            expected = mechanism.sampling_rate * program.facts.units
+            return original(program, stage, mechanism, state, jnp.round(points * (expected / realised)), step)
+
+        return divided
+
+    planting.replace(engine, "_accumulate", accumulate)
+    planting.replace(engine, "_advance", advance)
+
+
+@fault("a random iterate that the rows choose", "neighbours of algorithm 1")
+def _(planting: Planting) -> None:
+    """Which one follows from the number of units that there are."""
+    present: list[int] = []
+
+    def run(original: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(program: Any, noise: Any, data: Any, **options: Any) -> Any:
+            present.append(data.units)
+            return original(program, noise, data, **options)
+
+        return counted
+
+    def advance(original: Callable[..., Any]) -> Callable[..., Any]:
+        def chosen(program: Any, stage: int, mechanism: Any, state: Any, points: Any, step: Any) -> Any:
+            moved = original(program, stage, mechanism, state, points, step)
+            keep = int(step) == present[-1] % mechanism.steps
+            return moved._replace(kept=moved.theta if keep else state.kept)
+
+        return chosen
+
+    planting.replace(engine, "run_on_host", run)
+    planting.replace(engine, "_advance", advance)
+
+
+# --- what enters the mechanisms -------------------------------------------------------------------------------------
+
+
+@fault("the two halves of a network's gradient clipped apart", "neighbours of random weights", traced=True)
+def _(planting: Planting) -> None:
+    def halves(original: Callable[..., Any]) -> Callable[..., Any]:
+        def apart(vectors: Any, clip: float) -> Any:
+            size = vectors.shape[1]
+            if size < 4 or size % 2:
+                return original(vectors, clip)
+            return jnp.concatenate([original(half, clip) for half in jnp.split(vectors, 2, axis=1)], axis=1)
+
+        return apart
+
+    planting.replace(clipped_sum, "clip_to_grid", halves)
+
+
+@fault("differences clipped at the clip of gradients", "neighbours of recursive momentum", traced=True)
+def _(planting: Planting) -> None:
+    """Three times what is accounted for, on the same grid."""
+    planting.replace(
+        clipped_sum, "clip_to_grid", lambda original: lambda vectors, clip: 3 * original(vectors / 3.0, clip)
+    )
+
+
+@fault("rows thinned to the shortest trajectory of the log", "contributions to a network add up")
+def _(planting: Planting) -> None:
+    def shortest(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda rows, most: original(rows, int(np.diff(rows.offsets).min(initial=1 << 20)))
+
+    planting.replace(unit_data, "thin", shortest)
+
+
+# --- accounting and noise -------------------------------------------------------------------------------------------
+
+
+@fault("an initial gradient that is not counted", "the event of algorithm 1 is what ran", traced=True)
+def _(planting: Planting) -> None:
+    def updates(original: Callable[..., Any]) -> Callable[..., Any]:
+        def event(self: Any) -> Any:
+            if self.steps == 1:
+                return original(self)
+            return events.poisson_gaussian(self.sampling_rate, self.noise_multiplier, self.steps - 1)
+
+        return event
+
+    planting.replace(ClippedGaussianSum, "event", updates)
+
+
+@fault("the momentum's weight on the noise before it is accounted for", "noise in front of momentum is as declared")
+def _(planting: Planting) -> None:
+    """Algorithm 1 with noise behind its weight alpha nu, and the accountant of noise in front of it."""
+
+    def weighed(original: Callable[..., Any]) -> Callable[..., Any]:
+        def drawn(self: Any, noise: Any, step: Any, *width: Any) -> Any:
+            draw = original(self, noise, step, *width)
+            weight = 1.0 if step == 0 else 3.0 * 0.25 / np.sqrt(step + 2.0)
+            return jnp.round(weight * draw).astype(jnp.int64)
+
+        return drawn
+
+    planting.replace(ClippedGaussianSum, "draw", weighed)
+
+
+# --- the unit transition --------------------------------------------------------------------------------------------
+
+
+@fault("the next state of a transition from the next row", "a transition stands for itself")
+def _(planting: Planting) -> None:
+    def following(original: Callable[..., Any]) -> Callable[..., Any]:
+        def found(columns: Any, rows: Any, bounds: Any) -> Any:
+            return original({"next_observation": np.roll(columns["observation"], -1, axis=0)}, rows, bounds)
+
+        return found
+
+    planting.replace(transitions, "next_in_the_row", following)
+
+
+@fault("transitions in the order of the file", "the order of a file tells nothing")
+def _(planting: Planting) -> None:
+    planting.replace(transitions, "_canonical_order", lambda original: lambda log: np.arange(log.units))
