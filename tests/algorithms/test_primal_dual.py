@@ -67,6 +67,7 @@ def on_noise(program: PrimalDualProgram, seed: int, trials: int):
     return map(np.asarray, jax.jit(jax.vmap(one))(keys))
 
 
+@pytest.mark.slow
 def test_averages_and_the_random_iterate():
     """Running means are the means; the reservoir ends with each iterate equally often, and with no other."""
     about, trials, steps = facts("columns"), 3000, 6

@@ -101,6 +101,7 @@ def test_the_recursion_spends_the_budget_on_its_stages(share: float | None) -> N
     assert 0.99 * BUDGET.epsilon < spent <= BUDGET.epsilon
 
 
+@pytest.mark.slow
 def test_the_iterates_of_langevin_dynamics_have_the_covariance_that_their_noise_implies() -> None:
     """On a quadratic ``x <- M x + S noise``: S = M S M' + s^2 step step'. Linear V, noise far below the clip."""
     config = DPGLD(discount=GAMMA, start="mid-range", primal_step=0.6, dual_step=0.6, clip_norm=50.0, steps=20_000,

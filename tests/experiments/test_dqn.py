@@ -22,6 +22,7 @@ class Corridor:
         return np.eye(LENGTH, dtype=np.float32)[0 if over else self.place], float(over), over
 
 
+@pytest.mark.slow
 def test_a_network_finds_the_best_values():
     weights = learn_dqn(
         [Corridor() for _ in range(4)],
