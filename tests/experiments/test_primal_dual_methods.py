@@ -69,6 +69,21 @@ def test_the_noise_of_langevin_dynamics_is_just_what_its_claim_asks_for() -> Non
     assert (initial.mechanism.clip_norm, last.mechanism.clip_norm, last.mechanism.steps) == (1.0, 1.75, steps - 1)
 
 
+def test_a_published_guarantee_is_that_of_the_run_that_is_drawn() -> None:
+    """Noise is made for as many steps as the run has, and few of them mean little noise."""
+    from dprl.experiments.privacy_000 import JOINT, initial_release_epsilon
+
+    found = []
+    for epochs in (0, 5, 100):
+        setting = Setting(domain=DOMAIN, units=40, budget=Budget(10.0, 1e-5), epochs=epochs)
+        count = primal_dual.transitions(setting)
+        sigma = published_multiplier((epochs or primal_dual.EPOCHS) * count - 1, count, 10.0, 1e-5)
+        promise = primal_dual.dptd_promise(setting)
+        assert promise.true == initial_release_epsilon(count, sigma, JOINT, 1e-5)
+        found.append(promise.true)
+    assert found[0] == found[2] < found[1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", primal_dual.METHODS, ids=lambda method: method.name)
 def test_every_method_measures_itself_along_a_run_and_at_its_end(method: Any) -> None:

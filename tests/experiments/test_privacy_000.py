@@ -123,6 +123,12 @@ def test_one_release_more_than_the_first_is_composed():
 
 
 @pytest.mark.slow
+def test_losses_beyond_the_accountant_leave_the_bound_of_the_first_release():
+    low, high = p.pair_epsilon(6_000, 600_000, 0.0674, p.JOINT, DELTA)
+    assert high >= low >= p.initial_release_epsilon(6_000, 0.0674, p.JOINT, DELTA) > 100.0
+
+
+@pytest.mark.slow
 def test_the_table():
     rows = {(r.units, r.steps, r.claimed): r for r in p.published_epsilons(((1000, 1000, 1.0), (10_000, 1000, 1.0)))}
     small, large = rows[1000, 1000, 1.0], rows[10_000, 1000, 1.0]

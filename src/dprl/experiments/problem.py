@@ -34,6 +34,7 @@ class Setting:
         budget: what a private method may spend.
         tuned: the number (a step size, a ridge) of a method that has no rule of its own for it, or None.
         factor: of it, or of the step size that a method chooses.
+        epochs: of the run whose errors are drawn along the way; 0 where the answer alone is measured.
     """
 
     domain: Domain
@@ -41,6 +42,7 @@ class Setting:
     budget: Budget
     tuned: float | None = None
     factor: float = 1.0
+    epochs: int = 0
 
     @cached_property
     def bounds(self) -> Bounds:

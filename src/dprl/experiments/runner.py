@@ -195,6 +195,7 @@ class Runner:
             budget=budget,
             tuned=self._tuned(cell),
             factor=cell.factor,
+            epochs=max(cell.at, default=0),
         )
 
     def run(self, progress: Callable[[int, int, str], None] | None = None, workers: int = WORKERS) -> None:

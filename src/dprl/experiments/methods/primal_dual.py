@@ -268,13 +268,9 @@ def _example(domain: Any, units: int) -> Trajectories:
 
 def dptd_promise(setting: Setting) -> Guarantee:
     """What Theorem 5.1's noise has at least where it claims the budget, for joint gradients of norm at most 1."""
-    from dprl.experiments.privacy_000 import JOINT, pair_epsilon
-
-    count, budget = transitions(setting), setting.budget
-    sigma = published_multiplier(EPOCHS * count, count, budget.epsilon, budget.delta)
-    least = pair_epsilon(count, EPOCHS * count, sigma, JOINT, budget.delta)[0]
-    words = f"of one of {count} transitions; a lower bound"
-    return Guarantee(status="as published", claimed=budget.epsilon, true=least, delta=budget.delta, words=words)
+    count = transitions(setting)
+    sigma = published_multiplier(_epochs(setting) * count - 1, count, *_asked(setting))
+    return _initial_promise(setting, sigma, "a lower bound")
 
 
 def langevin_promise(setting: Setting) -> Guarantee:
@@ -286,14 +282,28 @@ def langevin_promise(setting: Setting) -> Guarantee:
 
 
 def recursive_promise(setting: Setting) -> Guarantee:
-    """Of the initial gradient alone."""
+    """As :func:`dptd_promise`, of Lemma B.3's."""
+    count = transitions(setting)
+    sigma = (2.0 - RECURSION) * published_multiplier(_epochs(setting) * count, count, *_asked(setting))
+    return _initial_promise(setting, sigma, "a lower bound; the constants are reconstructed")
+
+
+def _initial_promise(setting: Setting, sigma: float, words: str) -> Guarantee:
+    """Of the initial gradients, next to which the later ones hardly matter (docs/papers/000.md)."""
     from dprl.experiments.privacy_000 import JOINT, initial_release_epsilon
 
-    count, budget = transitions(setting), setting.budget
-    sigma = (2.0 - RECURSION) * published_multiplier(EPOCHS * count, count, budget.epsilon, budget.delta)
-    least = initial_release_epsilon(count, sigma, JOINT, budget.delta)
-    words = f"of one of {count} transitions; a lower bound; the constants are reconstructed"
-    return Guarantee(status="as published", claimed=budget.epsilon, true=least, delta=budget.delta, words=words)
+    count, (epsilon, delta) = transitions(setting), _asked(setting)
+    least = initial_release_epsilon(count, sigma, JOINT, delta)
+    words = f"of one of {count} transitions; {words}"
+    return Guarantee(status="as published", claimed=epsilon, true=least, delta=delta, words=words)
+
+
+def _epochs(setting: Setting) -> int:
+    return setting.epochs or EPOCHS
+
+
+def _asked(setting: Setting) -> tuple[float, float]:
+    return setting.budget.epsilon, setting.budget.delta
 
 
 def _published(name: str, label: str, run: Published, promise: Callable[[Setting], Guarantee] | None) -> Method:
