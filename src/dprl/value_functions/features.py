@@ -55,7 +55,15 @@ class Features:
 
     def values(self, theta: Any, states: Any, xp: Any = np) -> Any:
         """``(N,)`` values of the function with weights ``theta`` ``(size,)``, in public units."""
-        return self(states, xp) @ theta
+        return self.values_of(self.split(theta), states, xp)
+
+    def split(self, theta: Any) -> Any:
+        """The weights ``(size,)`` by layer, a pytree of views in their order."""
+        return theta
+
+    def values_of(self, weights: Any, states: Any, xp: Any = np) -> Any:
+        """:meth:`values` of weights by layer."""
+        return self(states, xp) @ weights
 
     def constant(self) -> np.ndarray:
         """``(size,)`` weights of the function that is 1 everywhere."""

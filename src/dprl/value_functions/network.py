@@ -80,8 +80,8 @@ class MLP(Features):
         """The inverse of :meth:`split`."""
         return xp.concatenate([weights.W.reshape(-1), weights.b, weights.w, xp.reshape(weights.c, (1,))])
 
-    def values(self, theta: Any, states: Any, xp: Any = np) -> Any:
-        W, b, w, c = self.split(theta)
+    def values_of(self, weights: Weights, states: Any, xp: Any = np) -> Any:
+        W, b, w, c = weights
         x = 2.0 * self.unit_scale(states, xp) - 1.0
         return c + _elu(self.gain * (x @ W.T) + b, xp) @ w / math.sqrt(self.hidden)
 

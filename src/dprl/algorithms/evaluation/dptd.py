@@ -177,7 +177,7 @@ class DPTDProgram(PrimalDualProgram):
             return gradients
         primal, dual = self.momentum(state.step)
         size = state.theta.shape[0]
-        return jnp.concatenate([primal * gradients[:, :size], dual * gradients[:, size:]], axis=1)
+        return gradients * jnp.where(jnp.arange(2 * size) < size, primal, dual)
 
     def direction(self, state: Any, ghat: jax.Array) -> Any:
         config, (fresh_p, fresh_d) = self.config, jnp.split(ghat, 2)

@@ -43,9 +43,12 @@ def unit_gradients(features: Features, discount: float, theta: Any, w: Any, bloc
         with ``H`` the Hessian of V.
     """
 
+    # by layer: the gradient of a slice of a vector is padded to the vector's length, in the middle of other loops
+    weights = features.split(theta), features.split(w)
+
     def one(*rows: Any) -> jax.Array:
-        primal, dual = jax.grad(lambda x, y: _saddle(features, discount, x, y, rows), (0, 1))(theta, w)
-        return jnp.concatenate([primal, -dual])
+        primal, dual = jax.grad(lambda x, y: _saddle(features, discount, x, y, rows), (0, 1))(*weights)
+        return _flat((primal, jax.tree.map(jnp.negative, dual)))
 
     return _of_units(one, block)
 
@@ -56,18 +59,25 @@ def td_gradients(features: Features, discount: float, theta: Any, block: Block |
     Returns:
         ``(B, d)``: ``-sum omega rho delta Psi``.
     """
+    weights = features.split(theta)
 
     def one(*rows: Any) -> jax.Array:
-        values, back = jax.vjp(lambda x: features.values(x, rows[0], jnp), theta)
-        (semi,) = back(-_errors(features, discount, theta, values, rows))
-        return semi
+        values, back = jax.vjp(lambda x: features.values_of(x, rows[0], jnp), weights)
+        (semi,) = back(-_errors(features, discount, weights, values, rows))
+        return _flat(semi)
 
     return _of_units(one, block)
 
 
 def objective(features: Features, discount: float, theta: Any, w: Any, block: Block | SharedBlock) -> jax.Array:
     """``(B,)`` Eq. (2) of each unit, ``sum omega (rho delta q - q^2 / 2)``."""
-    return _of_units(lambda *rows: _saddle(features, discount, theta, w, rows), block)
+    weights = features.split(theta), features.split(w)
+    return _of_units(lambda *rows: _saddle(features, discount, *weights, rows), block)
+
+
+def _flat(layers: Any) -> jax.Array:
+    """The inverse of :meth:`~dprl.value_functions.features.Features.split`, of several weights one after another."""
+    return jnp.concatenate([part.reshape(-1) for part in jax.tree.leaves(layers)])
 
 
 def _of_units(one: Callable[..., Any], block: Block | SharedBlock) -> Any:
@@ -80,17 +90,21 @@ def _of_units(one: Callable[..., Any], block: Block | SharedBlock) -> Any:
         block.weight_rho,
         block.weight_rho_reward,
     )
+    if rows[3].shape[-1] == 1 and not isinstance(block, SharedBlock):
+        # Of one row a layer's gradient is an outer product, which XLA fuses with what flattens it, a division an
+        # element. Of two, one of them zero, it is a product of matrices.
+        rows = tuple(jnp.concatenate([x, jnp.zeros_like(x)], axis=1) for x in rows)
     return jax.vmap(one, in_axes=_SHARED if isinstance(block, SharedBlock) else 0)(*rows)
 
 
-def _saddle(features: Features, discount: float, theta: Any, w: Any, rows: tuple[Any, ...]) -> Any:
-    """Of one unit; every coefficient is linear in a row, so that both layouts are the same function."""
-    values, q = jax.jvp(lambda x: features.values(x, rows[0], jnp), (theta,), (w,))
-    return jnp.sum(_errors(features, discount, theta, values, rows) * q - 0.5 * rows[3] * q * q)
+def _saddle(features: Features, discount: float, weights: Any, w: Any, rows: tuple[Any, ...]) -> Any:
+    """Of one unit, of weights by layer; every coefficient is linear in a row, so that both layouts are the same."""
+    values, q = jax.jvp(lambda x: features.values_of(x, rows[0], jnp), (weights,), (w,))
+    return jnp.sum(_errors(features, discount, weights, values, rows) * q - 0.5 * rows[3] * q * q)
 
 
-def _errors(features: Features, discount: float, theta: Any, values: Any, rows: tuple[Any, ...]) -> Any:
+def _errors(features: Features, discount: float, weights: Any, values: Any, rows: tuple[Any, ...]) -> Any:
     """``(L,)`` omega rho delta."""
     _, next_states, alive, _, weight_rho, weight_rho_reward = rows
-    following = discount * alive * features.values(theta, next_states, jnp)
+    following = discount * alive * features.values_of(weights, next_states, jnp)
     return weight_rho_reward + weight_rho * (following - values)
