@@ -8,7 +8,18 @@ import time
 
 from benchmarks.harness import goals_table, save
 
-NAMES = ("gpope_chain", "scaling", "noise", "startup", "defaults", "descent", "recommended")
+NAMES = (
+    "gpope_chain",
+    "dptd_cart_pole",
+    "dptd_pong",
+    "functional_q",
+    "scaling",
+    "noise",
+    "startup",
+    "defaults",
+    "descent",
+    "recommended",
+)
 
 
 def main(names: list[str]) -> int:

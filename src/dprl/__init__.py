@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dprl.algorithms.evaluation.recursive_momentum import DPSRM as DPSRM
     from dprl.algorithms.evaluation.return_regression import ReturnRegression as ReturnRegression
     from dprl.algorithms.evaluation.td import TD as TD
+    from dprl.algorithms.learning.functional_q import FunctionalQ as FunctionalQ
     from dprl.data.bounds_file import read_bounds as read_bounds
     from dprl.data.readers import read_log as read_log
     from dprl.data.trajectories import Trajectories as Trajectories
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from dprl.releases.audit import audit as audit
     from dprl.releases.evaluate import Release as Release
     from dprl.releases.evaluate import evaluate as evaluate
+    from dprl.releases.train import TrainedRelease as TrainedRelease
+    from dprl.releases.train import train as train
     from dprl.value_functions.linear import load_value_function as load_value_function
+    from dprl.value_functions.q_function import load_q_function as load_q_function
 
 __version__ = "0.1.0"
 
@@ -52,6 +56,7 @@ _HOMES = {
     "DoublyRobust": "dprl.algorithms.evaluation.doubly_robust",
     "DprlError": "dprl.errors",
     "FirstVisit": "dprl.algorithms.evaluation.first_visit",
+    "FunctionalQ": "dprl.algorithms.learning.functional_q",
     "GPOPE": "dprl.algorithms.evaluation.gpope",
     "ImportanceSampling": "dprl.algorithms.evaluation.importance_sampling",
     "Ledger": "dprl.accounting.ledger",
@@ -64,13 +69,16 @@ _HOMES = {
     "Release": "dprl.releases.evaluate",
     "ReturnRegression": "dprl.algorithms.evaluation.return_regression",
     "TD": "dprl.algorithms.evaluation.td",
+    "TrainedRelease": "dprl.releases.train",
     "Trajectories": "dprl.data.trajectories",
     "audit": "dprl.releases.audit",
     "evaluate": "dprl.releases.evaluate",
+    "load_q_function": "dprl.value_functions.q_function",
     "load_value_function": "dprl.value_functions.linear",
     "make_plan": "dprl.algorithms.evaluation.plan",
     "read_bounds": "dprl.data.bounds_file",
     "read_log": "dprl.data.readers",
+    "train": "dprl.releases.train",
 }
 __all__ = sorted(_HOMES)
 

@@ -254,9 +254,9 @@ def test_a_ledger_keeps_one_unit_and_one_relation(ledger, path, unit, relation):
 def test_transitions_have_a_ledger_of_their_own(tmp_path, monkeypatch):
     """One that was made before there were transitions goes on, and cannot be declared by them."""
     with monkeypatch.context() as before:
-        before.setattr(ledger_file, "SCHEMA", EARLIER)
+        before.setattr(ledger_file, "SCHEMA", EARLIER[0])
         ledger = Ledger.create(tmp_path / "earlier.db", "trial", Budget(1.0, 1e-5), "person", RELATION)
-    assert EARLIER != SCHEMA
+    assert len({*EARLIER, SCHEMA}) == 3
     assert charge(Ledger.open(ledger.path)) == 1
     with pytest.raises(DprlError, match=r"declare 'cohort' by 'transition' .* in a ledger of its own"):
         Ledger.create(ledger.path, "cohort", Budget(1.0, 1e-5), "transition", RELATION)
@@ -264,6 +264,45 @@ def test_transitions_have_a_ledger_of_their_own(tmp_path, monkeypatch):
     assert charge(fresh, unit="transition") == 1
     with pytest.raises(DprlError, match="privacy unit 'transition'"):
         charge(fresh, unit="trajectory")
+
+
+REWARDS = "reward functions at most 0.01 apart"
+
+
+@pytest.mark.parametrize("earlier", EARLIER)
+def test_reward_functions_need_tables_that_know_them(tmp_path, monkeypatch, earlier):
+    """An older ledger opens and goes on with its own units; an empty one refuses the new one."""
+    with monkeypatch.context() as before:
+        before.setattr(ledger_file, "SCHEMA", earlier)
+        ledger = Ledger.create(tmp_path / "earlier.db", "trial", Budget(1.0, 1e-5), "person", RELATION)
+        ledger_file.create(tmp_path / "empty.db")
+    assert charge(Ledger.open(ledger.path)) == 1
+    with pytest.raises(DprlError, match="in a ledger of its own"):
+        Ledger.create(ledger.path, "tutor", Budget(1.0, 1e-4), "reward function", REWARDS)
+    with pytest.raises(DprlError, match="before dprl knew the unit 'reward function': declare 'tutor' in a new one"):
+        Ledger.create(tmp_path / "empty.db", "tutor", Budget(1.0, 1e-4), "reward function", REWARDS)
+    assert Ledger.open(tmp_path / "empty.db").datasets() == []
+
+
+def test_reward_functions_of_one_radius_a_ledger(tmp_path):
+    path, budget = tmp_path / "l.db", Budget(1.0, 1e-4)
+    ledger = Ledger.create(path, "tutor", budget, "reward function", REWARDS)
+    assert charge(ledger, 0.6, dataset="tutor", unit="reward function", relation=REWARDS) == 1
+    with pytest.raises(OverspendError):
+        charge(ledger, 0.6, dataset="tutor", unit="reward function", relation=REWARDS)
+    wider = REWARDS.replace("0.01", "0.02")
+    with pytest.raises(DprlError, match=f"relation '{REWARDS}'; a release by relation '{wider}'"):
+        charge(ledger, 0.1, dataset="tutor", unit="reward function", relation=wider)
+    with pytest.raises(DprlError, match="in a ledger of its own"):
+        Ledger.create(path, "other", budget, "reward function", wider)
+    for unit, relation in (
+        ("reward function", RELATION), ("reward function", "reward functions"), ("person", REWARDS),
+        ("reward function", REWARDS + " "), ("reward function", REWARDS.replace("0.01", "0.010")),
+    ):  # fmt: skip
+        with pytest.raises(DprlError, match="neighbouring relation"):
+            Ledger.create(tmp_path / "other.db", "tutor", budget, unit, relation)
+    with sqlite3.connect(path) as db, pytest.raises(sqlite3.IntegrityError):  # nor do the tables take it from others
+        db.execute("INSERT INTO dataset SELECT 'x', epsilon, delta, unit, ?, created FROM dataset", (RELATION,))
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------

@@ -172,3 +172,29 @@ def test_refuses(dprl, bounds, arguments, sentence):
     assert (found.code, found.out) == (2, "")
     assert sentence in found.err
     assert found.err.count("\n") == 1
+
+
+# --- learning -----------------------------------------------------------------------------------------------------
+
+
+def test_learning_is_calibrated_in_its_environment(calibrate, dprl):
+    """One mechanism with all of the budget; and back, what a multiplier costs."""
+    learning = ["functional-q", "--delta", "1e-4", "--set", "people=100", "--set", "variant=functional"]
+    found = json.loads(calibrate(*learning, "--epsilon", "0.9", "--json"))
+    assert found["relation"].startswith("reward functions of the state alone at most 0.005 apart")
+    assert found["std"] == pytest.approx(found["noise_multiplier"] * found["sensitivity"])
+    assert found["sensitivity"] == pytest.approx(math.sqrt(0.005**2 + 0.005 * 0.02))
+    assert epsilon_of(events.from_json(found["event"]), found["delta_of_event"]) == found["epsilon"]
+    back = json.loads(calibrate(*learning, "--noise-multiplier", repr(found["noise_multiplier"]), "--json"))
+    assert back["epsilon"] == pytest.approx(0.9, abs=2e-3)
+    assert "noise multiplier" in calibrate("functional-q", *BUDGET, "--set", "reward_radius=0.01")
+    for wrong, words in (
+        (["functional-q", *BUDGET], "give reward_radius, or people"),
+        (["functional-q", *BUDGET, "--steps", "3"], "no sampling rate, steps or features"),
+        (["functional-q", "--delta", "1e-5"], "either --epsilon"),
+        (["gpope", *BUDGET, "--environment", "interval-walk"], "for what learns"),
+        (["functional-q", *BUDGET, "--set", "calibration=as-published"], "no certificate to calibrate"),
+    ):
+        refused = dprl("calibrate", *wrong)
+        assert (refused.code, refused.out) == (2, "")
+        assert words in refused.err

@@ -15,7 +15,8 @@ from dprl.protocols import Bounds
 
 
 @pytest.mark.parametrize(
-    "name", ["cart-pole", "chain", "hiv", "mountain-car", pytest.param("acrobot", marks=pytest.mark.slow)]
+    "name",
+    ["cart-pole", "chain", "hiv", "interval-walk", "mountain-car", pytest.param("acrobot", marks=pytest.mark.slow)],
 )
 def test_a_log_and_its_bounds(tmp_path, capsys, name):
     out = tmp_path / "logs.parquet"

@@ -12,6 +12,7 @@ from dp_accounting import dp_event as dpe
 import dprl
 from dprl.algorithms.evaluation import conformance
 from dprl.algorithms.evaluation import program as engine
+from dprl.algorithms.learning import conformance as learning
 from dprl.algorithms.registry import ALGORITHMS
 from dprl.audits.record_replay import Recorder
 
@@ -60,6 +61,7 @@ class Lab:
 
 def forget_plans() -> None:
     conformance._plan.cache_clear()
+    learning._plan.cache_clear()
 
 
 def forget_post_processing() -> None:

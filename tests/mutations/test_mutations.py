@@ -8,9 +8,11 @@ import pytest
 
 from . import (
     checks,
+    checks_of_learning,
     checks_of_primal_dual,
     claims,
     faults_in_claims,
+    faults_in_learning,
     faults_in_mechanisms,
     faults_in_primal_dual,
     faults_in_programs,
@@ -20,10 +22,12 @@ from .planting import MUTATIONS
 
 # all are imported, and fill the one list
 assert faults_in_mechanisms.fault is faults_in_claims.fault is faults_in_programs.fault is faults_in_primal_dual.fault
-CHECKS = {**checks.CHECKS, **claims.CHECKS, **checks_of_primal_dual.CHECKS}
+assert faults_in_learning.fault is faults_in_mechanisms.fault
+CHECKS = {**checks.CHECKS, **claims.CHECKS, **checks_of_primal_dual.CHECKS, **checks_of_learning.CHECKS}
 
 # networks take long to compile: with the slow tests
-SLOW = {name: [pytest.mark.slow] if name in checks_of_primal_dual.CHECKS else [] for name in CHECKS}
+LONG = {*checks_of_primal_dual.CHECKS, *checks_of_learning.CHECKS}
+SLOW = {name: [pytest.mark.slow] if name in LONG else [] for name in CHECKS}
 CHECKED = [pytest.param(name, marks=marks, id=name) for name, marks in SLOW.items()]
 PLANTED = [pytest.param(mutation, marks=SLOW[mutation.caught_by], id=mutation.name) for mutation in MUTATIONS]
 

@@ -29,6 +29,10 @@ NOT_A_TRAJECTORY = (
     "the same trajectory or person has a guarantee of its own."
 )
 """What a guarantee for transitions must say that it does not protect."""
+NOT_THE_TRANSITIONS = (
+    "States, actions and transitions, and how often a reward was asked for: only what the rewards are is protected."
+)
+"""What a guarantee for reward functions must say that it does not protect."""
 
 
 def canonical_json(obj: Any) -> bytes:

@@ -27,6 +27,7 @@ from dprl.accounting import ledger_file
 from dprl.accounting.budget import Budget
 from dprl.accounting.intents import Entry
 from dprl.accounting.ledger_schema import RELATIONS, UNITS
+from dprl.accounting.reward_relation import UNIT, parse_relation
 from dprl.errors import DprlError, OverspendError
 
 # Every finite double has a decimal of at most some 1100 digits: sums are exact, or this context raises.
@@ -116,7 +117,13 @@ class Ledger:
                     f"{dataset!r} by {unit!r} and {relation!r} in a ledger of its own."
                 )
             amounts = str(amount.epsilon), str(amount.delta)
-            books.enter(Entry("dataset", dataset, *amounts, unit, relation, ledger_file.now()))
+            try:
+                books.enter(Entry("dataset", dataset, *amounts, unit, relation, ledger_file.now()))
+            except sqlite3.IntegrityError as error:  # nothing is declared in it yet, and its tables refuse the unit
+                raise DprlError(
+                    f"The ledger {ledger.path} was made before dprl knew the unit {unit!r}: declare {dataset!r} in a "
+                    "new one."
+                ) from error
         return ledger
 
     @classmethod
@@ -298,7 +305,13 @@ def _show(number: Decimal) -> str:
 def _known_names(unit: str, relation: str) -> None:
     if unit not in UNITS:
         raise DprlError(f"The privacy unit must be one of: {', '.join(UNITS)}.")
-    if relation not in RELATIONS:
+    if unit == UNIT:
+        if not isinstance(relation, str) or parse_relation(relation) is None:
+            raise DprlError(
+                "The neighbouring relation of reward functions is in the words of their radius, such as 'reward "
+                "functions at most 0.01 apart': `dprl train` says which words fit what it is asked for."
+            )
+    elif relation not in RELATIONS:
         raise DprlError(f"The neighbouring relation must be one of: {', '.join(RELATIONS)}.")
 
 

@@ -239,7 +239,8 @@ def _check_content(path: Path, db: sqlite3.Connection) -> None:
         )
     found = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
     counted = "SELECT 1 FROM book WHERE entries = 1 + (SELECT count(*) FROM dataset) + (SELECT count(*) FROM charge)"
-    sound = version == VERSION and found in (set(SCHEMA), set(EARLIER)) and db.execute(counted).fetchone() is not None
+    known = found in (set(SCHEMA), *map(set, EARLIER))
+    sound = version == VERSION and known and db.execute(counted).fetchone() is not None
     if not sound:
         raise DprlError(_explain(path))
 

@@ -5,11 +5,13 @@ Decimal text is summed exactly in Python; in SQL its floating-point value is, wi
 
 from __future__ import annotations
 
-UNITS = ("person", "trajectory", "transition")
+UNITS = ("person", "trajectory", "transition", "reward function")
 RELATIONS = ("add or remove one", "zero out one", "replace one")
+"""Of the units that a log holds; what a relation between reward functions says, it says with its numbers."""
 
 APPLICATION, VERSION = 0x6470726C, 2  # "dprl"
 
+_RELATION = f"CASE unit WHEN '{UNITS[3]}' THEN relation GLOB 'reward functions *' ELSE relation IN {RELATIONS} END"
 _HEX = "{0} IS NULL OR (length({0}) = {1} AND {0} NOT GLOB '*[^0-9a-f]*')"
 
 SCHEMA = (
@@ -27,7 +29,7 @@ SCHEMA = (
   epsilon TEXT NOT NULL CHECK (typeof(epsilon) = 'text' AND CAST(epsilon AS REAL) > 0),
   delta TEXT NOT NULL CHECK (typeof(delta) = 'text' AND CAST(delta AS REAL) > 0 AND CAST(delta AS REAL) < 1),
   unit TEXT NOT NULL CHECK (unit IN {UNITS}),
-  relation TEXT NOT NULL CHECK (relation IN {RELATIONS}),
+  relation TEXT NOT NULL CHECK ({_RELATION}),
   created TEXT NOT NULL
 )""",
     f"""CREATE TABLE charge (
@@ -95,5 +97,12 @@ END""",
 END""",
 )
 
-# what a ledger looks like that was made before there were transitions; it goes on with the units it knows
-EARLIER = tuple(statement.replace(str(UNITS), str(UNITS[:2])) for statement in SCHEMA)
+# what ledgers look like that were made before there were transitions, or reward functions; they go on with the units
+# they know
+EARLIER = tuple(
+    tuple(
+        statement.replace(str(UNITS), str(UNITS[:known])).replace(_RELATION, f"relation IN {RELATIONS}")
+        for statement in SCHEMA
+    )
+    for known in (2, 3)
+)

@@ -18,6 +18,7 @@ from dprl.accounting.certificate import (
     CERTIFICATE,
     FILES,
     NOT_A_TRAJECTORY,
+    NOT_THE_TRANSITIONS,
     STATEMENT,
     STATUSES,
     digest,
@@ -26,6 +27,8 @@ from dprl.accounting.certificate import (
     to_bytes,
 )
 from dprl.accounting.ledger_schema import UNITS
+from dprl.accounting.reward_relation import UNIT
+from dprl.accounting.reward_verification import check_relation, check_sensitivities
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -57,6 +60,8 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "digest": (str,),
 }
 _HEX = re.compile(r"[0-9a-f]{64}")
+DATA = ("estimate.json", "training.json")
+"""What says in numbers what was released: of an evaluation, or of learning in an environment."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,10 @@ def verify(directory: str | Path, public_key: str | Path | None = None) -> Verif
     """Check a results folder against its own certificate or statement, and the claim against the accountant.
 
     The digests must match, every file be listed and unchanged, the fields be complete, the mechanisms agree with the
-    privacy event, and ``estimate.json`` with both. For a verified status, epsilon is recomputed from the event and
-    must not exceed the claim. With ``public_key``, a PEM file, the signature must be there and be made by that key.
-    A statement without an event makes no claim: there, only digests are checked. Raises DprlError otherwise, in one
+    privacy event, and ``estimate.json`` or ``training.json`` with both. For a verified status, epsilon is recomputed
+    from the event and must not exceed the claim; where reward functions are protected, so is the sensitivity that
+    their relation asks for. With ``public_key``, a PEM file, the signature must be there and be made by that key. A
+    statement without an event makes no claim: there, only digests are checked. Raises DprlError otherwise, in one
     sentence.
     """
     directory = Path(directory)
@@ -93,12 +99,12 @@ def verify(directory: str | Path, public_key: str | Path | None = None) -> Verif
     if content["digest"] != digest(content):
         raise DprlError(f"{path} does not match its own digest: it was changed after it was written.")
     signed = signatures.check(path, content, public_key)
-    estimate = _check_artifacts(directory, path, content)
+    data = _check_artifacts(directory, path, content)
     epsilon = _check_claim(path, content)
-    if estimate is not None:
+    for file, stated in data.items():
         for name in ("status", "epsilon", "delta"):
-            if name not in estimate or estimate[name] != content[name]:
-                raise DprlError(f"{name} in {directory / 'estimate.json'} is not the {name} of {path}.")
+            if name not in stated or stated[name] != content[name]:
+                raise DprlError(f"{name} in {directory / file} is not the {name} of {path}.")
     return VerifiedCertificate(path, content, path.name == CERTIFICATE, epsilon, signed)
 
 
@@ -139,6 +145,8 @@ def _check_fields(path: Path, content: dict[str, Any]) -> None:
         raise DprlError(f"The privacy unit of {path} must be one of: {', '.join(UNITS)}.")
     if content["privacy_unit"] == "transition" and NOT_A_TRAJECTORY not in content["not_protected"]:
         raise DprlError(f"{path} protects transitions without saying that it does not protect a trajectory.")
+    if content["privacy_unit"] == UNIT and NOT_THE_TRANSITIONS not in content["not_protected"]:
+        raise DprlError(f"{path} protects reward functions without saying that it does not protect transitions.")
     if not isinstance(content["noise"].get("secure"), bool):
         raise DprlError(f"{path} does not say whether its noise was secure.")
     private = content["status"] == "verified" and content["noise"]["secure"]
@@ -146,8 +154,8 @@ def _check_fields(path: Path, content: dict[str, Any]) -> None:
         raise DprlError(f"Only a verified release with secure noise has a {CERTIFICATE}: {path} contradicts itself.")
 
 
-def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Every file is there, unchanged and listed; returns estimate.json where there is one."""
+def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every file is there, unchanged and listed; returns those of :data:`DATA`."""
     listed = content["artifacts"]
     if not listed:
         raise DprlError(f"{path} lists no artifact.")
@@ -163,7 +171,7 @@ def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> di
             raise DprlError(f"{entry.path} is not listed in {path.name}: remove it, or do not rely on it.")
         if not entry.is_file(follow_symlinks=False):
             raise DprlError(f"{entry.path} is not a regular file.")
-        if entry.name == "estimate.json":
+        if entry.name in DATA:
             continue
         try:
             same = sha256_file(entry.path) == listed[entry.name]
@@ -171,13 +179,16 @@ def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> di
             raise DprlError(f"{entry.path} cannot be read: {error.strerror or error}.") from error
         if not same:
             raise DprlError(f"{entry.path} was changed after {path.name} was written.")
-    if "estimate.json" not in listed:
-        return None
-    # read once: what is compared is what was digested
-    raw = _read(directory / "estimate.json")
-    if hashlib.sha256(raw).hexdigest() != listed["estimate.json"]:
-        raise DprlError(f"{directory / 'estimate.json'} was changed after {path.name} was written.")
-    return _strict_json(directory / "estimate.json", raw)
+    data = {}
+    for name in DATA:
+        if name not in listed:
+            continue
+        # read once: what is compared is what was digested
+        raw = _read(directory / name)
+        if hashlib.sha256(raw).hexdigest() != listed[name]:
+            raise DprlError(f"{directory / name} was changed after {path.name} was written.")
+        data[name] = _strict_json(directory / name, raw)
+    return data
 
 
 def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
@@ -209,13 +220,17 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
         claim, whole = content["epsilon"], content["delta"]
         if claim is None or whole is None or not claim > 0.0 or not 0.0 < whole < 1.0 or sampler is None:
             raise DprlError(f"{path} claims a verified release without a positive epsilon and delta.")
-        if content["neighbouring_relation"] != RELATION:
+        precision = 0.0
+        if content["privacy_unit"] == UNIT:
+            precision = check_sensitivities(path, content, check_relation(path, content))
+        elif content["neighbouring_relation"] != RELATION:
             raise DprlError(f"The accountant answers for {RELATION!r}, which is not the relation that {path} claims.")
         # The tolerances are for the last digits of floating-point sums and transforms on another machine.
         if max(epsilon, of_event or 0.0) > claim * (1.0 + 1e-9) + 1e-9:
             raise DprlError(f"{path} claims a smaller epsilon than the accountant finds for its event.")
         draws = sum(int(m.get("dimension", 0)) * int(m.get("steps") or 1) for m in content["mechanisms"])
-        if content["noise"].get("secure") and sampler < events.sampler_delta(claim, draws) * (1.0 - 1e-9):
+        least = max(precision, events.sampler_delta(claim, draws))
+        if content["noise"].get("secure") and sampler < least * (1.0 - 1e-9):
             raise DprlError(f"delta_sampler of {path} is less than its draws of noise cost.")
         if delta + sampler > whole * (1.0 + 1e-9):
             raise DprlError(f"delta_of_event and delta_sampler of {path} exceed the delta it claims.")

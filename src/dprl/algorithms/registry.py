@@ -148,6 +148,36 @@ def find(name: str) -> Entry:
     return ALGORITHMS[name]
 
 
+LEARNING: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            "functional-q",
+            "dprl.algorithms.learning.functional_q:FunctionalQ",
+            "dprl.algorithms.learning.conformance:CONFORMANCE",
+            "Q-learning that protects the reward function (paper 001)",
+        ),
+    )
+}
+"""What learns by acting in an environment: no log, no data set, other questions than an evaluation's."""
+
+AUDITED = ALGORITHMS | LEARNING
+
+
+def find_learning(name: str) -> Entry:
+    """The learning algorithm called ``name``; raises one sentence with the known names."""
+    if name not in LEARNING:
+        raise DprlError(f"There is no learning algorithm {name!r}; there are {', '.join(LEARNING)}.")
+    return LEARNING[name]
+
+
+def find_audited(name: str) -> Entry:
+    """The entry called ``name``, whether it evaluates or learns."""
+    if name not in AUDITED:
+        raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(AUDITED)}.")
+    return AUDITED[name]
+
+
 def _load(target: str) -> Any:
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)

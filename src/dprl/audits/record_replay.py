@@ -187,7 +187,7 @@ class Recorder:
         ``missing`` is the place of a unit that the run's data lack: the others keep their coins.
         """
         self._tape = Tape()
-        with _listening(self._tape.messages):
+        with listening(self._tape.messages):
             results = run(RecordingNoise(noise, self._tape.calls, missing=missing), self.wrap)
             jax.effects_barrier()
         self._tape.results = {name: np.asarray(value) for name, value in results.items()}
@@ -206,7 +206,7 @@ class _Hearing(logging.Handler):
 
 
 @contextlib.contextmanager
-def _listening(messages: list[str]) -> Iterator[None]:
+def listening(messages: list[str]) -> Iterator[None]:
     """Write down what is printed, logged or warned of meanwhile; it is passed on all the same."""
     handler, out, err = _Hearing(messages), io.StringIO(), io.StringIO()
     logging.getLogger().addHandler(handler)

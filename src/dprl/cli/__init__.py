@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.cli import audit, calibrate, data, evaluate, ledger, plan, report, reproduce, simulate, verify
+from dprl.cli import audit, calibrate, data, evaluate, ledger, plan, report, reproduce, simulate, train, verify
 from dprl.errors import DprlError
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ def _options(
 
 
 app.command(short_help="Evaluate target policies on a log, privately.")(evaluate.evaluate)
+app.command(short_help="Learn in an environment, and keep its rewards private.")(train.train)
 app.command(short_help="What a release would cost, and how wide its intervals.")(plan.plan)
 app.command(short_help="Noise multiplier of a budget, or epsilon of a multiplier.")(calibrate.calibrate)
 app.command(short_help="Attack an algorithm, and bound its epsilon from below.")(audit.audit)
@@ -66,6 +67,13 @@ def main(arguments: list[str] | None = None) -> Any:
     except evaluate.InterruptedReleaseError:
         print(
             "error: interrupted; what was charged stays charged; the same command with --resume goes on.",
+            file=sys.stderr,
+        )
+        sys.exit(130)
+    except train.InterruptedTrainingError:
+        print(
+            "error: interrupted; nothing was released, and what was charged stays charged; the same command begins "
+            "anew.",
             file=sys.stderr,
         )
         sys.exit(130)

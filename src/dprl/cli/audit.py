@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dprl.cli.evaluate import SET, Progress, configure, merge_request
+from dprl.cli.evaluate import SET, Progress, merge_request
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def audit(
         return
 
     from dprl.accounting.budget import Budget
-    from dprl.algorithms.registry import find
+    from dprl.algorithms.registry import LEARNING, find_audited
+    from dprl.config import merge
     from dprl.releases.audit import TRIALS, changed_options, total
     from dprl.releases.audit import audit as run
 
@@ -91,9 +92,10 @@ def audit(
     _, options = merge_request({}, flags, None, option)
     if any("calibration" in mapping for mapping, _ in options):
         raise DprlError("--set calibration: give --calibration instead.")
-    if "calibration" in find(algorithm).load_config().options() and calibration is not None:
+    kind = find_audited(algorithm).load_config()
+    if "calibration" in kind.options() and calibration is not None:
         options.append(({"calibration": calibration}, "--calibration"))
-    config = configure(algorithm, options)
+    config = merge(kind, options)
     trials, released = TRIALS if trials is None else trials, "all" if released is None else released
     budget = Budget(1.0 if epsilon is None else epsilon, 1e-5 if delta is None else delta)
     with Progress(total(trials), quiet=as_json, doing="runs") as progress:
@@ -113,7 +115,7 @@ def audit(
         "algorithm": algorithm,
         "calibration": calibration or "verified",
         "released": released,
-        "units": 200 if units is None else units,
+        "units": None if algorithm in LEARNING else 200 if units is None else units,
         "unit": unit,
         "options": {name: value for name, value in changed_options(config).items() if name != "calibration"},
         "seed": seed,
@@ -156,7 +158,7 @@ def rounded_down(number: float) -> str:
 
 
 def _list(as_json: bool) -> None:
-    from dprl.algorithms.registry import ALGORITHMS
+    from dprl.algorithms.registry import AUDITED
 
     found = {
         name: {
@@ -164,7 +166,7 @@ def _list(as_json: bool) -> None:
             "calibrations": list(entry.load_conformance().calibrations),
             "standard_attacks": len(entry.load_conformance().attacks),
         }
-        for name, entry in ALGORITHMS.items()
+        for name, entry in AUDITED.items()
     }
     if as_json:
         typer.echo(json.dumps(found))

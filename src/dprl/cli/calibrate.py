@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.registry import ALGORITHMS, find
+from dprl.algorithms.registry import AUDITED, LEARNING, find_audited
 from dprl.cli.evaluate import FEATURES, SET, configure, merge_request
 from dprl.errors import DprlError
 
@@ -21,7 +21,7 @@ ONE_MULTIPLIER = (*SAMPLED, "importance-sampling")
 
 
 def calibrate(
-    algorithm: Annotated[str, typer.Argument(help=f"{', '.join(ALGORITHMS)}.")],
+    algorithm: Annotated[str, typer.Argument(help=f"{', '.join(AUDITED)}.")],
     delta: Annotated[float, typer.Option(help="Delta of the budget, well below one over the number of units.")],
     epsilon: Annotated[float | None, typer.Option(help="Epsilon of the budget.")] = None,
     sampling_rate: Annotated[
@@ -34,6 +34,10 @@ def calibrate(
     bounds: Annotated[
         Path | None, typer.Option(help="TOML file with the public bounds: calibrate every stage of a release.")
     ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(help=f"Where is learned, interval-walk or gymnasium:ID ({', '.join(LEARNING)})."),
+    ] = None,
     features: FEATURES = None,
     option: SET = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -44,7 +48,16 @@ def calibrate(
     stage of a release with any algorithm is calibrated, as the release itself would be. Of --set
     calibration=as-published it is said what noise the paper's formula gives, and what is known of its epsilon.
     """
-    find(algorithm)
+    find_audited(algorithm)
+    if algorithm in LEARNING:
+        if sampling_rate is not None or steps is not None or features is not None:
+            raise DprlError(
+                f"{algorithm} has no sampling rate, steps or features here: give --set samples=... instead."
+            )
+        _learning(algorithm, delta, epsilon, noise_multiplier, environment, bounds, option, as_json)
+        return
+    if environment is not None:
+        raise DprlError(f"--environment is for what learns in one: {', '.join(LEARNING)}.")
     if bounds is None:
         if features is not None or option:
             raise DprlError("--features and --set are those of a whole release: give --bounds too.")
@@ -119,6 +132,67 @@ def _mechanism(
     typer.echo(f"noise multiplier {_rounded_up(multiplier)} (noise standard deviation over clip norm)")
     typer.echo(f"epsilon {_rounded_up(spent)}, delta {delta:g}, {accountant.RELATION}; {_over(count, rate)}")
     typer.echo(f"accountant: {accountant.accountant_name()}")
+
+
+def _learning(
+    algorithm: str,
+    delta: float,
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    environment: str | None,
+    bounds: Path | None,
+    option: list[str] | None,
+    as_json: bool,
+) -> None:
+    """The one mechanism that sees rewards, with all of the budget."""
+    if (epsilon is None) == (noise_multiplier is None):
+        raise DprlError("Give either --epsilon, for its noise multiplier, or --noise-multiplier, for its epsilon.")
+    from dprl.accounting.accountant import accountant_name
+    from dprl.accounting.events import to_json
+    from dprl.algorithms.learning import planner
+    from dprl.algorithms.learning.functional_q import relation, resolve
+    from dprl.algorithms.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
+    from dprl.config import merge
+    from dprl.environments.learning_source import HostSource, open_environment
+
+    _, options = merge_request({}, {"noise_multiplier": noise_multiplier}, None, option)
+    config = merge(find_audited(algorithm).load_config(), options)
+    if config.published:
+        raise DprlError("As published there is no certificate to calibrate: see dprl audit --calibration as-published.")
+    facts, source = open_environment("interval-walk" if environment is None else environment, bounds)
+    model = None
+    if config.variant == "output" and not isinstance(source, HostSource):
+        model = source.transition_matrix(planner.POINTS)
+    if epsilon is not None:
+        plan = make_learning_plan(config, facts, Budget(epsilon, delta), model)
+        config, mechanism, spent = plan.config, plan.mechanism, plan.epsilon_of_event
+        delta_of_event = plan.delta_of_event
+    else:
+        config = resolve(config, facts)
+        mechanism = make_mechanism(config, facts, noise_multiplier or 0.0, model)
+        spent, delta_of_event = epsilon_at(mechanism, delta)
+    assert mechanism is not None
+    made = {
+        "noise_multiplier": mechanism.noise_multiplier,
+        "sensitivity": mechanism.sensitivity,
+        "std": mechanism.std,
+        "epsilon": spent,
+        "delta": delta,
+        "delta_of_event": delta_of_event,
+        "variant": config.variant,
+        "relation": relation(config).words(),
+        "event": to_json(mechanism.event()),
+        "accountant": accountant_name(),
+    }
+    if as_json:
+        typer.echo(json.dumps(made, allow_nan=False))
+        return
+    typer.echo(
+        f"{config.variant}: noise multiplier {_rounded_up(made['noise_multiplier'])}, sensitivity "
+        f"{_rounded_up(made['sensitivity'])}, noise standard deviation {_rounded_up(made['std'])}"
+    )
+    typer.echo(f"epsilon {_rounded_up(spent)}, delta {delta:g}, {made['relation']}")
+    typer.echo(f"accountant: {made['accountant']}")
 
 
 def _words(made: dict[str, Any]) -> str:

@@ -156,15 +156,22 @@ def run_beside(out: Path) -> Path:
 
 
 def merge_request(
-    flags: dict[str, Any], chosen: dict[str, Any], config: Path | None, settings: list[str] | None
+    flags: dict[str, Any],
+    chosen: dict[str, Any],
+    config: Path | None,
+    settings: list[str] | None,
+    names: tuple[str, ...] = _REQUEST,
 ) -> tuple[dict[str, Any], list[tuple[dict[str, Any], str]]]:
-    """What is asked, and the algorithm's options with their sources, weakest first: run file, --set, flags."""
+    """What is asked, and the algorithm's options with their sources, weakest first: run file, --set, flags.
+
+    ``names`` are those of what is asked; whatever else a run file names is an option of the algorithm.
+    """
     options: list[tuple[dict[str, Any], str]] = []
     request: dict[str, Any] = {}
     if config is not None:
         content = _read_toml(config)
-        request = {k: _checked(k, v, config.name) for k, v in content.items() if k in _REQUEST}
-        options.append(({k: v for k, v in content.items() if k not in _REQUEST}, config.name))
+        request = {k: _checked(k, v, config.name) for k, v in content.items() if k in names}
+        options.append(({k: v for k, v in content.items() if k not in names}, config.name))
     options.append((dict(_setting(text) for text in settings or ()), "--set"))
     options.append(({k: v for k, v in chosen.items() if v is not None}, "flag"))
     return request | {k: v for k, v in flags.items() if v is not None}, options

@@ -22,7 +22,7 @@ def create(
     dataset: Annotated[str, typer.Option(help="Name of the dataset; every release from it must use this name.")],
     epsilon: Annotated[float, typer.Option(help="Epsilon of all its releases together.")],
     delta: Annotated[float, typer.Option(help="Delta of all its releases together.")],
-    unit: Annotated[str, typer.Option(help="Privacy unit: person, trajectory or transition.")],
+    unit: Annotated[str, typer.Option(help="Privacy unit: person, trajectory, transition or reward function.")],
     relation: Annotated[str, typer.Option(help="Neighbouring relation.")] = "add or remove one",
 ) -> None:
     """Declare a dataset with its whole budget, in a new ledger or in one that is there already."""

@@ -9,7 +9,9 @@ import typer
 
 
 def report(
-    results: Annotated[Path, typer.Argument(help="Folder that `dprl evaluate --out` wrote.", show_default=False)],
+    results: Annotated[
+        Path, typer.Argument(help="Folder that `dprl evaluate --out` or `dprl train --out` wrote.", show_default=False)
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Write the page here and leave the sealed folder alone.", show_default=False),

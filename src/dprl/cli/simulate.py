@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dprl.protocols import Bounds, Policy
 
-KNOWN = ("acrobot", "cart-pole", "chain", "hiv", "mountain-car", "pong")
+KNOWN = ("acrobot", "cart-pole", "chain", "hiv", "interval-walk", "mountain-car", "pong")
 
 
 def simulate(
@@ -70,10 +70,11 @@ def _own(
 
     import jax
 
-    from dprl.environments import HIV, Acrobot, CartPole, Chain, MountainCar, environment_bounds, rollout
+    from dprl.environments import HIV, Acrobot, CartPole, Chain, IntervalWalk, MountainCar, environment_bounds, rollout
     from dprl.environments.rollout import largest_ratio
 
-    kinds = {"acrobot": Acrobot, "cart-pole": CartPole, "chain": Chain, "hiv": HIV, "mountain-car": MountainCar}
+    kinds = {"acrobot": Acrobot, "cart-pole": CartPole, "chain": Chain, "hiv": HIV}
+    kinds |= {"interval-walk": IntervalWalk, "mountain-car": MountainCar}
     environment = kinds[name]()
     if horizon is not None:
         environment = dataclasses.replace(environment, horizon=horizon)

@@ -24,11 +24,13 @@ class GymnasiumFacts:
         observation: ends of each observation component, None where the space has none.
         actions: number of discrete actions.
         horizon: transitions after which a trajectory is truncated.
+        states: number of states, where observations are their numbers.
     """
 
     observation: tuple[Interval | None, ...]
     actions: int
     horizon: int
+    states: int | None = None
 
 
 def _gymnasium() -> Any:
@@ -39,7 +41,8 @@ def _gymnasium() -> Any:
     return gymnasium
 
 
-def _make(environment_id: str, horizon: int | None) -> Any:
+def make(environment_id: str, horizon: int | None) -> Any:
+    """The environment, cut after ``horizon`` transitions (default: where it is cut itself)."""
     gymnasium = _gymnasium()
     try:
         return gymnasium.make(environment_id, max_episode_steps=horizon)
@@ -55,7 +58,7 @@ def describe(environment_id: str, horizon: int | None = None) -> GymnasiumFacts:
         DprlError: not installed, unknown id, actions that are not discrete, observations that are neither a box nor
             discrete, or no horizon known.
     """
-    environment = _make(environment_id, horizon)
+    environment = make(environment_id, horizon)
     try:
         spaces = _gymnasium().spaces
         observation, action = environment.observation_space, environment.action_space
@@ -76,6 +79,7 @@ def describe(environment_id: str, horizon: int | None = None) -> GymnasiumFacts:
             observation=tuple(e if max(abs(e[0]), abs(e[1])) < UNBOUNDED else None for e in ends),
             actions=int(action.n),
             horizon=int(limit),
+            states=int(observation.n) if isinstance(observation, spaces.Discrete) else None,
         )
     finally:
         environment.close()
@@ -110,7 +114,7 @@ def rollout_gymnasium(
         raise DprlError("The number of episodes must be at least 1.")
     facts = describe(environment_id, horizon)
     check_policy(policy, check_bounds(facts, episodes))
-    environments = [_make(environment_id, facts.horizon) for _ in range(min(parallel, episodes))]
+    environments = [make(environment_id, facts.horizon) for _ in range(min(parallel, episodes))]
     try:
         slots = [_Slot(environment, facts.actions) for environment in environments]
         upcoming = iter(range(episodes))

@@ -29,6 +29,7 @@ def results_of(runner: Runner, computed: Mapping[str, Any]) -> dict[str, Any]:
     figures = []
     for figure in request.figures:
         claims = [_verdict(request.paper, figure, claim, series) for claim in figure.claims]
+        claims += (computed.get(figure.name) or {}).get("claims", []) if figure.kind == "learning" else []
         figures.append(
             {
                 "name": figure.name,

@@ -94,15 +94,30 @@ def _figure(figure: Mapping[str, Any], results: Mapping[str, Any], colours: Mapp
 
 
 def _computed_chart(figure: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The chart of a computed figure that has lines."""
-    found = figure["computed"]
-    lines = [
-        plots.Line(one["label"], tuple(plots.Point(*p) for p in one["points"]), i % plots.COLOURS)
-        for i, one in enumerate(found["lines"])
-    ]
-    if not lines:
-        return []
-    return [{"svg": plots.chart(lines, x_label=found["x"], y_label=found["y"]), "metric": found["y"]}]
+    """The charts of a computed figure: those it lists, or the one of its lines."""
+    out = []
+    for found in figure["computed"].get("charts", [figure["computed"]]):
+        lines = [
+            plots.Line(
+                one["label"],
+                tuple(plots.Point(*p) for p in one["points"]),
+                one.get("colour", i) % plots.COLOURS,
+                one.get("look", "private"),
+                one.get("dash", 0),
+            )
+            for i, one in enumerate(found["lines"])
+        ]
+        if lines:
+            svg = plots.chart(
+                lines,
+                x_label=found["x"],
+                y_label=found["y"],
+                log_x=found.get("log_x", True),
+                log_y=found.get("log_y", True),
+                band=found.get("band", False),
+            )
+            out.append({"svg": svg, "metric": found["y"], "title": found.get("title", "")})
+    return out
 
 
 def _most(figure: Mapping[str, Any], metric: str) -> float:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from dprl.experiments.plugin import Plugin
 from dprl.experiments.runner import WORKERS, Request, Runner
 from dprl.experiments.spec import WITHOUT_METHODS, Figure, Paper
 from dprl.experiments.store import Store, finite
-from dprl.experiments.versions import fingerprint, module_file
+from dprl.experiments.versions import fingerprint, libraries, module_file
 from dprl.report.formatting import number, plain
 
 RESULTS, REPORT, SECONDS = "results.json", "report.html", "seconds.json"
@@ -82,14 +83,25 @@ def reproduce(
     """
     store = Store(out, request.paper.number)
     runner = Runner(request, store)
-    try:
-        runner.run(progress, workers)
-    finally:
-        if runner.seconds:
-            taken = sorted(runner.seconds.items(), key=lambda item: -item[1])
-            lines = [dataclasses.asdict(cell) | {"seconds": round(s, 3)} for cell, s in taken]
-            store.write(SECONDS, json.dumps(lines, indent=1) + "\n")
-    computed = {f.name: _computed(f, runner) for f in request.figures if f.kind in (*WITHOUT_METHODS, "bounds")}
+    # formulas take no core for long, but would be alone at the end; without cells there is nothing else
+    alone = all(f.kind in WITHOUT_METHODS for f in request.figures)
+    with ThreadPoolExecutor(workers if alone else 1) as beside:
+        formulas = {f.name: beside.submit(_computed, f, runner) for f in request.figures if f.kind in WITHOUT_METHODS}
+        try:
+            if alone:
+                _wait(formulas, progress)
+            else:
+                runner.run(progress, workers)
+        except BaseException:
+            beside.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            if runner.seconds:
+                taken = sorted(runner.seconds.items(), key=lambda item: -item[1])
+                lines = [dataclasses.asdict(cell) | {"seconds": round(s, 3)} for cell, s in taken]
+                store.write(SECONDS, json.dumps(lines, indent=1) + "\n")
+        computed = {name: found.result() for name, found in formulas.items()}
+    computed |= {f.name: _computed(f, runner) for f in request.figures if f.kind == "bounds"}
     results = results_of(runner, computed)
     store.write(RESULTS, json.dumps(results, indent=1, allow_nan=False) + "\n")
     store.write(REPORT, render(results, request.paper))
@@ -99,6 +111,8 @@ def reproduce(
 def _computed(figure: Figure, runner: Runner) -> Any:
     """A figure that follows from formulas; kept in the store like a cell."""
     request = runner.request
+    if figure.kind == "learning":
+        return _learning(figure, runner)
     if figure.kind in ("slope", "published-privacy"):
         return _computed_000(figure, runner)
     file = module_file("dprl.experiments.theory_004" if figure.kind == "bounds" else "dprl.experiments.privacy_004")
@@ -140,6 +154,37 @@ def _computed_000(figure: Figure, runner: Runner) -> Any:
     }
     compute = computed_000.rate if figure.kind == "slope" else computed_000.published_privacy
     return _kept(runner.store, key, lambda: compute(key))
+
+
+def _learning(figure: Figure, runner: Runner) -> Any:
+    from dprl.experiments import computed_001
+    from dprl.experiments.returns_001 import Points
+
+    request = runner.request
+    file = module_file("dprl.experiments.computed_001")
+    assert file is not None
+    key = {
+        "computed": figure.name,
+        "code": fingerprint([file]),
+        "libraries": libraries(),
+        "epsilon": list(figure.epsilon),
+        "values": list(request.values(figure)),
+        "delta": request.paper.delta,
+        "quick": request.quick,
+        "trials": max(request.trials, 2),
+        "seed": request.paper.seed,
+    }
+    points = Points(runner.store, request.paper.seed)
+    return _kept(runner.store, key, lambda: computed_001.FIGURES[figure.name](key, points))
+
+
+def _wait(formulas: Mapping[str, Future[Any]], progress: Callable[[int, int, str], None] | None) -> None:
+    """Until all of them are there, or one has failed."""
+    names = {found: name for name, found in formulas.items()}
+    for done, found in enumerate(as_completed(names), 1):
+        found.result()
+        if progress is not None:
+            progress(done, len(names), names[found])
 
 
 def _kept(store: Store, key: Mapping[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:

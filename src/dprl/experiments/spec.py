@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from dprl.errors import DprlError
 
 Metric = Literal["mspbe", "relative-mspbe", "rmse", "rmse/range", "value/range", "objective", "msbe"]
-WITHOUT_METHODS = ("table1", "slope", "published-privacy")
-"""Kinds of figures that follow from formulas alone."""
+WITHOUT_METHODS = ("table1", "slope", "published-privacy", "learning")
+"""Kinds of figures that follow from formulas, or from an environment, and from no log."""
 METRICS = get_args(Metric)
 
 
@@ -62,7 +62,7 @@ class Figure:
         where: where it stands in the paper.
         statement: what the paper says of it, in its words; empty for a figure that is not the paper's.
         kind: ``errors`` is measured, and so are ``curves``, along a run; ``table1``, ``bounds``, ``slope`` and
-            ``published-privacy`` are computed.
+            ``published-privacy`` are computed; ``learning`` acts in an environment, and has claims of its own.
         domains: names of the domains; none where the figure has none.
         x: ``units``, ``step`` (a factor of the step size), ``epsilon``, ``epoch`` (of ``curves``; a run ends with
             the last), or ``domain``.
@@ -82,7 +82,7 @@ class Figure:
     title: str
     where: str
     statement: str = ""
-    kind: Literal["errors", "curves", "table1", "bounds", "slope", "published-privacy"] = "errors"
+    kind: Literal["errors", "curves", "table1", "bounds", "slope", "published-privacy", "learning"] = "errors"
     domains: tuple[str, ...] = ("chain",)
     x: Literal["units", "step", "epsilon", "epoch", "domain"] = "units"
     values: tuple[float, ...] = ()
@@ -143,6 +143,7 @@ class Paper:
         number, title, authors, year: of the paper.
         summary: what it is about, for the head of the page.
         trials, delta, seed: of every figure; trial t has the log and the noise of seed ``seed + t``.
+        measured: how it was measured, in sentences, of a paper that has no logs.
         logs, tuned, figures: see there.
     """
 
@@ -152,12 +153,13 @@ class Paper:
     year: int
     summary: str
     figures: tuple[Figure, ...]
-    logs: tuple[Log, ...]
+    logs: tuple[Log, ...] = ()
     tuned: tuple[Tuned, ...] = ()
     trials: int = 100
     quick_trials: int = 5
     delta: float = 1e-5
     seed: int = 0
+    measured: tuple[str, ...] = ()
     source: str = field(default="", repr=False)
 
     def figure(self, name: str) -> Figure:

@@ -20,9 +20,10 @@ import numpy as np
 from dprl import x64 as x64
 from dprl.errors import DprlError
 from dprl.mechanisms import keystream, threefry
+from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION, WORDS, Table, propose, table
 
-_COINS, _GAUSSIAN, _BELOW = 0, 1, 2
+_COINS, _GAUSSIAN, _BELOW, _NODES = 0, 1, 2, 3
 # Rows of as many proposals lie in the cache together; measured, see benchmarks/noise.py.
 _PROPOSALS = 1 << 15
 # A longer row gains nothing from lying beside others.
@@ -142,6 +143,10 @@ class SecureNoise:
         low = (words & np.uint64(0xFFFFFFFF)) * size >> half
         return (((words >> half) * size + low) >> half).astype(np.int64)
 
+    def nodes(self) -> NodeNoise:
+        """Standard normals by address, for a path: its ChaCha20 runs inside of compiled loops."""
+        return NodeNoise(jnp.asarray(np.frombuffer(self._subkey(_NODES), dtype="<u4").astype(np.uint32)))
+
     def _subkey(self, purpose: int, of: bytes = b"") -> bytes:
         return keystream.subkey(self._key, b"dprl-purpose", purpose.to_bytes(1, "big") + of)
 
@@ -250,6 +255,10 @@ class SeededNoise:
         # the first word of the step's coins, without the other fifteen
         word, _ = threefry.threefry2x32(self.key, jnp.uint32(0), self._counter(step, _COINS))
         return ((word.astype(jnp.uint64) * jnp.uint64(count)) >> jnp.uint64(32)).astype(jnp.int32)
+
+    def nodes(self) -> NodeNoise:
+        """Standard normals by address, for a path."""
+        return NodeNoise(self.stream("nodes").key)
 
     @staticmethod
     def _counter(step: Any, purpose: int) -> jax.Array:

@@ -15,8 +15,10 @@ import jax.numpy as jnp
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def threefry2x32(key: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Twenty rounds on the counter words ``x0, x1`` (uint32, any equal shapes) under ``key`` ``(2,)`` uint32."""
+def threefry2x32(
+    key: jax.Array | tuple[jax.Array, jax.Array], x0: jax.Array, x1: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Twenty rounds on the counter words ``x0, x1`` (uint32, any equal shapes) under ``key``: two words of uint32."""
     ks = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA))
     x0, x1 = x0 + ks[0], x1 + ks[1]
     for block in range(5):
@@ -39,9 +41,14 @@ def bits(key: jax.Array, step: jax.Array, count: int) -> jax.Array:
 @partial(jax.jit, static_argnames="count", inline=True)
 def normal(key: jax.Array, step: jax.Array, count: int) -> jax.Array:
     """``(count,)`` float32 standard normals of one step."""
+    return normal_of(_padded_bits(key, step, count))[:count]
+
+
+def normal_of(words: jax.Array) -> jax.Array:
+    """The float32 standard normals of uint32 ``words``, of any shape."""
     # 23 bits: a 24-bit uniform plus a half rounds to 1 and would give infinity
-    centred = (_padded_bits(key, step, count) >> jnp.uint32(9)).astype(jnp.float32) * jnp.float32(2.0**-22)
-    return (jnp.float32(2.0**0.5) * _erf_inv(centred + jnp.float32(2.0**-23 - 1.0)))[:count]
+    centred = (words >> jnp.uint32(9)).astype(jnp.float32) * jnp.float32(2.0**-22)
+    return jnp.float32(2.0**0.5) * _erf_inv(centred + jnp.float32(2.0**-23 - 1.0))
 
 
 def _padded_bits(key: jax.Array, step: jax.Array, count: int) -> jax.Array:

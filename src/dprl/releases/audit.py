@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.registry import ALGORITHMS, find
+from dprl.algorithms.registry import AUDITED, find_audited
 from dprl.audits.lower_bound import Audit
 from dprl.audits.lower_bound import audit as run_audit
 from dprl.config import Config
@@ -40,7 +40,7 @@ def audit(
         algorithm: a configuration, which is what is attacked; or an algorithm's name, for its defaults.
         budget: the claim.
         calibration: of an algorithm given by name (``verified`` unless said otherwise); a configuration says its own.
-        units: declared number of units.
+        units: declared number of units; leave it out for what learns, whose unit is the reward function.
         unit: privacy unit (``transition``, ``trajectory`` or ``person``) by which the pair of logs is read from
             columns; without it they are made as a program sees them.
         released: what the attacker sees: ``all``, or the ``last`` iterate alone.
@@ -93,13 +93,13 @@ def canary_of(
 ) -> Canary:
     """The worst-case pair on which ``algorithm`` is attacked."""
     if isinstance(algorithm, str):
-        entry = find(algorithm)
+        entry = find_audited(algorithm)
         config = entry.load_config()()
     else:
-        entry = next((e for e in ALGORITHMS.values() if isinstance(algorithm, e.load_config())), None)
+        entry = next((e for e in AUDITED.values() if isinstance(algorithm, e.load_config())), None)
         config = algorithm
     if entry is None:
-        raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {', '.join(ALGORITHMS)}.")
+        raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {', '.join(AUDITED)}.")
     options = changed_options(config)
     stated = options.pop("calibration", None)
     if calibration is not None and stated is not None and calibration != stated:

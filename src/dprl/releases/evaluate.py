@@ -38,10 +38,11 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.releases import machine
+from dprl.releases.account import open_account
 from dprl.releases.artifacts import MEAN_REWARD, certificate_of, estimate_of, status_of
 from dprl.releases.run_folder import RunFolder, open_run
 from dprl.releases.save import save_release
-from dprl.value_functions.linear import ValueFunction, load_value_function
+from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,10 @@ class Release:
             if run is not None:
                 run.finish(digest, path)
 
-        paths, digest = save_release(self.estimate, self.value_function, self.certificate, folder, sign_key, announce)
+        others = {} if self.value_function is None else {FILE: self.value_function.to_bytes()}
+        paths, digest = save_release(
+            "estimate.json", self.estimate, others, self.certificate, folder, sign_key, announce
+        )
         if self._charge is not None:
             ledger, charge = self._charge
             ledger.commit(charge, digest)
@@ -198,7 +202,7 @@ def evaluate(
         progress.expect(plan.steps)  # type: ignore[union-attr]
     status = status_of(plan, noise.secure, simulated)
     certificate = certificate_of(plan, log, policies, noise, status, features)
-    account = _open_ledger(ledger, dataset)
+    account = open_account(ledger, dataset)
     folder = None
     if run is not None:
         asked = {name: value for name, value in certificate.items() if name != "versions"}
@@ -270,16 +274,6 @@ def _named_policies(target: Any) -> dict[str, Any]:
         str(name): load_policy(p, None) if isinstance(p, str) and p.startswith("column") else p
         for name, p in named.items()
     }
-
-
-def _open_ledger(ledger: Any, dataset: str | None) -> tuple[Ledger, str] | None:
-    if ledger is None:
-        if dataset is not None:
-            raise DprlError("A dataset is named, but no ledger: give --ledger FILE too.")
-        return None
-    if dataset is None:
-        raise DprlError("A ledger is given, but not under which name this data's budget stands: give --dataset NAME.")
-    return (ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)), dataset
 
 
 def _charge(

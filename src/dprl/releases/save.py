@@ -13,7 +13,6 @@ from typing import Any
 from dprl.accounting.certificate import seal, write, write_atomically
 from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
-from dprl.value_functions.linear import FILE, ValueFunction
 
 
 def check_folder(folder: str | Path) -> Path:
@@ -43,8 +42,9 @@ def check_key(path: str | Path | None) -> None:
 
 
 def save_release(
-    estimate: Mapping[str, Any],
-    function: ValueFunction | None,
+    name: str,
+    content: Mapping[str, Any],
+    others: Mapping[str, bytes],
     certificate: Mapping[str, Any],
     folder: str | Path,
     sign_key: str | Path | None = None,
@@ -52,19 +52,20 @@ def save_release(
 ) -> tuple[dict[str, Path], str]:
     """Write all artifacts; returns their paths and the digest of the certificate.
 
-    ``announce`` is called with digest and folder before the folder appears.
+    Args:
+        name, content: of the JSON file that says what was released, of which the report is made.
+        others: the other files by name.
+        announce: called with digest and folder before the folder appears.
     """
     path = check_folder(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        names = ["estimate.json"]
-        write_atomically(staging / "estimate.json", json.dumps(estimate, indent=2, allow_nan=False).encode() + b"\n")
-        if function is not None:
-            write_atomically(staging / FILE, function.to_bytes())
-            names.append(FILE)
-        write_atomically(staging / "report.html", _report(estimate, certificate).encode())
-        names.append("report.html")
+        write_atomically(staging / name, json.dumps(content, indent=2, allow_nan=False).encode() + b"\n")
+        for other, raw in others.items():
+            write_atomically(staging / other, raw)
+        write_atomically(staging / "report.html", _report(content, certificate).encode())
+        names = [name, *others, "report.html"]
         sealed = seal(certificate, staging, names, None if sign_key is None else Path(sign_key))
         statement = write(sealed, staging).name
         staging.chmod(0o755)
@@ -80,7 +81,7 @@ def save_release(
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    return {name: path / name for name in [*names, statement]}, sealed["digest"]
+    return {each: path / each for each in [*names, statement]}, sealed["digest"]
 
 
 def sync_folder(folder: Path) -> None:
@@ -92,7 +93,7 @@ def sync_folder(folder: Path) -> None:
         os.close(file)
 
 
-def _report(estimate: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:
+def _report(content: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:
     from dprl.report import render
 
-    return render(dict(estimate), dict(certificate))
+    return render(dict(content), dict(certificate))

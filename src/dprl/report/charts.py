@@ -1,4 +1,4 @@
-"""The report's three charts as inline SVG, drawn by hand: colours come from the page's style sheet (so that one
+"""The report's charts as inline SVG, drawn by hand: colours come from the page's style sheet (so that one
 drawing serves light, dark and paper), text stays text, and equal input gives equal bytes.
 
 Every chart is built as an element tree, which escapes names and keeps the markup well formed.
@@ -18,6 +18,8 @@ from dprl.report.formatting import number
 from dprl.report.svg import draw_circle, draw_line, draw_text, fit_text, markup, new_svg, px, svg_width, text_width
 
 _WIDTH = 796.0
+ACTION_COLOURS = 6
+"""Actions beyond so many share their colours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,55 @@ def curve(grid: Sequence[float], values: Sequence[float], name: str, domain: tup
     return markup(svg)
 
 
+def action_curves(
+    grid: Sequence[float],
+    values: Sequence[Sequence[float]],
+    policy: Sequence[int],
+    name: str,
+    domain: tuple[float, float],
+    wide: bool,
+) -> Markup:
+    """Q of each action along one component, and above the curves a band with the action that is chosen there.
+
+    Args:
+        grid: ``(P,)`` places, increasing.
+        values: a curve for each action that has one, ``(P,)`` each.
+        policy: ``(P,)`` numbers of the chosen actions.
+        domain: the value axis shared by all the charts.
+    """
+    width, height = (640.0, 300.0) if wide else (386.0, 240.0)
+    low, high = _widen(min(grid), max(grid))
+    y_axis = _axis(*domain, height - 108.0, per_label=24.0)
+    left = 26.0 + max((text_width(label, 12.0) for _, label in y_axis), default=0.0)
+    right, top, bottom = width - 16.0, 40.0, height - 50.0
+    x_axis = _axis(low, high, right - left)
+    right = min(right, width - max((text_width(label, 12.0) for _, label in x_axis), default=0.0) / 2.0)
+    x, y = _Scale(low, high, left, right), _Scale(*domain, bottom, top)
+    svg = new_svg(width, height, f"Q along {name}, of {_count(len(values), 'action', 'actions')}")
+    for at, label in y_axis:
+        draw_line(svg, left, y(at), right, y(at), "zero" if at == 0.0 else "grid")
+        draw_text(svg, left - 7.0, y(at) + 4.0, label, "tick", anchor="end")
+    for at, label in x_axis:
+        draw_line(svg, x(at), bottom, x(at), bottom + 4.0, "axis")
+        draw_text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
+    draw_line(svg, left, bottom, right, bottom, "axis")
+    draw_text(svg, (left + right) / 2.0, height - 8.0, fit_text(name, right - left), "axis-label", anchor="middle")
+    turned = draw_text(svg, 0.0, 0.0, "Q", "axis-label", anchor="middle")
+    turned.set("transform", f"translate(12 {px((top + bottom) / 2.0)}) rotate(-90)")
+    for start, end, action in _runs(policy):
+        a, b = x(_between(grid, start)), x(_between(grid, end))
+        band = {"x": px(a), "y": "8", "width": px(b - a), "height": "20", "class": f"band a{action % ACTION_COLOURS}"}
+        ET.SubElement(svg, "rect", band)
+        if b - a > text_width(str(action)) + 6.0:
+            draw_text(svg, (a + b) / 2.0, 22.5, str(action), "band-label", anchor="middle")
+    for action, curve_values in enumerate(values):
+        points = zip(grid, curve_values, strict=True)
+        path = "".join(f"{'L' if i else 'M'}{px(x(a))} {px(y(b))}" for i, (a, b) in enumerate(points))
+        kind = f"a{action % ACTION_COLOURS}" if len(values) > 1 else "best"
+        ET.SubElement(svg, "path", {"d": path, "class": f"curve {kind}"})
+    return markup(svg)
+
+
 def forest_domain(rows: Sequence[Row]) -> tuple[float, float]:
     """Axis of the forest plot: every value fits; an interval far wider than the others does not stretch it."""
     centres = [v for row in rows for v in (row.value, row.reference) if v is not None and math.isfinite(v)]
@@ -150,6 +201,17 @@ def leaves_axis(rows: Sequence[Row]) -> bool:
     low, high = forest_domain(rows)
     drawn = [row for row in rows if row.low is not None or row.high is not None]
     return any(not _inside(end, low, high) for row in drawn for end in (row.low, row.high))
+
+
+def _runs(policy: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(first, one after the last, action) of each stretch along which the same action is chosen."""
+    starts = [i for i, action in enumerate(policy) if i == 0 or action != policy[i - 1]]
+    return [(a, b, policy[a]) for a, b in zip(starts, [*starts[1:], len(policy)], strict=True)]
+
+
+def _between(grid: Sequence[float], i: int) -> float:
+    """Half way between a point and the one before it; the ends themselves at the ends."""
+    return grid[0] if i == 0 else grid[-1] if i == len(grid) else (grid[i - 1] + grid[i]) / 2.0
 
 
 class _Scale:

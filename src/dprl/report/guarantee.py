@@ -22,6 +22,11 @@ _UNITS = {
         "one row of the log: a state, the decision taken there, its reward and the state that followed; a trajectory "
         "is many of these, and each state within it stands in two, so this is no promise for a trajectory or a person",
     ),
+    "reward function": (
+        "reward function",
+        "reward functions",
+        "which rewards are paid, in all states and for all actions, as long as they are within the radius",
+    ),
 }
 _RELATIONS = {
     "add or remove one": "Two logs are neighbours when one of them holds a single {unit} more than the other.",
@@ -34,8 +39,11 @@ _ODDS = {
     "add or remove one": (("that a given {unit} is in the log at all", 1), ("of anything else about that {unit}", 2)),
     "zero-out": (("that a given {unit} was counted at all", 1), ("of anything else about that {unit}", 2)),
     "replace one": (("of any statement about what the log says of a given {unit}", 1),),
+    "reward functions": (("that it was one of two neighbouring reward functions and not the other", 1),),
     "": (("that it was one of two neighbouring logs and not the other", 1),),
 }
+_OF_REWARDS = "reward functions"
+_REWARD_GLOSS = "Two reward functions are neighbours when they are no further apart than that; all else is the same."
 _BOUNDS = {
     "horizon": ("Longest trajectory", "decisions; longer ones are cut"),
     "reward": ("Reward of one decision", "anything outside is moved to the nearer end"),
@@ -61,6 +69,16 @@ _MECHANISM_COLUMNS = (
     ("grid_step", "Grid step", "spacing of the integer grid on which the noise is added"),
     ("share", "Share", "the part of the privacy budget spent here"),
 )
+_REWARD_COLUMNS = (
+    ("sensitivity", "Sensitivity", "how far apart two neighbouring {units} are, in the norm that the noise hides"),
+    ("noise_multiplier", "Noise multiplier", "standard deviation of the noise, in units of the sensitivity"),
+    ("std", "Standard deviation", "of the noise in each answer, in the units of the answer"),
+    ("paths", "Paths", "how many random functions were drawn, each of them once"),
+    ("decay", "Decay", "how quickly the noise at one place is forgotten at another"),
+    ("clip_norm", "Clip norm", "the most that one reward can weigh in an update"),
+    ("steps", "Steps", "how many times noise was drawn that was paid for by itself"),
+    ("dimension", "Answers a step", "how many numbers each of them holds, at most"),
+)
 
 
 def unit_words(certificate: dict[str, Any]) -> tuple[str, str, str]:
@@ -72,6 +90,8 @@ def unit_words(certificate: dict[str, Any]) -> tuple[str, str, str]:
 def relation(certificate: dict[str, Any], unit: str) -> tuple[str, str]:
     """The neighbouring relation and what it means."""
     name = text(certificate.get("neighbouring_relation"), "")
+    if name.startswith(_OF_REWARDS):
+        return name, _REWARD_GLOSS
     return name or MISSING, _RELATIONS.get(name, "").format(unit=unit)
 
 
@@ -84,7 +104,8 @@ def budget(estimate: dict[str, Any], certificate: dict[str, Any], unit: str) -> 
 
     epsilon = positive(certificate, "epsilon") or positive(estimate, "epsilon")
     delta = positive(certificate, "delta") or positive(estimate, "delta")
-    odds = _ODDS.get(text(certificate.get("neighbouring_relation"), ""), _ODDS[""])
+    relation = text(certificate.get("neighbouring_relation"), "")
+    odds = _ODDS.get(_OF_REWARDS if relation.startswith(_OF_REWARDS) else relation, _ODDS[""])
     factors = [_exp(steps * (epsilon or math.inf)) for _, steps in odds]
     accounts = (
         ("ε, the budget", epsilon, plain),
@@ -142,7 +163,8 @@ def hyper_parameters(certificate: dict[str, Any]) -> list[tuple[str, str, str]]:
 def mechanisms(certificate: dict[str, Any], unit: str) -> dict[str, Any]:
     """The table of what touched the records; a column appears when some mechanism has it."""
     entries = [m for m in items(certificate.get("mechanisms")) if isinstance(m, dict)]
-    columns = [c for c in _MECHANISM_COLUMNS if any(m.get(c[0]) is not None for m in entries)]
+    known = _REWARD_COLUMNS if unit == _UNITS["reward function"][0] else _MECHANISM_COLUMNS
+    columns = [c for c in known if any(m.get(c[0]) is not None for m in entries)]
 
     def cell(entry: dict[str, Any], key: str) -> str:
         value = entry.get(key)
@@ -153,7 +175,7 @@ def mechanisms(certificate: dict[str, Any], unit: str) -> dict[str, Any]:
 
     return {
         "columns": [label for _, label, _ in columns],
-        "glosses": [(label, gloss.format(unit=unit)) for _, label, gloss in columns],
+        "glosses": [(label, gloss.format(unit=unit, units=f"{unit}s")) for _, label, gloss in columns],
         "rows": [
             {
                 "name": text(m.get("name"), "mechanism"),

@@ -11,28 +11,34 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from dprl.errors import DprlError
+from dprl.report.training import training_view
 from dprl.report.view import CERTIFICATE_SCHEMA, view
 
 REPORT = "report.html"
-ESTIMATE = "estimate.json"
+ESTIMATE, TRAINING = "estimate.json", "training.json"
 _SCHEMAS = {
     ESTIMATE: "dprl.estimate/1",
+    TRAINING: "dprl.training/1",
     "certificate.json": CERTIFICATE_SCHEMA,
     "statement.json": "dprl.statement/1",
 }
 
 
-def render(estimate: dict[str, Any], certificate: dict[str, Any]) -> str:
-    """The page for an ``estimate.json`` and the ``certificate.json`` or ``statement.json`` beside it.
+def render(content: dict[str, Any], certificate: dict[str, Any]) -> str:
+    """The page for an ``estimate.json`` or ``training.json`` and the ``certificate.json`` or ``statement.json`` of it.
 
     One self-contained page: no script, no request, charts inline. Equal artifacts give equal bytes, and the seal
     (``artifacts``, ``digest``, ``signature``, ``created``) is not read, so the page can be made first and sealed
     after. Absent fields leave gaps, not errors. Anything but a verified release carries a banner that says so.
     """
-    return load_template("dprl.report", "template.html.j2").render(view(estimate, certificate)) + "\n"
+    if content.get("schema") == _SCHEMAS[TRAINING]:
+        page, shown = "training.html.j2", training_view(content, certificate)
+    else:
+        page, shown = "template.html.j2", view(content, certificate)
+    return load_template("dprl.report", page).render(shown) + "\n"
 
 
 def render_folder(results: Path, out: Path | None = None) -> Path:
@@ -51,15 +57,16 @@ def render_folder(results: Path, out: Path | None = None) -> Path:
     if len(seals) != 1:
         found = "both certificate.json and statement.json" if seals else "neither certificate.json nor statement.json"
         raise DprlError(f"{results} holds {found}, where a report needs exactly one of them.")
-    estimate, digest = _read(results, ESTIMATE)
+    name = TRAINING if (results / TRAINING).exists() and not (results / ESTIMATE).exists() else ESTIMATE
+    content, digest = _read(results, name)
     certificate, _ = _read(results, seals[0])
     listed = certificate.get("artifacts")
     listed = listed if isinstance(listed, dict) else {}
-    if listed.get(ESTIMATE) != digest:
+    if listed.get(name) != digest:
         raise DprlError(
-            f"{results / ESTIMATE} is not the file that {seals[0]} lists: restore it, or run the release again."
+            f"{results / name} is not the file that {seals[0]} lists: restore it, or run the release again."
         )
-    page = render(estimate, certificate).encode("utf-8")
+    page = render(content, certificate).encode("utf-8")
     sealed = results / REPORT
     path = sealed if out is None else _inside(Path(out))
     same = listed.get(REPORT) == hashlib.sha256(page).hexdigest()
@@ -112,8 +119,12 @@ def _write(path: Path, page: bytes) -> None:
 @cache
 def load_template(package: str, name: str) -> Template:
     """A page's template, which escapes what it is given and takes nothing undefined."""
-    source = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, newline_sequence="\n"
+        loader=FunctionLoader(lambda name: resources.files(package).joinpath(name).read_text(encoding="utf-8")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        newline_sequence="\n",
     )
-    return environment.from_string(source)
+    return environment.get_template(name)

@@ -17,14 +17,14 @@ VERIFIED, AS_PUBLISHED, NOT_PRIVATE = "verified", "as published", "not private"
 CERTIFICATE_SCHEMA = "dprl.certificate/1"
 
 # Known only once the page itself has been hashed, so the page may not depend on them.
-_SEAL = ("artifacts", "digest", "signature", "created")
+SEAL = ("artifacts", "digest", "signature", "created")
 
 
 def view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
     """Everything the template prints, as text, booleans and charts."""
     # Through JSON first: a certificate in memory and one read from its file must give the same page.
     estimate, certificate = (clean(json.loads(json.dumps(d, sort_keys=True))) for d in (estimate, certificate))
-    certificate = {k: v for k, v in certificate.items() if k not in _SEAL}
+    certificate = {k: v for k, v in certificate.items() if k not in SEAL}
     unit, units, unit_gloss = guarantee.unit_words(certificate)
     relation, relation_gloss = guarantee.relation(certificate, unit)
     request = section(estimate.get("request"))

@@ -1,0 +1,148 @@
+"""When the reward function is the private object: which two are neighbours, and how far apart a kernel sees them.
+
+Proofs: docs/proofs/functional-noise.md (norms, finite precision) and docs/proofs/adaptive-gaussian.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from dprl.errors import DprlError
+
+UNIT = "reward function"
+DEPTHS = {1: 20, 2: 10, 3: 7}
+"""Dimensions of the observation and bits of a position in each: a path is known at multiples of ``2**-bits``."""
+LARGEST_DECAY = 2.0**16
+REACH = 8.0
+"""Values of a path beyond so many standard deviations are charged for in :func:`path_delta`."""
+_OUTSIDE = 2.0**-49  # a normal beyond REACH has probability 1.2440e-15, and 2**-49 is 1.7764e-15
+# Largest error of a computed value of a path of variance one, where nothing in it lies beyond REACH.
+_PATH_ERROR = {1: 2.0**-42, 2: 2.0**-40, 3: 2.0**-39}
+_STEP_BITS = 7
+_NUMBER = r"([0-9.e+-]+)"
+_WORDS = re.compile(
+    rf"reward functions( of the state alone)? at most {_NUMBER} apart"
+    rf"(?:, whose difference has (?:Lipschitz constant at most {_NUMBER}"
+    rf"|mixed derivatives of order k at most {_NUMBER} \({_NUMBER}/{_NUMBER}\)\^k) over the scaled observation)?"
+)
+
+
+@dataclass(frozen=True)
+class RewardRelation:
+    """Reward functions r, r' are neighbours if, for every action a, ``f = r(., a) - r'(., a)`` is as small as this.
+
+    Where rewards are random, they are compared under the same randomness. The scaled observation is the observation
+    with its public bounds mapped to ``[0, 1]`` and clipped there.
+
+    Attributes:
+        radius: R, largest ``|f|``.
+        lipschitz: L, largest ``|f(x) - f(y)|`` over the Manhattan distance of the scaled observations x and y.
+        of_state: f is the same function for every action.
+        mixed: L bounds the mixed derivatives too: by ``R (L/R)^k`` for one by each of k different components.
+    """
+
+    radius: float
+    lipschitz: float | None = None
+    of_state: bool = False
+    mixed: bool = False
+
+    def __post_init__(self) -> None:
+        if not _positive(self.radius):
+            raise DprlError("The reward radius must be a positive number.")
+        if self.lipschitz is not None and not _positive(self.lipschitz):
+            raise DprlError("The Lipschitz constant of the reward must be a positive number.")
+        if self.mixed and self.lipschitz is None:
+            raise DprlError("A bound on mixed derivatives needs the Lipschitz constant of the reward.")
+
+    def words(self) -> str:
+        """The neighbouring relation of a certificate and of a ledger; :func:`parse_relation` reads it.
+
+        >>> RewardRelation(0.01, 0.04, of_state=True).words()
+        'reward functions of the state alone at most 0.01 apart, whose difference has Lipschitz constant at most 0.04 \
+over the scaled observation'
+        """
+        found = f"reward functions{' of the state alone' if self.of_state else ''} at most {self.radius!r} apart"
+        if self.lipschitz is None:
+            return found
+        bound = f"Lipschitz constant at most {self.lipschitz!r}"
+        if self.mixed:
+            bound = f"mixed derivatives of order k at most {self.radius!r} ({self.lipschitz!r}/{self.radius!r})^k"
+        return f"{found}, whose difference has {bound} over the scaled observation"
+
+
+def parse_relation(text: str) -> RewardRelation | None:
+    """The relation whose :meth:`RewardRelation.words` are exactly ``text``; None where there is none."""
+    match = _WORDS.fullmatch(text)
+    if match is None:
+        return None
+    of_state, radius, lipschitz, _, mixed, _ = match.groups()
+    slope = lipschitz or mixed
+    try:
+        found = RewardRelation(float(radius), float(slope) if slope else None, of_state is not None, mixed is not None)
+    except (ValueError, DprlError):
+        return None
+    return found if found.words() == text else None
+
+
+def default_decay(sup: float, lipschitz: float) -> float:
+    """``L/R``, which makes :func:`kernel_norm` smallest, but at least 1: below, finite precision costs too much."""
+    return min(max(1.0, lipschitz / sup), LARGEST_DECAY)
+
+
+def kernel_norm(sup: float, lipschitz: float, decay: float, dimensions: int = 1, spread: float = 0.0) -> float:
+    """Largest norm of an f in the space of the kernel ``exp(-decay |x - y|_1)`` on the unit cube.
+
+    In one dimension ``sqrt(R^2 (1 + b/2) + L^2 (1 + spread) / (2b))``, in d dimensions, for f with bounded mixed
+    derivatives, ``R (1 + b/2 + (L/R)^2 / (2b))^(d/2)``.
+
+    Args:
+        sup, lipschitz: R and L of :class:`RewardRelation`.
+        decay: b.
+        spread: ``3 N h`` for N answers, each to the first observation in a cell of width h; 0 on the grid.
+    """
+    if not (_positive(sup) and math.isfinite(lipschitz) and lipschitz >= 0.0 and _positive(decay)):
+        raise DprlError("The radius, the Lipschitz constant and the decay of a path must be positive numbers.")
+    if dimensions not in DEPTHS:
+        raise DprlError(f"Functional noise is for observations of 1 to {max(DEPTHS)} components; use observed-reward.")
+    if not (math.isfinite(spread) and spread >= 0.0) or (spread > 0.0 and dimensions > 1):
+        raise DprlError("Answers to the first observation of a cell are proved in one dimension alone.")
+    slope = lipschitz / sup
+    return sup * (1.0 + decay / 2.0 + slope * slope * (1.0 + spread) / (2.0 * decay)) ** (dimensions / 2.0)
+
+
+def path_sensitivity(
+    sup: float, lipschitz: float, decay: float, paths: int, dimensions: int = 1, spread: float = 0.0
+) -> float:
+    """The norm of the change of all ``paths`` at once: ``sqrt(paths)`` times :func:`kernel_norm`."""
+    if paths < 1:
+        raise DprlError("There must be at least one path.")
+    return math.sqrt(paths) * kernel_norm(sup, lipschitz, decay, dimensions, spread)
+
+
+def answer_step(std: float) -> float:
+    """Noised rewards are multiples of this: the power of two between ``std / 256`` and ``std / 128``."""
+    return math.ldexp(1.0, math.frexp(std)[1] - 1 - _STEP_BITS)
+
+
+def path_delta(epsilon: float, answers: int, std: float, decay: float, dimensions: int, largest_reward: float) -> float:
+    """What the finite precision of a path adds to delta: docs/proofs/functional-noise.md, "Finite precision".
+
+    Args:
+        epsilon: of the release.
+        answers: most points at which the paths are asked.
+        std: standard deviation of a path.
+        decay, dimensions: of its kernel.
+        largest_reward: largest absolute value of the public bounds of a reward.
+    """
+    bits = DEPTHS[dimensions]
+    error = _PATH_ERROR[dimensions] * std + 2.0**-52 * largest_reward
+    least_std = std * math.tanh(decay * 2.0**-bits) ** (dimensions / 2.0)
+    rounded_otherwise = 2.0 * error * (1.0 / answer_step(std) + 1.0 / (math.sqrt(2.0 * math.pi) * least_std))
+    values = sum((bits + 2) ** i for i in range(dimensions + 1)) + (bits + 2) ** dimensions
+    return (1.0 + math.exp(min(epsilon, 700.0))) * answers * (rounded_otherwise + values * _OUTSIDE)
+
+
+def _positive(value: float) -> bool:
+    return math.isfinite(value) and value > 0.0

@@ -1,0 +1,254 @@
+"""Q-learning that protects the reward function (paper 001, repaired): its options, and what they mean.
+
+Privacy unit: the reward function, as a whole.
+Relation: two reward functions at most ``reward_radius`` apart everywhere; of the variants with a path, their difference
+has Lipschitz constant at most ``reward_lipschitz`` over the observation scaled to [0, 1].
+Released: the weights of the Q-function, of which any number of questions may be asked; and as many iterates as anybody
+wants, for everything is made of noised answers about the rewards alone.
+Not protected: states, actions and transitions.
+
+Variants (docs/proofs): ``functional`` adds one path of a Gaussian process to the reward function (functional-noise),
+``observed-reward`` Gaussian noise to each reward that is observed (observed-reward), ``gradient`` to the part of each
+update that has the reward in it (reward-gradient), ``output`` a path to the optimal Q of a public model
+(output-perturbation). ``calibration="as-published"`` is Algorithm 1 of the paper and certifies nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from dprl.accounting.reward_relation import LARGEST_DECAY, RewardRelation, default_decay
+from dprl.config import DERIVED, Config
+from dprl.errors import DprlError
+from dprl.protocols import LearningFacts
+
+Variant = Literal["functional", "observed-reward", "gradient", "output"]
+MAX_SAMPLES, MAX_UPDATES = 10**7, 10**6
+PATHS = ("functional", "output")
+"""Variants that add a path of a Gaussian process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionalQ(Config):
+    """Options of functional Q-learning; those that are None are filled in by :func:`resolve` from public facts.
+
+    Attributes:
+        variant: where the noise is added.
+        calibration: ``verified``, or the paper's own noise, which certifies nothing.
+        reward_radius: R, how far apart (sup norm) two neighbouring reward functions are; this or ``people``.
+        people: n, where the reward function is the mean of so many people's: replacing one moves it by at most
+            the width of the reward's bounds over n.
+        reward_lipschitz: Lipschitz constant of the difference of two neighbours, over the observation scaled to [0, 1].
+        mixed_derivatives: states that the bound R (L/R)^j holds for all mixed derivatives of order j of that
+            difference, without which several dimensions have no proof.
+        decay: beta of the kernel exp(-beta |x - y|); by default L/R, which is best, and at least 1.
+        shared_path: one path for all actions, which protects reward functions of the state alone; by default the
+            environment's public fact.
+        memoise: one answer for each state and action of a finite environment (observed-reward).
+        network: ``mlp:HIDDEN`` or ``fourier:ORDER`` (a linear function an action).
+        samples: environment steps, T.
+        round: samples between two changes of the acting policy.
+        discount: by default the environment's.
+        step_size: of Adam; of plain steps in the gradient variant. It falls to a tenth.
+        batch: replayed samples of one update.
+        updates_per_sample: updates on replayed samples for each fresh one.
+        target_every: rounds between two copies of the weights to the target.
+        exploration: smallest probability of a random action.
+        exploration_rounds: rounds until then; it starts at 1.
+        average: release the mean weights of the second half of the rounds.
+        actor_critic: act by a softmax policy that is improved on the private Q alone, and release it too.
+        clip_norm: of a Q-value's gradient by the weights (gradient).
+        noise_multiplier: instead of the calibrated one; refused where it costs more than the budget.
+        published_std: sigma of the paths as published; by default Theorem 5's formula.
+        resets: J, paths one after the other as published; by default a new one every round.
+    """
+
+    algorithm: ClassVar[str] = "functional-q"
+
+    variant: Variant = "observed-reward"
+    calibration: Literal["verified", "as-published"] = "verified"
+    reward_radius: float | None = None
+    people: int | None = None
+    reward_lipschitz: float | None = None
+    mixed_derivatives: bool = False
+    decay: float | None = None
+    shared_path: bool | None = None
+    memoise: bool = False
+    network: str | None = None
+    samples: int = 5000
+    round: int = 50
+    discount: float | None = None
+    step_size: float | None = None
+    batch: int = 64
+    updates_per_sample: float = 1.0
+    target_every: int = 2
+    exploration: float = 0.1
+    exploration_rounds: int = 20
+    average: bool = True
+    actor_critic: bool = False
+    clip_norm: float = 1.0
+    noise_multiplier: float | None = None
+    published_std: float | None = None
+    resets: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for sentence in _mistakes(self):
+            raise DprlError(f"{self.algorithm}: {sentence}.")
+
+    @property
+    def published(self) -> bool:
+        return self.calibration == "as-published"
+
+    @property
+    def rounds(self) -> int:
+        return self.samples // self.round
+
+    @property
+    def updates(self) -> int:
+        """Updates of one round."""
+        return max(1, math.floor(self.round * self.updates_per_sample + 0.5))
+
+
+def _mistakes(c: FunctionalQ) -> Iterator[str]:
+    """What is wrong with the options by themselves."""
+    for name, most in (
+        ("samples", MAX_SAMPLES), ("round", MAX_SAMPLES), ("batch", 1 << 16), ("target_every", MAX_SAMPLES),
+        ("exploration_rounds", MAX_SAMPLES), ("people", 10**12), ("resets", MAX_SAMPLES),
+    ):  # fmt: skip
+        value = getattr(c, name)
+        if value is not None and not (type(value) is int and 1 <= value <= most):
+            yield f"{name} must be a whole number from 1 to {most}"
+    for name, low, high in (
+        ("reward_radius", 0.0, 1e50), ("reward_lipschitz", 0.0, 1e50), ("step_size", 0.0, 1e3), ("clip_norm", 0.0, 1e6),
+        ("updates_per_sample", 0.0, 1e3), ("noise_multiplier", 0.0, 1e9), ("published_std", 0.0, 1e9),
+    ):  # fmt: skip
+        value = getattr(c, name)
+        if value is not None and not (_number(value) and low < value <= high):
+            yield f"{name} must be a number above {low:g} and at most {high:g}"
+    if c.decay is not None and not (_number(c.decay) and 1.0 <= c.decay <= LARGEST_DECAY):
+        yield f"decay must be a number from 1 to {LARGEST_DECAY:g}"
+    if c.discount is not None and not (_number(c.discount) and 0.0 <= c.discount < 1.0):
+        yield "discount must be at least 0 and below 1"
+    if not (_number(c.exploration) and 0.0 <= c.exploration <= 1.0):
+        yield "exploration must be a probability"
+
+
+def _contradictions(c: FunctionalQ) -> Iterator[str]:
+    """What is wrong with several of them together."""
+    if c.samples % c.round and not c.published:
+        yield "samples must be a whole number of rounds"
+    if c.updates > MAX_UPDATES:
+        yield f"there may be at most {MAX_UPDATES} updates a round"
+    if c.published:
+        for name in ("noise_multiplier", "people", "reward_radius", "reward_lipschitz", "decay"):
+            if getattr(c, name) is not None:
+                yield f"{name} contradicts calibration = 'as-published', which has the paper's own: leave one out"
+        if c.actor_critic or c.memoise:
+            yield "Algorithm 1 as published has no actor and remembers no rewards: leave out actor_critic and memoise"
+        return
+    for name in ("published_std", "resets"):
+        if getattr(c, name) is not None:
+            yield f"{name} is an option of calibration = 'as-published' alone"
+    for name, variants in (
+        ("decay", PATHS), ("shared_path", ("functional",)), ("mixed_derivatives", ("functional",)),
+        ("reward_lipschitz", PATHS), ("memoise", ("observed-reward",)),
+    ):  # fmt: skip
+        if getattr(c, name) and c.variant not in variants:
+            yield f"{name} is an option of the variant {' and '.join(variants)} alone"
+    if c.actor_critic and c.variant in ("gradient", "output"):
+        yield f"actor_critic needs replayed samples, which the variant {c.variant} has none of"
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def resolve(config: FunctionalQ, facts: LearningFacts) -> FunctionalQ:
+    """The options with everything filled in that follows from public facts.
+
+    Raises:
+        DprlError: one sentence, where the variant has no proof for such an environment, or a fact is missing.
+    """
+    c, derived = config, dict[str, Any]()
+    for sentence in _contradictions(c):
+        raise DprlError(f"{c.algorithm}: {sentence}.")
+    if c.discount is None:
+        if not facts.discount < 1.0:
+            raise DprlError("functional-q: the environment has discount 1: give a discount below 1.")
+        derived["discount"] = facts.discount
+    low, high = facts.reward_bounds
+    if not high > low:
+        raise DprlError("functional-q: the reward's bounds are one number: there is nothing to learn.")
+    if c.network is None:
+        derived["network"] = {"gradient": "fourier:3", "output": "table:257"}.get(c.variant, "mlp:32")
+    elif (c.variant == "output") != c.network.startswith("table:"):
+        raise DprlError("functional-q: a table is what the variant output releases, and it releases nothing else.")
+    if c.step_size is None:
+        derived["step_size"] = 3e-4 if c.published else 3.0 if c.variant == "gradient" else 3e-3
+    if c.published:
+        if facts.dimensions != 1:
+            raise DprlError("functional-q: as published there is one observation component.")
+        if c.resets is None:
+            derived["resets"] = max(1, c.samples // c.batch)
+        return c.replace(DERIVED, **derived)
+    radius = c.reward_radius
+    if c.people is not None:
+        of_one = facts.reward_range / c.people
+        if radius not in (None, of_one):
+            raise DprlError("functional-q: give either reward_radius or people, which says what the radius is.")
+        radius = derived["reward_radius"] = of_one
+    if radius is None:
+        raise DprlError("functional-q: give reward_radius, or people where the reward is a mean over people.")
+    if c.memoise and facts.finite is None:
+        raise DprlError("functional-q: memoise needs an environment with finitely many states.")
+    if c.variant not in PATHS:
+        return c.replace(DERIVED, **derived)
+    lipschitz = c.reward_lipschitz
+    if lipschitz is None:
+        if facts.reward_lipschitz is None:
+            raise DprlError(f"functional-q: the variant {c.variant} needs reward_lipschitz.")
+        # the difference of two people's reward functions, in the proportion of the radius to the reward's range
+        lipschitz = derived["reward_lipschitz"] = 2.0 * facts.reward_lipschitz * (radius / facts.reward_range)
+    if any(not high > low for low, high in facts.observation):
+        raise DprlError("functional-q: an observation component with a single value cannot be scaled to [0, 1].")
+    if c.variant == "functional":
+        _check_dimensions(c, facts)
+        if c.decay is None:
+            derived["decay"] = default_decay(radius, lipschitz)
+        if c.shared_path is None:
+            derived["shared_path"] = facts.reward_ignores_action
+    elif facts.dimensions != 1:
+        raise DprlError("functional-q: the variant output has a proof for one observation component alone.")
+    return c.replace(DERIVED, **derived)
+
+
+def _check_dimensions(c: FunctionalQ, facts: LearningFacts) -> None:
+    """What the proof of the functional variant carries over to."""
+    if facts.dimensions == 1:
+        return
+    if facts.dimensions > 3:
+        raise DprlError("functional: paths have at most three observation components; use observed-reward.")
+    if not facts.on_grid:
+        raise DprlError(
+            "functional: in several dimensions the proof needs observations on the grid of the path; use "
+            "observed-reward."
+        )
+    if not c.mixed_derivatives:
+        raise DprlError(
+            "functional: in several dimensions a Lipschitz constant bounds nothing: state mixed_derivatives, or use "
+            "observed-reward."
+        )
+
+
+def relation(config: FunctionalQ) -> RewardRelation:
+    """Which reward functions a release with these resolved options tells apart no better than its budget allows."""
+    assert config.reward_radius is not None
+    if config.variant not in PATHS:
+        return RewardRelation(config.reward_radius)
+    return RewardRelation(
+        config.reward_radius, config.reward_lipschitz, of_state=bool(config.shared_path), mixed=config.mixed_derivatives
+    )

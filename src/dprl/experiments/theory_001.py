@@ -1,0 +1,151 @@
+"""Paper 001's statements where they can be computed exactly: what a radius of the whole range costs, Proposition 10.
+
+Paper: Wang and Hegde, "Privacy-preserving Q-learning with functional noise in continuous spaces". Errata:
+docs/papers/001.md. Nothing here reads anybody's data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from dprl.errors import DprlError
+
+# --- what privacy of all reward functions at once allows --------------------------------------------------------------
+
+
+def largest_success(functions: int, epsilon: float, delta: float) -> float:
+    """Largest mean probability of success over ``functions`` reward functions that are all neighbours.
+
+    Their sets of good answers are disjoint. (e^epsilon + (k - 1) delta)/(k - 1 + e^epsilon), which a mechanism
+    attains: docs/papers/001.md.
+    """
+    if functions < 1:
+        raise DprlError("There must be at least one reward function.")
+    others = functions - 1
+    return (math.exp(epsilon) + others * delta) / (others + math.exp(epsilon))
+
+
+def largest_success_by_program(functions: int, epsilon: float, delta: float) -> float:
+    """The same by linear programming over all mechanisms with one answer for each of at most a few functions."""
+    from scipy.optimize import linprog
+
+    k = functions
+    pairs = [(j, other) for j in range(k) for other in range(k) if j != other]
+    size = k * k + len(pairs) * k  # P(answer i under r_j), and the positive parts of the differences of a pair
+    rows, limits = [], []
+    for number, (j, other) in enumerate(pairs):
+        parts = k * k + number * k + np.arange(k)
+        for i in range(k):
+            row = np.zeros(size)
+            row[[j * k + i, other * k + i, parts[i]]] = 1.0, -math.exp(epsilon), -1.0
+            rows.append(row)
+            limits.append(0.0)
+        row = np.zeros(size)
+        row[parts] = 1.0
+        rows.append(row)
+        limits.append(delta)
+    totals = np.zeros((k, size))
+    for j in range(k):
+        totals[j, j * k : (j + 1) * k] = 1.0
+    gain = np.zeros(size)
+    gain[np.arange(k) * (k + 1)] = 1.0 / k
+    found = linprog(-gain, A_ub=np.array(rows), b_ub=limits, A_eq=totals, b_eq=np.ones(k), bounds=(0.0, 1.0))
+    return float(-found.fun)
+
+
+# --- Proposition 10 ---------------------------------------------------------------------------------------------------
+
+
+def printed_bound(states: int, std: float, discount: float) -> float:
+    """Proposition 10: 2 sqrt(2) sigma/(sqrt(n pi) (1 - gamma)), of the mean over states of |v' - v*|."""
+    return 2.0 * math.sqrt(2.0) * std / (math.sqrt(states * math.pi) * (1.0 - discount))
+
+
+def right_bound(states: int, actions: int, std: float, discount: float) -> float:
+    """sigma sqrt(2 ln(2 n m))/(1 - gamma): E max |z| over n m normals, through a contraction by gamma."""
+    return std * math.sqrt(2.0 * math.log(2.0 * states * actions)) / (1.0 - discount)
+
+
+def optimal_values(following: np.ndarray, weights: np.ndarray, rewards: np.ndarray, discount: float) -> np.ndarray:
+    """``(n,)`` optimal values by value iteration, to 1e-9 of their scale.
+
+    Args:
+        following, weights: ``(m, n, b)`` successors of each action in each state, and their probabilities.
+        rewards: ``(m, n)``.
+    """
+    values = np.zeros(rewards.shape[1])
+    for _ in range(math.ceil(math.log(1e-9 * (1.0 - discount)) / math.log(discount))):
+        values = np.max(rewards + discount * np.sum(weights * values[following], axis=-1), axis=0)
+    return values
+
+
+def garnet(
+    states: int, actions: int, successors: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A random finite MDP (Archibald, McKinnon and Thomas 1995): successors, their probabilities, rewards in [0, 1]."""
+    shape = (actions, states, min(successors, states))
+    following = rng.random((*shape[:2], states)).argsort(-1)[..., : shape[2]] if states <= 64 else None
+    if following is None:  # repeated successors are rare, and as good
+        following = rng.integers(0, states, shape)
+    return following, rng.dirichlet(np.ones(shape[2]), shape[:2]), rng.random(shape[:2])
+
+
+def noise_loss(
+    states: int, actions: int, std: float, discount: float, seeds: int, kind: str = "garnet", seed: int = 0
+) -> tuple[float, float]:
+    """Mean over states of |v' - v*| when every reward gets noise of its own, and its standard error over ``seeds``.
+
+    Args:
+        kind: ``garnet``; ``identity``: every state stays where it is; or ``absorbing``: all go to one that stays.
+    """
+    losses = []
+    for draw in range(seeds):
+        rng = np.random.default_rng([seed, states, actions, draw])
+        following, weights, rewards = garnet(states, actions, 5, rng)
+        if kind == "identity":
+            following, weights = np.broadcast_to(np.arange(states)[:, None], (actions, states, 1)), np.ones(1)
+        elif kind == "absorbing":
+            following, weights = np.zeros((actions, states, 1), int), np.ones(1)
+            rewards = np.zeros((actions, states))
+        noised = rewards + std * rng.standard_normal((actions, states))
+        exact = optimal_values(following, weights, rewards, discount)
+        losses.append(np.abs(optimal_values(following, weights, noised, discount) - exact).mean())
+    return float(np.mean(losses)), float(np.std(losses, ddof=1) / math.sqrt(seeds)) if seeds > 1 else 0.0
+
+
+# --- Lemma 8 ----------------------------------------------------------------------------------------------------------
+
+
+def largest_of_path(decay: float, paths: int, points: int = 20_000, seed: int = 0) -> float:
+    """E max over [0, 1] of a path with covariance exp(-decay |x - y|), by simulation on ``points`` steps."""
+    rng = np.random.default_rng(seed)
+    rho = math.exp(-decay / points)
+    spread = math.sqrt(-math.expm1(-2.0 * decay / points))
+    x = rng.standard_normal(paths)
+    largest = x
+    for _ in range(points):
+        x = rho * x + spread * rng.standard_normal(paths)
+        largest = np.maximum(largest, x)
+    return float(largest.mean())
+
+
+# --- appendix E.3 -----------------------------------------------------------------------------------------------------
+
+
+def smallest_tail(
+    std: Callable[[int], float], step_size: float = 3e-4, batch: int = 64, paths: int = 78, delta: float = 5e-5
+) -> tuple[int | None, float | None]:
+    """Smallest k below 100,000 with 2k - 8.68 sqrt(beta) sigma >= sqrt(2 ln(paths/delta)), and sigma there.
+
+    Args:
+        std: sigma as a function of k; beta = B/(4 alpha (k + 1)).
+    """
+    needed = math.sqrt(2.0 * math.log(paths / delta))
+    for k in range(1, 100_000):
+        sigma = std(k)
+        if 2.0 * k - 8.68 * math.sqrt(batch / (4.0 * step_size * (k + 1))) * sigma >= needed:
+            return k, sigma
+    return None, None

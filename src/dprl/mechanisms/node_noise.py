@@ -1,0 +1,85 @@
+"""Standard normals by address: the normal of a node is a function of the key, the node and the path.
+
+No state, so that a path can be asked anywhere, in any order and any number of times, inside of compiled loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtri
+
+from dprl import x64 as x64
+from dprl.mechanisms import chacha, threefry
+
+_KEY_WORDS = 8
+_NODES = 3
+
+
+@dataclass(frozen=True)
+class NodeNoise:
+    """Use :meth:`SecureNoise.nodes` or :meth:`SeededNoise.nodes`. The key is not printed.
+
+    Attributes:
+        key: ``(8,)`` uint32 of ChaCha20 for a release, ``(2,)`` uint32 of threefry for everything else; the length
+            decides. Pass the whole object to a compiled function: closed over, the key would be part of its program.
+    """
+
+    key: Any = field(repr=False)
+
+    @property
+    def secure(self) -> bool:
+        return self.key.shape[-1] == _KEY_WORDS
+
+    def normals(self, nodes: tuple[jax.Array, ...], path: jax.Array) -> jax.Array:
+        """Independent standard normals, one for each different (nodes, path).
+
+        Args:
+            nodes: one to three whole numbers below 2^32 that name a node, arrays that broadcast; always as many for
+                one key, else two addresses could be one.
+            path: number of the path, below 2^32.
+
+        Returns:
+            float64, of the shape to which ``nodes`` and ``path`` broadcast.
+        """
+        if not 1 <= len(nodes) <= _NODES:
+            raise ValueError("a node has one to three numbers")
+        return _normals(self, tuple(jnp.asarray(n) for n in nodes), jnp.asarray(path))
+
+
+jax.tree_util.register_dataclass(NodeNoise, data_fields=["key"], meta_fields=[])
+
+
+# Compiled where it is called by itself; inside of a traced function nothing but its own operations.
+@partial(jax.jit, inline=True)
+def _normals(noise: NodeNoise, nodes: tuple[jax.Array, ...], path: jax.Array) -> jax.Array:
+    address = jnp.broadcast_arrays(*(n.astype(jnp.uint32) for n in (*nodes, path)))
+    if not noise.secure:
+        # Each number but the last becomes part of the key of the next: a key an address.
+        key = (noise.key[0], noise.key[1])
+        for number in address[:-2]:
+            key = threefry.threefry2x32(key, number, jnp.zeros_like(number))
+        return threefry.normal_of(threefry.threefry2x32(key, address[-2], address[-1])[0]).astype(jnp.float64)
+    none = jnp.zeros_like(address[0])
+    first, second, third = (*address[:-1], *(none,) * (_NODES - len(nodes)))
+    return normal_of_words(*chacha.block(noise.key, (first, second, third, address[-1]))[:4])
+
+
+@partial(jax.jit, inline=True)
+def normal_of_words(w0: jax.Array, w1: jax.Array, w2: jax.Array, w3: jax.Array) -> jax.Array:
+    """The standard normal whose sign and tail probability 128 bits say, float64; uint32 arrays of one shape.
+
+    ``x = +-Phi^-1(p)`` with p uniform on ``(0, 1/2]`` to 127 bits: with 63, normals beyond 4.4 would be too coarse. Its
+    error is below 2^-46 for ``|x| <= 8`` (measured: 2^-48.7).
+    """
+    high = (w0.astype(jnp.uint64) << jnp.uint64(32)) | w1.astype(jnp.uint64)
+    low = (w2.astype(jnp.uint64) << jnp.uint64(32)) | w3.astype(jnp.uint64)
+    whole = (high & jnp.uint64(2**63 - 1)).astype(jnp.float64)
+    part = (low.astype(jnp.float64) + 0.5) * 2.0**-64
+    tail = jnp.minimum((whole + part) * 2.0**-64, 0.5)
+    size = -ndtri(tail)
+    return jnp.where(high >> jnp.uint64(63) == 1, size, -size)

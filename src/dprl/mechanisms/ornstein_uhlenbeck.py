@@ -1,0 +1,173 @@
+"""A stationary Ornstein-Uhlenbeck path on a grid, as a stateless function: exact in law, asked anywhere, at flat cost.
+
+The normal of the first end, that of the second, then those of the halving points down to the position: each value is
+drawn given its two neighbours of the level above, which by the Markov property is given everything above. In several
+dimensions the tensor product: covariance ``exp(-decay |x - y|_1)``. Proof: docs/proofs/functional-noise.md, "The path".
+Paper 001, Algorithm 2 and Eq. (2), corrected: docs/papers/001.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl import x64 as x64
+from dprl.accounting.reward_relation import DEPTHS, LARGEST_DECAY, answer_step
+from dprl.errors import DprlError
+from dprl.mechanisms.node_noise import NodeNoise
+
+__all__ = ["DEPTHS", "PathParameters", "bridge", "coefficients", "from_grid", "parameters", "to_grid", "unit_path"]
+
+_CLIP = 12.0
+"""Answers are clipped so many standard deviations outside of the bounds of a reward."""
+
+
+class PathParameters(NamedTuple):
+    """The numbers of a path, as data: one compiled program serves every budget.
+
+    Attributes:
+        mean: ``(D,)`` weight of either neighbour at each of the D levels of halving.
+        spread: ``(D,)`` standard deviation given both neighbours, of a path of variance one.
+        first, second: the same for the second end given the first.
+        std: standard deviation of the path.
+        step: answers are multiples of it.
+        low, high: answers are clipped to these, after the path is added.
+    """
+
+    mean: Any
+    spread: Any
+    first: Any
+    second: Any
+    std: Any
+    step: Any
+    low: Any
+    high: Any
+
+
+def parameters(decay: float, depth: int, std: float, low: float, high: float) -> PathParameters:
+    """The numbers of a path with kernel ``std^2 exp(-decay |x - y|)`` on the multiples of ``2^-depth``.
+
+    Args:
+        decay: above 0.
+        depth: levels of halving D, 1 to 24.
+        std: standard deviation of the path, in units of the reward; above 0.
+        low, high: bounds of the rewards to which the path is added.
+    """
+    if not (0.0 < decay <= LARGEST_DECAY):
+        raise DprlError(f"The decay of a path must be above 0 and at most {LARGEST_DECAY:.0f}.")
+    if not (math.isfinite(std) and std > 0.0 and math.isfinite(low) and low <= high < math.inf):
+        raise DprlError("A path needs a positive standard deviation and finite bounds of the reward.")
+    if not 1 <= depth <= 24:
+        raise ValueError("depth must be between 1 and 24")
+    gaps = decay * 2.0 ** -np.arange(1.0, depth + 1.0)
+    return PathParameters(
+        # e^-g / (1 + e^-2g) and (1 - e^-2g) / (1 + e^-2g), in forms that keep every digit
+        mean=jnp.asarray(0.5 / np.cosh(np.minimum(gaps, 700.0))),
+        spread=jnp.asarray(np.sqrt(np.tanh(gaps))),
+        first=jnp.float64(math.exp(-decay)),
+        second=jnp.float64(math.sqrt(-math.expm1(-2.0 * decay))),
+        std=jnp.float64(std),
+        step=jnp.float64(answer_step(std)),
+        low=jnp.float64(low - _CLIP * std),
+        high=jnp.float64(high + _CLIP * std),
+    )
+
+
+def unit_path(noise: NodeNoise, p: PathParameters, positions: jax.Array, path: jax.Array) -> jax.Array:
+    """The path of variance one at grid positions. The same position and path give the same value, always.
+
+    Args:
+        noise: where its normals come from; a mechanism has a stream of its own.
+        positions: ``(N, d)`` int64 from 0 to ``2^D``, d from 1 to 3.
+        path: ``(N,)`` numbers of paths, below 2^32; different ones are independent.
+
+    Returns:
+        ``(N,)`` float64.
+    """
+    depth, dimensions = p.mean.shape[0], positions.shape[1]
+    nodes = [_nodes(positions[:, i], depth) for i in range(dimensions)]
+    # one leading axis a dimension, positions last: quickest for compiled code
+    axes = range(dimensions)
+    apart = tuple(jnp.expand_dims(n, [j for j in axes if j != i]) for i, n in enumerate(nodes))
+    values = noise.normals(apart, path)
+    for i in range(dimensions):
+        values = _descend(p, positions[:, i], values)
+    return values
+
+
+def _nodes(position: jax.Array, depth: int) -> jax.Array:
+    """``(depth + 2, N)``: both ends, then the middles of the intervals of ever smaller width around each position."""
+    row = jnp.arange(depth + 2)[:, None]
+    shift = jnp.clip(depth + 2 - row, 1, depth)
+    inside = jnp.minimum(position, 2**depth - 1)[None]
+    middles = ((inside >> shift) << shift) + (1 << (shift - 1))
+    # not `concatenate`: with a path that is a constant the compiler would take minutes
+    return jnp.where(row == 0, 0, jnp.where(row == 1, 2**depth, middles))
+
+
+def _descend(p: PathParameters, position: jax.Array, normals: jax.Array) -> jax.Array:
+    """``(..., N)``: the values at each position, from the ``(depth + 2, ..., N)`` normals of its nodes."""
+    depth = p.mean.shape[0]
+    inside = jnp.minimum(position, 2**depth - 1)
+    left = normals[0]
+    right = end = p.first * left + p.second * normals[1]
+    for level in range(depth):
+        middle = p.mean[level] * (left + right) + p.spread[level] * normals[2 + level]
+        goes_right = (inside >> (depth - 1 - level)) & 1 == 1
+        left, right = jnp.where(goes_right, middle, left), jnp.where(goes_right, right, middle)
+    return jnp.where(position == 2**depth, end, left)
+
+
+def coefficients(p: PathParameters, position: int) -> dict[int, float]:
+    """How much of each node's normal is in the value at ``position``, in one dimension: the law, for a test."""
+    mean, spread = np.asarray(p.mean), np.asarray(p.spread)
+    depth = len(mean)
+    left, right = {0: 1.0}, {0: float(p.first), 2**depth: float(p.second)}
+    if position == 2**depth:
+        return right
+    start = 0
+    for level in range(depth):
+        half = 2 ** (depth - 1 - level)
+        middle = {n: float(mean[level]) * (left.get(n, 0.0) + right.get(n, 0.0)) for n in {**left, **right}}
+        middle[start + half] = float(spread[level])
+        if position >= start + half:
+            left, start = middle, start + half
+        else:
+            right = middle
+    return left
+
+
+def bridge(left: float | None, right: float | None, decay: float) -> tuple[float, float, float]:
+    """The law of a path of variance one given its nearest known values on either side: Eq. (2), corrected.
+
+    Args:
+        left, right: distance to the known value on that side, above 0; None where there is none.
+        decay: of the kernel.
+
+    Returns:
+        Weight of the left value, weight of the right one, and the variance.
+    """
+    e = math.exp(-decay * left) if left is not None else 0.0
+    f = math.exp(-decay * right) if right is not None else 0.0
+    u = -math.expm1(-2.0 * decay * left) if left is not None else 1.0
+    v = -math.expm1(-2.0 * decay * right) if right is not None else 1.0
+    # 1 - e^2 f^2, without cancellation: two missing sides give 1
+    whole = u + v - u * v
+    return e * v / whole, f * u / whole, u * v / whole
+
+
+def to_grid(x: Any, depth: int) -> np.ndarray:
+    """Positions, int64, of scaled observations: the nearest grid point of ``[0, 1]``; what lies outside is clipped."""
+    x = np.asarray(x, dtype=np.float64)
+    if np.isnan(x).any():
+        raise DprlError("An observation is not a number.")
+    return np.rint(np.clip(x, 0.0, 1.0) * 2.0**depth).astype(np.int64)
+
+
+def from_grid(position: Any, depth: int) -> np.ndarray:
+    """Scaled observations of grid positions, exactly."""
+    return np.asarray(position, dtype=np.int64) * 2.0**-depth

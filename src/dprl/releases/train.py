@@ -1,0 +1,180 @@
+"""The front door to learning: a Q-function from noised answers about the reward, and what may be said of it.
+
+Order matters: public facts and options are checked, the noise is calibrated, the ledger is charged, and only then is
+the first reward asked for. Rewards go into the mechanism and nowhere else: what comes back is all that the learner has.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from os.path import lexists
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.accounting.ledger import Ledger
+from dprl.accounting.reward_relation import UNIT
+from dprl.algorithms.learning import planner, published, q_learner
+from dprl.algorithms.learning.functional_q import FunctionalQ
+from dprl.algorithms.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
+from dprl.environments.learning_source import open_environment
+from dprl.errors import DprlError
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.protocols import Bounds
+from dprl.releases.account import open_account
+from dprl.releases.returns import mean_returns
+from dprl.releases.save import save_release
+from dprl.releases.training_artifacts import TRAINING, certificate_of, status_of, training_of
+from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
+
+
+@dataclass(frozen=True)
+class TrainedRelease:
+    """What may be handed out, and what it cost.
+
+    Attributes:
+        q_function: answers any number of questions, at no further cost.
+        certificate: the guarantee; sealed with digests when it is saved.
+        training: what was learned, and how, as plain data.
+    """
+
+    q_function: QFunction
+    certificate: Mapping[str, Any] = field(repr=False)
+    training: Mapping[str, Any] = field(repr=False)
+    _charge: tuple[Ledger, int] | None = field(default=None, repr=False)
+
+    def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
+        """Write training record, Q-function, report and certificate into a new folder, all or nothing.
+
+        Returns:
+            Name of each artifact -> its path.
+        """
+        others = {FILE: self.q_function.to_bytes()}
+        paths, digest = save_release(TRAINING, self.training, others, self.certificate, folder, sign_key)
+        if self._charge is not None:
+            ledger, charge = self._charge
+            ledger.commit(charge, digest)
+        return paths
+
+
+def train(
+    environment: str | Any,
+    budget: Budget,
+    *,
+    algorithm: FunctionalQ | None = None,
+    bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    seed: int | None = None,
+    simulated: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> TrainedRelease:
+    """Learn a Q-function in an environment whose reward function is private.
+
+    Args:
+        environment: ``interval-walk``, ``gymnasium:ID``, or an environment with ``facts``, as
+            :func:`dprl.environments.learning_source.open_environment` gives.
+        budget: what may be spent in all.
+        algorithm: options; ``FunctionalQ(reward_radius=...)`` or ``FunctionalQ(people=...)`` at least.
+        bounds: of a Gymnasium environment: public bounds of its reward and observation.
+        ledger, dataset: SQLite ledger and the name under which these rewards' budget stands there.
+        seed: reproducible noise: the release is then *not private* and says so.
+        simulated: nobody is behind the rewards: returns are measured with the true ones, and the release is not
+            private.
+        progress: called with the number of samples done; if it has a method ``expect``, that is called before, with
+            the number of all.
+
+    Raises:
+        DprlError: one sentence about the request; never about a reward. What was charged stays charged, also where
+            the run is interrupted: nothing was released then, and it begins anew.
+    """
+    if not isinstance(budget, Budget):
+        raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
+    if not isinstance(algorithm, FunctionalQ):
+        raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.FunctionalQ(people=100).")
+    if isinstance(environment, str):
+        facts, source = open_environment(environment, bounds)
+    elif bounds is not None or not hasattr(environment, "facts"):
+        raise DprlError("environment must be interval-walk or gymnasium:ID, or an environment with facts of its own.")
+    else:
+        facts, source = environment.facts, environment
+    model = None
+    if algorithm.variant == "output" and hasattr(source, "transition_matrix"):
+        model = getattr(source, "transition_matrix")(planner.POINTS)  # noqa: B009  (not every source has one)
+    noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
+    plan = make_learning_plan(algorithm, facts, budget, model)
+    if plan.published and not hasattr(source, "observation_bounds"):
+        raise DprlError("as published: Algorithm 1 is kept for interval-walk alone.")
+    weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses what is no network
+    answers = None if plan.published else answers_of(plan, noise.stream("reward"))
+    status = status_of(plan, noise.secure, simulated)
+    certificate = certificate_of(plan, noise, status)
+    if hasattr(progress, "expect"):
+        progress.expect(plan.steps)  # type: ignore[union-attr]
+    charge = _charge(ledger, dataset, plan)
+    # what numbers do to arithmetic is nobody's business either: no warning may depend on the rewards
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        function = _learn(plan, source, answers, noise, progress)
+    returns = None
+    if simulated:
+        returns = mean_returns(source, facts, function, int(noise.stream("evaluation").below(0, 2**31 - 1)))
+    if charge is not None:
+        entry = {"dataset": dataset, "charge": charge[1], "epsilon": budget.epsilon, "delta": budget.delta}
+        certificate["ledger"] = entry
+    certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return TrainedRelease(function, certificate, training_of(plan, function, status, returns), charge)
+
+
+def _charge(ledger: str | Path | Ledger | None, dataset: str | None, plan: LearningPlan) -> tuple[Ledger, int] | None:
+    words = plan.relation.words()
+    declare = f"`dprl ledger create`, --unit {UNIT!r} and --relation {words!r}"
+    if dataset is not None and isinstance(ledger, str | Path) and not (lexists(ledger) or lexists(f"{ledger}.intents")):
+        raise DprlError(f"There is no ledger at {ledger}; make one with {declare}.")
+    account = open_account(ledger, dataset)
+    if account is None:
+        return None
+    book, name = account
+    if name not in {declared.name for declared in book.datasets()}:
+        raise DprlError(f"The ledger {book.path} has no dataset {name!r}; declare it with {declare}.")
+    return book, book.charge(name, plan.budget, UNIT, words, f"train {plan.name}")
+
+
+def _learn(
+    plan: LearningPlan, source: Any, answers: Any, noise: Any, progress: Callable[[int], None] | None
+) -> QFunction:
+    """The one place where rewards meet the mechanism."""
+    config, facts = plan.config, plan.facts
+    assert config.discount is not None
+    coins = noise.stream("environment")
+    key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))
+    if plan.published:
+        rates = published.published_rates(config, facts)
+        weights, _ = published.run_published(config, source, rates, noise.stream("reward").nodes(), key)
+        return _finite(published.published_q(weights, config, facts))
+    shape, rates = q_learner.shape_of(config, facts), q_learner.rates_of(config, facts)
+    if config.variant == "output":
+        points = planner.POINTS[:, None]
+        read = np.stack([np.asarray(source.reward(points, np.int32(a))) for a in range(facts.actions)])
+        return _finite(planner.released(plan.model, read, answers, config.discount, facts))
+    if hasattr(source, "observation_bounds"):
+        state, _ = q_learner.run_compiled(shape, source, rates, answers, key)
+    else:
+        state = q_learner.run_on_host(shape, source, rates, answers, key, progress)
+    return _finite(q_learner.q_of(state, shape, facts, config.discount))
+
+
+def _finite(function: QFunction) -> QFunction:
+    """With 0 for every weight that is no number: learning that diverges is released as it is, and can be stored."""
+
+    def finite(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: np.nan_to_num(w, nan=0.0, posinf=0.0, neginf=0.0) for name, w in weights.items()}
+
+    actor = None if function.actor is None else finite(function.actor)
+    return replace(function, weights=finite(function.weights), actor=actor)

@@ -1,0 +1,232 @@
+"""An action-value function: a small network, cosine features or a table, and how a release stores it.
+
+Nothing but weights and public facts is in it: whoever has the file may ask it anything, any number of times, and gets
+the same bits for the same state. It holds no replay memory, no answer of a mechanism and no key.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl.errors import DprlError
+from dprl.protocols import Interval
+from dprl.value_functions.features import Fourier
+
+FILE = "q_function.safetensors"
+MAX_WEIGHTS = 2**20
+_SCHEMA = "dprl.q-function/1"
+_ACTOR = "actor."
+
+
+def weight_shapes(network: str, inputs: int, actions: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a network's weights; ``inputs`` is d, the number of observation components.
+
+    Raises:
+        DprlError: there is no such network, it has more than 2^20 weights, or it takes no so many components.
+    """
+    kind, size = _parse(network)
+    if kind == "mlp":
+        shapes = {"W": (size, inputs), "b": (size,), "V": (actions, size), "c": (actions,)}
+    elif kind == "fourier":
+        shapes = {"V": (actions, _cosines(size, inputs).size)}
+    elif inputs == 1 and size >= 2:
+        shapes = {"V": (actions, size)}
+    else:
+        raise DprlError("table:POINTS needs at least two points, and an observation of one component.")
+    if sum(math.prod(shape) for shape in shapes.values()) > MAX_WEIGHTS:
+        raise DprlError(f"{network} has more than {MAX_WEIGHTS} weights here: choose a smaller network.")
+    return shapes
+
+
+def initial_weights(network: str, key: Any, inputs: int, actions: int) -> dict[str, Any]:
+    """Float32 weights to start from, of a function that is 0 everywhere.
+
+    Args:
+        key: JAX key of the hidden units' weights, uniform within 4 / sqrt(d): their kinks lie within the bounds.
+    """
+    import jax.numpy as jnp
+    from jax import random
+
+    shapes = weight_shapes(network, inputs, actions)
+    weights = {name: jnp.zeros(shape, jnp.float32) for name, shape in shapes.items()}
+    if "W" in shapes:
+        gain = 4.0 / math.sqrt(inputs)
+        for name, one in zip(("W", "b"), random.split(key), strict=True):
+            weights[name] = random.uniform(one, shapes[name], jnp.float32, -gain, gain)
+    return weights
+
+
+def unit_states(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any:
+    """``(N, d)`` states scaled to [0, 1] by their public bounds; what lies outside is moved to the nearer end."""
+    low = np.array([b[0] for b in bounds])
+    width = np.array([b[1] - b[0] if b[1] > b[0] else 1.0 for b in bounds])
+    return xp.clip((states - xp.asarray(low, dtype=states.dtype)) / xp.asarray(width, dtype=states.dtype), 0.0, 1.0)
+
+
+def q_values(network: str, weights: Mapping[str, Any], states: Any, xp: Any = np) -> Any:
+    """``(N, A)`` outputs of the network, in [-1, 1] units of the value range.
+
+    ``mlp:H``: c_a + sum_h V_ah max(0, W_h . x + b_h) / sqrt(H), x the state scaled to [-1, 1]. ``fourier:ORDER``:
+    V_a . phi(s), phi the products of cosines over the bound on their norm, so that |phi| <= 1. ``table:POINTS``: linear
+    interpolation between equally spaced points.
+
+    Args:
+        states: ``(N, d)`` scaled to [0, 1]: :func:`unit_states`.
+        xp: numpy or jax.numpy. A row's bits do not depend on the other rows: no matrix products.
+    """
+    kind, size = _parse(network)
+    if kind == "mlp":
+        x = 2.0 * states - 1.0
+        a = weights["b"]
+        for i in range(states.shape[1]):
+            a = a + x[:, i, None] * weights["W"][:, i]
+        return _rows(xp.maximum(a, 0.0) / math.sqrt(size), weights["V"], xp) + weights["c"]
+    if kind == "fourier":
+        cosines = _cosines(size, states.shape[1])
+        return _rows(cosines(states, xp) / cosines.norm_bound, weights["V"], xp)
+    place = states[:, 0] * (size - 1)
+    left = xp.clip(xp.floor(place), 0, size - 2)
+    share, left = place - left, left.astype(np.int32)
+    table = weights["V"]
+    return xp.stack([(1.0 - share) * row[left] + share * row[left + 1] for row in table], axis=-1)
+
+
+@dataclass(frozen=True)
+class QFunction:
+    """Q(s, a) = centre + half * (a network's output), centre and half-width those of the public value range.
+
+    Attributes:
+        weights: float32 tensors by name: :func:`weight_shapes`.
+        network: ``mlp:HIDDEN``, ``fourier:ORDER`` or ``table:POINTS``.
+        bounds: public low and high of each observation component.
+        actions: A, their number.
+        value: public range of a discounted return.
+        actor: weights of an actor of the same network; None without one.
+    """
+
+    weights: Mapping[str, np.ndarray] = field(repr=False)
+    network: str
+    bounds: tuple[Interval, ...]
+    actions: int
+    value: Interval
+    actor: Mapping[str, np.ndarray] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        shapes = weight_shapes(self.network, len(self.bounds), self.actions)
+        for weights in (self.weights, self.actor):
+            if weights is not None and {name: np.shape(w) for name, w in weights.items()} != shapes:
+                raise DprlError("These weights do not fit their network.")
+
+    def __call__(self, states: Any) -> np.ndarray:
+        """``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N, A)`` values, in the reward's unit.
+
+        Float64 arithmetic on float32 weights; a row's bits are the same in any batch.
+        """
+        low, high = self.value
+        return (low + high) / 2.0 + (high - low) / 2.0 * self._outputs(self.weights, states)
+
+    def policy(self, states: Any) -> np.ndarray:
+        """``(N,)`` int64 actions: the best by Q, or the actor's most likely; of equal ones the first."""
+        return np.argmax(self._outputs(self.weights if self.actor is None else self.actor, states), axis=1)
+
+    def slices(self, points: int = 65, most: int = 12) -> list[dict[str, Any]]:
+        """Curves along each of the first ``most`` components, the others at their public midpoint.
+
+        Returns:
+            Of each: ``component``, ``grid`` (points,), ``values`` (A lists of points), ``policy`` (points,).
+        """
+        middle = np.array([(low + high) / 2.0 for low, high in self.bounds])
+        out = []
+        for i, (low, high) in enumerate(self.bounds[:most]):
+            grid = np.linspace(low, high, points)
+            states = np.tile(middle, (points, 1))
+            states[:, i] = grid
+            out.append(
+                {
+                    "component": i,
+                    "grid": grid.tolist(),
+                    "values": self(states).T.tolist(),
+                    "policy": self.policy(states).tolist(),
+                }
+            )
+        return out
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file; the same bytes for the same function."""
+        from safetensors.numpy import save
+
+        metadata = {
+            "schema": _SCHEMA,
+            "network": self.network,
+            "bounds": json.dumps(self.bounds),
+            "actions": json.dumps(self.actions),
+            "value": json.dumps(self.value),
+        }
+        tensors = dict(self.weights) | {_ACTOR + name: w for name, w in (self.actor or {}).items()}
+        raw = save({name: np.ascontiguousarray(w, dtype=np.float32) for name, w in tensors.items()}, metadata)
+        # the library writes the metadata in an order that changes from call to call
+        end = 8 + int.from_bytes(raw[:8], "little")
+        header = json.dumps(json.loads(raw[8:end]), sort_keys=True, separators=(",", ":")).encode()
+        header += b" " * (-len(header) % 8)
+        return len(header).to_bytes(8, "little") + header + raw[end:]
+
+    def _outputs(self, weights: Mapping[str, np.ndarray], states: Any) -> np.ndarray:
+        states = np.asarray(states, dtype=np.float64)
+        if states.ndim == 1 and len(self.bounds) == 1:
+            states = states[:, None]
+        if states.ndim != 2 or states.shape[1] != len(self.bounds):
+            raise DprlError(f"States must have shape (N, {len(self.bounds)}).")
+        wide = {name: np.asarray(w, dtype=np.float32).astype(np.float64) for name, w in weights.items()}
+        return q_values(self.network, wide, np.ascontiguousarray(unit_states(states, self.bounds)))
+
+
+def load_q_function(path: str | Path) -> QFunction:
+    """Read an action-value function back, from its file or from the results folder it lies in."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise DprlError(f"Cannot read a Q-function from {path.name!r}: it is missing or damaged.") from error
+    if metadata.get("schema") != _SCHEMA:
+        raise DprlError(f"{path.name!r} is not a Q-function of a version that this dprl reads.")
+    actor = {name.removeprefix(_ACTOR): w for name, w in tensors.items() if name.startswith(_ACTOR)}
+    weights = {name: w for name, w in tensors.items() if not name.startswith(_ACTOR)}
+    try:
+        bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
+        low, high = map(float, json.loads(metadata["value"]))
+        actions = json.loads(metadata["actions"])
+        sound = isinstance(actions, int) and actions >= 1 and all(map(math.isfinite, (low, high, *sum(bounds, ()))))
+        if not sound or any(w.dtype != np.float32 or not np.isfinite(w).all() for w in tensors.values()):
+            raise ValueError
+        return QFunction(weights, metadata["network"], bounds, actions, (low, high), actor or None)
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
+        raise DprlError(f"{path.name!r} is damaged: its weights do not fit what it says of its network.") from error
+
+
+def _parse(network: str) -> tuple[str, int]:
+    found = re.fullmatch(r"(mlp|fourier|table):([0-9]{1,6})", network) if isinstance(network, str) else None
+    if found is None or int(found[2]) < 1:
+        raise DprlError(f"There is no network called {network!r}; use mlp:HIDDEN, fourier:ORDER or table:POINTS.")
+    return found[1], int(found[2])
+
+
+def _cosines(order: int, inputs: int) -> Fourier:
+    return Fourier(((0.0, 1.0),) * inputs, order)
+
+
+def _rows(features: Any, V: Any, xp: Any) -> Any:
+    """``(N, A)``: features ``(N, n)`` times each action's row of V ``(A, n)``, summed along the last axis alone."""
+    return xp.stack([xp.sum(features * row, axis=-1) for row in V], axis=-1)

@@ -1,0 +1,138 @@
+"""``dprl train``: what it prints, and that what is wrong with a request is one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dprl.accounting.budget import Budget
+from dprl.accounting.ledger import Ledger
+from dprl.algorithms.learning import planner
+
+UNIT = "reward function"
+SMOOTH = "reward functions at most 0.01 apart, whose difference has Lipschitz constant at most 0.04 over the scaled " \
+    "observation"  # fmt: skip
+
+# what is added to, or taken from, a request that is right -> what the sentence must say
+MISTAKES = {
+    "no environment": ({"environment": None}, "--environment is missing"),
+    "no epsilon": ({"epsilon": None}, "--epsilon is missing"),
+    "no delta": ({"delta": None}, "--delta is missing"),
+    "no folder": ({"out": None}, "--out is missing"),
+    "no radius": ({"reward-radius": None}, "give reward_radius, or people"),
+    "radius and people": ({"people": 10}, "either reward_radius or people"),
+    "negative radius": ({"reward-radius": -1}, "reward_radius must be a number above 0"),
+    "nobody": ({"reward-radius": None, "people": 0}, "people must be a whole number from 1"),
+    "unknown environment": ({"environment": "walk"}, "use interval-walk or gymnasium:ID"),
+    "no identifier": ({"environment": "gymnasium:"}, "use interval-walk or gymnasium:ID"),
+    "no bounds": ({"environment": "gymnasium:CartPole-v1"}, "bounds are missing"),
+    "bounds of its own": ({"bounds": "bounds.toml"}, "leave --bounds out"),
+    "unknown algorithm": ({"algorithm": "gpope"}, "no learning algorithm 'gpope'; there are functional-q"),
+    "unknown variant": ({"variant": "magic"}, "variant of FunctionalQ must be functional or observed-reward"),
+    "unknown option": ({"set": "radius=1"}, "no option 'radius'"),
+    "samples": ({"samples": 0}, "samples must be a whole number from 1"),
+    "epsilon": ({"epsilon": 0}, "epsilon must be a finite number above 0"),
+    "delta": ({"delta": 1}, "delta must be above 0 and below 1"),
+    "small delta": ({"delta": 1e-14}, "delta is too small"),
+    "no ledger": ({"dataset": "tutor"}, "give --ledger FILE"),
+    "no dataset": ({"ledger": "l.db"}, "give --dataset NAME"),
+    "absent ledger": (
+        {"ledger": "absent.db", "dataset": "tutor"},
+        f"no ledger at absent.db; make one with `dprl ledger create`, --unit '{UNIT}' and --relation '{SMOOTH}'",
+    ),
+    "unknown dataset": (
+        {"ledger": "l.db", "dataset": "pupil"},
+        f"declare it with `dprl ledger create`, --unit '{UNIT}' and --relation '{SMOOTH}'",
+    ),
+    "another radius": (
+        {"ledger": "l.db", "dataset": "tutor", "reward-radius": 0.02},
+        "a release by relation 'reward functions at most 0.02 apart",
+    ),
+    "overspent": ({"ledger": "l.db", "dataset": "tutor", "epsilon": 2}, "epsilon 1 and delta 0.0002 left for 'tutor'"),
+    "full folder": ({"out": "full"}, "is not empty"),
+    "no key": ({"sign": "absent.pem"}, "absent.pem"),
+    "network": ({"variant": "observed-reward", "set": "network=cnn:3"}, "no network called 'cnn:3'"),
+    "seed": ({"seed": -1}, "seed must be a whole number"),
+    "run file": ({"config": "absent.toml"}, "Cannot read the run file"),
+}
+
+
+def arguments(**changes: object) -> list[object]:
+    options: dict[str, object] = {
+        "environment": "interval-walk", "variant": "output", "reward-radius": 0.01, "epsilon": 0.9, "delta": 1e-4,
+        "out": "q",
+    }  # fmt: skip
+    options |= changes
+    algorithm = options.pop("algorithm", "functional-q")
+    found: list[object] = ["train", algorithm]
+    for name, value in options.items():
+        found += [] if value is None else [f"--{name}"] if value is True else [f"--{name}", value]
+    return found
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A working folder with a ledger and a folder that is not empty."""
+    monkeypatch.chdir(tmp_path)
+    Ledger.create("l.db", "tutor", Budget(1.0, 2e-4), UNIT, SMOOTH)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note").write_text("x")
+    return tmp_path
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_sentence_and_costs_nothing(dprl, place, case, monkeypatch):
+    def asked(*_: object) -> None:
+        raise AssertionError("a reward was asked for")
+
+    monkeypatch.setattr(planner, "released", asked)
+    changes, sentence = MISTAKES[case]
+    found = dprl(*arguments(**changes))
+    assert (found.code, found.out) == (2, "")
+    assert sentence in found.err
+    assert found.err.startswith("error: ")
+    assert found.err.count("\n") == 1
+    assert not (place / "q").exists()
+    assert Ledger.open("l.db").history() == []
+
+
+def test_what_is_printed(dprl, place):
+    found = dprl(*arguments(ledger="l.db", dataset="tutor"))
+    assert (found.code, found.err) == (0, "")
+    assert found.out.splitlines() == [
+        "verified: epsilon 0.9, delta 0.0001 a reward function",
+        f"neighbours: {SMOOTH}",
+        "states, actions and transitions are not protected",
+        "report: q/report.html",
+    ]
+    assert "recomputed from its event" in dprl("verify", "q").out
+    assert dprl("report", "q").out == "q/report.html\n"
+    assert f"tutor  (unit: {UNIT}, {SMOOTH})" in dprl("ledger", "show", "l.db").out
+    again = dprl(*arguments(ledger="l.db", dataset="tutor", out="again"))
+    assert again.code == 2
+    assert "epsilon 0.1 and delta 0.0001 left" in again.err
+    seeded = dprl(*arguments(seed=1, out="s", json=True))
+    printed = json.loads(seeded.out)
+    assert (printed["status"], printed["returns"]) == ("not private", None)
+    assert printed["neighbouring_relation"] == SMOOTH
+    assert set(printed["paths"]) == {"training.json", "q_function.safetensors", "report.html", "statement.json"}
+    (place / "run.toml").write_text('environment = "interval-walk"\nvariant = "output"\npeople = 50\nepsilon = 0.9\n')
+    found = dprl("train", "--config", "run.toml", "--delta", "1e-4", "--out", "r")
+    assert "neighbours: reward functions at most 0.01 apart" in found.out
+    assert "no ledger: nothing was charged" in found.out
+
+
+def test_an_interruption_releases_nothing(dprl, place, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planner, "released", interrupted)
+    found = dprl(*arguments(ledger="l.db", dataset="tutor"))
+    assert (found.code, found.out) == (130, "")
+    assert found.err == (
+        "error: interrupted; nothing was released, and what was charged stays charged; the same command begins anew.\n"
+    )
+    assert not (place / "q").exists()
+    (charge,) = Ledger.open("l.db").history()
+    assert charge.digest is None

@@ -1,0 +1,151 @@
+"""Faults in functional Q-learning: in what is asked, what is learned from, what is paid and what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dprl.algorithms.learning import learning_plan, planner, q_learner
+from dprl.mechanisms import function_noise
+from dprl.mechanisms.function_noise import FunctionNoise, PathAnswers
+from dprl.mechanisms.reward_gradient import RewardGradient
+from dprl.value_functions.q_function import QFunction
+
+from .checks_of_learning import KEY
+from .planting import Planting, fault
+
+# --- what is paid ---------------------------------------------------------------------------------------------------
+
+
+@fault("the root of the number of actions left out", "four actions are told apart no better than claimed")
+def _(planting: Planting) -> None:
+    planting.replace(
+        function_noise,
+        "path_sensitivity",
+        lambda original: lambda sup, lipschitz, decay, paths, *more: original(sup, lipschitz, decay, 1, *more),
+    )
+
+
+@fault("the mean's sensitivity divided by the batch", "neighbours under noised gradients")
+def _(planting: Planting) -> None:
+    """As if one reward of the batch changed, and not all."""
+    planting.replace(RewardGradient, "sensitivity", lambda original: lambda self: original(self) / self.batch)
+
+
+@fault("the reward's radius in place of the optimal Q's", "neighbours of a planned q")
+def _(planting: Planting) -> None:
+    planting.replace(
+        planner,
+        "q_bounds",
+        lambda original: lambda config, facts, model: (config.reward_radius, config.reward_lipschitz),
+    )
+
+
+@fault("precision that costs nothing", "precision is paid for")
+def _(planting: Planting) -> None:
+    planting.replace(FunctionNoise, "delta", lambda original: lambda self, epsilon: 0.0)
+
+
+# --- what is asked --------------------------------------------------------------------------------------------------
+
+
+def ask(planting: Planting, change: Callable[..., Any]) -> None:
+    """``change(answers, sample, j)`` in the place of the answers and the sample of each round."""
+
+    def learned(original: Callable[..., Any]) -> Callable[..., Any]:
+        def faulty(shape: Any, rates: Any, state: Any, answers: Any, j: Any, key: Any, sample: Any, parts: Any) -> Any:
+            answers, sample = change(answers, sample, j)
+            return original(shape, rates, state, answers, j, key, sample, parts)
+
+        return faulty
+
+    planting.replace(q_learner, "_learned", learned)
+
+
+class Leaking:
+    """Answers with something of the rewards beside."""
+
+    carried: Any = 0.0
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def noised(self, rewards: Any, *more: Any) -> Any:
+        return 0.9 * np.asarray(self._inner.noised(rewards, *more)) + 0.1 * rewards
+
+    def noised_mean(self, rewards: Any, features: Any, step: Any) -> Any:
+        noised = np.asarray(self._inner.noised_mean(rewards, features, step))
+        Leaking.carried = 0.9 * Leaking.carried + (rewards[:, None] * np.asarray(features)).mean(axis=0)
+        return noised + 0.1 * Leaking.carried
+
+
+@fault("a target with a tenth of the true reward", "neighbours under noised rewards")
+def _(planting: Planting) -> None:
+    ask(planting, lambda answers, sample, j: (Leaking(answers), sample))
+
+
+@fault("momentum of gradients before their noise", "neighbours under noised gradients")
+def _(planting: Planting) -> None:
+    Leaking.carried = 0.0
+    ask(planting, lambda answers, sample, j: (Leaking(answers), sample))
+
+
+@fault("a reward rounded before the path is added", "neighbours under a path")
+def _(planting: Planting) -> None:
+    """A step between neighbouring states has no bounded norm."""
+    ask(
+        planting,
+        lambda answers, sample, j: (answers, sample._replace(rewards=np.round(sample.rewards * 256.0) / 256.0)),
+    )
+
+
+@fault("every reward asked for a second time", "neighbours under noised rewards")
+def _(planting: Planting) -> None:
+    def twice(answers: Any, sample: Any, j: Any) -> Any:
+        answers.noised(sample.rewards, q_learner.positions_of(sample.units), sample.actions, j)
+        return answers, sample
+
+    ask(planting, twice)
+
+
+@fault("a new path every round, of which one is paid for", "neighbours under a path")
+def _(planting: Planting) -> None:
+    def fresh(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, rewards, positions, actions, round_: original(
+            self, rewards, positions, np.asarray(actions) + 2 * int(round_), round_
+        )
+
+    planting.replace(PathAnswers, "noised", fresh)
+
+
+@fault("no memo where two observations share a cell", "a cell has one answer")
+def _(planting: Planting) -> None:
+    class Forgetful:
+        def __init__(self, answers: Any, most: int, shared: bool = False) -> None:
+            self._inner = answers
+
+        def noised(self, *asked: Any) -> Any:
+            return self._inner.noised(*asked)
+
+    planting.replace(learning_plan, "Memo", lambda original: Forgetful)
+
+
+# --- what is said ---------------------------------------------------------------------------------------------------
+
+
+@fault("the key of the noise beside the weights", "no key is handed out")
+def _(planting: Planting) -> None:
+    planting.replace(QFunction, "to_bytes", lambda original: lambda self: original(self) + KEY)
+
+
+@fault("one path, and a relation that speaks of any two reward functions", "the certificate says what a path protects")
+def _(planting: Planting) -> None:
+    planting.replace(
+        learning_plan, "relation", lambda original: lambda config: replace(original(config), of_state=False)
+    )
