@@ -14,10 +14,10 @@ demo: .venv/.installed
 	@$(BIN)/python examples/actg175.py
 
 test: .venv/.installed
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-all: .venv/.installed
-	$(BIN)/python -m pytest -n 2 -m ''
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

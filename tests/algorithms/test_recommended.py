@@ -267,8 +267,9 @@ def test_a_weak_one_step_log_gets_exactly_the_private_constant() -> None:
 
 @pytest.mark.parametrize(
     ("budget", "stages"),
-    [(WEAK, 2), pytest.param(Budget(20.0, 1e-5), 3, marks=pytest.mark.slow)],
+    [(WEAK, 2), (Budget(20.0, 1e-5), 3)],
 )
+@pytest.mark.slow
 def test_host_and_pure_form_agree(budget: Budget, stages: int) -> None:
     bounds = replace(CHAIN, units=40)
     log = draw_log(Chain(), bounds, 2)

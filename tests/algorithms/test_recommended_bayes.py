@@ -130,6 +130,7 @@ def test_uniform_states_have_a_uniform_density_in_the_coupled_basis_too() -> Non
     assert np.abs(found - tilted).sum() < 0.05
 
 
+@pytest.mark.slow
 def test_a_last_step_that_alone_pays_has_the_shape_of_the_discount_to_the_end() -> None:
     modes = make_modes(make_features("tabular", ((0.0, 38.0),)))
     K = modes.size
@@ -174,6 +175,7 @@ def _evidence_of(modes: object, theta: np.ndarray, std: float, seed: int) -> bay
     return bayes.Evidence(jnp.asarray(g), jnp.eye(K), jnp.eye(K) * std**2, jnp.zeros((K, K)))
 
 
+@pytest.mark.slow
 def test_reconciling_keeps_a_right_answer_and_drops_a_biased_constant() -> None:
     modes = make_modes(make_features("tabular", LINE))
     truth = np.zeros(modes.size)

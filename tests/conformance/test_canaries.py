@@ -31,11 +31,13 @@ def first(seen: set, key: object) -> bool:
 
 
 _seen: set = set()
-# the first attack on each calibration now, the others (which take longer, or differ in a number) with the slow tests
+# the first attack on each calibration now, the others (which take longer, or differ in a number) with the slow tests;
+# and of the programs that share dptd's steps and mechanism its attack alone
+_LIKE_DPTD = ("dp-sgda", "dp-gld", "dp-srm", "neural-td")
 ATTACK_CASES = [
     pytest.param(
         (name, attack),
-        marks=[] if first(_seen, (name, attack.calibration)) else [pytest.mark.slow],
+        marks=[] if first(_seen, (name, attack.calibration)) and name not in _LIKE_DPTD else [pytest.mark.slow],
         id=f"{name}, {attack.calibration}, {attack.released}, {attack.epsilon:g}, {attack.options}, {attack.trials}",
     )
     for name, attack in ATTACKS

@@ -65,7 +65,8 @@ class FloatSum:
 
     def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
         """The noise of the exact mechanism, ``(dimension,)`` float64."""
-        return self.exact.draw(noise, step, width) * grid_step(self.exact.clip_norm)
+        draw = noise.rounded(step, self.dimension if width is None else width, self.exact.noise_on_grid)
+        return draw * grid_step(self.exact.clip_norm)
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
         """``(dimension,)`` float64 sum of the clipped rows of ``vectors`` ``(units, dimension)`` that are included."""

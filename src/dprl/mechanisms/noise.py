@@ -247,8 +247,12 @@ class SeededNoise:
         return jnp.floor(jnp.log(uniform) / math.log1p(-rate))
 
     def gaussian(self, step: Any, dimension: int, std: float) -> jax.Array:
+        return self.rounded(step, dimension, std).astype(jnp.int64)
+
+    def rounded(self, step: Any, dimension: int, std: float) -> jax.Array:
+        """:meth:`gaussian` as float64, which holds the same whole numbers."""
         normal = threefry.normal(self.key, self._counter(step, _GAUSSIAN), dimension)
-        return jnp.round(normal.astype(jnp.float64) * std).astype(jnp.int64)
+        return jnp.round(normal.astype(jnp.float64) * std)
 
     def below(self, step: Any, count: int) -> jax.Array:
         """One uniform index below ``count``: the single trajectory of a step in calibrations as published."""
