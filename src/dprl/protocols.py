@@ -113,44 +113,6 @@ class Environment(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearningFacts:
-    """What is public about an environment in which is learned; everything about it but what the rewards are.
-
-    Attributes:
-        name: of the environment, as it is asked for.
-        observation: smallest and largest value of each observation component; scaled, every one goes from 0 to 1.
-        actions: number of actions.
-        horizon: longest episode, in transitions.
-        discount: of the returns.
-        reward_bounds: smallest and largest reward of one transition.
-        on_grid: whether every scaled component is a multiple of the grid on which rewards are answered.
-        reward_ignores_action: whether a reward is a function of the state in which the action is taken.
-        reward_lipschitz: Lipschitz constant of one person's reward function over the scaled observation, if known.
-        finite: numbers of states and of actions, where there are finitely many and a reward is a function of the two.
-    """
-
-    name: str
-    observation: tuple[Interval, ...]
-    actions: int
-    horizon: int
-    discount: float
-    reward_bounds: Interval
-    on_grid: bool = False
-    reward_ignores_action: bool = False
-    reward_lipschitz: float | None = None
-    finite: tuple[int, int] | None = None
-
-    @property
-    def dimensions(self) -> int:
-        """Observation components."""
-        return len(self.observation)
-
-    @property
-    def reward_range(self) -> float:
-        return self.reward_bounds[1] - self.reward_bounds[0]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Bounds:
     """Everything that is assumed public about a log; usually read from ``bounds.toml``.
 

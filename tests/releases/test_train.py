@@ -18,9 +18,9 @@ from dprl.accounting import certificate as certificates
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
 from dprl.algorithms.learning import planner
+from dprl.learning_facts import LearningFacts
 from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
-from dprl.protocols import LearningFacts
 from dprl.releases.training_artifacts import NOT_PROTECTED
 
 BUDGET = dprl.Budget(0.9, 1e-4)

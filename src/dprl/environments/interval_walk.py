@@ -17,7 +17,8 @@ import numpy as np
 
 import dprl.x64  # noqa: F401  (the state is float64)
 from dprl.errors import DprlError
-from dprl.protocols import Interval, LearningFacts
+from dprl.learning_facts import LearningFacts
+from dprl.protocols import Interval
 
 NAME = "interval-walk"
 LONGEST_MOVE = 0.25

@@ -13,7 +13,8 @@ from dprl.data.bounds_file import read_bounds
 from dprl.environments import gymnasium_adapter
 from dprl.environments.interval_walk import NAME, IntervalWalk
 from dprl.errors import DprlError
-from dprl.protocols import Bounds, LearningFacts
+from dprl.learning_facts import LearningFacts
+from dprl.protocols import Bounds
 
 DISCOUNT = 0.99
 """Of a Gymnasium environment, which declares none."""

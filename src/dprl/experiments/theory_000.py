@@ -22,6 +22,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.errors import DprlError
 from dprl.experiments.privacy_000 import feasible_beta, multiplier
+from dprl.mechanisms.noise import SeededNoise
 
 ALPHA, OFFSET = 3.0, 3.0
 
@@ -242,29 +243,30 @@ def _metrics(transitions: Transitions, steps: int, noise: Any, full: bool, seeds
         "difference": difference, "reward": transitions.reward, "logit": np.log(transitions.probability),
     }  # fmt: skip
     keys = jax.vmap(jax.random.key)(jnp.arange(seed, seed + seeds))
-    total = _algorithm_1(tables, steps, float(noise), problem.largest_steps(), full, keys)
+    sources = [SeededNoise.from_seed(s) for s in range(seed, seed + seeds)]
+    draws = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sources)
+    total = _algorithm_1(tables, steps, float(noise), problem.largest_steps(), full, keys, draws)
     return np.asarray(total, dtype=np.float64) / steps
 
 
 @jax.jit
-def _algorithm_1(tables: Any, steps: Any, noise: Any, step_sizes: Any, full: Any, keys: Any) -> Any:
+def _algorithm_1(tables: Any, steps: Any, noise: Any, step_sizes: Any, full: Any, keys: Any, draws: Any) -> Any:
     """``(S,)`` sums of Eq. (4) over the iterates of Algorithm 1 on a tabular problem, from zero in boxes [-1, 1]."""
     A, b, C = tables["A"], tables["b"], tables["C"]
     kappa, eta = step_sizes
     zero = jnp.zeros(len(b))
 
-    def gradient(key: Any, theta: Any, w: Any, t: Any) -> Any:
+    def gradient(key: Any, draw: SeededNoise, theta: Any, w: Any, t: Any) -> Any:
         """What enters the momentum, and the noise that is added after it."""
-        choice, normal = jax.random.split(jax.random.fold_in(key, t))
-        u = noise * jax.random.normal(normal, (2, len(b)))
-        k = jax.random.categorical(choice, tables["logit"])
+        u = noise * draw.normals(t, 2 * len(b)).reshape(2, len(b))
+        k = jax.random.categorical(jax.random.fold_in(key, t), tables["logit"])
         phi, difference = tables["phi"][k], tables["difference"][k]
         q = phi @ w
         one = jnp.stack([-q * difference, (tables["reward"][k] - difference @ theta - q) * phi])
         mean = jnp.stack([-A.T @ w, b - A @ theta - C @ w])
         return jnp.where(full, mean + u, one), jnp.where(full, 0.0, u)
 
-    def run(key: Any) -> Any:
+    def run(key: Any, draw: SeededNoise) -> Any:
         def step(t: Any, carry: Any) -> Any:
             theta, w, p, total = carry
             moved = jnp.clip(theta - kappa * p[0], -1.0, 1.0) - theta
@@ -274,9 +276,11 @@ def _algorithm_1(tables: Any, steps: Any, noise: Any, step_sizes: Any, full: Any
             nu = 0.25 / jnp.sqrt(t + OFFSET)
             theta = theta + nu * moved
             w = w + nu * (jnp.clip(w + eta * p[1], -1.0, 1.0) - w)
-            g, u = gradient(key, theta, w, t + 1)
+            g, u = gradient(key, draw, theta, w, t + 1)
             return theta, w, (1.0 - ALPHA * nu) * p + ALPHA * nu * g + u, total
 
-        return jax.lax.fori_loop(0, steps, step, (zero, zero, sum(gradient(key, zero, zero, 0)), jnp.zeros(())))[3]
+        return jax.lax.fori_loop(0, steps, step, (zero, zero, sum(gradient(key, draw, zero, zero, 0)), jnp.zeros(())))[
+            3
+        ]
 
-    return jax.vmap(run)(keys)
+    return jax.vmap(run)(keys, draws)

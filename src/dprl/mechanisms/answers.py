@@ -31,6 +31,12 @@ def check_bounds(bounds: Interval) -> None:
         raise DprlError("The bounds of a reward must be two finite numbers, the smaller one first.")
 
 
+def check_rounds(steps: int, batch: int) -> None:
+    """Raises DprlError for a number of releases, or of rewards in one round, below 1."""
+    if steps < 1 or batch < 1:
+        raise DprlError("The numbers of steps and of rewards in a round must be at least 1.")
+
+
 class ExactAnswers:
     """No noise at all: for experiments. It protects nobody."""
 

@@ -251,8 +251,11 @@ class SeededNoise:
 
     def rounded(self, step: Any, dimension: int, std: float) -> jax.Array:
         """:meth:`gaussian` as float64, which holds the same whole numbers."""
-        normal = threefry.normal(self.key, self._counter(step, _GAUSSIAN), dimension)
-        return jnp.round(normal.astype(jnp.float64) * std)
+        return jnp.round(self.normals(step, dimension) * std)
+
+    def normals(self, step: Any, dimension: int) -> jax.Array:
+        """``(dimension,)`` float64 standard normals of a step, for theory that knows no grid."""
+        return threefry.normal(self.key, self._counter(step, _GAUSSIAN), dimension).astype(jnp.float64)
 
     def below(self, step: Any, count: int) -> jax.Array:
         """One uniform index below ``count``: the single trajectory of a step in calibrations as published."""

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from dprl import x64 as x64
 from dprl.accounting import events
 from dprl.errors import DprlError
-from dprl.mechanisms.answers import check_bounds, check_multiplier
+from dprl.mechanisms.answers import check_bounds, check_multiplier, check_rounds
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.reward_noise import draw_all
@@ -57,8 +57,7 @@ class RewardGradient:
             grid_step(bound)  # refuses what is out of range
         if not 1 <= self.dimension <= MAX_FEATURES:
             raise DprlError(f"A noised gradient has between 1 and {MAX_FEATURES} coordinates.")
-        if self.steps < 1 or self.batch < 1:
-            raise DprlError("The numbers of steps and of rewards in a round must be at least 1.")
+        check_rounds(self.steps, self.batch)
         low, high = self.reward_bounds
         if (self.batch + 4) * 0.5 * (high - low) > _LARGEST_RATIO * self.radius:
             raise DprlError("The bounds of the reward are too wide for so small a radius.")

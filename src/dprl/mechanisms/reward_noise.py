@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from dprl import x64 as x64
 from dprl.accounting import events
 from dprl.errors import DprlError
-from dprl.mechanisms.answers import check_bounds, check_multiplier
+from dprl.mechanisms.answers import check_bounds, check_multiplier, check_rounds
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protocols import Interval
@@ -47,8 +47,7 @@ class RewardNoise:
     def __post_init__(self) -> None:
         check_multiplier(self.noise_multiplier)
         check_bounds(self.reward_bounds)
-        if self.steps < 1 or self.batch < 1:
-            raise DprlError("The numbers of steps and of rewards in a round must be at least 1.")
+        check_rounds(self.steps, self.batch)
         if max(abs(x) for x in self.reward_bounds) > _LARGEST_POINT * grid_step(self.radius):
             raise DprlError("The bounds of the reward are too wide for so small a radius.")
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from dprl.algorithms.learning import planner
-from dprl.protocols import LearningFacts
+from dprl.learning_facts import LearningFacts
 from dprl.value_functions.q_function import QFunction
 
 _EPISODES, _EPISODES_ON_HOST = 1000, 20

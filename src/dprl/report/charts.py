@@ -87,20 +87,25 @@ def share_bar(privacy: float, sampling: float, title: str) -> Markup:
     return markup(svg)
 
 
-def curve(grid: Sequence[float], values: Sequence[float], name: str, domain: tuple[float, float], wide: bool) -> Markup:
-    """The value function along one component; ``domain`` is the value axis shared by all the curves."""
-    width, height = (560.0, 250.0) if wide else (386.0, 220.0)
-    points = [(a, b) for a, b in zip(grid, values, strict=True) if math.isfinite(a) and math.isfinite(b)]
-    low, high = _widen(min(a for a, _ in points), max(a for a, _ in points))
-    y_axis = _axis(*domain, height - 80.0, per_label=24.0)
+def _frame(
+    width: float,
+    height: float,
+    top: float,
+    grid: Sequence[float],
+    domain: tuple[float, float],
+    title: str,
+    x_name: str,
+    y_name: str,
+) -> tuple[ET.Element, _Scale, _Scale]:
+    """An empty chart below ``top`` with its axes, and where places of ``grid`` and values of ``domain`` are in it."""
+    low, high = _widen(min(grid), max(grid))
+    right, bottom = width - 16.0, height - 50.0
+    y_axis = _axis(*domain, bottom - top - 18.0, per_label=24.0)
     left = 26.0 + max((text_width(label, 12.0) for _, label in y_axis), default=0.0)
-    right, top, bottom = width - 16.0, 12.0, height - 50.0
     x_axis = _axis(low, high, right - left)
     right = min(right, width - max((text_width(label, 12.0) for _, label in x_axis), default=0.0) / 2.0)
     x, y = _Scale(low, high, left, right), _Scale(*domain, bottom, top)
-    svg = new_svg(
-        width, height, f"Estimated value along {name}, from {number(points[0][1])} to {number(points[-1][1])}"
-    )
+    svg = new_svg(width, height, title)
     for at, label in y_axis:
         draw_line(svg, left, y(at), right, y(at), "zero" if at == 0.0 else "grid")
         draw_text(svg, left - 7.0, y(at) + 4.0, label, "tick", anchor="end")
@@ -108,9 +113,19 @@ def curve(grid: Sequence[float], values: Sequence[float], name: str, domain: tup
         draw_line(svg, x(at), bottom, x(at), bottom + 4.0, "axis")
         draw_text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
     draw_line(svg, left, bottom, right, bottom, "axis")
-    draw_text(svg, (left + right) / 2.0, height - 8.0, fit_text(name, right - left), "axis-label", anchor="middle")
-    turned = draw_text(svg, 0.0, 0.0, "estimated value", "axis-label", anchor="middle")
+    draw_text(svg, (left + right) / 2.0, height - 8.0, fit_text(x_name, right - left), "axis-label", anchor="middle")
+    turned = draw_text(svg, 0.0, 0.0, y_name, "axis-label", anchor="middle")
     turned.set("transform", f"translate(12 {px((top + bottom) / 2.0)}) rotate(-90)")
+    return svg, x, y
+
+
+def curve(grid: Sequence[float], values: Sequence[float], name: str, domain: tuple[float, float], wide: bool) -> Markup:
+    """The value function along one component; ``domain`` is the value axis shared by all the curves."""
+    width, height = (560.0, 250.0) if wide else (386.0, 220.0)
+    points = [(a, b) for a, b in zip(grid, values, strict=True) if math.isfinite(a) and math.isfinite(b)]
+    title = f"Estimated value along {name}, from {number(points[0][1])} to {number(points[-1][1])}"
+    grid = [a for a, _ in points]
+    svg, x, y = _frame(width, height, 12.0, grid, domain, title, name, "estimated value")
     if len(points) == 1:
         draw_circle(svg, x(points[0][0]), y(points[0][1]), 4.0, "dot")
     else:
@@ -136,24 +151,8 @@ def action_curves(
         domain: the value axis shared by all the charts.
     """
     width, height = (640.0, 300.0) if wide else (386.0, 240.0)
-    low, high = _widen(min(grid), max(grid))
-    y_axis = _axis(*domain, height - 108.0, per_label=24.0)
-    left = 26.0 + max((text_width(label, 12.0) for _, label in y_axis), default=0.0)
-    right, top, bottom = width - 16.0, 40.0, height - 50.0
-    x_axis = _axis(low, high, right - left)
-    right = min(right, width - max((text_width(label, 12.0) for _, label in x_axis), default=0.0) / 2.0)
-    x, y = _Scale(low, high, left, right), _Scale(*domain, bottom, top)
-    svg = new_svg(width, height, f"Q along {name}, of {_count(len(values), 'action', 'actions')}")
-    for at, label in y_axis:
-        draw_line(svg, left, y(at), right, y(at), "zero" if at == 0.0 else "grid")
-        draw_text(svg, left - 7.0, y(at) + 4.0, label, "tick", anchor="end")
-    for at, label in x_axis:
-        draw_line(svg, x(at), bottom, x(at), bottom + 4.0, "axis")
-        draw_text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
-    draw_line(svg, left, bottom, right, bottom, "axis")
-    draw_text(svg, (left + right) / 2.0, height - 8.0, fit_text(name, right - left), "axis-label", anchor="middle")
-    turned = draw_text(svg, 0.0, 0.0, "Q", "axis-label", anchor="middle")
-    turned.set("transform", f"translate(12 {px((top + bottom) / 2.0)}) rotate(-90)")
+    title = f"Q along {name}, of {_count(len(values), 'action', 'actions')}"
+    svg, x, y = _frame(width, height, 40.0, grid, domain, title, name, "Q")
     for start, end, action in _runs(policy):
         a, b = x(_between(grid, start)), x(_between(grid, end))
         band = {"x": px(a), "y": "8", "width": px(b - a), "height": "20", "class": f"band a{action % ACTION_COLOURS}"}

@@ -25,6 +25,7 @@ from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
 from dprl.algorithms.evaluation.plan import Plan, make_plan
 from dprl.algorithms.evaluation.program import run_steps
 from dprl.algorithms.evaluation.unit_data import SharedTransitions
+from dprl.algorithms.trials import next_power, scores_of_trials
 from dprl.config import Mark
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
@@ -67,15 +68,8 @@ class Simulation:
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        data, parts = self._data(present), [np.zeros(0)]
-        at_once = min(self._at_once, max(1 << max(trials - 1, 1).bit_length(), _FEWEST_AT_ONCE))
-        for start in range(0, trials, at_once):
-            trial = jnp.arange(start, start + at_once, dtype=jnp.uint32)
-            key = jnp.full_like(trial, 2 * (seed % 2**31) + int(present))
-            parts.append(np.asarray(self._scores(jnp.stack([key, trial], axis=1), data)))
-            if progress is not None:
-                progress(min(start + at_once, trials))
-        return np.concatenate(parts)[:trials]
+        data, at_once = self._data(present), min(self._at_once, max(next_power(trials), _FEWEST_AT_ONCE))
+        return scores_of_trials(lambda keys: self._scores(keys, data), seed, trials, present, at_once, progress)
 
     @property
     def _at_once(self) -> int:

@@ -20,6 +20,7 @@ from dprl.accounting.reward_relation import DEPTHS
 from dprl.algorithms.learning import planner
 from dprl.algorithms.learning.learning_plan import LearningPlan
 from dprl.algorithms.learning.published import initial, published_rates, run_published
+from dprl.algorithms.trials import next_power, scores_of_trials
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.reward_gradient import RewardGradient
@@ -68,15 +69,8 @@ class RewardCanary:
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        parts = [np.zeros(0)]
-        at_once = min(self._at_once, max(1 << max(trials - 1, 1).bit_length(), _FEWEST_AT_ONCE))
-        for start in range(0, trials, at_once):
-            trial = jnp.arange(start, start + at_once, dtype=jnp.uint32)
-            key = jnp.full_like(trial, 2 * (seed % 2**31) + int(present))
-            parts.append(np.asarray(self._scores(jnp.stack([key, trial], axis=1), float(present))))
-            if progress is not None:
-                progress(min(start + at_once, trials))
-        return np.concatenate(parts)[:trials]
+        at_once, there = min(self._at_once, max(next_power(trials), _FEWEST_AT_ONCE)), float(present)
+        return scores_of_trials(lambda keys: self._scores(keys, there), seed, trials, present, at_once, progress)
 
     @property
     def _at_once(self) -> int:

@@ -21,7 +21,8 @@ from dprl.algorithms.learning.attacks import RewardCanary, Shifted, canary_of_pl
 from dprl.algorithms.learning.functional_q import FunctionalQ
 from dprl.algorithms.learning.learning_plan import LearningPlan, Mechanism, answers_of, make_learning_plan
 from dprl.errors import DprlError
-from dprl.protocols import Attack, Interval, LearningFacts
+from dprl.learning_facts import LearningFacts
+from dprl.protocols import Attack, Interval
 
 _UNITS = 200  # of an attack that states none; a reward function has no number
 _RADIUS = 0.01

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 from dprl.accounting.reward_relation import LARGEST_DECAY, RewardRelation, default_decay
 from dprl.config import DERIVED, Config
 from dprl.errors import DprlError
-from dprl.protocols import LearningFacts
+from dprl.learning_facts import LearningFacts
 
 Variant = Literal["functional", "observed-reward", "gradient", "output"]
 MAX_SAMPLES, MAX_UPDATES = 10**7, 10**6

@@ -18,11 +18,12 @@ from dprl.algorithms.learning.functional_q import FunctionalQ, relation, resolve
 from dprl.algorithms.learning.published_sigma import conditions, of_the_noise, sigma_theorem_5
 from dprl.config import DERIVED
 from dprl.errors import DprlError
+from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.answers import Memo
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.reward_gradient import RewardGradient
 from dprl.mechanisms.reward_noise import RewardNoise
-from dprl.protocols import LearningFacts, Precondition
+from dprl.protocols import Precondition
 from dprl.value_functions.q_function import weight_shapes
 
 Mechanism = FunctionNoise | RewardNoise | RewardGradient

@@ -18,8 +18,8 @@ from jax import lax
 from dprl.accounting.reward_relation import DEPTHS
 from dprl.algorithms.learning.functional_q import FunctionalQ
 from dprl.errors import DprlError
+from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.ornstein_uhlenbeck import to_grid
-from dprl.protocols import LearningFacts
 from dprl.value_functions.q_function import QFunction
 
 POINTS = np.linspace(0.0, 1.0, 257)

@@ -17,9 +17,9 @@ from jax import lax, random
 from dprl.algorithms.learning.functional_q import FunctionalQ
 from dprl.algorithms.learning.published_sigma import variation
 from dprl.algorithms.learning.q_learner import positions_of
+from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, unit_path
-from dprl.protocols import LearningFacts
 from dprl.value_functions.q_function import QFunction, initial_weights, q_values, unit_states
 
 

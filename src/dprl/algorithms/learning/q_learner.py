@@ -30,7 +30,7 @@ from dprl.algorithms.learning.q_updates import (
     learn_round,
     released_weights,
 )
-from dprl.protocols import LearningFacts
+from dprl.learning_facts import LearningFacts
 from dprl.value_functions.q_function import QFunction, unit_states
 
 _COARSEST = 7  # of positions in more dimensions than a path has: they are names of states alone
