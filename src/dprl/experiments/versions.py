@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from threading import Lock
 
 PACKAGE = Path(__file__).parents[1]
+# Python 3.11 counts the depth of a syntax tree for all threads together, and gives up when two parse at once.
+_parsing = Lock()
 
 
 @cache
@@ -17,8 +20,10 @@ def imported(path: Path) -> tuple[Path, ...]:
     """Files of the modules of this library that the file imports, anywhere in it."""
     if path.suffix != ".py":
         return ()
+    with _parsing:
+        tree = ast.parse(path.read_bytes())
     found = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
