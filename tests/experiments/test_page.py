@@ -179,6 +179,19 @@ def test_bars_stay_on_the_chart():
     assert all(0.0 <= float(e.attrib[k]) <= 300.0 for e in bars for k in ("y1", "y2"))
 
 
+def test_a_bar_that_the_chart_cuts_off_has_no_end_below_it():
+    line = plots.Line("a", (plots.Point(1.0, -0.5, 3.0), plots.Point(2.0, 1.0, 0.1)), 0)
+    root = ET.fromstring(plots.chart([line], x_label="x", y_label="y", height=300.0, log_y=False))
+    axis = max(
+        float(e.attrib["y1"])
+        for e in root.iter("line")
+        if e.attrib["class"] == "axis" and e.attrib["y1"] == e.attrib["y2"]
+    )
+    bars = [e for e in root.iter("line") if e.attrib["class"] == "bar"]
+    assert len(bars) == 2 * 3 - 1
+    assert all(float(e.attrib[k]) <= axis for e in bars for k in ("y1", "y2"))
+
+
 def test_colours_are_kept_from_figure_to_figure():
     first = plots.colours(["a", "b"], {})
     assert plots.colours(["b", "c"], first)["b"] == first["b"]

@@ -9,7 +9,7 @@ that of the state in which the action is taken, 1/2 - |s - 1/2| (the mean over t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,9 @@ class IntervalWalk:
             raise DprlError(f"{NAME}: dimensions must be 1, 2 or 3.")
         if self.horizon < 1:
             raise DprlError(f"{NAME}: horizon must be at least 1.")
+
+    terminates: ClassVar[bool] = False
+    """Episodes end at the horizon alone."""
 
     @property
     def depth(self) -> int:

@@ -206,10 +206,16 @@ def _draw(svg: ET.Element, line: Line, x: _Axis, y: _Axis, shift: float, bars: b
         return
     for p, (a, b) in zip(line.points, place, strict=True):
         if bars and p.sd > 0.0:
-            under = p.y - p.sd
-            end = y(under) if not y.log or under > p.y / 3.0 else y(p.y / 3.0)
-            draw_line(group, a + shift, max(y(p.y + p.sd), y.end), a + shift, min(end, y.start), "bar")
-            for at in (max(y(p.y + p.sd), y.end), *([end] if not y.log or under > p.y / 3.0 else [])):
+            # a bar that the chart cuts off has no end there
+            over, under = y(p.y + p.sd), p.y - p.sd
+            ends = [over] if over >= y.end else []
+            if y.log and under <= p.y / 3.0:
+                below = y(p.y / 3.0)
+            else:
+                below = y(under)
+                ends += [below] if below <= y.start else []
+            draw_line(group, a + shift, max(over, y.end), a + shift, min(below, y.start), "bar")
+            for at in ends:
                 draw_line(group, a + shift - 2.5, at, a + shift + 2.5, at, "bar")
         _shape(group, line, a, b)
 

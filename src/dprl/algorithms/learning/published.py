@@ -92,25 +92,37 @@ def run_published(
     def q_of(weights: Any, units: Any) -> Any:
         return q_values(network, weights, units.astype(jnp.float32), jnp)
 
+    # Paths are asked once for a state: for the one that follows, and for those in which an episode may begin.
+    spacing = 1 if getattr(environment, "terminates", True) else horizon
+    most = (batch - 1) // spacing + 1
+
     def one(carry: Any, j: Any) -> tuple[Any, Any]:
-        weights, walk = carry
+        weights, (there, time) = carry
         keys, resets = random.split(random.fold_in(key, j + 1), 2), j // rates.every
         starts = jax.vmap(environment.reset)(random.split(keys[0], batch))
+        first = 0 if spacing == 1 else -time % horizon
+        places = jnp.minimum(first + spacing * jnp.arange(most), batch - 1)
+        noise_first = noise_at(units_of(jax.tree.map(lambda x: x[places], starts)), resets)
+
+        def single(state: Any) -> Any:
+            return units_of(jax.tree.map(lambda x: x[None], state))
 
         def step(walk: Any, given: Any) -> tuple[Any, Any]:
-            (there, time), (start, coin) = walk, given
+            (there, noised, time), (start, coin, b) = walk, given
             there = jax.tree.map(lambda new, old: jnp.where(time == 0, new, old), start, there)
-            unit = units_of(jax.tree.map(lambda x: x[None], there))
-            noised = noise_at(unit, resets)[0]
+            noised = jnp.where(time == 0, noise_first[(b - first) // spacing], noised)
+            unit = single(there)
             action = jnp.argmax(q_of(weights, unit)[0] + noised).astype(jnp.int32)
             following, reward, over = environment.step(coin, there, action)
             time = jnp.where(over | (time + 1 >= horizon), 0, time + 1)
-            return (following, time), (unit[0], action, reward, following, noised[action])
+            after = noise_at(single(following), resets)[0]
+            return (following, after, time), (unit[0], action, reward, following, noised[action], after)
 
-        walk, (units, taken, rewards, following, noised) = lax.scan(step, walk, (starts, random.split(keys[1], batch)))
+        given = (starts, random.split(keys[1], batch), jnp.arange(batch))
+        walk = (there, noise_at(single(there), resets)[0], time)
+        (there, _, time), seen = lax.scan(step, walk, given)
+        units, taken, rewards, following, noised, noise_after = seen
         after = units_of(following)
-        # one state at a time: all at once takes three times as long
-        noise_after = lax.map(lambda unit: noise_at(unit[None], resets)[0], after)
         best = jnp.max(q_of(weights, after) + noise_after, axis=-1)
         y = rewards + rates.discount * best
 
@@ -120,7 +132,7 @@ def run_published(
 
         gradient = jax.grad(loss)(weights)
         weights = jax.tree.map(lambda w, g: (w - rates.step_size * g).astype(jnp.float32), weights, gradient)
-        return (weights, walk), weights
+        return (weights, (there, time)), weights
 
     walk = (environment.reset(key), jnp.int32(0))  # replaced by the first step's start
     rounds = jnp.arange(config.samples // batch, dtype=jnp.int32)
