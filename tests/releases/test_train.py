@@ -18,6 +18,7 @@ from dprl.accounting import certificate as certificates
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
 from dprl.algorithms.learning import planner
+from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
@@ -240,6 +241,8 @@ def test_returns_of_a_simulation():
     corridor = train(Corridor(), variant="observed-reward", simulated=True, seed=0).training["returns"]
     assert set(corridor) == {"learned", "random"}
     assert 0.0 < corridor["random"] < 4.0  # pays from the third step of six on, if it walks straight on
+    square = train(IntervalWalk(dimensions=2), variant="observed-reward", simulated=True, seed=0).training["returns"]
+    assert set(square) == {"learned", "random"}  # whose best policy is not planned
 
 
 def test_learning_that_diverges_can_be_stored(tmp_path, monkeypatch):

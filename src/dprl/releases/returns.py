@@ -24,7 +24,7 @@ def mean_returns(source: Any, facts: LearningFacts, function: QFunction, seed: i
         "learned": lambda states, _: function.policy(states),
         "random": lambda states, coins: coins.integers(facts.actions, size=len(states)),
     }
-    if hasattr(source, "transition_matrix"):
+    if hasattr(source, "transition_matrix") and facts.dimensions == 1:
         points = planner.POINTS
         rewards = np.stack([np.asarray(source.reward(points[:, None], np.int32(a))) for a in range(facts.actions)])
         best = np.asarray(planner.optimal_q(source.transition_matrix(points), rewards, facts.discount), np.float32)
