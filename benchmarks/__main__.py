@@ -13,6 +13,8 @@ NAMES = (
     "dptd_cart_pole",
     "dptd_pong",
     "functional_q",
+    "dp_pg",
+    "rollouts",
     "scaling",
     "noise",
     "startup",

@@ -29,17 +29,25 @@ if TYPE_CHECKING:
     from dprl.algorithms.evaluation.return_regression import ReturnRegression as ReturnRegression
     from dprl.algorithms.evaluation.td import TD as TD
     from dprl.algorithms.learning.functional_q import FunctionalQ as FunctionalQ
+    from dprl.algorithms.policy_gradient.dp_pg import DPPG as DPPG
     from dprl.data.bounds_file import read_bounds as read_bounds
     from dprl.data.readers import read_log as read_log
     from dprl.data.trajectories import Trajectories as Trajectories
+    from dprl.environments.bandit import Bandit as Bandit
+    from dprl.environments.user_stream import Answer as Answer
+    from dprl.environments.user_stream import UserStream as UserStream
     from dprl.errors import DprlError as DprlError
     from dprl.errors import OverspendError as OverspendError
+    from dprl.learning_facts import LearningFacts as LearningFacts
+    from dprl.policies.loading import load_policy as load_policy
+    from dprl.policies.released import ReleasedPolicy as ReleasedPolicy
     from dprl.protocols import Bounds as Bounds
     from dprl.releases.audit import audit as audit
     from dprl.releases.evaluate import Release as Release
     from dprl.releases.evaluate import evaluate as evaluate
     from dprl.releases.train import TrainedRelease as TrainedRelease
     from dprl.releases.train import train as train
+    from dprl.releases.train_policy import TrainedPolicy as TrainedPolicy
     from dprl.value_functions.linear import load_value_function as load_value_function
     from dprl.value_functions.q_function import load_q_function as load_q_function
 
@@ -47,9 +55,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AdaSSP": "dprl.algorithms.evaluation.adassp",
+    "Answer": "dprl.environments.user_stream",
+    "Bandit": "dprl.environments.bandit",
     "Bounds": "dprl.protocols",
     "Budget": "dprl.accounting.budget",
     "DPGLD": "dprl.algorithms.evaluation.langevin",
+    "DPPG": "dprl.algorithms.policy_gradient.dp_pg",
     "DPSGDA": "dprl.algorithms.evaluation.primal_dual_sgd",
     "DPSRM": "dprl.algorithms.evaluation.recursive_momentum",
     "DPTD": "dprl.algorithms.evaluation.dptd",
@@ -59,6 +70,7 @@ _HOMES = {
     "FunctionalQ": "dprl.algorithms.learning.functional_q",
     "GPOPE": "dprl.algorithms.evaluation.gpope",
     "ImportanceSampling": "dprl.algorithms.evaluation.importance_sampling",
+    "LearningFacts": "dprl.learning_facts",
     "Ledger": "dprl.accounting.ledger",
     "NeuralTD": "dprl.algorithms.evaluation.neural_td",
     "NoisyCounts": "dprl.algorithms.evaluation.noisy_counts",
@@ -67,12 +79,16 @@ _HOMES = {
     "PrivateLSTD": "dprl.algorithms.evaluation.private_lstd",
     "Recommended": "dprl.algorithms.evaluation.recommended",
     "Release": "dprl.releases.evaluate",
+    "ReleasedPolicy": "dprl.policies.released",
     "ReturnRegression": "dprl.algorithms.evaluation.return_regression",
     "TD": "dprl.algorithms.evaluation.td",
+    "TrainedPolicy": "dprl.releases.train_policy",
     "TrainedRelease": "dprl.releases.train",
     "Trajectories": "dprl.data.trajectories",
+    "UserStream": "dprl.environments.user_stream",
     "audit": "dprl.releases.audit",
     "evaluate": "dprl.releases.evaluate",
+    "load_policy": "dprl.policies.loading",
     "load_q_function": "dprl.value_functions.q_function",
     "load_value_function": "dprl.value_functions.linear",
     "make_plan": "dprl.algorithms.evaluation.plan",

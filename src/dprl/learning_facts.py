@@ -14,7 +14,9 @@ class LearningFacts:
     Attributes:
         name: of the environment, as it is asked for.
         observation: smallest and largest value of each observation component; scaled, every one goes from 0 to 1.
-        actions: number of actions.
+        actions: number of discrete actions; 0 where they are continuous.
+        action: smallest and largest value of each component of continuous actions.
+        names: of the observation components, for whoever reads a report.
         horizon: longest episode, in transitions.
         discount: of the returns.
         reward_bounds: smallest and largest reward of one transition.
@@ -34,11 +36,17 @@ class LearningFacts:
     reward_ignores_action: bool = False
     reward_lipschitz: float | None = None
     finite: tuple[int, int] | None = None
+    action: tuple[Interval, ...] | None = None
+    names: tuple[str, ...] | None = None
 
     @property
     def dimensions(self) -> int:
         """Observation components."""
         return len(self.observation)
+
+    def name_of(self, component: int) -> str:
+        """Of an observation component, in a report."""
+        return f"observation_{component}" if self.names is None else self.names[component]
 
     @property
     def reward_range(self) -> float:

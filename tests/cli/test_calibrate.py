@@ -192,8 +192,67 @@ def test_learning_is_calibrated_in_its_environment(calibrate, dprl):
         (["functional-q", *BUDGET], "give reward_radius, or people"),
         (["functional-q", *BUDGET, "--steps", "3"], "no sampling rate, steps or features"),
         (["functional-q", "--delta", "1e-5"], "either --epsilon"),
-        (["gpope", *BUDGET, "--environment", "interval-walk"], "for what learns"),
+        (["gpope", *BUDGET, "--environment", "interval-walk"], "for what learns in one: functional-q"),
         (["functional-q", *BUDGET, "--set", "calibration=as-published"], "no certificate to calibrate"),
+    ):
+        refused = dprl("calibrate", *wrong)
+        assert (refused.code, refused.out) == (2, "")
+        assert words in refused.err
+
+
+# --- sums over people who answer once -----------------------------------------------------------------------------
+
+
+def test_noise_for_people_in_clip_norms_under_either_relation(calibrate, dprl):
+    budget = ["dp-pg", "--epsilon", "1", "--delta", "1e-6"]
+    found = json.loads(calibrate(*budget, "--json"))
+    assert found["noise_multiplier"] == pytest.approx(4.22, rel=0.01)
+    assert found["noise_multiplier"] == pytest.approx(gaussian_noise_multiplier(Budget(1.0, 1e-6)), rel=2e-4)
+    assert found["std_in_clip_norms"] == {
+        "zero out one": found["noise_multiplier"],
+        "replace one": 2.0 * found["noise_multiplier"],
+    }
+    assert found["std_in_clip_norms"]["replace one"] == pytest.approx(8.45, rel=0.01)
+    assert (found["relation"], found["noise"]) == ("zero out one", "square-root")
+    assert events.from_json(found["event"]) == events.gaussian(found["noise_multiplier"])
+    replaced = json.loads(calibrate(*budget, "--set", "relation=replace-one", "--json"))
+    assert replaced == found | {"relation": "replace one"}
+    printed = calibrate(*budget)
+    assert printed.splitlines()[:3] == [
+        "noise multiplier 4.22468 (noise standard deviation over sensitivity)",
+        "noise standard deviation, zero out one: 4.22468 clip norms; replace one: 8.44936 clip norms",
+        "epsilon 1, delta 1e-06, zero out one; each person is in one batch, of however many",
+    ]
+    back = json.loads(calibrate("dp-pg", "--delta", "1e-6", "--noise-multiplier", "4.22468", "--json"))
+    assert 0.9999 < back["epsilon"] <= 1.0
+    over = json.loads(calibrate(*budget, "--steps", "100", "--json"))
+    assert over["column_norm"] == pytest.approx(1.591, abs=1e-3)
+    assert over["error_of_prefix_sums"] <= 0.35
+    assert "0.334 times the error" in calibrate(*budget, "--steps", "100")
+    sampled = ["--set", "sampling=poisson", "--set", "noise=independent", "--sampling-rate", "0.1", "--steps", "3"]
+    again = json.loads(calibrate("dp-pg", "--delta", "1e-6", "--noise-multiplier", "2", *sampled, "--json"))
+    assert again["epsilon"] == epsilon_of(events.poisson_gaussian(0.1, 2.0, 3), 1e-6)
+    assert (again["relation"], set(again["std_in_clip_norms"])) == ("add or remove one", {"add or remove one"})
+
+
+def test_noise_for_people_as_published(calibrate, dprl):
+    published = ["dp-pg", "--delta", "1e-6", "--set", "calibration=as-published"]
+    found = json.loads(calibrate(*published, "--epsilon", "0.5", "--json"))
+    assert found["std_in_bounds"] == pytest.approx(math.sqrt(8.0 * math.log(1.25e6)) / 0.5)
+    assert found["needed"] == pytest.approx({"replace one": 16.1, "zero out one": 8.06}, rel=0.01)
+    assert [c["holds"] for c in found["preconditions"]] == [True, False]
+    printed = calibrate(*published, "--epsilon", "1")
+    assert "10.5977 times the bound Rmax G" in printed
+    assert "below 1, where the classical Gaussian mechanism is proved: this does not hold here" in printed
+    assert "this certifies nothing" in printed
+    for wrong, words in (
+        ([*published], "either --epsilon"),
+        ([*published, "--noise-multiplier", "1"], "give --epsilon"),
+        (["dp-pg", *BUDGET, "--environment", "cart-pole"], "from its budget alone"),
+        (["dp-pg", *BUDGET, "--sampling-rate", "0.1"], "sampled again"),
+        (["dp-pg", *BUDGET, "--set", "sampling=poisson", "--sampling-rate", "0.1"], "give their number"),
+        (["dp-pg", "--delta", "1e-6", "--noise-multiplier", "1e-6"], "too small to give any guarantee"),
+        (["dp-pg", *BUDGET, "--steps", "5", "--set", "noise=pink"], "noise must be independent"),
     ):
         refused = dprl("calibrate", *wrong)
         assert (refused.code, refused.out) == (2, "")

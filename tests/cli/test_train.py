@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,9 @@ MISTAKES = {
     "no identifier": ({"environment": "gymnasium:"}, "use interval-walk or gymnasium:ID"),
     "no bounds": ({"environment": "gymnasium:CartPole-v1"}, "bounds are missing"),
     "bounds of its own": ({"bounds": "bounds.toml"}, "leave --bounds out"),
-    "unknown algorithm": ({"algorithm": "gpope"}, "no learning algorithm 'gpope'; there are functional-q"),
+    "unknown algorithm": ({"algorithm": "gpope"}, "no learning algorithm 'gpope'; there are functional-q, dp-pg"),
+    "another's option": ({"users": 100}, "--users is an option of dp-pg, not of functional-q: leave it out"),
+    "another's setting": ({"set": "clip_norms=1"}, "no option 'clip_norms'"),
     "unknown variant": ({"variant": "magic"}, "variant of FunctionalQ must be functional or observed-reward"),
     "unknown option": ({"set": "radius=1"}, "no option 'radius'"),
     "samples": ({"samples": 0}, "samples must be a whole number from 1"),
@@ -136,3 +139,87 @@ def test_an_interruption_releases_nothing(dprl, place, monkeypatch):
     assert not (place / "q").exists()
     (charge,) = Ledger.open("l.db").history()
     assert charge.digest is None
+
+
+# --- learning from people -----------------------------------------------------------------------------------------
+
+MISTAKES_WITH_PEOPLE = {
+    "another's option": ({"samples": 100}, "--samples is an option of functional-q, not of dp-pg: leave it out"),
+    "another's radius": ({"reward-radius": 0.1}, "--reward-radius is an option of functional-q, not of dp-pg"),
+    "another's setting": ({"set": "variant=gradient"}, "DPPG has no option 'variant'"),
+    "no environment": ({"environment": None}, "dprl train dp-pg --environment cart-pole"),
+    "no bounds": ({"bounds": None}, "bounds are missing"),
+    "units": ({"users": 59}, "users must be the 60 units that the bounds declare"),
+    "no users": ({"environment": "cart-pole", "bounds": None}, "give users"),
+    "relation": ({"relation": "replace"}, "relation of DPPG must be zero-out or replace-one"),
+    "noise": ({"noise": "pink"}, "noise must be independent, square-root or banded:B"),
+    "policy": ({"policy": "gaussian"}, "needs continuous actions"),
+    "steps": ({"steps": 61}, "fewer users than steps"),
+    "delta": ({"delta": 0.1}, "at least 1/units"),
+    "columns": ({"environment": "bandit:bounds.toml"}, "must be a .parquet or .csv file"),
+    "unknown environment": ({"environment": "shop", "bounds": None}, "use acrobot, cart-pole, linear-bandit"),
+    "another relation": (
+        {"ledger": "p.db", "dataset": "shop", "relation": "replace-one"},
+        "a release by relation 'replace one'",
+    ),
+    "another unit": ({"ledger": "l.db", "dataset": "tutor"}, "privacy unit 'person' does not compose"),
+}
+
+
+@pytest.fixture
+def shop(place):
+    """With a file of arriving people, and their ledger."""
+    names = ",".join(["person_id", "observation_0", "reward_0", "reward_1"])
+    rows = [f"p{i},{i % 7 / 7},{i % 3 / 3},{i % 2}" for i in range(60)]
+    (place / "b.csv").write_text("\n".join([names, *rows]) + "\n")
+    (place / "bounds.toml").write_text("units = 60\nactions = 2\nreward = [0, 1]\nobservation = [[0, 1]]\n")
+    Ledger.create("p.db", "shop", Budget(1.5, 2e-6), "person", "zero out one")
+    return place
+
+
+def asked_of_people(**changes: object) -> list[object]:
+    own = {"algorithm": "dp-pg", "environment": "bandit:b.csv", "bounds": "bounds.toml", "variant": None, "epsilon": 1,
+           "delta": 1e-6, "reward-radius": None, "out": "p"}  # fmt: skip
+    return arguments(**own | changes)
+
+
+@pytest.mark.parametrize("case", MISTAKES_WITH_PEOPLE)
+def test_a_mistake_with_people_is_one_sentence_and_costs_nothing(dprl, shop, case, monkeypatch):
+    from dprl.environments.bandit import Bandit
+
+    def asked(*_: object) -> None:
+        raise AssertionError("a person was asked")
+
+    monkeypatch.setattr(Bandit, "batch", asked)
+    changes, sentence = MISTAKES_WITH_PEOPLE[case]
+    found = dprl(*asked_of_people(**changes))
+    assert (found.code, found.out) == (2, "")
+    assert sentence in found.err
+    assert found.err.startswith("error: ")
+    assert found.err.count("\n") == 1
+    assert not (shop / "p").exists()
+    assert Ledger.open("p.db").history() == []
+
+
+def test_what_is_printed_of_people(dprl, shop):
+    found = dprl(*asked_of_people(ledger="p.db", dataset="shop", steps=3))
+    assert (found.code, found.err) == (0, "")
+    assert found.out.splitlines() == [
+        "verified: epsilon 1, delta 1e-06 a person, zero out one",
+        "60 places in 3 batches of 20; noise multiplier 4.225 (standard deviation over sensitivity)",
+        "People are told apart by name: each has one place, at the first visit, and answers there alone.",
+        "report: p/report.html",
+    ]
+    assert "a person, zero out one; recomputed from its event" in dprl("verify", "p").out
+    assert dprl("report", "p").out == "p/report.html\n"
+    again = dprl(*asked_of_people(ledger="p.db", dataset="shop", out="again"))
+    assert again.code == 2
+    assert "epsilon 0.5 and delta 1e-6 left" in again.err
+    (shop / "run.toml").write_text('environment = "bandit:b.csv"\nbounds = "bounds.toml"\nsteps = 3\nepsilon = 1\n')
+    flags = ["--relation", "replace-one", "--delta", "1e-6", "--seed", "1", "--out", "s", "--json"]
+    printed = json.loads(dprl("train", "dp-pg", "--config", "run.toml", *flags).out)
+    assert (printed["status"], printed["neighbouring_relation"], printed["steps"]) == ("not private", "replace one", 3)
+    assert set(printed["paths"]) == {"training.json", "policy.safetensors", "report.html", "statement.json"}
+    released = dprl("simulate", "chain", "--policy", "p", "--episodes", "2", "--out", "c.csv")
+    assert released.code == 2  # of another observation
+    assert Path("p").is_dir()

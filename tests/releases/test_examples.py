@@ -62,3 +62,20 @@ def test_the_demonstration(tmp_path, example, capsys):
             assert abs(target["value"] - terms[name].mean()) < 6.0 * privacy
     (charge,) = Ledger.open(tmp_path / "demo" / "ledger.db").history()
     assert charge.digest == found.content["digest"]
+
+
+@pytest.mark.slow
+def test_people_who_arrive(tmp_path, capsys):
+    """Learns most of what can be learned, and asks nobody twice."""
+    spec = importlib.util.spec_from_file_location("arriving_people", EXAMPLES / "arriving_people.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.demo(tmp_path / "greetings")
+    printed = capsys.readouterr().out
+    earned, best, chance = (float(word.rstrip(",;")) for word in printed.split() if word.startswith("0."))
+    assert earned > chance + 0.8 * (best - chance)
+    found = verification.verify(tmp_path / "greetings")
+    assert found.private
+    assert "visitor" not in (tmp_path / "greetings" / "training.json").read_text()

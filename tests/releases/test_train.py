@@ -307,9 +307,13 @@ CART_POLE = {
 @pytest.mark.slow
 def test_gymnasium(tmp_path):
     pytest.importorskip("gymnasium")
-    release = train("gymnasium:CartPole-v1", bounds=CART_POLE, variant="observed-reward")
+    names = ("place", "speed", "angle", "spin")
+    bounds = CART_POLE | {"observation_names": names}
+    release = train("gymnasium:CartPole-v1", bounds=bounds, variant="observed-reward")
     release.save(tmp_path / "q")
     assert verify(tmp_path / "q").private
+    assert tuple(piece["name"] for piece in release.training["q_function"]["slices"]) == names
+    assert "Observation: spin" in (tmp_path / "q" / "report.html").read_text()
     assert release.q_function.policy(np.zeros((3, 4))).shape == (3,)
     with pytest.raises(dprl.DprlError, match="at most three observation components; use observed-reward"):
         train("gymnasium:CartPole-v1", bounds=CART_POLE, variant="functional", reward_lipschitz=0.1)

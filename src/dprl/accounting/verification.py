@@ -29,6 +29,7 @@ from dprl.accounting.certificate import (
 from dprl.accounting.ledger_schema import UNITS
 from dprl.accounting.reward_relation import UNIT
 from dprl.accounting.reward_verification import check_relation, check_sensitivities
+from dprl.accounting.user_verification import check_users, counted, of_users
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -88,10 +89,10 @@ def verify(directory: str | Path, public_key: str | Path | None = None) -> Verif
 
     The digests must match, every file be listed and unchanged, the fields be complete, the mechanisms agree with the
     privacy event, and ``estimate.json`` or ``training.json`` with both. For a verified status, epsilon is recomputed
-    from the event and must not exceed the claim; where reward functions are protected, so is the sensitivity that
-    their relation asks for. With ``public_key``, a PEM file, the signature must be there and be made by that key. A
-    statement without an event makes no claim: there, only digests are checked. Raises DprlError otherwise, in one
-    sentence.
+    from the event and must not exceed the claim; where reward functions are protected, or users who take part once, so
+    is the sensitivity that their relation asks for. With ``public_key``, a PEM file, the signature must be there and
+    be made by that key. A statement without an event makes no claim: there, only digests are checked. Raises DprlError
+    otherwise, in one sentence.
     """
     directory = Path(directory)
     path, content = _read_certificate(directory)
@@ -223,6 +224,8 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
         precision = 0.0
         if content["privacy_unit"] == UNIT:
             precision = check_sensitivities(path, content, check_relation(path, content))
+        elif of_users(content):
+            check_users(path, content)
         elif content["neighbouring_relation"] != RELATION:
             raise DprlError(f"The accountant answers for {RELATION!r}, which is not the relation that {path} claims.")
         # The tolerances are for the last digits of floating-point sums and transforms on another machine.
@@ -260,7 +263,7 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], event: DpEvent) -> None
         if not isinstance(mechanism, dict):
             raise DprlError(f"The mechanisms of {path} must be objects.")
         # everybody, once, where nothing is said
-        numbers = [mechanism.get("sampling_rate"), mechanism.get("noise_multiplier"), mechanism.get("steps")]
+        numbers = [mechanism.get("sampling_rate"), mechanism.get("noise_multiplier"), counted(mechanism)]
         stated.append(tuple(1 if number is None and i != 1 else number for i, number in enumerate(numbers)))
     if stated != accounted:
         raise DprlError(f"The mechanisms of {path} are not those of its privacy event.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dprl.errors import DprlError
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 class Entry:
     """One algorithm: its configuration (``module:Class``), and what the conformance suite needs to attack it.
 
-    ``conformance`` is that itself (``module:NAME``), or a table in which it stands under the algorithm's name.
+    ``conformance`` is that itself (``module:NAME``), or a table in which it stands under the algorithm's name. ``unit``
+    is what is protected: the unit of a log, the reward function, or a user of whom is learned.
     """
 
     name: str
     config: str
     conformance: str
     summary: str
+    unit: Literal["unit of the log", "reward function", "user"] = "unit of the log"
 
     def load_config(self) -> type[Any]:
         return _load(self.config)
@@ -156,6 +158,14 @@ LEARNING: dict[str, Entry] = {
             "dprl.algorithms.learning.functional_q:FunctionalQ",
             "dprl.algorithms.learning.conformance:CONFORMANCE",
             "Q-learning that protects the reward function (paper 001)",
+            "reward function",
+        ),
+        Entry(
+            "dp-pg",
+            "dprl.algorithms.policy_gradient.dp_pg:DPPG",
+            "dprl.algorithms.policy_gradient.conformance:CONFORMANCE",
+            "policy gradient that learns from users of which each interacts once (paper 003)",
+            "user",
         ),
     )
 }

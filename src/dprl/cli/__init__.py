@@ -44,7 +44,7 @@ def _options(
 
 
 app.command(short_help="Evaluate target policies on a log, privately.")(evaluate.evaluate)
-app.command(short_help="Learn in an environment, and keep its rewards private.")(train.train)
+app.command(short_help="Learn by acting, and keep rewards or people private.")(train.train)
 app.command(short_help="What a release would cost, and how wide its intervals.")(plan.plan)
 app.command(short_help="Noise multiplier of a budget, or epsilon of a multiplier.")(calibrate.calibrate)
 app.command(short_help="Attack an algorithm, and bound its epsilon from below.")(audit.audit)

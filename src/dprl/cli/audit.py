@@ -83,7 +83,7 @@ def audit(
         return
 
     from dprl.accounting.budget import Budget
-    from dprl.algorithms.registry import LEARNING, find_audited
+    from dprl.algorithms.registry import find_audited
     from dprl.config import merge
     from dprl.releases.audit import TRIALS, changed_options, total
     from dprl.releases.audit import audit as run
@@ -92,7 +92,8 @@ def audit(
     _, options = merge_request({}, flags, None, option)
     if any("calibration" in mapping for mapping, _ in options):
         raise DprlError("--set calibration: give --calibration instead.")
-    kind = find_audited(algorithm).load_config()
+    entry = find_audited(algorithm)
+    kind = entry.load_config()
     if "calibration" in kind.options() and calibration is not None:
         options.append(({"calibration": calibration}, "--calibration"))
     config = merge(kind, options)
@@ -115,7 +116,7 @@ def audit(
         "algorithm": algorithm,
         "calibration": calibration or "verified",
         "released": released,
-        "units": None if algorithm in LEARNING else 200 if units is None else units,
+        "units": None if entry.unit == "reward function" else 200 if units is None else units,
         "unit": unit,
         "options": {name: value for name, value in changed_options(config).items() if name != "calibration"},
         "seed": seed,

@@ -18,6 +18,7 @@ from dprl.errors import DprlError
 SAMPLED = ("gpope", "dptd", "dp-sgda", "neural-td")
 """Algorithms whose steps are Poisson-sampled Gaussian sums of one noise multiplier."""
 ONE_MULTIPLIER = (*SAMPLED, "importance-sampling")
+_IN_ENVIRONMENTS = [name for name, entry in LEARNING.items() if entry.unit == "reward function"]
 
 
 def calibrate(
@@ -36,7 +37,7 @@ def calibrate(
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option(help=f"Where is learned, interval-walk or gymnasium:ID ({', '.join(LEARNING)})."),
+        typer.Option(help=f"Where is learned, interval-walk or gymnasium:ID ({', '.join(_IN_ENVIRONMENTS)})."),
     ] = None,
     features: FEATURES = None,
     option: SET = None,
@@ -47,9 +48,17 @@ def calibrate(
     That is for one mechanism alone, of an algorithm that has one noise multiplier for all steps. With --bounds, every
     stage of a release with any algorithm is calibrated, as the release itself would be. Of --set
     calibration=as-published it is said what noise the paper's formula gives, and what is known of its epsilon.
+    Of dp-pg the relation is zero out one (or --set relation=replace-one), and each person is in one batch.
     """
-    find_audited(algorithm)
-    if algorithm in LEARNING:
+    entry = find_audited(algorithm)
+    if entry.unit == "user":
+        if environment is not None or bounds is not None or features is not None:
+            raise DprlError(
+                f"{algorithm} is calibrated from its budget alone: leave out environment, bounds, features."
+            )
+        _users(entry.load_config(), delta, epsilon, sampling_rate, steps, noise_multiplier, option, as_json)
+        return
+    if entry.unit == "reward function":
         if sampling_rate is not None or steps is not None or features is not None:
             raise DprlError(
                 f"{algorithm} has no sampling rate, steps or features here: give --set samples=... instead."
@@ -57,7 +66,7 @@ def calibrate(
         _learning(algorithm, delta, epsilon, noise_multiplier, environment, bounds, option, as_json)
         return
     if environment is not None:
-        raise DprlError(f"--environment is for what learns in one: {', '.join(LEARNING)}.")
+        raise DprlError(f"--environment is for what learns in one: {', '.join(_IN_ENVIRONMENTS)}.")
     if bounds is None:
         if features is not None or option:
             raise DprlError("--features and --set are those of a whole release: give --bounds too.")
@@ -132,6 +141,24 @@ def _mechanism(
     typer.echo(f"noise multiplier {_rounded_up(multiplier)} (noise standard deviation over clip norm)")
     typer.echo(f"epsilon {_rounded_up(spent)}, delta {delta:g}, {accountant.RELATION}; {_over(count, rate)}")
     typer.echo(f"accountant: {accountant.accountant_name()}")
+
+
+def _users(
+    kind: Any,
+    delta: float,
+    epsilon: float | None,
+    sampling_rate: float | None,
+    steps: int | None,
+    noise_multiplier: float | None,
+    option: list[str] | None,
+    as_json: bool,
+) -> None:
+    """The one mechanism that sees people's vectors, with all of the budget."""
+    from dprl.cli.calibrate_users import calibrate_users
+    from dprl.config import merge
+
+    _, options = merge_request({}, {"steps": steps}, None, option)
+    calibrate_users(merge(kind, options), delta, epsilon, sampling_rate, noise_multiplier, _rounded_up, as_json)
 
 
 def _learning(

@@ -17,7 +17,8 @@ TARGET = Annotated[
     list[str] | None,
     typer.Option(
         "--target-policy",
-        help="uniform, FILE.py:function or column:NAME; repeat it to evaluate several in one release.",
+        help="uniform, FILE.py:function, column:NAME or the folder of a released policy; repeat it to evaluate several "
+        "in one release.",
     ),
 ]
 FEATURES = Annotated[

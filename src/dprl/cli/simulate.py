@@ -21,7 +21,12 @@ def simulate(
     environment: Annotated[str, typer.Argument(help=f"{', '.join(KNOWN)} or gymnasium:ID.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", help="Log to write: .parquet or .csv.", show_default=False)],
     episodes: Annotated[int, typer.Option("--episodes", help="Number of trajectories.")] = 1000,
-    policy: Annotated[str, typer.Option("--policy", help="Behaviour policy: uniform or FILE.py:function.")] = "uniform",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy", help="Behaviour policy: uniform, FILE.py:function or the folder of a released policy."
+        ),
+    ] = "uniform",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the simulation.")] = 0,
     horizon: Annotated[
         int | None, typer.Option("--horizon", help="Longest trajectory, in transitions.", show_default=False)
@@ -57,7 +62,9 @@ def _behavior(spec: str, actions: int) -> Policy:
 
     policy = load_policy(spec, actions)
     if isinstance(policy, ColumnPolicy):
-        raise DprlError("A simulation has no log yet: --policy must be uniform or FILE.py:function.")
+        raise DprlError(
+            "A simulation has no log yet: --policy must be uniform, FILE.py:function or a released policy's folder."
+        )
     return policy
 
 

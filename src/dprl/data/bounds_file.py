@@ -13,14 +13,18 @@ from dprl.protocols import Bounds
 _LOGS = (".csv", ".parquet", ".pq")
 
 
-def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None) -> Bounds:
-    """Bounds from a TOML file, a mapping, or as they are; refused when missing, never inferred from the rows."""
+def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaults: Any) -> Bounds:
+    """Bounds from a TOML file, a mapping, or as they are; refused when missing, never inferred from the rows.
+
+    Args:
+        defaults: of what a file or mapping may leave out.
+    """
     if isinstance(source, Bounds):
         return source
     if source is None or (not isinstance(source, Mapping) and str(source) == "infer"):
         raise DprlError("Public bounds are missing: give --bounds bounds.toml; they are never inferred from the rows.")
     if isinstance(source, Mapping):
-        return Bounds.from_mapping(source)
+        return Bounds.from_mapping(defaults | dict(source))
     if not isinstance(source, str | Path):
         raise DprlError("Public bounds are a TOML file, a table or a dprl.Bounds.")
     path = Path(source)
@@ -38,4 +42,4 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None) -> Bound
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
         raise DprlError(f"The bounds file {path.name!r} is not valid TOML{where}.") from error
-    return Bounds.from_mapping(content)
+    return Bounds.from_mapping(defaults | content)

@@ -54,7 +54,7 @@ class Log:
                 inspect(columns | {"behavior_prob": known.behavior_prob, "terminated": known.terminated})
             return known
         # nested, so that no name keeps the table in memory while the arrays are made of it
-        columns = _columns(_read(self.source, self.schema), self.schema, self.bounds, self.unit)
+        columns = _columns(read_table(self.source, self.schema), self.schema, self.bounds, self.unit)
         if inspect is not None:
             inspect(columns)
         by_row = self.unit == TRANSITION
@@ -100,7 +100,7 @@ def read_log(
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     if unit in ("trajectory", "transition") and person:
         raise DprlError(f"The privacy unit is a {unit}, but a person column is named: use the unit person.")
-    source, name, names, types = _open(source)
+    source, name, names, types = open_source(source)
     unit = unit or ("person" if person or "person_id" in names else "trajectory")
     found = schemas.match(
         names,
@@ -126,7 +126,8 @@ def _of_trajectories(source: Trajectories, target_columns: Sequence[str], behavi
     return Log("trajectories in memory", source.bounds, source.unit, None, known, source, behavior_policy)
 
 
-def _open(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
+def open_source(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
+    """What can be read, its public name, and names and types of its columns (no types of CSV); no row is read."""
     named = _name(source)
     if named.startswith("minari:"):
         log = open_minari(named.removeprefix("minari:"))
@@ -167,7 +168,8 @@ def _name(source: Any) -> str:
     return str(source) if isinstance(source, str | Path) else ""
 
 
-def _read(source: Any, schema: schemas.Schema) -> pa.Table:
+def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
+    """The rows of what :func:`open_source` found: the columns that play a part."""
     columns = schema.columns()
     if isinstance(source, memory.Columns):
         return source.read(schema)
@@ -195,13 +197,13 @@ def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str)
         if schemas.is_list(table.column(names[0]).type):
             out[part] = _lists(table.column(names[0]), size)
         elif len(names) == size:
-            out[part] = np.column_stack([_numbers(table.column(c)) for c in names]) if rows else np.zeros((0, size))
+            out[part] = np.column_stack([numbers(table.column(c)) for c in names]) if rows else np.zeros((0, size))
         else:  # a column without a type, hence without a value
             out[part] = np.full((rows, size), np.nan)
     for part, name in schema.scalars.items():
         if part in ("episode_id", "person_id"):
             continue
-        out[part] = _numbers(table.column(name))
+        out[part] = numbers(table.column(name))
     one_step = bounds.horizon == 1 and unit != TRANSITION
     defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
     for part, value in defaults.items():
@@ -209,15 +211,16 @@ def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str)
     if one_step and "t" in schema.scalars and "episode_id" not in schema.scalars:
         out["t"] = np.zeros(rows)
     has_episode, has_person = "episode_id" in schema.scalars, "person_id" in schema.scalars
-    out["person"] = _codes(table.column(schema.scalars["person_id"])) if has_person else np.zeros(rows, dtype=np.int64)
+    out["person"] = codes(table.column(schema.scalars["person_id"])) if has_person else np.zeros(rows, dtype=np.int64)
     # one-step rows need no episode id: each is an episode of its own
-    out["episode"] = _codes(table.column(schema.scalars["episode_id"])) if has_episode else np.arange(rows)
+    out["episode"] = codes(table.column(schema.scalars["episode_id"])) if has_episode else np.arange(rows)
     if unit != "person":
         out["person"] = out["episode"]
     return out
 
 
-def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+def numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """``(R,)`` float64, NaN for what is no number."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         good = pc.match_substring_regex(column, memory.NUMBER)  # type: ignore[attr-defined]
         truth = pc.match_substring_regex(column, memory.TRUTH)  # type: ignore[attr-defined]
@@ -243,7 +246,7 @@ def _lists(column: pa.ChunkedArray, size: int) -> np.ndarray:
     return out
 
 
-def _codes(column: pa.ChunkedArray) -> np.ndarray:
+def codes(column: pa.ChunkedArray) -> np.ndarray:
     """Identifiers as integers in the order of their values, -1 for missing; independent of the order of the rows."""
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)

@@ -96,21 +96,21 @@ def match(
                     f"the bounds describe {size} components."
                 )
             for column in numbered:
-                _check_number(column, kinds[column])
+                check_number(column, kinds[column])
             vectors[part] = numbered
         elif single is not None:
             kind = kinds[single]
             if kind is None and size > 1:
                 raise DprlError(f"A CSV log needs one column for each component: {part}_0 to {part}_{size - 1}.")
             if kind is not None and is_list(kind):
-                _check_number(single, kind.value_type)
+                check_number(single, kind.value_type)
                 if pa.types.is_fixed_size_list(kind) and kind.list_size != size:
                     raise DprlError(
                         f"Column {single!r} holds {kind.list_size} numbers a row, "
                         f"the bounds describe {size} components."
                     )
             else:
-                _check_number(single, kind)
+                check_number(single, kind)
                 if size != 1 and not (kind is not None and pa.types.is_null(kind)):
                     raise DprlError(f"Column {single!r} holds one number a row, the bounds describe {size} components.")
             vectors[part] = (single,)
@@ -140,9 +140,9 @@ def match(
                 raise _missing(part)
             continue
         if part in _IDENTIFIERS:
-            _check_identifier(column, kinds[column])
+            check_identifier(column, kinds[column])
         else:
-            _check_number(column, kinds[column], flag=part in _FLAGS)
+            check_number(column, kinds[column], flag=part in _FLAGS)
         scalars[part] = column
     if unit == "person":
         column = unit_column or find("person_id")
@@ -152,12 +152,12 @@ def match(
                 + (f" {unit_column!r}" if unit_column else "")
                 + ": name it with --person-column, or add person_id."
             )
-        _check_identifier(column, kinds[column])
+        check_identifier(column, kinds[column])
         scalars["person_id"] = column
     for column in target_columns:
         if column not in kinds:
             raise _missing(column)
-        _check_number(column, kinds[column])
+        check_number(column, kinds[column])
         scalars[f"target:{column}"] = column
     schema = Schema(scalars, vectors)
     for column in schema.columns():
@@ -190,7 +190,8 @@ def is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def _check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> None:
+def check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> None:
+    """Refuse a column that cannot hold numbers, or with ``flag`` true and false."""
     if kind is None or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         return
     if pa.types.is_null(kind) or pa.types.is_decimal(kind):
@@ -198,12 +199,13 @@ def _check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> 
     raise DprlError(f"Column {column!r} has type {kind}; it must hold {'true or false' if flag else 'numbers'}.")
 
 
-def _check_identifier(column: str, kind: pa.DataType | None) -> None:
+def check_identifier(column: str, kind: pa.DataType | None) -> None:
+    """Refuse a column that cannot tell people or episodes apart."""
     if kind is None or pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return
     if pa.types.is_floating(kind) or pa.types.is_null(kind):
         return
     if pa.types.is_dictionary(kind):
-        _check_identifier(column, kind.value_type)
+        check_identifier(column, kind.value_type)
         return
     raise DprlError(f"Column {column!r} has type {kind}; an identifier must be text or whole numbers.")

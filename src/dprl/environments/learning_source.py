@@ -92,6 +92,7 @@ def open_environment(
         horizon=stated.horizon,
         discount=DISCOUNT,
         reward_bounds=stated.reward,
+        names=stated.observation_names,
         finite=None if found.states is None else (found.states, found.actions),
     )
     return facts, HostSource(facts, gymnasium_adapter.make(identifier, stated.horizon))

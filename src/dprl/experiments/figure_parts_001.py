@@ -37,7 +37,7 @@ def make_line(
     return {"label": label, "points": drawn, "look": look or "private", "dash": dash}
 
 
-def line_over(label: str, values: Mapping[float, np.ndarray], look: str = "private", dash: int = 0) -> dict[str, Any]:
+def line_over(label: str, values: Mapping[Any, np.ndarray], look: str = "private", dash: int = 0) -> dict[str, Any]:
     drawn = [[float(x), float(v.mean()), float(v.std())] for x, v in values.items()]
     return {"label": label, "points": drawn, "look": look, "dash": dash}
 
@@ -59,7 +59,7 @@ def mean_text(values: np.ndarray, places: int = 2) -> str:
 
 
 def table_over(
-    found: Mapping[str, Mapping[float, np.ndarray]], key: Mapping[str, Any], head: str = "n", what: str = RETURN
+    found: Mapping[str, Mapping[Any, np.ndarray]], key: Mapping[str, Any], head: str = "n", what: str = RETURN
 ) -> dict[str, Any]:
     places = list(next(iter(found.values())))
     doubled = ", twice as many at n = 30" if not key["quick"] and 30 in places and head == "n" else ""

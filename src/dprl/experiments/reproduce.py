@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from dprl.experiments.versions import fingerprint, libraries, module_file
 from dprl.report.formatting import number, plain
 
 RESULTS, REPORT, SECONDS = "results.json", "report.html", "seconds.json"
-_MODULES = {"atari": "ale_py"}
+_MODULES = {"atari": "ale_py", "data": "lifelines"}
 """What must be importable for an optional dependency of the library to be there."""
 
 
@@ -157,11 +158,11 @@ def _computed_000(figure: Figure, runner: Runner) -> Any:
 
 
 def _learning(figure: Figure, runner: Runner) -> Any:
-    from dprl.experiments import computed_001
-    from dprl.experiments.returns_001 import Points
-
     request = runner.request
-    file = module_file("dprl.experiments.computed_001")
+    # both have the same parts: figures by name, and points
+    computed = import_module(f"dprl.experiments.computed_{request.paper.number}")
+    returns = import_module(f"dprl.experiments.returns_{request.paper.number}")
+    file = module_file(computed.__name__)
     assert file is not None
     key = {
         "computed": figure.name,
@@ -174,8 +175,8 @@ def _learning(figure: Figure, runner: Runner) -> Any:
         "trials": max(request.trials, 2),
         "seed": request.paper.seed,
     }
-    points = Points(runner.store, request.paper.seed)
-    return _kept(runner.store, key, lambda: computed_001.FIGURES[figure.name](key, points))
+    points = returns.Points(runner.store, request.paper.seed)
+    return _kept(runner.store, key, lambda: computed.FIGURES[figure.name](key, points))
 
 
 def _wait(formulas: Mapping[str, Future[Any]], progress: Callable[[int, int, str], None] | None) -> None:

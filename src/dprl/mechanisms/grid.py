@@ -36,7 +36,7 @@ def grid_step(clip_norm: float) -> float:
     return math.ldexp(1.0, math.frexp(clip_norm)[1] - 1 - CLIP_BITS)
 
 
-def clip_to_grid(vectors: jax.Array, clip_norm: float) -> jax.Array:
+def clip_to_grid(vectors: jax.Array, clip_norm: float, step: float | None = None) -> jax.Array:
     """Clip each row to L2 norm ``clip_norm`` and round it toward zero onto the grid.
 
     A row with any NaN, infinity or overflow becomes zero: it contributes nothing, and changes nothing else.
@@ -44,13 +44,15 @@ def clip_to_grid(vectors: jax.Array, clip_norm: float) -> jax.Array:
     Args:
         vectors: ``(units, dimension)``, any float type.
         clip_norm: public L2 bound.
+        step: another grid, a power of two: that of the whole vector where the rows are a part of it.
 
     Returns:
-        ``(units, dimension)`` int64; the exact norm of each row is at most ``clip_norm / grid_step(clip_norm)``.
+        ``(units, dimension)`` int64; the exact norm of each row is at most ``clip_norm`` over the step of the grid,
+        ``grid_step(clip_norm)`` if no other is given.
     """
     x = vectors.astype(jnp.float64)
     norm = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
     finite = jnp.isfinite(norm)
-    factor = jnp.minimum(1.0, clip_norm * _SLACK / norm) * (1.0 / grid_step(clip_norm))
+    factor = jnp.minimum(1.0, clip_norm * _SLACK / norm) * (1.0 / (step or grid_step(clip_norm)))
     # `where` after the product would let 0 * inf through; zero the row first.
     return jnp.trunc(jnp.where(finite, x, 0.0) * jnp.where(finite, factor, 0.0)).astype(jnp.int64)

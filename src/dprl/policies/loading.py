@@ -43,21 +43,29 @@ class UniformPolicy:
         return xp.full((states.shape[0], self.actions), 1.0 / self.actions, dtype=xp.float64)
 
 
-def load_policy(spec: str | Policy | ColumnPolicy, actions: int | None) -> Policy | ColumnPolicy:
+def load_policy(spec: str | Path | Policy | ColumnPolicy, actions: int | None = None) -> Policy | ColumnPolicy:
     """The policy that ``spec`` names.
 
     Args:
         spec: ``uniform``; ``FILE.py:function`` (the file is executed); ``column`` or ``column:NAME`` for a column of
-            the log; or a policy itself, which is returned as it is.
-        actions: number of discrete actions, None where actions are continuous.
+            the log; the folder of a release that holds a policy, or its file ``policy.safetensors``; or a policy
+            itself, which is returned as it is.
+        actions: number of discrete actions, which ``uniform`` needs; None where actions are continuous.
 
     Raises:
         DprlError: ``spec`` names nothing, or the file cannot be executed.
     """
+    if _is_released(spec):
+        from dprl.policies.released import read_policy
+
+        return read_policy(str(spec))
     if not isinstance(spec, str):
         if isinstance(spec, ColumnPolicy) or callable(spec):
             return spec
-        raise DprlError("A policy must be a callable, 'uniform', 'FILE.py:function', 'column' or 'column:NAME'.")
+        raise DprlError(
+            "A policy must be a callable, 'uniform', 'FILE.py:function', 'column', 'column:NAME' or the folder of a "
+            "released policy."
+        )
     if spec == "uniform":
         if actions is None:
             raise DprlError("The uniform policy needs discrete actions; give a column of the log instead.")
@@ -72,11 +80,25 @@ def load_policy(spec: str | Policy | ColumnPolicy, actions: int | None) -> Polic
         return _from_file(Path(file), function)
     if spec.endswith(".py"):
         raise DprlError(f"The policy {spec!r} names no function; write {spec}:FUNCTION.")
-    raise DprlError(f"Unknown policy {spec!r}: use uniform, FILE.py:function, column or column:NAME.")
+    raise DprlError(
+        f"Unknown policy {spec!r}: use uniform, FILE.py:function, column, column:NAME, or the folder of a released "
+        "policy."
+    )
 
 
-def policy_name(spec: str | Policy | ColumnPolicy) -> str:
-    """A short public name: ``uniform``, the function's or the column's name."""
+def _is_released(spec: object) -> bool:
+    """Whether a path names a released policy."""
+    if not isinstance(spec, str | Path) or str(spec).partition(":")[0] in ("uniform", "column"):
+        return False
+    return Path(spec).suffix == ".safetensors" or Path(spec).is_dir()
+
+
+def policy_name(spec: str | Path | Policy | ColumnPolicy) -> str:
+    """A short public name: ``uniform``, the function's or the column's name, that of a release's folder."""
+    if _is_released(spec):
+        path = Path(str(spec)).resolve()
+        name = path.parent.name if path.suffix == ".safetensors" else path.name
+        return name if name.isidentifier() else "policy"
     if isinstance(spec, ColumnPolicy):
         return spec.name
     if isinstance(spec, UniformPolicy):

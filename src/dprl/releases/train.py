@@ -10,9 +10,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from os.path import lexists
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import jax
 import numpy as np
@@ -23,15 +22,19 @@ from dprl.accounting.reward_relation import UNIT
 from dprl.algorithms.learning import planner, published, q_learner
 from dprl.algorithms.learning.functional_q import FunctionalQ
 from dprl.algorithms.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
+from dprl.algorithms.policy_gradient.dp_pg import DPPG
 from dprl.environments.learning_source import open_environment
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protocols import Bounds
-from dprl.releases.account import open_account
+from dprl.releases.account import charge_learning
 from dprl.releases.returns import mean_returns
 from dprl.releases.save import save_release
 from dprl.releases.training_artifacts import TRAINING, certificate_of, status_of, training_of
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
+
+if TYPE_CHECKING:
+    from dprl.releases.train_policy import TrainedPolicy
 
 
 @dataclass(frozen=True)
@@ -63,41 +66,79 @@ class TrainedRelease:
         return paths
 
 
+class _Others(TypedDict, total=False):
+    """The keywords of :func:`train` that all algorithms have, for its two signatures."""
+
+    bounds: Bounds | Mapping[str, Any] | str | Path | None
+    ledger: str | Path | Ledger | None
+    dataset: str | None
+    seed: int | None
+    simulated: bool
+    progress: Callable[[int], None] | None
+
+
+@overload
+def train(environment: str | Any, budget: Budget, *, algorithm: DPPG, **others: Unpack[_Others]) -> TrainedPolicy: ...
+
+
+@overload
+def train(
+    environment: str | Any, budget: Budget, *, algorithm: FunctionalQ | None = None, **others: Unpack[_Others]
+) -> TrainedRelease: ...
+
+
 def train(
     environment: str | Any,
     budget: Budget,
     *,
-    algorithm: FunctionalQ | None = None,
+    algorithm: FunctionalQ | DPPG | None = None,
     bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     seed: int | None = None,
     simulated: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> TrainedRelease:
-    """Learn a Q-function in an environment whose reward function is private.
+) -> TrainedRelease | TrainedPolicy:
+    """Learn a Q-function in an environment whose reward function is private, or a policy from people who answer once.
 
     Args:
-        environment: ``interval-walk``, ``gymnasium:ID``, or an environment with ``facts``, as
-            :func:`dprl.environments.learning_source.open_environment` gives.
+        environment: with :class:`FunctionalQ`: ``interval-walk``, ``gymnasium:ID``, or an environment with ``facts``,
+            as :func:`dprl.environments.learning_source.open_environment` gives. With :class:`DPPG`: a name such as
+            ``cart-pole``, ``gymnasium:ID`` or ``bandit:FILE``, a simulator (:class:`dprl.protocols.Environment`), a
+            :class:`dprl.Bandit`, or people who arrive one after the other (:class:`dprl.UserStream`).
         budget: what may be spent in all.
-        algorithm: options; ``FunctionalQ(reward_radius=...)`` or ``FunctionalQ(people=...)`` at least.
-        bounds: of a Gymnasium environment: public bounds of its reward and observation.
-        ledger, dataset: SQLite ledger and the name under which these rewards' budget stands there.
+        algorithm: options; ``FunctionalQ(reward_radius=...)`` or ``FunctionalQ(people=...)`` at least, or
+            ``DPPG(users=...)``.
+        bounds: of a Gymnasium environment or of a file: public bounds of its reward and observation.
+        ledger, dataset: SQLite ledger and the name under which the budget of these rewards, or people, stands there.
         seed: reproducible noise: the release is then *not private* and says so.
-        simulated: nobody is behind the rewards: returns are measured with the true ones, and the release is not
-            private.
-        progress: called with the number of samples done; if it has a method ``expect``, that is called before, with
-            the number of all.
+        simulated: nobody is behind the rewards or answers: returns are measured with the true ones, and the release is
+            not private.
+        progress: called with the number of samples or people done; if it has a method ``expect``, that is called
+            before, with the number of all.
 
     Raises:
-        DprlError: one sentence about the request; never about a reward. What was charged stays charged, also where
-            the run is interrupted: nothing was released then, and it begins anew.
+        DprlError: one sentence about the request; never about a reward or an answer. What was charged stays charged,
+            also where the run is interrupted: nothing was released then, and it begins anew.
     """
     if not isinstance(budget, Budget):
         raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
+    if isinstance(algorithm, DPPG):
+        from dprl.releases.train_policy import train_policy
+
+        return train_policy(
+            environment,
+            budget,
+            algorithm=algorithm,
+            bounds=bounds,
+            ledger=ledger,
+            dataset=dataset,
+            seed=seed,
+            simulated=simulated,
+            progress=progress,
+        )
     if not isinstance(algorithm, FunctionalQ):
-        raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.FunctionalQ(people=100).")
+        raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.DPPG(users=10000).")
     if isinstance(environment, str):
         facts, source = open_environment(environment, bounds)
     elif bounds is not None or not hasattr(environment, "facts"):
@@ -117,7 +158,7 @@ def train(
     certificate = certificate_of(plan, noise, status)
     if hasattr(progress, "expect"):
         progress.expect(plan.steps)  # type: ignore[union-attr]
-    charge = _charge(ledger, dataset, plan)
+    charge = charge_learning(ledger, dataset, budget, UNIT, plan.relation.words(), plan.name)
     # what numbers do to arithmetic is nobody's business either: no warning may depend on the rewards
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -130,20 +171,6 @@ def train(
         certificate["ledger"] = entry
     certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return TrainedRelease(function, certificate, training_of(plan, function, status, returns), charge)
-
-
-def _charge(ledger: str | Path | Ledger | None, dataset: str | None, plan: LearningPlan) -> tuple[Ledger, int] | None:
-    words = plan.relation.words()
-    declare = f"`dprl ledger create`, --unit {UNIT!r} and --relation {words!r}"
-    if dataset is not None and isinstance(ledger, str | Path) and not (lexists(ledger) or lexists(f"{ledger}.intents")):
-        raise DprlError(f"There is no ledger at {ledger}; make one with {declare}.")
-    account = open_account(ledger, dataset)
-    if account is None:
-        return None
-    book, name = account
-    if name not in {declared.name for declared in book.datasets()}:
-        raise DprlError(f"The ledger {book.path} has no dataset {name!r}; declare it with {declare}.")
-    return book, book.charge(name, plan.budget, UNIT, words, f"train {plan.name}")
 
 
 def _learn(

@@ -67,7 +67,7 @@ def training_of(
             "size": sum(w.size for w in function.weights.values()),
             "actor": function.actor is not None,
             "value": list(function.value),
-            "slices": [piece | {"name": f"observation_{piece['component']}"} for piece in function.slices()],
+            "slices": [piece | {"name": plan.facts.name_of(piece["component"])} for piece in function.slices()],
         },
         "returns": None if returns is None else dict(returns),
         "request": request,
@@ -123,7 +123,9 @@ def _variant(plan: LearningPlan) -> str:
 def _environment(plan: LearningPlan) -> dict[str, Any]:
     """What was taken as public about the environment."""
     facts = plan.facts
-    known = {} if plan.model is None else {"transition_rate": transition_rate(plan.model)}
+    known: dict[str, Any] = {} if plan.model is None else {"transition_rate": transition_rate(plan.model)}
+    if facts.names is not None:
+        known["observation_names"] = list(facts.names)
     return known | {
         "name": facts.name,
         "horizon": facts.horizon,

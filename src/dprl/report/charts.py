@@ -141,19 +141,21 @@ def action_curves(
     name: str,
     domain: tuple[float, float],
     wide: bool,
+    quantity: str = "Q",
 ) -> Markup:
     """Q of each action along one component, and above the curves a band with the action that is chosen there.
 
     Args:
         grid: ``(P,)`` places, increasing.
         values: a curve for each action that has one, ``(P,)`` each.
-        policy: ``(P,)`` numbers of the chosen actions.
+        policy: ``(P,)`` numbers of the chosen actions; empty for no band.
         domain: the value axis shared by all the charts.
+        quantity: what the curves are, where it is not Q.
     """
     width, height = (640.0, 300.0) if wide else (386.0, 240.0)
-    title = f"Q along {name}, of {_count(len(values), 'action', 'actions')}"
-    svg, x, y = _frame(width, height, 40.0, grid, domain, title, name, "Q")
-    for start, end, action in _runs(policy):
+    title = f"{quantity} along {name}, of {_count(len(values), 'action', 'actions')}"
+    svg, x, y = _frame(width, height, 40.0 if policy else 12.0, grid, domain, title, name, quantity)
+    for start, end, action in _runs(policy) if policy else ():
         a, b = x(_between(grid, start)), x(_between(grid, end))
         band = {"x": px(a), "y": "8", "width": px(b - a), "height": "20", "class": f"band a{action % ACTION_COLOURS}"}
         ET.SubElement(svg, "rect", band)
@@ -164,6 +166,18 @@ def action_curves(
         path = "".join(f"{'L' if i else 'M'}{px(x(a))} {px(y(b))}" for i, (a, b) in enumerate(points))
         kind = f"a{action % ACTION_COLOURS}" if len(values) > 1 else "best"
         ET.SubElement(svg, "path", {"d": path, "class": f"curve {kind}"})
+    return markup(svg)
+
+
+def learning_curve(users: Sequence[float], returns: Sequence[float]) -> Markup:
+    """The mean return of the iterates, by how many people each was learned from."""
+    title = f"Mean return of the policy, from {number(returns[0])} to {number(returns[-1])}"
+    axes = "people so far", "mean return"
+    svg, x, y = _frame(640.0, 260.0, 12.0, users, curve_domain([0.0, *returns]), title, *axes)
+    path = "".join(
+        f"{'L' if i else 'M'}{px(x(a))} {px(y(b))}" for i, (a, b) in enumerate(zip(users, returns, strict=True))
+    )
+    ET.SubElement(svg, "path", {"d": path, "class": "curve"})
     return markup(svg)
 
 

@@ -30,15 +30,15 @@ _UNITS = {
 }
 _RELATIONS = {
     "add or remove one": "Two logs are neighbours when one of them holds a single {unit} more than the other.",
-    "zero-out": "Two logs are neighbours when they differ in one {unit} alone, who contributes nothing to one of them.",
+    "zero out one": "Two logs are neighbours when they differ in one {unit} alone, who adds nothing to one of them.",
     "replace one": "Two logs are neighbours when they are the same, save that one {unit} was exchanged for another.",
 }
 # What epsilon bounds the odds of, and how many steps between neighbours lie between the statement and its denial:
 # by way of the log without the unit, one record and another are two steps apart.
 _ODDS = {
     "add or remove one": (("that a given {unit} is in the log at all", 1), ("of anything else about that {unit}", 2)),
-    "zero-out": (("that a given {unit} was counted at all", 1), ("of anything else about that {unit}", 2)),
-    "replace one": (("of any statement about what the log says of a given {unit}", 1),),
+    "zero out one": (("that a given {unit} was counted at all", 1), ("of anything else about that {unit}", 2)),
+    "replace one": (("of any statement about what is recorded of a given {unit}", 1),),
     "reward functions": (("that it was one of two neighbouring reward functions and not the other", 1),),
     "": (("that it was one of two neighbouring logs and not the other", 1),),
 }
@@ -60,6 +60,16 @@ _OF_TRANSITIONS = {
     "horizon": ("Longest trajectory", "decisions; it bounds the value function, and nothing is cut"),
     "max_cumulative_ratio": ("Largest importance ratio of a trajectory", "no ratios are multiplied here"),
 }
+_USER_COLUMNS = (
+    ("sensitivity", "Sensitivity", "the most that one {unit} can move a sum by, under the relation above"),
+    ("noise_multiplier", "Noise multiplier", "standard deviation of the noise, over sensitivity and column norm"),
+    ("noise", "Noise", "drawn anew for every sum (independent), or so that later noise cancels earlier noise"),
+    ("column_norm", "Column norm", "what correlated noise is larger by: one {unit} then moves all later sums too"),
+    ("std", "Standard deviation", "of each draw of noise: the product of the three"),
+    ("batch", "Batch", "places in a batch"),
+    ("steps", "Steps", "noised sums, one a batch; each {unit} is in one batch, so all of them cost what one does"),
+    ("dimension", "Dimension", "how many numbers each sum holds"),
+)
 _MECHANISM_COLUMNS = (
     ("clip_norm", "Clip norm", "the most that one {unit} can weigh in a sum"),
     ("noise_multiplier", "Noise multiplier", "standard deviation of the noise, in units of the clip norm"),
@@ -164,6 +174,8 @@ def mechanisms(certificate: dict[str, Any], unit: str) -> dict[str, Any]:
     """The table of what touched the records; a column appears when some mechanism has it."""
     entries = [m for m in items(certificate.get("mechanisms")) if isinstance(m, dict)]
     known = _REWARD_COLUMNS if unit == _UNITS["reward function"][0] else _MECHANISM_COLUMNS
+    if any("column_norm" in m for m in entries):
+        known = _USER_COLUMNS
     columns = [c for c in known if any(m.get(c[0]) is not None for m in entries)]
 
     def cell(entry: dict[str, Any], key: str) -> str:

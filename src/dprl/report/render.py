@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from dprl.errors import DprlError
+from dprl.report.policy import policy_view
 from dprl.report.training import training_view
 from dprl.report.view import CERTIFICATE_SCHEMA, view
 
@@ -35,7 +36,8 @@ def render(content: dict[str, Any], certificate: dict[str, Any]) -> str:
     after. Absent fields leave gaps, not errors. Anything but a verified release carries a banner that says so.
     """
     if content.get("schema") == _SCHEMAS[TRAINING]:
-        page, shown = "training.html.j2", training_view(content, certificate)
+        shown = (policy_view if "policy" in content else training_view)(content, certificate)
+        page = "training.html.j2"
     else:
         page, shown = "template.html.j2", view(content, certificate)
     return load_template("dprl.report", page).render(shown) + "\n"

@@ -30,25 +30,52 @@ _FACTS = {
 }
 
 
+_WORDS = {
+    "title": "Q-function",
+    "protected": "the rewards",
+    "secret": "the rewards themselves",
+    "given": "the rewards\nbeen those of a neighbour",
+    "neighbours": "reward functions",
+    "one": "a reward",
+    "same": "the same reward function",
+    "source": "rewards",
+    "none": "no reward",
+}
+
+
 def training_view(training: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
-    """Everything the template prints, as text, booleans and charts."""
+    """Everything the template prints of a Q-function, as text, booleans and charts."""
+    training, certificate = cleaned(training, certificate)
+    variant = text(training.get("variant"), MISSING)
+    return learned_view(training, certificate) | {
+        "answer": "q_function.html.j2",
+        "words": _WORDS,
+        "samples": plain(training.get("samples", MISSING)),
+        "variant": variant,
+        "variant_words": _VARIANTS.get(variant, variant),
+        "curves": _curves(training),
+    }
+
+
+def cleaned(training: dict[str, Any], certificate: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both without what must not be printed, the certificate without its seal."""
+    # through JSON first: a certificate in memory and one read from its file must give the same page
     training, certificate = (clean(json.loads(json.dumps(d, sort_keys=True))) for d in (training, certificate))
-    certificate = {k: v for k, v in certificate.items() if k not in SEAL}
+    return training, {k: v for k, v in certificate.items() if k not in SEAL}
+
+
+def learned_view(training: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
+    """What is printed of everything that is learned, whatever it is."""
     unit, units, unit_gloss = guarantee.unit_words(certificate)
     relation, relation_gloss = guarantee.relation(certificate, unit)
     noise, assumed = section(certificate.get("noise")), guarantee.assumed(certificate)
-    variant = text(training.get("variant"), MISSING)
     return {
         "status": status(training, certificate),
         "certified": certificate.get("schema") == CERTIFICATE_SCHEMA,
         "secure": noise.get("secure") is True,
         "noise_source": text(noise.get("source"), MISSING),
         "environment": text(section(training.get("environment")).get("name"), "the environment"),
-        "samples": plain(training.get("samples", MISSING)),
         "discount": plain(training.get("discount", MISSING)),
-        "variant": variant,
-        "variant_words": _VARIANTS.get(variant, variant),
-        "curves": _curves(training),
         "returns": [(name, number(as_number(value), 2)) for name, value in section(training.get("returns")).items()],
         "unit": unit,
         "units": units,
@@ -81,9 +108,12 @@ def _facts(environment: dict[str, Any]) -> list[tuple[str, str, str]]:
         for key, (label, gloss) in _FACTS.items()
         if environment.get(key) is not None
     ]
-    ends = items(environment.get("observation"))
-    rows += [(f"Observation, component {i}", span(pair), "") for i, pair in enumerate(ends)]
-    told = {"name", "observation", *_FACTS}
+    names = [text(name, "") for name in items(environment.get("observation_names"))]
+    for i, pair in enumerate(items(environment.get("observation"))):
+        named = i < len(names) and names[i]
+        rows.append((f"Observation: {names[i]}" if named else f"Observation, component {i}", span(pair), ""))
+    rows += [(f"Action, component {i}", span(pair), "") for i, pair in enumerate(items(environment.get("action")))]
+    told = {"name", "observation", "observation_names", "action", *_FACTS}
     return rows + [(*row, "") for row in leaves({k: v for k, v in environment.items() if k not in told})]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
+from dprl.tensor_file import to_bytes
 from dprl.value_functions.features import Features, make_features
 
 FILE = "value_function.safetensors"
@@ -60,20 +61,13 @@ class ValueFunction:
 
     def to_bytes(self) -> bytes:
         """As a safetensors file; the same bytes for the same value function."""
-        from safetensors.numpy import save
-
         metadata = {
             "schema": _SCHEMA,
             "features": self.features.name,
             "bounds": json.dumps(self.features.bounds),
             "value": json.dumps(self.value),
         }
-        raw = save({"theta": np.ascontiguousarray(self.theta, dtype=np.float64)}, metadata)
-        # the library writes the metadata in an order that changes from call to call
-        end = 8 + int.from_bytes(raw[:8], "little")
-        header = json.dumps(json.loads(raw[8:end]), sort_keys=True, separators=(",", ":")).encode()
-        header += b" " * (-len(header) % 8)
-        return len(header).to_bytes(8, "little") + header + raw[end:]
+        return to_bytes({"theta": np.asarray(self.theta, np.float64)}, metadata)
 
 
 def load_value_function(path: str | Path) -> ValueFunction:

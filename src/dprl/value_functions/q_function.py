@@ -18,6 +18,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
+from dprl.tensor_file import to_bytes
 from dprl.value_functions.features import Fourier
 
 FILE = "q_function.safetensors"
@@ -161,8 +162,6 @@ class QFunction:
 
     def to_bytes(self) -> bytes:
         """As a safetensors file; the same bytes for the same function."""
-        from safetensors.numpy import save
-
         metadata = {
             "schema": _SCHEMA,
             "network": self.network,
@@ -171,12 +170,7 @@ class QFunction:
             "value": json.dumps(self.value),
         }
         tensors = dict(self.weights) | {_ACTOR + name: w for name, w in (self.actor or {}).items()}
-        raw = save({name: np.ascontiguousarray(w, dtype=np.float32) for name, w in tensors.items()}, metadata)
-        # the library writes the metadata in an order that changes from call to call
-        end = 8 + int.from_bytes(raw[:8], "little")
-        header = json.dumps(json.loads(raw[8:end]), sort_keys=True, separators=(",", ":")).encode()
-        header += b" " * (-len(header) % 8)
-        return len(header).to_bytes(8, "little") + header + raw[end:]
+        return to_bytes({name: np.asarray(w, np.float32) for name, w in tensors.items()}, metadata)
 
     def _outputs(self, weights: Mapping[str, np.ndarray], states: Any) -> np.ndarray:
         states = np.asarray(states, dtype=np.float64)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -20,68 +19,19 @@ from dprl.accounting.reward_relation import DEPTHS
 from dprl.algorithms.learning import planner
 from dprl.algorithms.learning.learning_plan import LearningPlan
 from dprl.algorithms.learning.published import initial, published_rates, run_published
-from dprl.algorithms.trials import next_power, scores_of_trials
+from dprl.algorithms.trials import PlanCanary
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.reward_gradient import RewardGradient
 from dprl.mechanisms.reward_noise import RewardNoise
-from dprl.protocols import Precondition
 from dprl.value_functions.q_function import q_values
 
-_AT_ONCE, _FEWEST_AT_ONCE, _DRAWS_AT_ONCE = 1 << 13, 64, 1 << 21
 TEETH = 64
 """Intervals of the sawtooth that comes near the largest norm: 97% of its square at a decay of 4."""
 _SEEN = 17  # states at which a published Q is looked at
 
 
-@dataclass(frozen=True, kw_only=True)
-class RewardCanary:
-    """A pair of reward functions, and many runs on either.
-
-    Attributes:
-        plan: of the release; its claim is the budget's.
-        score: of one run: ``score(key, present)``, key ``(2,)`` uint32 and present 0.0 or 1.0.
-        draws: normals of a run, by which so many of them run side by side.
-        description: of the pair and of what is seen.
-    """
-
-    plan: LearningPlan
-    score: Callable[[Any, Any], Any] = field(repr=False)
-    draws: int
-    description: str
-
-    @property
-    def epsilon(self) -> float:
-        return self.plan.budget.epsilon
-
-    @property
-    def delta(self) -> float:
-        return self.plan.budget.delta
-
-    @property
-    def gaussian(self) -> bool:
-        return not self.plan.published
-
-    @property
-    def preconditions(self) -> tuple[Precondition, ...]:
-        return self.plan.conditions
-
-    def scores(
-        self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
-    ) -> np.ndarray:
-        at_once, there = min(self._at_once, max(next_power(trials), _FEWEST_AT_ONCE)), float(present)
-        return scores_of_trials(lambda keys: self._scores(keys, there), seed, trials, present, at_once, progress)
-
-    @property
-    def _at_once(self) -> int:
-        return min(_AT_ONCE, max(_FEWEST_AT_ONCE, 1 << (_DRAWS_AT_ONCE // max(self.draws, 1)).bit_length() - 1))
-
-    @cached_property
-    def _scores(self) -> Callable[[Any, Any], Any]:
-        return jax.jit(jax.vmap(self.score, in_axes=(0, None)))
-
-
-def canary_of_plan(plan: LearningPlan, environment: Any) -> RewardCanary:
+def canary_of_plan(plan: LearningPlan, environment: Any) -> PlanCanary:
     """The attack that fits; ``environment`` is where Algorithm 1 runs as published."""
     if plan.published:
         return _published(plan, environment)
@@ -113,7 +63,7 @@ def teeth(sup: float, lipschitz: float, points: np.ndarray) -> np.ndarray:
     return np.where(np.arange(len(points)) % 2 == 0, sup, sup - falls)
 
 
-def _path(plan: LearningPlan, mechanism: FunctionNoise) -> RewardCanary:
+def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
     """All actions' rewards change alike, by the sawtooth. Of several components the others stay at 0."""
     points = np.linspace(0.0, 1.0, TEETH + 1)
     f = teeth(mechanism.sup, mechanism.lipschitz, points)
@@ -132,7 +82,7 @@ def _path(plan: LearningPlan, mechanism: FunctionNoise) -> RewardCanary:
         return _path_ratio(mechanism, points, f, seen.reshape(-1, len(points)))
 
     which = "one path for all actions" if mechanism.paths == 1 else f"{actions} actions, a path each"
-    return RewardCanary(
+    return PlanCanary(
         plan=plan,
         score=score,
         draws=len(taken) * (DEPTHS[mechanism.dimensions] + 2) ** mechanism.dimensions,
@@ -146,7 +96,7 @@ def _path_ratio(mechanism: FunctionNoise, points: np.ndarray, f: np.ndarray, see
     return jnp.sum(kernel_product(mechanism.decay, points, f, seen - f / 2.0)) / mechanism.std**2
 
 
-def _observed(plan: LearningPlan, mechanism: RewardNoise) -> RewardCanary:
+def _observed(plan: LearningPlan, mechanism: RewardNoise) -> PlanCanary:
     """Every reward is larger by R."""
     radius, level = mechanism.radius, _level(plan, mechanism.radius)
     rounds = -(-mechanism.steps // mechanism.batch)
@@ -159,7 +109,7 @@ def _observed(plan: LearningPlan, mechanism: RewardNoise) -> RewardCanary:
         seen = seen.reshape(-1)[: mechanism.steps] - level
         return jnp.sum(radius * (seen - radius / 2.0)) / mechanism.std**2
 
-    return RewardCanary(
+    return PlanCanary(
         plan=plan,
         score=score,
         draws=mechanism.steps,
@@ -167,7 +117,7 @@ def _observed(plan: LearningPlan, mechanism: RewardNoise) -> RewardCanary:
     )
 
 
-def _gradient(plan: LearningPlan, mechanism: RewardGradient) -> RewardCanary:
+def _gradient(plan: LearningPlan, mechanism: RewardGradient) -> PlanCanary:
     """Every reward is larger by R, and every gradient of Q the same, at full clip norm."""
     radius, level = mechanism.radius, _level(plan, mechanism.radius)
     push = radius * mechanism.clip_norm
@@ -181,7 +131,7 @@ def _gradient(plan: LearningPlan, mechanism: RewardGradient) -> RewardCanary:
         base = (level - answers.centre) * mechanism.clip_norm
         return jnp.sum(push * (seen - base - push / 2.0)) / mechanism.std**2
 
-    return RewardCanary(
+    return PlanCanary(
         plan=plan,
         score=score,
         draws=mechanism.steps * mechanism.dimension,
@@ -196,7 +146,7 @@ def _level(plan: LearningPlan, radius: float) -> float:
     return low + max(0.0, high - low - radius) / 2.0
 
 
-def _output(plan: LearningPlan, mechanism: FunctionNoise) -> RewardCanary:
+def _output(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
     """Every reward is larger by R, so that all of Q is by R / (1 - gamma). Its slope does not change: the attack is
     weaker than the bound of which the claim is made.
     """
@@ -214,7 +164,7 @@ def _output(plan: LearningPlan, mechanism: FunctionNoise) -> RewardCanary:
         seen = planner.noised_q(jnp.where(present > 0.5, moved, base), answers)
         return _path_ratio(mechanism, points, (moved - base)[0], seen - base)
 
-    return RewardCanary(
+    return PlanCanary(
         plan=plan,
         score=score,
         draws=actions * len(points) * (DEPTHS[1] + 2),
@@ -245,7 +195,7 @@ class Shifted:
         return following, reward + self.by(jnp.asarray(state)[None], jnp.asarray(action)[None])[0], over
 
 
-def _published(plan: LearningPlan, environment: Any) -> RewardCanary:
+def _published(plan: LearningPlan, environment: Any) -> PlanCanary:
     """Every reward is larger by 1, the radius that the paper states; the Q that is released is seen."""
     config, rates = plan.config, published_rates(plan.config, plan.facts)
     start = initial(str(config.network), random.key(0), environment.actions)
@@ -259,10 +209,11 @@ def _published(plan: LearningPlan, environment: Any) -> RewardCanary:
         return jnp.mean(q_values(str(config.network), weights, states, jnp)).astype(jnp.float64)
 
     rounds, seen = config.samples // config.batch, f"its mean over {_SEEN} states is seen"
-    return RewardCanary(
+    return PlanCanary(
         plan=plan,
         score=score,
         draws=config.samples * environment.actions * 2 * (DEPTHS[1] + 2),
+        gaussian=False,
         description=f"every reward is larger by 1, the paper's radius; {rounds} rounds of {config.batch} samples with "
         f"sigma {config.published_std:g}, from known weights: of the Q-function that is released {seen}",
     )

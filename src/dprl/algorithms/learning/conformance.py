@@ -17,9 +17,10 @@ from jax import random
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.algorithms.learning import planner, q_learner
-from dprl.algorithms.learning.attacks import RewardCanary, Shifted, canary_of_plan
+from dprl.algorithms.learning.attacks import Shifted, canary_of_plan
 from dprl.algorithms.learning.functional_q import FunctionalQ
 from dprl.algorithms.learning.learning_plan import LearningPlan, Mechanism, answers_of, make_learning_plan
+from dprl.algorithms.trials import PlanCanary
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Attack, Interval
@@ -208,7 +209,7 @@ class LearningConformance:
         released: str = "all",
         unit: str | None = None,
         **options: Any,
-    ) -> RewardCanary:
+    ) -> PlanCanary:
         """See :class:`dprl.protocols.Conformance`; the privacy unit is the reward function, of which there is one."""
         if calibration not in self.calibrations:
             raise DprlError(f"{self.name} has no calibration {calibration!r}; it has {', '.join(self.calibrations)}.")

@@ -1,0 +1,226 @@
+"""Private policy gradient (DP-PG, paper 003): its options, and what they mean.
+
+Privacy unit: a person, who is a whole interaction: everything that one person saw, did and was paid in one batch.
+Relation: zero out one (default: a person answers nothing, and how many places there are is public), or replace one;
+of people who are sampled again and again, add or remove one.
+Released: every iterate of the policy, and the noised sums of clipped vectors that they are computed from.
+Not protected: in which place of which batch a person stands, and what an answer tells the person who gave it.
+
+A person's vector (score function times returns, and one statistic for the baseline) is clipped part by part; the sum
+over a batch is noised; everything after that is post-processing: step, baseline, and bootstrap at the time limit.
+Each person stands in exactly one batch, so that T batches cost what one release costs (docs/proofs/one-pass-users.md),
+also where the noise of the batches is correlated (docs/proofs/correlated-noise.md). ``calibration="as-published"`` is
+Algorithm 1 of the paper and certifies nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from dprl.config import DERIVED, Config
+from dprl.errors import DprlError
+from dprl.learning_facts import LearningFacts
+
+MAX_USERS, MAX_STEPS = 10**9, 10**5
+RELATIONS = {"zero-out": "zero out one", "replace-one": "replace one"}
+"""Relations between two sets of users: as an option, and as certificates and ledgers say it."""
+RESAMPLED = "add or remove one"
+"""The relation where users are sampled again and again."""
+UNIT = "person"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPPG(Config):
+    """Options of private policy gradient; those that are None are filled in by :func:`resolve` from public facts.
+
+    Attributes:
+        policy: ``softmax`` (linear), ``softmax:fourier:ORDER``, ``gaussian`` (continuous actions), ``mlp:HIDDEN`` or
+            ``mlp:HIDDEN:gaussian``.
+        users: N, places for users; public, and never how many came.
+        batch: m, places in a batch; by default users / steps.
+        steps: T, number of batches, fewer where some would be empty; by default 20 to 40 for episodes, 25 for who
+            acts once.
+        calibration: ``verified``, or the paper's own noise, which certifies nothing.
+        relation: what two neighbouring sets of users differ by: one who answers nothing, or one who answers anew.
+        noise: ``independent``, or correlated over the batches: ``square-root`` or ``banded:BANDS``.
+        sampling: ``one-pass``, each user in one batch; or ``poisson``: users come back, and batches are secret.
+        clip_norm: C, L2 bound of a user's whole vector.
+        step_size: of a mean gradient in units of C.
+        decay: of the step size over the batches: linear to zero, or constant.
+        discount: of returns; by default 0.98 for episodes, or the environment's where that is lower.
+        estimator: score times returns-to-go, or the paper's summed score times the return of the episode.
+        baseline_weight: w, the part w C of the clip that a statistic for the next baseline takes; 0 for no baseline.
+        bootstrap: what follows a time limit: the released ``baseline``, the largest possible return (``bound``), or
+            nothing (``none``).
+        regularisation: weight of the log-barrier term (Eq. 3), which is public; by default 0.02 where people act once.
+        natural: precondition the noised gradient by a Fisher matrix of public or released quantities.
+        interactions: answers of one user in the same context; their mean is the baseline of each.
+        release: the ``last`` iterate, their ``average``, or one ``uniform``\\ ly drawn (the paper's theta_U).
+        noise_multiplier: instead of the calibrated one; refused where it costs more than the budget.
+    """
+
+    algorithm: ClassVar[str] = "dp-pg"
+
+    policy: str | None = None
+    users: int | None = None
+    batch: int | None = None
+    steps: int | None = None
+    calibration: Literal["verified", "as-published"] = "verified"
+    relation: Literal["zero-out", "replace-one"] = "zero-out"
+    noise: str = "square-root"
+    sampling: Literal["one-pass", "poisson"] = "one-pass"
+    clip_norm: float = 1.0
+    step_size: float | None = None
+    decay: Literal["linear", "constant"] = "linear"
+    discount: float | None = None
+    estimator: Literal["returns-to-go", "reinforce"] = "returns-to-go"
+    baseline_weight: float = 0.2
+    bootstrap: Literal["baseline", "bound", "none"] = "baseline"
+    regularisation: float | None = None
+    natural: bool = False
+    interactions: int = 1
+    release: Literal["last", "average", "uniform"] = "last"
+    noise_multiplier: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for sentence in _mistakes(self):
+            raise DprlError(f"{self.algorithm}: {sentence}.")
+
+    @property
+    def published(self) -> bool:
+        return self.calibration == "as-published"
+
+    @property
+    def poisson(self) -> bool:
+        return self.sampling == "poisson"
+
+    @property
+    def relation_words(self) -> str:
+        """The relation as certificates and ledgers say it."""
+        return RESAMPLED if self.poisson else RELATIONS[self.relation]
+
+
+STEPS, MOST_STEPS, STEPS_OF_ONE_ACTION = 20, 40, 25
+"""Batches, where nothing is said and there are enough users for them: of episodes (more where users are many), and of
+people who act once."""
+LEAST_BATCH = 20
+DISCOUNT = 0.98
+STEP_SIZE, STEP_SIZE_OF_NETWORKS, STEPS_TIMES_SIZE, NOISE_OF_STEPS = 2.0, 4.0, 6000.0, 2.1
+"""Step size of episodes, by policies that are linear in their features and by networks; and of people who act once the
+number of steps times the step size, at most, and what it is over users by the noise of the sum of all steps."""
+BARRIER = 0.02
+
+
+_REPAIRS = (
+    "relation", "noise", "sampling", "clip_norm", "decay", "discount", "estimator", "baseline_weight", "bootstrap",
+    "regularisation", "natural", "interactions",
+)  # fmt: skip
+
+
+def _mistakes(c: DPPG) -> Iterator[str]:
+    """What is wrong with the options by themselves."""
+    for name, most in (
+        ("users", MAX_USERS), ("batch", MAX_USERS), ("steps", MAX_STEPS), ("interactions", 1000),
+    ):  # fmt: skip
+        value = getattr(c, name)
+        if value is not None and not (type(value) is int and 1 <= value <= most):
+            yield f"{name} must be a whole number from 1 to {most}"
+    for name, low, high in (
+        ("clip_norm", 0.0, 1e6), ("step_size", 0.0, 1e6), ("noise_multiplier", 0.0, 1e9),
+    ):  # fmt: skip
+        value = getattr(c, name)
+        if value is not None and not (_number(value) and low < value <= high):
+            yield f"{name} must be a number above {low:g} and at most {high:g}"
+    if c.discount is not None and not (_number(c.discount) and 0.0 <= c.discount <= 1.0):
+        yield "discount must be from 0 to 1"
+    if not (_number(c.baseline_weight) and 0.0 <= c.baseline_weight < 1.0):
+        yield "baseline_weight must be at least 0 and below 1"
+    if c.regularisation is not None and not (_number(c.regularisation) and 0.0 <= c.regularisation <= 1e6):
+        yield "regularisation must be a number from 0 to 1e6"
+
+
+def _contradictions(c: DPPG) -> Iterator[str]:
+    """What is wrong with several of them together."""
+    if c.published:
+        if c.noise_multiplier is not None:
+            yield "noise_multiplier contradicts calibration = 'as-published', which has the paper's own: leave one out"
+        for name in _REPAIRS:
+            if getattr(c, name) != getattr(DPPG, name):
+                yield f"Algorithm 1 as published has no {name}: leave it out"
+        return
+    if c.poisson:
+        if c.relation != "zero-out":
+            yield "users who are sampled again have the relation add or remove one: leave out relation"
+        if c.noise != "independent":
+            yield "users who are sampled again need noise = 'independent'"
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def act_once(facts: LearningFacts) -> bool:
+    """Whether what is done has no later consequences."""
+    return facts.horizon == 1 or facts.discount == 0.0
+
+
+def resolve(config: DPPG, facts: LearningFacts, units: int | None = None) -> DPPG:
+    """The options with everything filled in that follows from public facts.
+
+    Args:
+        units: public number of users that the source declares, if it does.
+
+    Raises:
+        DprlError: one sentence, where options contradict each other or the facts, or one is missing.
+    """
+    c, derived = config, dict[str, Any]()
+    if c.poisson and c.noise == DPPG.noise and "noise" not in c.provenance:
+        c = c.replace(DERIVED, noise="independent")
+    for sentence in _contradictions(c):
+        raise DprlError(f"{c.algorithm}: {sentence}.")
+    users = c.users
+    if users is None:
+        if units is None:
+            raise DprlError("dp-pg: give users: how many places for users there are.")
+        users = derived["users"] = units
+    elif units is not None and users != units:
+        raise DprlError(f"dp-pg: users must be the {units} units that the bounds declare: leave it out.")
+    once = act_once(facts)
+    batch, steps = _batches(c, users, STEPS_OF_ONE_ACTION if once else min(MOST_STEPS, max(STEPS, users // 100)))
+    derived |= {"batch": batch, "steps": steps}
+    if c.policy is None:
+        derived["policy"] = "gaussian" if facts.action is not None else "softmax"
+    if c.discount is None:
+        derived["discount"] = 1.0 if facts.horizon == 1 else min(DISCOUNT, facts.discount)
+    if c.step_size is None:
+        of_episodes = STEP_SIZE_OF_NETWORKS if str(c.policy).startswith("mlp:") else STEP_SIZE
+        derived["step_size"] = STEPS_TIMES_SIZE / steps if once else of_episodes
+    if c.regularisation is None:
+        derived["regularisation"] = BARRIER if once and facts.action is None and not c.published else 0.0
+    return c.replace(DERIVED, **{name: value for name, value in derived.items() if getattr(c, name) != value})
+
+
+def _batches(c: DPPG, users: int, usual: int) -> tuple[int, int]:
+    """Places of a batch, and number of batches, of which ``usual`` are made where nothing is said."""
+    if c.poisson:
+        steps = c.steps or usual
+        batch = c.batch or max(1, users // steps)
+        if batch > users:
+            raise DprlError("dp-pg: a batch cannot have more places than there are users.")
+        return batch, steps
+    if c.batch is None:
+        steps = c.steps or max(1, min(usual, users // LEAST_BATCH))
+        if steps > users:
+            raise DprlError("dp-pg: there are fewer users than steps.")
+        batch = -(-users // steps)
+        return batch, -(-users // batch)
+    if c.batch > users:
+        raise DprlError("dp-pg: a batch cannot have more places than there are users.")
+    needed = -(-users // c.batch)
+    if c.steps is not None and c.steps != needed:
+        raise DprlError(f"dp-pg: {users} users in batches of {c.batch} make {needed} steps: leave out batch or steps.")
+    return c.batch, needed

@@ -1,0 +1,180 @@
+"""One user's vector: score times advantage summed over the interaction, and a statistic for the next baseline.
+
+Raw, before the mechanism clips its parts. What it needs besides the user's own trajectory is released: the parameters
+and the baseline. Advantages are in units of half the public range of returns, so that they lie in [-2, 2].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from dprl import x64 as x64
+from dprl.policies.parametric import Parametric
+
+
+class Trajectory(NamedTuple):
+    """Of one user; private. What stands behind ``length`` may be anything finite."""
+
+    observations: Any  # (H, d) float32
+    actions: Any  # (H,) int32, or (H, k) float32 scaled ones
+    rewards: Any  # (H,) float32
+    length: Any  # () int32, from 0 (nothing was answered) to H
+    terminated: Any  # () bool: it ended by itself, and not at the time limit
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What fixes the compiled code.
+
+    Attributes:
+        policy: but for its parameters.
+        users: places N.
+        batch: places m in a batch.
+        steps: batches T.
+        horizon: longest interaction H.
+        estimator: score times returns-to-go, or times the return of the whole interaction (the paper's).
+        baseline: whether a vector ends with the statistic.
+        bootstrap: what follows a time limit: the released ``baseline``, the largest return (``bound``), nothing.
+        interactions: answers of one user in the same context; the mean of the others' returns is each one's baseline.
+        natural: whether a step is preconditioned by the Fisher matrix on :func:`public_states`.
+        block: users whose vectors lie in memory at once.
+    """
+
+    policy: Parametric
+    users: int
+    batch: int
+    steps: int
+    horizon: int
+    estimator: Literal["returns-to-go", "reinforce"] = "returns-to-go"
+    baseline: bool = True
+    bootstrap: Literal["baseline", "bound", "none"] = "baseline"
+    interactions: int = 1
+    natural: bool = False
+    block: int = 128
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Lengths of a vector's parts: the gradient, and the statistic where there is one."""
+        return (self.policy.size, 1) if self.baseline else (self.policy.size,)
+
+    @property
+    def dimension(self) -> int:
+        return sum(self.parts)
+
+
+class Rates(NamedTuple):
+    """Numbers that one compiled run serves many of; scalars that may be traced.
+
+    Attributes:
+        step_size: eta, of the mean of the clipped vectors in units of C.
+        final: what step size and barrier fall to over the run, linearly, as a share.
+        discount: of returns.
+        middle, half: of the public interval of returns, :func:`return_interval`.
+        scale: of a user's gradient before the clip.
+        weight: w: the statistic lies in [-w, w].
+        gain: of the running baseline: the share of the newest released statistic in it.
+        regularisation: lambda of Eq. (3) at the first step; it falls as the step size does.
+        clip: C.
+    """
+
+    step_size: Any
+    final: Any
+    discount: Any
+    middle: Any
+    half: Any
+    scale: Any
+    weight: Any
+    gain: Any
+    regularisation: Any
+    clip: Any
+
+
+def return_interval(reward: tuple[float, float], discount: float, horizon: int, bootstrap: str) -> tuple[float, float]:
+    """Least and largest return-to-go of rewards within ``reward``; beyond the time limit where it is bootstrapped."""
+    low, high = reward
+    if discount == 1.0 or bootstrap == "none":
+        longest = horizon if discount == 1.0 else (1.0 - discount**horizon) / (1.0 - discount)
+    else:
+        longest = 1.0 / (1.0 - discount)
+    # an interaction may end after one reward
+    return (low * (longest if low < 0.0 else 1.0), high * (longest if high > 0.0 else 1.0))
+
+
+def returns_to_go(rewards: Any, length: Any, tail: Any, discount: Any) -> Any:
+    """``(H,)``: r_t + discount r_{t+1} + ... up to ``length`` and ``tail`` after it; ``tail`` itself behind the end."""
+
+    def back(following: Any, here: Any) -> tuple[Any, Any]:
+        t, reward = here
+        value = jnp.where(t < length, reward + discount * following, tail)
+        return value, value
+
+    steps = jnp.arange(rewards.shape[0])
+    _, values = lax.scan(back, jnp.asarray(tail, jnp.float32), (steps, rewards), reverse=True)
+    return values
+
+
+def advantages(shape: Shape, rates: Rates, baseline: Any, trajectory: Trajectory) -> tuple[Any, Any]:
+    """``(H,)`` advantages, 0 behind the end, and the statistic: the mean return, in [-1, 1]."""
+    steps = jnp.arange(trajectory.rewards.shape[0])
+    inside = steps < trajectory.length
+    tail = {"baseline": rates.middle + rates.half * baseline, "bound": rates.middle + rates.half, "none": 0.0}
+    after = jnp.where(trajectory.terminated, 0.0, tail[shape.bootstrap]).astype(jnp.float32)
+    rewards = jnp.where(inside, trajectory.rewards, 0.0).astype(jnp.float32)
+    returns = returns_to_go(rewards, trajectory.length, after, rates.discount)
+    if shape.estimator == "reinforce":
+        returns = jnp.broadcast_to(returns[0], returns.shape)
+    scaled = jnp.clip((returns - rates.middle) / rates.half, -1.0, 1.0)
+    scaled = jnp.where(inside, scaled, 0.0)
+    statistic = jnp.sum(scaled) / jnp.maximum(trajectory.length, 1)
+    return jnp.where(inside, scaled - baseline, 0.0), statistic
+
+
+def weighted_score(policy: Parametric, theta: Any, observations: Any, actions: Any, weights: Any) -> Any:
+    """``(d,)``: the gradient of sum_t weight_t log pi(a_t | s_t)."""
+
+    def surrogate(theta: Any) -> Any:
+        return jnp.sum(weights * policy.log_prob(theta, observations, actions))
+
+    return jax.grad(surrogate)(theta)
+
+
+def contribution(shape: Shape, rates: Rates, theta: Any, baseline: Any, trajectory: Trajectory) -> Any:
+    """``(dimension,)`` float32: the raw vector of one user.
+
+    Args:
+        theta: ``(d,)`` released parameters.
+        baseline: () released running mean of the statistic, in [-1, 1].
+        trajectory: of one user; with several interactions every array has a leading axis of them.
+    """
+    if shape.interactions > 1:
+        return _of_group(shape, rates, theta, baseline, trajectory)
+    weights, statistic = advantages(shape, rates, baseline, trajectory)
+    gradient = weighted_score(shape.policy, theta, trajectory.observations, trajectory.actions, weights)
+    return _joined(shape, rates, gradient, statistic)
+
+
+def _of_group(shape: Shape, rates: Rates, theta: Any, baseline: Any, group: Trajectory) -> Any:
+    """Of K interactions: each one's baseline is the mean return of the user's others."""
+    # what follows a time limit is bootstrapped by the released baseline all the same
+    weights, statistics = jax.vmap(lambda one: advantages(shape, rates, baseline, one))(group)
+    count = shape.interactions
+    others = (jnp.sum(statistics) - statistics) / (count - 1)
+    steps = jnp.arange(group.rewards.shape[1])
+    inside = steps < group.length[:, None]
+    weights = jnp.where(inside, weights + baseline - others[:, None], 0.0)
+    flat = group.observations.reshape(-1, group.observations.shape[-1])
+    actions = group.actions.reshape(-1, *group.actions.shape[2:])
+    gradient = weighted_score(shape.policy, theta, flat, actions, weights.reshape(-1)) / count
+    return _joined(shape, rates, gradient, jnp.mean(statistics))
+
+
+def _joined(shape: Shape, rates: Rates, gradient: Any, statistic: Any) -> Any:
+    scaled = gradient * rates.scale
+    if not shape.baseline:
+        return scaled.astype(jnp.float32)
+    return jnp.append(scaled, rates.weight * statistic).astype(jnp.float32)

@@ -1,0 +1,70 @@
+"""Rows of a contextual bandit from Parquet and CSV: what each visitor saw, and what each action would have paid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dprl.data import readers
+from dprl.data.schema import Schema, check_identifier, check_number
+from dprl.errors import DprlError
+
+PERSON = "person_id"
+
+
+class ArrivingRows(NamedTuple):
+    """``(R, d)`` observations and ``(R, A)`` rewards, NaN for what is no number; ``(R,)`` codes of people.
+
+    The code of nobody is -1; where people are not told apart there are none.
+    """
+
+    observations: np.ndarray
+    rewards: np.ndarray
+    people: np.ndarray | None
+
+
+def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable[[], ArrivingRows]]:
+    """Check the columns of a file, reading no row; whether people are named, and what reads the rows.
+
+    Raises:
+        DprlError: names the column that is missing or of a wrong type.
+    """
+    source, name, names, types = readers.open_source(path)
+    kinds = dict(zip(names, types or [None] * len(names), strict=True))
+    twice = next((column for column in names if names.count(column) > 1), None)
+    if twice is not None:
+        raise DprlError(f"The bandit file {name!r} has more than one column {twice!r}.")
+    vectors = {
+        part: _numbered(part, kinds, size, name) for part, size in (("observation", components), ("reward", actions))
+    }
+    for column in (*vectors["observation"], *vectors["reward"]):
+        check_number(column, kinds[column])
+    named = PERSON in kinds
+    if named:
+        check_identifier(PERSON, kinds[PERSON])
+    schema = Schema({PERSON: PERSON} if named else {}, vectors)
+
+    def read() -> ArrivingRows:
+        table = readers.read_table(source, schema)
+        seen, paid = (
+            np.column_stack([readers.numbers(table.column(column)) for column in vectors[part]])
+            for part in ("observation", "reward")
+        )
+        return ArrivingRows(seen, paid, readers.codes(table.column(PERSON)) if named else None)
+
+    return named, read
+
+
+def _numbered(part: str, kinds: Mapping[str, object], size: int, name: str) -> tuple[str, ...]:
+    wanted = tuple(f"{part}_{i}" for i in range(size))
+    found = sum(1 for column in kinds if re.fullmatch(rf"{part}_\d+", column))
+    if found != size or any(column not in kinds for column in wanted):
+        raise DprlError(
+            f"The bandit file {name!r} needs columns {wanted[0]} to {wanted[-1]}, and no other {part}s: one for each "
+            f"{'component of the observation' if part == 'observation' else 'action'} that the bounds declare."
+        )
+    return wanted

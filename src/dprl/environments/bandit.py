@@ -1,0 +1,239 @@
+"""Contextual bandits: arriving users from a file or from arrays, and a simulator.
+
+A file has one row a visit: ``observation_0``, ... (what is seen), ``reward_0``, ... (what each action would pay) and,
+where people are told apart, ``person_id``. A person's visits are one user, up to the public horizon; with a horizon of
+1 the first visit alone counts. Which action was taken is decided by the current policy, and no other reward is looked
+at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.data.bandit_file import ArrivingRows, open_rows
+from dprl.data.bounds_file import read_bounds
+from dprl.environments.user_stream import Act, Answers
+from dprl.errors import DprlError
+from dprl.learning_facts import LearningFacts
+from dprl.protocols import Bounds, Interval
+
+
+@dataclass
+class Bandit:
+    """Arriving users, in the order of their first visit; private but for its facts.
+
+    Attributes:
+        facts: what is public.
+        units: places for users; who comes after they are taken is not looked at.
+        named: whether people are told apart.
+        read: gives the rows; called once, when the first batch is asked for.
+    """
+
+    facts: LearningFacts
+    units: int
+    named: bool
+    read: Callable[[], ArrivingRows] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        self._places: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    @property
+    def people(self) -> str:
+        return "named" if self.named else "unnamed"
+
+    @classmethod
+    def of_file(cls, path: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bandit:
+        """Users from a ``.parquet`` or ``.csv`` file, of which names and types of the columns alone are looked at.
+
+        Raises:
+            DprlError: names the column, or the bound, that is missing or of a wrong kind.
+        """
+        known = bandit_bounds(bounds)
+        assert known.actions is not None
+        named, read = open_rows(Path(path), len(known.observation), known.actions)
+        return cls(_facts(f"bandit:{Path(path).name}", known), known.units, named, read)
+
+    @classmethod
+    def of_arrays(
+        cls,
+        observations: Any,
+        rewards: Any,
+        bounds: Bounds | Mapping[str, Any] | str | Path | None,
+        people: Any = None,
+    ) -> Bandit:
+        """Users from arrays: ``(R, d)`` observations, ``(R, A)`` rewards and, if given, ``(R,)`` who came."""
+        known = bandit_bounds(bounds)
+        seen, paid = (np.asarray(cells, np.float64) for cells in (observations, rewards))
+        rows = len(seen)
+        if seen.shape != (rows, len(known.observation)) or paid.shape != (rows, known.actions):
+            raise DprlError(
+                f"A bandit takes observations (rows, {len(known.observation)}) and rewards (rows, {known.actions})."
+            )
+        codes = None
+        if people is not None:
+            codes = _codes(people)
+            if codes.shape != (rows,):
+                raise DprlError("A bandit takes one person for each row.")
+        return cls(_facts("bandit", known), known.units, people is not None, lambda: ArrivingRows(seen, paid, codes))
+
+    def batch(self, first: int, count: int, act: Act) -> Answers:
+        """The answers of the users in the places from ``first``."""
+        return self.answers(np.arange(first, first + count), act)
+
+    def answers(self, places: np.ndarray, act: Act) -> Answers:
+        """The answers of the users in ``places`` ``(n,)``, who may have answered before."""
+        if self._places is None:
+            self._places = _places(self.read(), self.facts, self.units)
+        observations, paid, length = (_rows(cells, places) for cells in self._places)
+        count = len(places)
+        # empty places are acted in too: what is computed does not depend on who is there
+        horizon, size = observations.shape[1:]
+        actions = np.asarray(act(observations.reshape(-1, size))).reshape(count, horizon).astype(np.int32)
+        rewards = np.take_along_axis(paid, actions[:, :, None], axis=2)[:, :, 0]
+        return Answers(observations, actions, rewards, length, np.ones(count, bool))
+
+
+def bandit_bounds(bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bounds:
+    """Public bounds of a bandit: units, observation, reward and actions; the horizon is 1 where none is given."""
+    known = read_bounds(bounds, horizon=1, max_importance_ratio=1.0)
+    if known.actions is None:
+        raise DprlError("bounds: a bandit has discrete actions: give actions, their number.")
+    return known
+
+
+def _codes(people: Any) -> np.ndarray:
+    """Whole numbers that tell people apart, -1 for nobody: None, an empty text, or what is not a number."""
+    known: dict[Any, int] = {}
+    return np.array(
+        [-1 if p is None or p == "" or p != p else known.setdefault(p, len(known)) for p in people], np.int64
+    )
+
+
+def _facts(name: str, known: Bounds) -> LearningFacts:
+    assert known.actions is not None
+    return LearningFacts(
+        name=name,
+        observation=known.observation,
+        actions=known.actions,
+        horizon=known.horizon,
+        discount=0.0,  # a visit's reward is its own action's, however many visits there are
+        reward_bounds=known.reward,
+        names=known.observation_names,
+    )
+
+
+def _places(rows: ArrivingRows, facts: LearningFacts, units: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``(U, H, d)`` observations, ``(U, H, A)`` rewards and ``(U,)`` numbers of visits, by order of the first visit.
+
+    A user with a cell that is no number answers nothing; rows that name nobody belong to nobody.
+    """
+    observations, rewards, codes = rows
+    if codes is None:
+        index, visit = np.arange(len(rewards)), np.zeros(len(rewards), np.int64)
+        kept = index
+    else:
+        kept = np.flatnonzero(codes >= 0)
+        _, first, inverse = np.unique(codes[kept], return_index=True, return_inverse=True)
+        index = np.argsort(np.argsort(first))[inverse]
+        order = np.argsort(index, kind="stable")
+        starts = np.flatnonzero(np.diff(index[order], prepend=-1))
+        visit = np.empty(len(kept), np.int64)
+        visit[order] = np.arange(len(kept)) - np.repeat(starts, np.diff(np.append(starts, len(kept))))
+    used = (index < units) & (visit < facts.horizon)
+    index, visit, kept = index[used], visit[used], kept[used]
+    count = int(index.max()) + 1 if len(index) else 0
+    low, high = np.array(facts.observation, np.float64).T
+    with np.errstate(invalid="ignore"):
+        finite = np.isfinite(np.hstack([observations[kept], rewards[kept]]))
+        known = np.logical_and.reduce(finite, axis=1)
+        seen = np.where(known[:, None], np.clip(observations[kept], low, high), 0.0)
+        paid = np.where(known[:, None], np.clip(rewards[kept], *facts.reward_bounds), 0.0)
+    places = (
+        np.zeros((count, facts.horizon, facts.dimensions), np.float32),
+        np.zeros((count, facts.horizon, facts.actions), np.float32),
+        np.zeros(count, np.int32),
+    )
+    places[0][index, visit], places[1][index, visit] = seen, paid
+    np.add.at(places[2], index, 1)
+    places[2][index[~known]] = 0
+    return places
+
+
+def _rows(cells: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Rows in these ``places``, zeros where there are none."""
+    out = np.zeros((len(places), *cells.shape[1:]), cells.dtype)
+    taken = places < len(cells)
+    out[taken] = cells[places[taken]]
+    return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearBandit:
+    """A simulator: contexts are standard normal beside a constant, and the reward of an action is linear in them.
+
+    The observation is the context alone, clamped to [-3, 3]; the reward is a clipped linear function of it, and noise.
+
+    Attributes:
+        arms: A, number of actions.
+        size: d, components of a context.
+        noise: standard deviation of a reward.
+        seed: of the public weights.
+    """
+
+    arms: int = 4
+    size: int = 8
+    noise: float = 0.1
+    seed: int = 0
+
+    @property
+    def actions(self) -> int:
+        return self.arms
+
+    @property
+    def horizon(self) -> int:
+        return 1
+
+    @property
+    def discount(self) -> float:
+        return 1.0
+
+    @property
+    def observation_bounds(self) -> tuple[Interval, ...]:
+        """Each component is clamped to [-3, 3]."""
+        return ((-3.0, 3.0),) * self.size
+
+    @property
+    def reward_bounds(self) -> Interval:
+        """Rewards are clipped to [0, 1]."""
+        return (0.0, 1.0)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """``(1 + d, A)`` weights of the constant and of the context."""
+        draws = np.random.default_rng(self.seed).normal(size=(1 + self.size, self.arms))
+        return draws * np.r_[0.1, np.full(self.size, 0.3 / np.sqrt(self.size))][:, None]
+
+    def mean_rewards(self, contexts: Any) -> Any:
+        """``(N, A)`` mean rewards, before noise and clipping, of ``(N, d)`` contexts."""
+        w = jnp.asarray(self.weights, jnp.float32)
+        return 0.5 + w[0] + contexts @ w[1:]
+
+    def reset(self, key: jax.Array) -> jax.Array:
+        """A context ``(d,)`` float32."""
+        return jnp.clip(jax.random.normal(key, (self.size,), jnp.float32), -3.0, 3.0)
+
+    def observe(self, state: Any) -> jax.Array:
+        return state
+
+    def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The reward of an action; nothing follows."""
+        mean = self.mean_rewards(jnp.asarray(state)[None])[0, action]
+        reward = jnp.clip(mean + self.noise * jax.random.normal(key, (), jnp.float32), 0.0, 1.0)
+        return state, reward, jnp.ones((), bool)

@@ -1,0 +1,175 @@
+"""Where users come from: a simulator, a Gymnasium environment, or a file of arriving users.
+
+In a simulator every episode is a user, who is nobody. Users of Gymnasium and of a file are asked on the host, a batch
+at a time (see :class:`dprl.environments.user_stream.Answers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl.data.bounds_file import read_bounds
+from dprl.environments import gymnasium_adapter
+from dprl.environments.acrobot import Acrobot
+from dprl.environments.bandit import Bandit, LinearBandit
+from dprl.environments.cart_pole import CartPole
+from dprl.environments.learning_source import DISCOUNT
+from dprl.environments.mountain_car import MountainCar
+from dprl.environments.pendulum import Pendulum
+from dprl.environments.user_stream import Act, Answers, empty_answers, fill
+from dprl.errors import DprlError
+from dprl.learning_facts import LearningFacts
+from dprl.protocols import Bounds
+
+SIMULATORS = ("acrobot", "cart-pole", "linear-bandit", "mountain-car", "pendulum")
+_PARALLEL = 64
+
+
+@dataclass
+class GymnasiumUsers:
+    """Users of a Gymnasium environment, each of whom has an episode of their own; side by side on the host.
+
+    Attributes:
+        facts: what is public; observations and rewards are clamped to it.
+        identifier: as ``gymnasium.make`` takes it.
+        seed: of the episodes.
+    """
+
+    facts: LearningFacts
+    identifier: str
+    seed: int = 0
+    people: str = field(default="episodes", init=False)
+
+    def __post_init__(self) -> None:
+        self._environments: list[Any] = []
+
+    def batch(self, first: int, count: int, act: Act) -> Answers:
+        """The answers of the users in the places from ``first``."""
+        if not self._environments:
+            self._environments = [
+                gymnasium_adapter.make(self.identifier, self.facts.horizon) for _ in range(min(count, _PARALLEL))
+            ]
+        answers = empty_answers(self.facts, count)
+        waiting, running = iter(range(count)), list[_Episode]()
+        idle = list(self._environments)
+        while True:
+            while idle and (row := next(waiting, None)) is not None:
+                seed = np.random.SeedSequence([self.seed, first + row]).generate_state(1)[0]
+                running.append(_Episode(row, idle.pop(), int(seed)))
+            if not running:
+                return answers
+            actions = act(np.stack([episode.seen[-1] for episode in running]).astype(np.float32))
+            still = []
+            for episode, action in zip(running, actions, strict=True):
+                if episode.step(action):
+                    fill(answers, episode.row, episode.answer(), self.facts)
+                    idle.append(episode.environment)
+                else:
+                    still.append(episode)
+            running = still
+
+    def close(self) -> None:
+        for environment in self._environments:
+            environment.close()
+        self._environments = []
+
+
+class _Episode:
+    """One user."""
+
+    def __init__(self, row: int, environment: Any, seed: int) -> None:
+        self.row, self.environment = row, environment
+        self._first = int(environment.action_space.start)
+        observation, _ = environment.reset(seed=seed)
+        self.seen, self.actions, self.rewards = [np.asarray(observation, np.float64).reshape(-1)], [], []
+        self.terminated = False
+
+    def step(self, action: Any) -> bool:
+        """One transition; whether the episode is over."""
+        following, reward, terminated, truncated, _ = self.environment.step(self._first + int(action))
+        self.actions.append(int(action))
+        self.rewards.append(float(reward))
+        self.terminated = bool(terminated)
+        if not (terminated or truncated):
+            self.seen.append(np.asarray(following, np.float64).reshape(-1))
+        return bool(terminated or truncated)
+
+    def answer(self) -> tuple[Any, ...]:
+        return self.seen, self.actions, self.rewards, self.terminated
+
+
+def open_users(
+    name: str, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0
+) -> tuple[LearningFacts, Any]:
+    """What is public about the users called ``name``, and the users: a simulator, or a source on the host.
+
+    Args:
+        name: one of :data:`SIMULATORS`, ``gymnasium:ID`` or ``bandit:FILE``.
+        bounds: of Gymnasium and of a file: public bounds, stated and never measured. Of a bandit: units, observation,
+            reward and actions.
+        seed: of Gymnasium's episodes.
+
+    Raises:
+        DprlError: unknown name, no bounds or others than the environment's, or Gymnasium is not installed.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "bandit" and rest:
+        bandit = Bandit.of_file(rest, bounds)
+        return bandit.facts, bandit
+    if kind == "gymnasium" and rest:
+        return _gymnasium(name, rest, read_bounds(bounds, max_importance_ratio=1.0), seed)
+    if bounds is not None:
+        raise DprlError(f"The bounds of {name!r} are its own: leave --bounds out.")
+    found = {
+        "acrobot": Acrobot(discount=DISCOUNT),
+        "cart-pole": CartPole(horizon=500, discount=DISCOUNT),
+        "linear-bandit": LinearBandit(),
+        "mountain-car": MountainCar(discount=DISCOUNT),
+        "pendulum": Pendulum(discount=DISCOUNT),
+    }
+    simulator = found.get({"cartpole": "cart-pole", "mountaincar": "mountain-car"}.get(name, name))
+    if simulator is None:
+        raise DprlError(f"Unknown environment {name!r}: use {', '.join(SIMULATORS)}, bandit:FILE or gymnasium:ID.")
+    return facts_of(simulator), simulator
+
+
+def facts_of(simulator: Any) -> LearningFacts:
+    """What is public about a simulator: everything."""
+    words = type(simulator).__name__
+    name = "".join(f"-{c.lower()}" if c.isupper() else c for c in words).strip("-")
+    action = getattr(simulator, "action_bounds", None)
+    return LearningFacts(
+        name=name,
+        observation=simulator.observation_bounds,
+        actions=0 if action is not None else simulator.actions,
+        horizon=simulator.horizon,
+        discount=simulator.discount,
+        reward_bounds=simulator.reward_bounds,
+        action=action,
+    )
+
+
+def _gymnasium(name: str, identifier: str, stated: Bounds, seed: int) -> tuple[LearningFacts, GymnasiumUsers]:
+    found = gymnasium_adapter.describe(identifier, stated.horizon)
+    if stated.actions != found.actions:
+        raise DprlError(f"bounds: the environment {identifier!r} has {found.actions} discrete actions.")
+    if len(stated.observation) != len(found.observation):
+        raise DprlError(
+            f"bounds: observation lists {len(stated.observation)} components; the environment {identifier!r} has "
+            f"{len(found.observation)}."
+        )
+    facts = LearningFacts(
+        name=name,
+        observation=stated.observation,
+        actions=found.actions,
+        horizon=stated.horizon,
+        discount=DISCOUNT,
+        reward_bounds=stated.reward,
+        names=stated.observation_names,
+    )
+    return facts, GymnasiumUsers(facts, identifier, seed)

@@ -1,0 +1,186 @@
+"""Users who come one after the other, each with an answer to the current policy.
+
+Every arrival takes a place, and places stand in public batches by their number alone. Who comes again leaves a place
+empty, and so does who answers with anything but an interaction within the public bounds: no other place is moved, and
+nobody is told. Places beyond the last arrival are empty too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dprl.errors import DprlError
+from dprl.learning_facts import LearningFacts
+
+Act = Callable[[np.ndarray], np.ndarray]
+"""The current policy with fresh coins: ``(n, d)`` observations to actions ``(n,)``, or ``(n, k)`` scaled ones."""
+
+
+_NOBODY = object()
+
+
+class Answers(NamedTuple):
+    """What the users of one batch did, one row a place, each cut or filled up to the horizon H.
+
+    Attributes:
+        observations: ``(m, H, d)`` float32, clamped to the bounds.
+        actions: ``(m, H)`` int32, or ``(m, H, k)`` float32 scaled ones.
+        rewards: ``(m, H)`` float32, clamped to the bounds.
+        length: ``(m,)`` int32 steps; 0 of a place that is empty.
+        terminated: ``(m,)`` whether the interaction ended by itself, and nothing follows.
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    length: np.ndarray
+    terminated: np.ndarray
+
+
+class Answer(NamedTuple):
+    """What one user did: ``(L, d)`` observations, ``(L,)`` or ``(L, k)`` actions as :class:`Acting` gave them, ``(L,)``
+    rewards, and whether it ended by itself."""
+
+    observations: Any
+    actions: Any
+    rewards: Any
+    terminated: bool = True
+
+
+class Acting:
+    """The current policy, for one user."""
+
+    def __init__(self, act: Act, facts: LearningFacts) -> None:
+        self._act, self._facts = act, facts
+
+    def __call__(self, observation: Any) -> Any:
+        """An action for one observation ``(d,)``: an int, or ``(k,)`` scaled components (:meth:`to_environment`)."""
+        action = self._act(np.asarray(observation, np.float32).reshape(1, -1))[0]
+        return action if self._facts.action is not None else int(action)
+
+    def to_environment(self, action: Any) -> Any:
+        """A continuous action within its bounds; what is to be answered is the scaled one."""
+        return to_environment(action, self._facts)
+
+
+def to_environment(actions: Any, facts: LearningFacts) -> Any:
+    """Scaled continuous actions ``(..., k)``, cut to [-1, 1], in their public bounds; discrete ones as they are."""
+    if facts.action is None:
+        return actions
+    low, high = np.array(facts.action, np.float64).T
+    return low + (high - low) * (np.clip(actions, -1.0, 1.0) + 1.0) / 2.0
+
+
+def empty_answers(facts: LearningFacts, count: int) -> Answers:
+    """``count`` empty places, to be filled."""
+    size = (count, facts.horizon)
+    actions = np.zeros(size, np.int32) if facts.action is None else np.zeros((*size, len(facts.action)), np.float32)
+    observations = np.zeros((*size, facts.dimensions), np.float32)
+    return Answers(observations, actions, np.zeros(size, np.float32), np.zeros(count, np.int32), np.zeros(count, bool))
+
+
+def fill(answers: Answers, row: int, answer: Any, facts: LearningFacts) -> None:
+    """Put one user's :class:`Answer` into its place; the place stays empty where anything about it is wrong."""
+    try:
+        observations, actions, rewards, terminated = answer
+        observations = np.asarray(observations, np.float64).reshape(-1, facts.dimensions)[: facts.horizon]
+        rewards, actions = (np.asarray(cells, np.float64)[: facts.horizon] for cells in (rewards, actions))
+        length = len(observations)
+        shape = (length,) if facts.action is None else (length, len(facts.action))
+        if rewards.shape != (length,) or actions.shape != shape or not length:
+            return
+        cells = (observations, rewards, actions)
+        if not all(np.isfinite(values).all() and (np.abs(values) < 1e30).all() for values in cells):
+            return
+        if facts.action is None and not np.isin(actions, np.arange(facts.actions)).all():
+            return
+        ended = bool(terminated)
+    except Exception:  # whatever it is, it is this user's
+        return
+    low, high = np.array(facts.observation, np.float64).T
+    answers.observations[row, :length] = np.clip(observations, low, high)
+    answers.actions[row, :length] = actions
+    answers.rewards[row, :length] = np.clip(rewards, *facts.reward_bounds)
+    answers.length[row] = length
+    answers.terminated[row] = ended
+
+
+@dataclass
+class UserStream:
+    """Users from any iterable of ``(person, answer)``.
+
+    ``person`` is whatever tells people apart (text or a whole number). ``answer(policy)`` is called once, with an
+    :class:`Acting` policy, and gives an :class:`Answer`; of a person who comes again it is not called.
+
+    Attributes:
+        facts: what is public.
+        users: the iterable; it is asked for one batch at a time.
+        named: whether people are told apart. If so, who has no name (None) answers nothing; if not, every arrival
+            without a name counts as a person of its own, which the certificate says.
+        units: places that are declared, if they are.
+    """
+
+    facts: LearningFacts
+    users: Iterable[tuple[Any, Callable[[Acting], Any]]] = field(repr=False)
+    _: KW_ONLY
+    named: bool
+    units: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.facts, LearningFacts):
+            raise DprlError("A stream of users needs the public facts: dprl.LearningFacts(...).")
+        self._arriving: Iterator[Any] | None = None
+        self._seen: set[Any] = set()
+        self._next = 0
+
+    @property
+    def people(self) -> str:
+        return "named" if self.named else "unnamed"
+
+    def check(self) -> None:
+        """Refuse, before anything is spent, a stream that was read already."""
+        if self._next:
+            raise DprlError("A stream of users is read once: make a new one for another run.")
+
+    def batch(self, first: int, count: int, act: Act) -> Answers:
+        """The answers of the next ``count`` arrivals, whose places begin at ``first``: in order, each once."""
+        if first != self._next:
+            raise DprlError("The batches of a stream are asked for in order, each of them once.")
+        self._next += count
+        if self._arriving is None:
+            self._arriving = iter(self.users)
+        answers, policy = empty_answers(self.facts, count), Acting(act, self.facts)
+        for row in range(count):
+            arrival = next(self._arriving, _NOBODY)
+            if arrival is _NOBODY:
+                break
+            answer = self._first_visit(arrival)
+            if answer is None:
+                continue
+            try:
+                given = answer(policy)
+            except Exception:  # an abort would tell everybody about this one user
+                continue
+            fill(answers, row, given, self.facts)
+        return answers
+
+    def _first_visit(self, arrival: Any) -> Callable[[Acting], Any] | None:
+        """The answer of who comes for the first time; None of anybody else, and of what is no arrival."""
+        try:
+            person, answer = arrival
+            if person is None and self.named:
+                return None
+            if person is not None:
+                if isinstance(person, float) and not math.isfinite(person):
+                    return None
+                if person in self._seen:
+                    return None
+                self._seen.add(person)
+        except Exception:
+            return None
+        return answer

@@ -1,0 +1,137 @@
+"""Proximal policy optimisation without privacy, to compare with; and what its epochs would bring under privacy.
+
+Schulman et al. (2017): clipped importance ratios, generalised advantages, several epochs on a batch, Adam. Whoever
+learns so sees every user's trajectory as often as there are epochs, with advantages of a value function fitted on them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax, random
+
+from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory, advantages
+from dprl.algorithms.policy_gradient.trainer import State, init, learn_step
+from dprl.algorithms.policy_gradient.users import Simulated, rollout
+from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+from dprl.policies.parametric import Parametric
+
+CLIP_RANGE, TRACE, EPOCHS, RATE = 0.2, 0.95, 10, 0.01
+_MOMENTS = (0.9, 0.999)
+
+
+class Adam(NamedTuple):
+    """Parameters of policy and value function together, and their moments."""
+
+    weights: Any
+    first: Any
+    second: Any
+    count: Any
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, discount: float, seed: Any) -> Any:
+    """``(T + 1, d)`` parameters of the policy along a run of ``steps`` batches of ``batch`` users."""
+    value = Parametric("mlp:32:gaussian", policy.observation, action=((0.0, 1.0),))
+    key = random.fold_in(random.key(21), seed)
+    weights = jnp.concatenate([policy.initial(random.fold_in(key, 0)), value.initial(random.fold_in(key, 1))])
+    horizon = environment.horizon
+
+    def values_of(weights: Any, seen: Any) -> Any:
+        flat = seen.reshape(-1, seen.shape[-1])
+        return value.preferences(weights[policy.size :], flat)[:, 0].reshape(seen.shape[:-1])
+
+    def log_probs(weights: Any, rows: Trajectory) -> Any:
+        flat = rows.observations.reshape(-1, rows.observations.shape[-1])
+        actions = rows.actions.reshape(-1, *rows.actions.shape[2:])
+        return policy.log_prob(weights[: policy.size], flat, actions).reshape(rows.rewards.shape)
+
+    def one(state: Adam, t: Any) -> tuple[Adam, Any]:
+        rows = rollout(policy, environment, state.weights[: policy.size], random.fold_in(key, t + 2), batch, horizon)
+        inside = jnp.arange(horizon) < rows.length[:, None]
+        old, before = log_probs(state.weights, rows), values_of(state.weights, rows.observations)
+        last = jnp.arange(horizon) == rows.length[:, None] - 1
+        # what follows the time limit is worth what its last state is
+        after = jnp.where(last, jnp.where(rows.terminated[:, None], 0.0, before), jnp.roll(before, -1, axis=1))
+        errors = jnp.where(inside, rows.rewards + discount * after - before, 0.0)
+
+        def back(following: Any, error: Any) -> tuple[Any, Any]:
+            trace = error + discount * TRACE * following
+            return trace, trace
+
+        traces = lax.scan(back, jnp.zeros(batch, errors.dtype), errors.T, reverse=True)[1].T
+        traces = jnp.where(inside, traces, 0.0)
+        targets, count = traces + before, jnp.sum(inside)
+        mean = jnp.sum(traces) / count
+        spread = jnp.sqrt(jnp.sum(jnp.where(inside, (traces - mean) ** 2, 0.0)) / count)
+        advantage = (traces - mean) / (spread + 1e-6)
+        size = jnp.maximum(jnp.sqrt(jnp.sum(jnp.where(inside, targets**2, 0.0)) / count), 1.0)
+
+        def loss(weights: Any) -> Any:
+            ratio = jnp.exp(jnp.clip(log_probs(weights, rows) - old, -10.0, 10.0))
+            cut = jnp.clip(ratio, 1.0 - CLIP_RANGE, 1.0 + CLIP_RANGE)
+            gain = jnp.minimum(ratio * advantage, cut * advantage)
+            error = ((values_of(weights, rows.observations) - targets) / size) ** 2
+            return jnp.sum(jnp.where(inside, 0.5 * error - gain, 0.0)) / count
+
+        def epoch(state: Adam, _: Any) -> tuple[Adam, None]:
+            gradient = jax.grad(loss)(state.weights)
+            first = _MOMENTS[0] * state.first + (1.0 - _MOMENTS[0]) * gradient
+            second = _MOMENTS[1] * state.second + (1.0 - _MOMENTS[1]) * gradient**2
+            count = state.count + 1.0
+            scaled = first / (1.0 - _MOMENTS[0] ** count)
+            step = scaled / (jnp.sqrt(second / (1.0 - _MOMENTS[1] ** count)) + 1e-8)
+            return Adam((state.weights - RATE * step).astype(jnp.float32), first, second, count), None
+
+        state, _ = lax.scan(epoch, state, None, length=EPOCHS)
+        return state, state.weights[: policy.size]
+
+    zeros = jnp.zeros_like(weights)
+    start = Adam(weights, zeros, zeros, jnp.float32(0.0))
+    _, history = lax.scan(one, start, jnp.arange(steps))
+    return jnp.concatenate([weights[None, : policy.size], history])
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def train_in_epochs(
+    shape: Shape, environment: Any, exact: UserSum, epochs: int, rates: Rates, multiplier: Any, seed: Any
+) -> Any:
+    """``(d,)``: the parameters after T batches of which each makes ``epochs`` private steps, clipped ratios and all.
+
+    Args:
+        shape: its steps are batches times epochs.
+        exact: of as many steps, and epochs.
+    """
+    mechanism, policy = FloatUserSum(exact, multiplier), shape.policy
+    words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
+    noise, key = mechanism.bind(SeededNoise(words).stream("users")), random.fold_in(random.key(11), seed)
+    users = Simulated(environment)
+
+    def batch(state: State, t: Any) -> tuple[State, None]:
+        rows = users.answer(shape, state.theta, random.fold_in(key, t + 1), jnp.arange(shape.batch))
+        acted, level = state.theta, state.baseline
+
+        def vector(theta: Any, row: Trajectory) -> Any:
+            weights, statistic = advantages(shape, rates, level, row)
+            old = policy.log_prob(acted, row.observations, row.actions)
+
+            def gain(theta: Any) -> Any:
+                ratio = jnp.exp(policy.log_prob(theta, row.observations, row.actions) - old)
+                cut = jnp.clip(ratio, 1.0 - CLIP_RANGE, 1.0 + CLIP_RANGE)
+                return jnp.sum(jnp.minimum(ratio * weights, cut * weights))
+
+            scaled = jax.grad(gain)(theta) * rates.scale
+            return jnp.append(scaled, rates.weight * statistic).astype(jnp.float32)
+
+        def epoch(state: State, e: Any) -> tuple[State, None]:
+            vectors = jax.vmap(vector, (None, 0))(state.theta, rows)
+            total = mechanism.clipped_sum(vectors, jnp.ones(shape.batch, bool))
+            return learn_step(shape, rates, state, noise.noised(total, t * epochs + e)), None
+
+        return lax.scan(epoch, state, jnp.arange(epochs))[0], None
+
+    return lax.scan(batch, init(shape, key), jnp.arange(shape.steps // epochs))[0].theta

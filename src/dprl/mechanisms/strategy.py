@@ -1,0 +1,132 @@
+"""Noise that is correlated over the rounds: Toeplitz strategies for prefix sums, of users who take part once.
+
+With the strategy's coefficients ``c_0 = 1, c_1, ...`` and independent draws z, the noise of round t is
+``n_t = z_t - c_1 n_{t-1} - c_2 n_{t-2} - ...``: what an iterate has summed up is then far less noisy than with
+independent noise, at the same guarantee. Proof: docs/proofs/correlated-noise.md.
+
+Square root: Fichtenberger, Henzinger and Upadhyay (2023), "Constant matters: fine-grained error bound on
+differentially private continual observation"; Henzinger, Upadhyay and Upadhyay (2023), "Almost tight error bounds on
+differentially private continual counting". Its first bands: Kalinin and Lampert (2024), "Banded square root matrix
+factorization for differentially private model training".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl import x64 as x64
+from dprl.accounting.user_relation import bands_of, coefficients_of, column_norm_of
+
+
+def parse_noise(noise: str) -> tuple[str, int | None]:
+    """Its kind, and the number of bands where that is given; raises DprlError for what is no noise.
+
+    >>> parse_noise("banded:8")
+    ('banded', 8)
+    """
+    bands_of(noise, 1)
+    kind, _, bands = noise.partition(":")
+    return kind, int(bands) if bands else None
+
+
+def coefficients(noise: str, steps: int) -> np.ndarray:
+    """``(bands,)`` float64: the strategy's first column, as far as it is not zero."""
+    return np.array(coefficients_of(noise, steps))
+
+
+def inverse(noise: str, steps: int) -> np.ndarray:
+    """``(steps,)`` float64: the first column of the strategy's inverse, by which independent draws become the noise."""
+    column = coefficients(noise, steps)
+    found = np.zeros(steps)
+    found[0] = 1.0
+    for t in range(1, steps):
+        reach = min(t, len(column) - 1)
+        found[t] = -column[1 : reach + 1] @ found[t - reach : t][::-1]
+    return found
+
+
+def whitened(noise: str, rounds: Any) -> np.ndarray:
+    """``(steps, dimension)`` float64: the strategy times ``rounds``, which makes independent draws of the noise again.
+
+    What a user moves is seen through the same product: it is how an attack looks, and what a sensitivity measures.
+    """
+    steps = len(rounds)
+    column = coefficients(noise, steps)
+    age = np.arange(steps)[:, None] - np.arange(steps)[None, :]
+    inside = (age >= 0) & (age < len(column))
+    return np.where(inside, column[np.clip(age, 0, len(column) - 1)], 0.0) @ np.asarray(rounds, np.float64)
+
+
+def column_norm(noise: str, steps: int, dimension: int, noise_multiplier: float) -> float:
+    """See :func:`~dprl.accounting.user_relation.column_norm_of`."""
+    return column_norm_of(noise, steps, dimension, noise_multiplier)
+
+
+def prefix_error(noise: str, steps: int) -> float:
+    """RMS error of the sums of the first 1, 2, ..., ``steps`` rounds, over that of independent noise; same guarantee.
+
+    >>> prefix_error("independent", 100), round(prefix_error("square-root", 100), 2)
+    (1.0, 0.33)
+    """
+    summed = np.cumsum(inverse(noise, steps))
+    variance = np.cumsum(summed**2)
+    column = coefficients(noise, steps)
+    return float(np.sqrt(column @ column * np.mean(variance) / np.mean(np.arange(1, steps + 1))))
+
+
+class Correlator:
+    """Turns independent draws into the noise of one round after the other, on the host.
+
+    It keeps the noise of as many rounds as the strategy has bands, less one: none for independent noise.
+    """
+
+    def __init__(self, noise: str, steps: int, dimension: int) -> None:
+        self._column = coefficients(noise, steps)
+        # float64 holds every noise exactly: the largest is below 2**53 grid points
+        self._past = np.empty((len(self._column) - 1, dimension))
+        self._done = 0
+
+    def correlated(self, draw: np.ndarray) -> np.ndarray:
+        """The noise of the next round, ``(dimension,)`` int64, from its draw of the same kind."""
+        kept, t = len(self._past), self._done
+        self._done += 1
+        if kept == 0:
+            return draw
+        filled = min(t, kept)
+        ages = (t - 1 - np.arange(filled)) % kept + 1
+        found = draw - np.rint(self._column[ages] @ self._past[:filled]).astype(np.int64)
+        self._past[t % kept] = found
+        return found
+
+
+def correlated(noise: str, draws: Any) -> jax.Array:
+    """The noise of all rounds at once, in compiled code: ``(steps, dimension)`` int64 from draws of the same kind."""
+    steps, dimension = draws.shape
+    column = coefficients(noise, steps)
+    kept = len(column) - 1
+    if kept == 0:
+        return draws
+    by_age = jnp.asarray(column)
+
+    def one(past: jax.Array, given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        t, draw = given
+        ages = (t - 1 - jnp.arange(kept)) % kept + 1
+        found = draw - jnp.round(by_age[ages] @ past).astype(jnp.int64)
+        return past.at[t % kept].set(found.astype(jnp.float64)), found
+
+    _, found = jax.lax.scan(one, jnp.zeros((kept, dimension), dtype=jnp.float64), (jnp.arange(steps), draws))
+    return found
+
+
+def correlated_in_float(noise: str, draws: Any) -> jax.Array:
+    """:func:`correlated` for float64 draws, without the grid: one product of matrices, for experiments."""
+    steps = draws.shape[0]
+    column = inverse(noise, steps)
+    if not column[1:].any():
+        return draws
+    age = np.arange(steps)[:, None] - np.arange(steps)[None, :]
+    return jnp.asarray(np.where(age >= 0, column[np.maximum(age, 0)], 0.0)) @ draws

@@ -1,0 +1,213 @@
+"""Parametrised policies: functions of a flat parameter vector that JAX can differentiate.
+
+Components of an observation are scaled to [-1, 1] by their public bounds, those of a continuous action too; nothing is
+fitted on data. The policies of paper 003: tabular softmax (Definition 3), linear softmax, Gaussian, neural.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from dprl import x64 as x64
+from dprl.errors import DprlError
+from dprl.protocols import Interval
+
+KINDS = "tabular, softmax, softmax:fourier:K, gaussian, gaussian:fourier:K, mlp:H or mlp:H:gaussian"
+_LARGEST = 2**22
+_MOST_STATES = 2**16
+
+
+@dataclass(frozen=True)
+class Parametric:
+    """A policy but for its parameters ``theta`` ``(size,)``; hashable.
+
+    Attributes:
+        kind: ``tabular`` (a softmax a state, of one whole-numbered component), ``softmax`` (of linear preferences),
+            ``gaussian`` (a linear mean), either of them ``:fourier:K`` for K cosines a component beside the component
+            itself, ``mlp:H`` (a softmax of a network with H hidden units) or ``mlp:H:gaussian``.
+        observation: public low and high of each component.
+        actions: number of discrete actions, or None.
+        action: public low and high of each component of a continuous action, or None.
+        std: of a Gaussian policy in each component of the scaled action; a public constant.
+    """
+
+    kind: str
+    observation: tuple[Interval, ...]
+    actions: int | None = None
+    action: tuple[Interval, ...] | None = None
+    std: float = 0.5
+
+    def __post_init__(self) -> None:
+        name, hidden, cosines, gaussian = self._parsed()
+        if (self.actions is None) == (self.action is None):
+            raise DprlError("A policy has either a number of actions or bounds of a continuous action.")
+        if gaussian != (self.action is not None):
+            which = "continuous" if gaussian else "discrete"
+            raise DprlError(f"The policy {self.kind!r} needs {which} actions; the environment has others.")
+        if not (math.isfinite(self.std) and 0.0 < self.std <= 10.0):
+            raise DprlError("The standard deviation of a Gaussian policy must be above 0 and at most 10.")
+        if name == "tabular":
+            low, high = self.observation[0]
+            whole = len(self.observation) == 1 and float(low).is_integer() and float(high).is_integer()
+            if not whole or high - low >= _MOST_STATES:
+                raise DprlError(f"A tabular policy needs one component with whole bounds, of at most {_MOST_STATES}.")
+        if not 1 <= self.size <= _LARGEST or hidden < 0 or cosines < 0:
+            raise DprlError(f"The policy {self.kind!r} has between 1 and {_LARGEST} parameters.")
+
+    def _parsed(self) -> tuple[str, int, int, bool]:
+        """Name, hidden units, cosines, and whether it is Gaussian."""
+        name, *rest = self.kind.split(":")
+        match name, rest:
+            case "tabular", []:
+                return name, 0, 0, False
+            case (("softmax" | "gaussian"), []):
+                return name, 0, 0, name == "gaussian"
+            case (("softmax" | "gaussian"), ["fourier", number]) if _is_count(number):
+                return name, 0, int(number), name == "gaussian"
+            case "mlp", [number] if _is_count(number):
+                return name, int(number), 0, False
+            case "mlp", [number, "gaussian"] if _is_count(number):
+                return name, int(number), 0, True
+        raise DprlError(f"Unknown policy {self.kind!r}: use {KINDS}.")
+
+    @property
+    def gaussian(self) -> bool:
+        return self.action is not None
+
+    @property
+    def hidden(self) -> int:
+        """Hidden units; 0 of a policy that is linear in its features."""
+        return self._parsed()[1]
+
+    @property
+    def outputs(self) -> int:
+        """Preferences of a softmax, or components of a Gaussian's mean."""
+        if self.action is not None:
+            return len(self.action)
+        assert self.actions is not None
+        return self.actions
+
+    @property
+    def features(self) -> int:
+        """Length of :meth:`feature_rows`."""
+        name, _, cosines, _ = self._parsed()
+        if name == "tabular":
+            return int(self.observation[0][1] - self.observation[0][0]) + 1
+        return 1 + len(self.observation) * (1 + cosines)
+
+    @property
+    def size(self) -> int:
+        """Parameters, d."""
+        if self.hidden:
+            return self.hidden * (self.features + self.outputs) + self.outputs
+        return self.features * self.outputs
+
+    # --- parameters ---------------------------------------------------------------------------------------------------
+
+    def initial(self, key: Any) -> jax.Array:
+        """``(size,)`` float32: all actions equally likely, or a mean in the middle; hidden units are random."""
+        theta = jnp.zeros(self.size, jnp.float32)
+        if self.hidden:
+            count = self.hidden * self.features
+            draws = random.normal(key, (count,), jnp.float32) * math.sqrt(1.0 / self.features)
+            theta = theta.at[:count].set(draws)
+        return theta
+
+    def layers(self, theta: Any) -> list[tuple[Any, Any | None]]:
+        """Weights ``(out, in)`` and biases ``(out,)`` or None, from the first layer to the last."""
+        if not self.hidden:
+            return [(theta.reshape(self.outputs, self.features), None)]
+        first = self.hidden * self.features
+        second = first + self.hidden * self.outputs
+        inner = theta[:first].reshape(self.hidden, self.features)
+        return [(inner, None), (theta[first:second].reshape(self.outputs, self.hidden), theta[second:])]
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def feature_rows(self, observations: Any) -> jax.Array:
+        """``(N, features)`` float32 of ``(N, d)`` observations: a constant 1 and components in [-1, 1], or one-hot."""
+        name, _, cosines, _ = self._parsed()
+        low, high = np.array(self.observation, np.float64).T
+        seen = jnp.asarray(observations)
+        if name == "tabular":
+            return jax.nn.one_hot(jnp.round(seen[:, 0] - low[0]).astype(jnp.int32), self.features, dtype=jnp.float32)
+        middle = ((low + high) / 2.0).astype(np.float32)
+        half = np.where(high > low, (high - low) / 2.0, 1.0).astype(np.float32)
+        x = jnp.clip((seen.astype(jnp.float32) - middle) / half, -1.0, 1.0)
+        columns = [jnp.ones((x.shape[0], 1), jnp.float32), x]
+        columns += [jnp.cos(jnp.float32(math.pi / 2 * k) * (x + 1.0)) for k in range(1, cosines + 1)]
+        return jnp.concatenate(columns, axis=1)
+
+    def preferences(self, theta: Any, observations: Any) -> jax.Array:
+        """``(N, outputs)``: log-probabilities but for a constant, or the mean of the scaled action."""
+        x = self.feature_rows(observations)
+        *inner, (weights, bias) = self.layers(theta)
+        for hidden, _ in inner:
+            x = jnp.tanh(x @ hidden.T)
+        return x @ weights.T / math.sqrt(max(self.hidden, 1)) + (0.0 if bias is None else bias)
+
+    def probabilities(self, theta: Any, observations: Any) -> jax.Array:
+        """``(N, A)`` of discrete actions."""
+        if self.gaussian:
+            raise DprlError("A Gaussian policy has densities, and no probabilities of actions.")
+        return jax.nn.softmax(self.preferences(theta, observations), axis=-1)
+
+    def log_prob(self, theta: Any, observations: Any, actions: Any) -> jax.Array:
+        """``(L,)`` log-probabilities, or log-densities but for a constant.
+
+        Args:
+            theta: ``(size,)``.
+            observations: ``(L, d)``.
+            actions: ``(L,)`` int, or ``(L, k)`` scaled actions as :meth:`draw` gives them.
+        """
+        out = self.preferences(theta, observations)
+        if self.gaussian:
+            return -0.5 * jnp.sum(((actions - out) / self.std) ** 2, axis=-1)
+        # one-hot rather than an index: its derivative is a product and no scatter
+        chosen = jax.nn.one_hot(actions, self.outputs, dtype=out.dtype)
+        return jnp.sum(chosen * jax.nn.log_softmax(out, axis=-1), axis=-1)
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+
+    def coins(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+        """What :meth:`draw` needs for ``shape`` actions: uniform numbers, or ``(*shape, k)`` standard normals."""
+        if self.gaussian:
+            return random.normal(key, (*shape, self.outputs), jnp.float32)
+        return random.uniform(key, shape, jnp.float32)
+
+    def draw(self, theta: Any, observations: Any, coins: Any) -> jax.Array:
+        """Actions of ``(N, d)`` observations: ``(N,)`` int32, or ``(N, k)`` float32 scaled ones, not cut to bounds."""
+        out = self.preferences(theta, observations)
+        if self.gaussian:
+            return out + jnp.float32(self.std) * coins
+        weights = jnp.exp(out - jnp.max(out, axis=-1, keepdims=True))
+        cumulative = jnp.cumsum(weights, axis=-1)
+        below = cumulative[:, :-1] <= (coins * cumulative[:, -1])[:, None]
+        return jnp.sum(below, axis=-1).astype(jnp.int32)
+
+    def sample(self, theta: Any, key: Any, observation: Any) -> jax.Array:
+        """One action for one observation ``(d,)``, as :meth:`draw` gives it."""
+        return self.draw(theta, observation[None], self.coins(key, (1,)))[0]
+
+    def greedy(self, theta: Any, observations: Any) -> jax.Array:
+        """The likeliest action of each of ``(N, d)`` observations: ``(N,)`` int32, or the mean ``(N, k)``."""
+        out = self.preferences(theta, observations)
+        return out if self.gaussian else jnp.argmax(out, axis=-1).astype(jnp.int32)
+
+    def to_environment(self, actions: Any) -> Any:
+        """Actions as an environment takes them: scaled ones ``(..., k)`` are cut to [-1, 1], then put into bounds."""
+        if self.action is None:
+            return actions
+        low, high = (np.array(side, np.float32) for side in zip(*self.action, strict=True))
+        return low + (high - low) * (jnp.clip(actions, -1.0, 1.0) + 1.0) / 2.0
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 1 <= int(text) <= 10**6

@@ -1,0 +1,140 @@
+"""A learned policy as a release stores it: parameters and public facts, and nothing else.
+
+Whoever has the file may ask it anything, any number of times, and may go on learning from it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl.errors import DprlError
+from dprl.policies.parametric import Parametric
+from dprl.tensor_file import to_bytes
+
+FILE = "policy.safetensors"
+_SCHEMA = "dprl.policy/1"
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedPolicy:
+    """A policy with its parameters.
+
+    Attributes:
+        parametric: the policy but for its parameters, with the public bounds of what it sees and does.
+        theta: ``(d,)`` float32 parameters.
+    """
+
+    parametric: Parametric
+    theta: np.ndarray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        theta = np.asarray(self.theta, np.float32)
+        if theta.shape != (self.parametric.size,) or not np.isfinite(theta).all():
+            raise DprlError("These parameters do not fit their policy.")
+        object.__setattr__(self, "theta", theta)
+
+    def __call__(self, states: Any, /) -> np.ndarray:
+        """Probabilities ``(N, A)`` float64 of ``(N, d)`` states; of discrete actions alone."""
+        found = np.asarray(self.parametric.probabilities(self.theta, self._states(states)), np.float64)
+        return found / found.sum(axis=1, keepdims=True)
+
+    def greedy(self, states: Any) -> np.ndarray:
+        """The likeliest action of each state ``(N,)``, or the mean of continuous ones ``(N, k)``, within the bounds."""
+        actions = self.parametric.greedy(self.theta, self._states(states))
+        return np.asarray(self.parametric.to_environment(actions))
+
+    def sample(self, states: Any, seed: int) -> np.ndarray:
+        """An action of each state as :meth:`greedy` gives them, but drawn."""
+        import jax
+
+        seen = self._states(states)
+        coins = self.parametric.coins(jax.random.key(seed), (len(seen),))
+        return np.asarray(self.parametric.to_environment(self.parametric.draw(self.theta, seen, coins)))
+
+    def slices(self, points: int = 65, most: int = 12) -> list[dict[str, Any]]:
+        """What is done along each of the first ``most`` components, the others at their public midpoint.
+
+        Returns:
+            Of each: ``component``, ``grid`` (points,), ``values`` (of each action its probability, or of each component
+            of a continuous action its mean: lists of points), ``policy`` (points,) the likeliest action (zeros where
+            actions are continuous).
+        """
+        bounds = self.parametric.observation
+        middle = np.array([(low + high) / 2.0 for low, high in bounds])
+        out = []
+        for i, (low, high) in enumerate(bounds[:most]):
+            grid = np.linspace(low, high, points)
+            states = np.tile(middle, (points, 1))
+            states[:, i] = grid
+            values = self.greedy(states) if self.parametric.gaussian else self(states)
+            best = np.zeros(points, int) if self.parametric.gaussian else np.argmax(values, axis=1)
+            out.append({"component": i, "grid": grid.tolist(), "values": values.T.tolist(), "policy": best.tolist()})
+        return out
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file; the same bytes for the same policy."""
+        of = self.parametric
+        metadata = {
+            "schema": _SCHEMA,
+            "policy": of.kind,
+            "observation": json.dumps(of.observation),
+            "actions": json.dumps(of.actions),
+            "action": json.dumps(of.action),
+            "std": json.dumps(of.std),
+        }
+        return to_bytes({"theta": self.theta}, metadata)
+
+    def _states(self, states: Any) -> np.ndarray:
+        states = np.asarray(states, np.float64)
+        if states.ndim == 1 and len(self.parametric.observation) == 1:
+            states = states[:, None]
+        if states.ndim != 2 or states.shape[1] != len(self.parametric.observation):
+            raise DprlError(f"States must have shape (N, {len(self.parametric.observation)}).")
+        return states
+
+
+def read_policy(path: str | Path) -> ReleasedPolicy:
+    """Read a policy back, from its file or from the results folder it lies in.
+
+    Raises:
+        DprlError: there is none, or it is damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise DprlError(f"Cannot read a policy from {path.name!r}: it is missing or damaged.") from error
+    if metadata.get("schema") != _SCHEMA:
+        raise DprlError(f"{path.name!r} is not a policy of a version that this dprl reads.")
+    try:
+        observation, action = _intervals(metadata["observation"]), _intervals(metadata["action"])
+        actions, std = json.loads(metadata["actions"]), json.loads(metadata["std"])
+        if observation is None or not (actions is None or type(actions) is int) or not isinstance(std, float):
+            raise ValueError
+        if set(tensors) != {"theta"} or tensors["theta"].dtype != np.float32:
+            raise ValueError
+        return ReleasedPolicy(Parametric(metadata["policy"], observation, actions, action, std), tensors["theta"])
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
+        raise DprlError(f"{path.name!r} is damaged: its parameters do not fit what it says of its policy.") from error
+
+
+def _intervals(text: str) -> tuple[tuple[float, float], ...] | None:
+    """Finite intervals; None of null."""
+    ends = json.loads(text)
+    if ends is None:
+        return None
+    found = tuple((float(low), float(high)) for low, high in ends)
+    if not found or not all(math.isfinite(x) for pair in found for x in pair):
+        raise ValueError
+    return found

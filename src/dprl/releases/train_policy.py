@@ -1,0 +1,173 @@
+"""The front door to learning from users: a policy from noised sums over batches of people, and what may be said of it.
+
+Order matters: public facts and options are checked, the noise is calibrated, the ledger is charged, and only then is
+the first person asked. What people answer goes into the mechanism and nowhere else: the learner has noised sums.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.accounting.ledger import Ledger
+from dprl.algorithms.policy_gradient import trainer
+from dprl.algorithms.policy_gradient.dp_pg import DPPG, UNIT
+from dprl.algorithms.policy_gradient.pg_plan import PGPlan, make_pg_plan
+from dprl.algorithms.policy_gradient.published import published_run
+from dprl.algorithms.policy_gradient.resampled import run_resampled
+from dprl.environments.user_source import facts_of, open_users
+from dprl.errors import DprlError
+from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.mechanisms.user_sum import UserSum
+from dprl.policies.released import FILE, ReleasedPolicy
+from dprl.protocols import Bounds
+from dprl.releases.account import charge_learning
+from dprl.releases.policy_artifacts import TRAINING, policy_certificate_of, policy_training_of
+from dprl.releases.policy_returns import measure, measure_on_host
+from dprl.releases.save import save_release
+
+_ASKED = 1000  # places on the host whose true answers are measured, in a simulation
+
+
+@dataclass(frozen=True)
+class TrainedPolicy:
+    """What may be handed out, and what it cost.
+
+    Attributes:
+        policy: may be asked anything, at no further cost.
+        certificate: the guarantee; sealed with digests when it is saved.
+        training: what was learned, and how, as plain data.
+    """
+
+    policy: ReleasedPolicy
+    certificate: Mapping[str, Any] = field(repr=False)
+    training: Mapping[str, Any] = field(repr=False)
+    _charge: tuple[Ledger, int] | None = field(default=None, repr=False)
+
+    def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
+        """Write training record, policy, report and certificate into a new folder, all or nothing.
+
+        Returns:
+            Name of each artifact -> its path.
+        """
+        others = {FILE: self.policy.to_bytes()}
+        paths, digest = save_release(TRAINING, self.training, others, self.certificate, folder, sign_key)
+        if self._charge is not None:
+            ledger, charge = self._charge
+            ledger.commit(charge, digest)
+        return paths
+
+
+def train_policy(
+    users: str | Any,
+    budget: Budget,
+    *,
+    algorithm: DPPG,
+    bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    seed: int | None = None,
+    simulated: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> TrainedPolicy:
+    """Learn a policy from users of whom each interacts once; see :func:`dprl.train`.
+
+    Args:
+        users: a name (:func:`dprl.environments.user_source.open_users`), a JAX environment
+            (:class:`dprl.protocols.Environment`), or a source of users with ``facts`` and ``batch``, such as
+            :class:`~dprl.environments.bandit.Bandit` and :class:`~dprl.environments.user_stream.UserStream`.
+
+    Raises:
+        DprlError: one sentence about the request; never about an answer. What was charged stays charged, also where
+            the run is interrupted: nothing was released then, and it begins anew.
+    """
+    noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
+    if seed is None and algorithm.published:  # has floating-point noise, which is no secure one
+        noise = SeededNoise.from_seed(int(noise.below(0, 2**31 - 1)))
+    coins = noise.stream("environment")
+    facts, source = _opened(users, bounds, int(coins.below(2, 2**31 - 1)))
+    if algorithm.poisson and not hasattr(source, "answers"):
+        raise DprlError("dp-pg: only users of a bandit can be sampled again: leave out sampling.")
+    plan = make_pg_plan(algorithm, facts, budget, getattr(source, "units", None))
+    simulator = hasattr(source, "observation_bounds")
+    if not simulator:
+        _check_source(plan, source)
+    people = "episodes" if simulator else getattr(source, "people", "unnamed")
+    status = "not private" if simulated or seed is not None else "as published" if plan.published else "verified"
+    certificate = policy_certificate_of(plan, noise, status, people)
+    if hasattr(progress, "expect"):
+        progress.expect(plan.steps if algorithm.poisson else plan.config.users)  # type: ignore[union-attr]
+    account = charge_learning(ledger, dataset, budget, UNIT, plan.relation, plan.name)
+    # what numbers do to arithmetic is nobody's business either: no warning may depend on the answers
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theta, history = _learn(plan, source, noise, progress)
+    policy = ReleasedPolicy(plan.policy, theta)
+    measured, evaluation = None, int(noise.stream("evaluation").below(0, 2**31 - 1))
+    if simulator:  # public code, which is asked for no person
+        measured = measure(source, policy, history, plan.config, evaluation)
+    elif simulated and not hasattr(source, "check"):  # a stream is read once
+        measured = measure_on_host(source, policy, history[0], min(plan.config.users or 0, _ASKED), evaluation)
+    if account is not None:
+        entry = {"dataset": dataset, "charge": account[1], "epsilon": budget.epsilon, "delta": budget.delta}
+        certificate["ledger"] = entry
+    certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return TrainedPolicy(policy, certificate, policy_training_of(plan, policy, status, measured), account)
+
+
+def _opened(users: Any, bounds: Any, seed: int) -> tuple[LearningFacts, Any]:
+    """Public facts, and who answers."""
+    if isinstance(users, str):
+        return open_users(users, bounds, seed)
+    if bounds is not None:
+        raise DprlError("bounds are for users named by text: these have public facts of their own.")
+    if hasattr(users, "facts") and hasattr(users, "batch"):
+        return users.facts, users
+    if hasattr(users, "observation_bounds"):
+        return facts_of(users), users
+    raise DprlError(
+        "Users are a name such as cart-pole or bandit:FILE, an environment, a dprl.Bandit or a dprl.UserStream."
+    )
+
+
+def _check_source(plan: PGPlan, source: Any) -> None:
+    """Refuse what users on the host cannot do, before anything is spent."""
+    if plan.config.interactions > 1:
+        raise DprlError("dp-pg: several interactions of one user need a simulator: leave out interactions.")
+    if hasattr(source, "check"):
+        source.check()
+
+
+def _learn(
+    plan: PGPlan, source: Any, noise: Any, progress: Callable[[int], None] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The one place where answers meet the mechanism: what is released, and all iterates."""
+    config, facts = plan.config, plan.facts
+    mechanism: Any = plan.mechanism
+    coins = noise.stream("environment")
+    key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))
+    start, drawn = jax.random.split(key)
+    shape, rates = trainer.shape_of(config, facts), trainer.rates_of(config, facts)
+    if plan.settings is not None:
+        shape, rates, mechanism = published_run(plan.settings, plan.policy, facts.horizon)
+    stream = noise.stream("gradients")
+    if config.poisson:
+        state, history = run_resampled(shape, source, rates, mechanism, stream, start, progress)
+    elif hasattr(source, "observation_bounds"):
+        state, history = trainer.run_compiled(shape, source, rates, mechanism.bind(stream), mechanism, start)
+    else:
+        exact = isinstance(mechanism, UserSum)
+        answers = mechanism.in_order(stream) if exact else mechanism.bind(stream)
+        state, history = trainer.run_on_host(shape, source, rates, answers, mechanism, start, progress)
+    theta = trainer.released(config, state, history, drawn)
+    # what diverges is released as it is, and can be stored
+    return np.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0), np.asarray(history)
