@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dprl.errors import DprlError
-from dprl.policies.parametric import Parametric
+from dprl.policies.parametric import CONSTANT, Parametric
 
 BOX = ((-2.0, 2.0), (0.0, 10.0))
 DISCRETE = ("softmax", "softmax:fourier:2", "mlp:5")
@@ -60,9 +60,9 @@ def test_gaussian_scores_are_those_of_the_normal_distribution(kind):
 def test_features_are_scaled_by_public_bounds():
     policy = Parametric("softmax:fourier:1", BOX, actions=2)
     rows = np.asarray(policy.feature_rows(np.array([[-2.0, 10.0], [0.0, 5.0], [99.0, -99.0]], np.float32)))
-    np.testing.assert_allclose(rows[0], [1.0, -1.0, 1.0, 1.0, -1.0], atol=1e-6)
-    np.testing.assert_allclose(rows[1], [1.0, 0.0, 0.0, 0.0, 0.0], atol=1e-6)
-    np.testing.assert_allclose(rows[2], [1.0, 1.0, -1.0, -1.0, 1.0], atol=1e-6)
+    np.testing.assert_allclose(rows[0], [CONSTANT, -1.0, 1.0, 1.0, -1.0], atol=1e-6)
+    np.testing.assert_allclose(rows[1], [CONSTANT, 0.0, 0.0, 0.0, 0.0], atol=1e-6)
+    np.testing.assert_allclose(rows[2], [CONSTANT, 1.0, -1.0, -1.0, 1.0], atol=1e-6)
     tabular = Parametric("tabular", ((3.0, 6.0),), actions=2)
     np.testing.assert_array_equal(tabular.feature_rows(np.array([[4.0]], np.float32)), [[0.0, 1.0, 0.0, 0.0]])
 

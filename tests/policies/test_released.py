@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy, load_policy, policy_name
-from dprl.policies.parametric import Parametric
+from dprl.policies.parametric import CONSTANT, Parametric
 from dprl.policies.released import FILE, ReleasedPolicy, read_policy
 from dprl.protocols import Bounds
 
@@ -63,7 +63,7 @@ def test_a_linear_softmax_is_what_its_parameters_say():
     one = policy()
     table = one.theta.reshape(3, 3).astype(np.float64)
     x = np.clip(np.column_stack([states()[:, 0], states()[:, 1] / 5.0 - 1.0]), -1.0, 1.0)
-    weights = np.exp(np.column_stack([np.ones(50), x]) @ table.T)
+    weights = np.exp(np.column_stack([np.full(50, CONSTANT), x]) @ table.T)
     np.testing.assert_allclose(one(states()), weights / weights.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
@@ -90,7 +90,7 @@ def test_names_that_are_words_stay_words(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "which", ["schema", "missing", "theta", "shape", "type", "nan", "actions", "ends", "kind", "no"]
+    "which", ["schema", "constant", "missing", "theta", "shape", "type", "nan", "actions", "ends", "kind", "no"]
 )
 def test_what_is_damaged_is_refused(tmp_path, which):
     one = policy()
@@ -101,6 +101,8 @@ def test_what_is_damaged_is_refused(tmp_path, which):
     match which:
         case "schema":
             metadata["schema"] = "dprl.policy/2"
+        case "constant":
+            metadata["constant"] = "1.0"
         case "missing":
             del metadata["observation"]
         case "theta":

@@ -133,7 +133,7 @@ def words(result: Audit, about: dict[str, Any]) -> str:
         f"at delta {result.delta:g}",
         f"attacked: {result.description}",
         f"epsilon is at least {rounded_down(bound.epsilon_lower)} ({percent} confidence, by counting alone: "
-        f"{bound.trials} runs on each log, after {bound.selection_trials} others chose the threshold)",
+        f"{bound.trials} runs on each of the two data sets, after {bound.selection_trials} others chose the threshold)",
     ]
     if gaussian is not None:
         lines.append(

@@ -20,6 +20,9 @@ from dprl.errors import DprlError
 from dprl.protocols import Interval
 
 KINDS = "tabular, softmax, softmax:fourier:K, gaussian, gaussian:fourier:K, mlp:H or mlp:H:gaussian"
+CONSTANT = 0.3
+"""The constant among the features, which gives each action a preference of its own. A constant of 1 has more than the
+components have of a score's length, and so of the clip, and of the noise in the preferences (docs/papers/003.md)."""
 _LARGEST = 2**22
 _MOST_STATES = 2**16
 
@@ -132,7 +135,7 @@ class Parametric:
     # --- the function -------------------------------------------------------------------------------------------------
 
     def feature_rows(self, observations: Any) -> jax.Array:
-        """``(N, features)`` float32 of ``(N, d)`` observations: a constant 1 and components in [-1, 1], or one-hot."""
+        """``(N, features)`` float32 of observations ``(N, d)``: :data:`CONSTANT`, components in [-1, 1]; or one-hot."""
         name, _, cosines, _ = self._parsed()
         low, high = np.array(self.observation, np.float64).T
         seen = jnp.asarray(observations)
@@ -141,7 +144,7 @@ class Parametric:
         middle = ((low + high) / 2.0).astype(np.float32)
         half = np.where(high > low, (high - low) / 2.0, 1.0).astype(np.float32)
         x = jnp.clip((seen.astype(jnp.float32) - middle) / half, -1.0, 1.0)
-        columns = [jnp.ones((x.shape[0], 1), jnp.float32), x]
+        columns = [jnp.full((x.shape[0], 1), CONSTANT, jnp.float32), x]
         columns += [jnp.cos(jnp.float32(math.pi / 2 * k) * (x + 1.0)) for k in range(1, cosines + 1)]
         return jnp.concatenate(columns, axis=1)
 

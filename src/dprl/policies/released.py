@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl.policies.parametric import Parametric
+from dprl.policies.parametric import CONSTANT, Parametric
 from dprl.tensor_file import to_bytes
 
 FILE = "policy.safetensors"
@@ -87,6 +87,7 @@ class ReleasedPolicy:
             "actions": json.dumps(of.actions),
             "action": json.dumps(of.action),
             "std": json.dumps(of.std),
+            "constant": json.dumps(CONSTANT),
         }
         return to_bytes({"theta": self.theta}, metadata)
 
@@ -115,7 +116,7 @@ def read_policy(path: str | Path) -> ReleasedPolicy:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise DprlError(f"Cannot read a policy from {path.name!r}: it is missing or damaged.") from error
-    if metadata.get("schema") != _SCHEMA:
+    if metadata.get("schema") != _SCHEMA or metadata.get("constant") != json.dumps(CONSTANT):
         raise DprlError(f"{path.name!r} is not a policy of a version that this dprl reads.")
     try:
         observation, action = _intervals(metadata["observation"]), _intervals(metadata["action"])

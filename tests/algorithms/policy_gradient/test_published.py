@@ -9,7 +9,7 @@ from dprl.accounting.budget import Budget
 from dprl.algorithms.policy_gradient import published
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
-from dprl.policies.parametric import Parametric
+from dprl.policies.parametric import CONSTANT, Parametric
 
 TABLE = Parametric("tabular", ((0.0, 3.0),), actions=4)
 BUDGET = Budget(0.5, 1e-6)
@@ -75,4 +75,4 @@ def test_conditions_and_what_has_no_bound():
     with pytest.raises(DprlError, match="bound of the score"):
         published.score_bounds(Parametric("mlp:4", ((0.0, 1.0),), actions=2), 1)
     gaussian = Parametric("gaussian", ((0.0, 1.0),), action=((0.0, 1.0),), std=0.5)
-    assert published.score_bounds(gaussian, 2)[0] == pytest.approx(2 * 4 * math.sqrt(2) / 0.5)
+    assert published.score_bounds(gaussian, 2)[0] == pytest.approx(2 * 4 * math.hypot(1.0, CONSTANT) / 0.5)

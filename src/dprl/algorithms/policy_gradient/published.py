@@ -15,7 +15,7 @@ from dprl.accounting.budget import Budget
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape
 from dprl.errors import DprlError
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
-from dprl.policies.parametric import Parametric
+from dprl.policies.parametric import CONSTANT, Parametric
 from dprl.protocols import Precondition
 
 
@@ -49,8 +49,8 @@ def score_bounds(policy: Parametric, horizon: int) -> tuple[float, float]:
     """
     if policy.hidden:
         raise DprlError("Algorithm 1 as published needs a bound of the score; there is one for linear policies.")
-    # a constant and components in [-1, 1]
-    square = 1.0 if policy.kind == "tabular" else float(policy.features)
+    # the constant, and components in [-1, 1]
+    square = 1.0 if policy.kind == "tabular" else policy.features - 1.0 + CONSTANT**2
     if policy.gaussian:
         return horizon * 4.0 * math.sqrt(square * policy.outputs) / policy.std, horizon * square / policy.std**2
     return horizon * math.sqrt(2.0 * square), horizon * square / 2.0
