@@ -25,10 +25,12 @@ def main(size: str, cores: int) -> None:
     from dprl.mechanisms.ghost import clip_of, ghost_sum, ghost_sum_in_float
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
     from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+    from dprl.policies import parametric
     from dprl.policies.parametric import Parametric
 
     problem, steps = make(size), STEPS[size]
     hidden, inputs = problem.W.shape
+    parametric.CONSTANT = 1.0  # as the biases of the peers have it
     policy = Parametric(f"mlp:{hidden}", ((-1.0, 1.0),) * inputs, ACTIONS)
     assert policy.size == problem.size
     start = policy_row(problem)
