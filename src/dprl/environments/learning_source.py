@@ -77,6 +77,16 @@ def open_environment(
     if kind != "gymnasium" or not identifier:
         raise DprlError(f"Unknown environment {name!r}: use {NAME} or gymnasium:ID.")
     stated = read_bounds(bounds)
+    facts = gymnasium_facts(name, identifier, stated)
+    return facts, HostSource(facts, gymnasium_adapter.make(identifier, stated.horizon))
+
+
+def gymnasium_facts(name: str, identifier: str, stated: Bounds) -> LearningFacts:
+    """What is public about a Gymnasium environment: its stated bounds, which must be those of ``identifier``.
+
+    Raises:
+        DprlError: unknown environment, other actions or components, or Gymnasium is not installed.
+    """
     found = gymnasium_adapter.describe(identifier, stated.horizon)
     if stated.actions != found.actions:
         raise DprlError(f"bounds: the environment {identifier!r} has {found.actions} discrete actions.")
@@ -85,7 +95,7 @@ def open_environment(
             f"bounds: observation lists {len(stated.observation)} components; the environment {identifier!r} has "
             f"{len(found.observation)}."
         )
-    facts = LearningFacts(
+    return LearningFacts(
         name=name,
         observation=stated.observation,
         actions=found.actions,
@@ -95,4 +105,3 @@ def open_environment(
         names=stated.observation_names,
         finite=None if found.states is None else (found.states, found.actions),
     )
-    return facts, HostSource(facts, gymnasium_adapter.make(identifier, stated.horizon))

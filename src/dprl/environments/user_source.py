@@ -18,7 +18,7 @@ from dprl.environments import gymnasium_adapter
 from dprl.environments.acrobot import Acrobot
 from dprl.environments.bandit import Bandit, LinearBandit
 from dprl.environments.cart_pole import CartPole
-from dprl.environments.learning_source import DISCOUNT
+from dprl.environments.learning_source import DISCOUNT, gymnasium_facts
 from dprl.environments.mountain_car import MountainCar
 from dprl.environments.pendulum import Pendulum
 from dprl.environments.user_stream import Act, Answers, empty_answers, fill
@@ -122,7 +122,8 @@ def open_users(
         bandit = Bandit.of_file(rest, bounds)
         return bandit.facts, bandit
     if kind == "gymnasium" and rest:
-        return _gymnasium(name, rest, read_bounds(bounds, max_importance_ratio=1.0), seed)
+        facts = gymnasium_facts(name, rest, read_bounds(bounds, max_importance_ratio=1.0))
+        return facts, GymnasiumUsers(facts, rest, seed)
     if bounds is not None:
         raise DprlError(f"The bounds of {name!r} are its own: leave --bounds out.")
     found = {
@@ -152,24 +153,3 @@ def facts_of(simulator: Any) -> LearningFacts:
         reward_bounds=simulator.reward_bounds,
         action=action,
     )
-
-
-def _gymnasium(name: str, identifier: str, stated: Bounds, seed: int) -> tuple[LearningFacts, GymnasiumUsers]:
-    found = gymnasium_adapter.describe(identifier, stated.horizon)
-    if stated.actions != found.actions:
-        raise DprlError(f"bounds: the environment {identifier!r} has {found.actions} discrete actions.")
-    if len(stated.observation) != len(found.observation):
-        raise DprlError(
-            f"bounds: observation lists {len(stated.observation)} components; the environment {identifier!r} has "
-            f"{len(found.observation)}."
-        )
-    facts = LearningFacts(
-        name=name,
-        observation=stated.observation,
-        actions=found.actions,
-        horizon=stated.horizon,
-        discount=DISCOUNT,
-        reward_bounds=stated.reward,
-        names=stated.observation_names,
-    )
-    return facts, GymnasiumUsers(facts, identifier, seed)

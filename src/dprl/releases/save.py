@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.accounting.certificate import seal, write, write_atomically
+from dprl.accounting.ledger import Ledger
 from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
 
@@ -82,6 +83,15 @@ def save_release(
         shutil.rmtree(staging, ignore_errors=True)
         raise
     return {each: path / each for each in [*names, statement]}, sealed["digest"]
+
+
+def save_charged(charge: tuple[Ledger, int] | None, *arguments: Any) -> dict[str, Path]:
+    """Paths of :func:`save_release` with these ``arguments``; commits the ledger's charge, if there is one."""
+    paths, digest = save_release(*arguments)
+    if charge is not None:
+        ledger, number = charge
+        ledger.commit(number, digest)
+    return paths
 
 
 def sync_folder(folder: Path) -> None:

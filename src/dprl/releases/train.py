@@ -29,7 +29,7 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protocols import Bounds
 from dprl.releases.account import charge_learning
 from dprl.releases.returns import mean_returns
-from dprl.releases.save import save_release
+from dprl.releases.save import save_charged
 from dprl.releases.training_artifacts import TRAINING, certificate_of, status_of, training_of
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
 
@@ -59,11 +59,7 @@ class TrainedRelease:
             Name of each artifact -> its path.
         """
         others = {FILE: self.q_function.to_bytes()}
-        paths, digest = save_release(TRAINING, self.training, others, self.certificate, folder, sign_key)
-        if self._charge is not None:
-            ledger, charge = self._charge
-            ledger.commit(charge, digest)
-        return paths
+        return save_charged(self._charge, TRAINING, self.training, others, self.certificate, folder, sign_key)
 
 
 class _Others(TypedDict, total=False):

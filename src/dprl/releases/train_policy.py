@@ -33,7 +33,7 @@ from dprl.protocols import Bounds
 from dprl.releases.account import charge_learning
 from dprl.releases.policy_artifacts import TRAINING, policy_certificate_of, policy_training_of
 from dprl.releases.policy_returns import measure, measure_on_host
-from dprl.releases.save import save_release
+from dprl.releases.save import save_charged
 
 _ASKED = 1000  # places on the host whose true answers are measured, in a simulation
 
@@ -60,11 +60,7 @@ class TrainedPolicy:
             Name of each artifact -> its path.
         """
         others = {FILE: self.policy.to_bytes()}
-        paths, digest = save_release(TRAINING, self.training, others, self.certificate, folder, sign_key)
-        if self._charge is not None:
-            ledger, charge = self._charge
-            ledger.commit(charge, digest)
-        return paths
+        return save_charged(self._charge, TRAINING, self.training, others, self.certificate, folder, sign_key)
 
 
 def train_policy(
@@ -113,7 +109,8 @@ def train_policy(
         theta, history = _learn(plan, source, noise, progress)
     policy = ReleasedPolicy(plan.policy, theta)
     measured, evaluation = None, int(noise.stream("evaluation").below(0, 2**31 - 1))
-    if simulator:  # public code, which is asked for no person
+    # the library's own simulators know nobody; of other environments only the caller can say so
+    if simulator and (simulated or isinstance(users, str)):
         measured = measure(source, policy, history, plan.config, evaluation)
     elif simulated and not hasattr(source, "check"):  # a stream is read once
         measured = measure_on_host(source, policy, history[0], min(plan.config.users or 0, _ASKED), evaluation)
