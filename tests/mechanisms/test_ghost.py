@@ -115,7 +115,8 @@ def test_what_rounding_adds_is_taken_off_the_clip():
     # in either of two neighbouring sums
     charged = 1.0 - clip
     assert 2.0**-30 < 2.0 * error < 0.2 * charged
-    assert 2.0 * CHUNK**2 * 2.0**-24 < charged < 1.1 * 2.0 * CHUNK**2 * 2.0**-24
+    least = 2.0 * CHUNK**2 / math.sqrt(3.0) * 2.0**-24
+    assert least < charged < 1.05 * least
 
 
 def test_chunks_add_up():
@@ -136,6 +137,20 @@ def test_chunks_add_up():
     rows = -(-(CHUNK + 9) // 2)
     alone = [run(mechanism, [Layer(inputs[:rows], d[:rows])], everybody[:rows]) for d in (deltas, other)]
     np.testing.assert_array_equal(moved, alone[0] - alone[1])
+
+
+@pytest.mark.parametrize("chunks", [8, 9, 20])
+def test_groups_of_chunks_add_up(chunks):
+    """Nobody is counted twice or forgotten, whatever the number of users comes to."""
+    users = (chunks - 1) * CHUNK + 3
+    mechanism, rng = user_sum(parts=((9, 1.0),)), np.random.default_rng(3)
+    inputs, deltas = (rng.normal(size=(users, n)).astype(np.float32) for n in (2, 3))
+    layer, included = Layer(inputs, deltas, bias=True), np.arange(users) % 7 > 0
+    found = run(mechanism, [layer], included) * mechanism.grid_step
+    gradients = [np.einsum("mo,mi->moi", deltas, inputs).reshape(users, -1), deltas]
+    rows = np.concatenate(gradients, axis=1).astype(np.float64)
+    rows *= np.minimum(1.0, clip_of(mechanism, [layer]) / np.linalg.norm(rows, axis=1))[:, None]
+    np.testing.assert_allclose(found, rows[included].sum(0), atol=3e-6 * users)
 
 
 def test_what_is_no_number_and_who_is_left_out_contribute_nothing():

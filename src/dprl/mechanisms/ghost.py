@@ -11,6 +11,7 @@ language models can be strong differentially private learners" (ghost clipping).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,8 +24,12 @@ from dprl.errors import DprlError
 from dprl.mechanisms.grid import clip_to_grid
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 
-CHUNK = 128
+CHUNK = 200
 """Most users whose gradients are summed in single precision; chunks are then added on the integer grid."""
+_SIDE_BY_SIDE = 8
+"""Most chunks whose sums lie in memory together, so that the total is gone through once for all of them."""
+_ONE_PASS = 2**18
+"""Most weights whose sums are put side by side first, for one fast pass; more leave the cache, and copies cost more."""
 MOST_USERS = 2**19
 """Of a block: the sum's whole numbers then stay below 2**53."""
 _UNIT = 2.0**-24  # roundoff of float32
@@ -54,7 +59,7 @@ class Layer(NamedTuple):
 def clip_of(mechanism: UserSum, layers: Sequence[Layer]) -> float:
     """The norm that gradients are clipped to here: that of the mechanism's first part, less what rounding can add."""
     widest = max(layer.inputs.shape[1] + layer.deltas.shape[1] for layer in layers)
-    rounding = (2 * CHUNK * (CHUNK + 1) + widest + 32) * _UNIT
+    rounding = (2 * (CHUNK + 2) ** 2 / math.sqrt(3.0) + widest + 32) * _UNIT
     bound = (mechanism.parts[0][1] - _GRID * mechanism.clip_norm) * (1.0 - rounding)
     if bound <= 0.0:
         raise DprlError("The gradient's part of the clip norm is too small.")
@@ -87,29 +92,26 @@ def ghost_sum(mechanism: UserSum, layers: Sequence[Layer], included: Any, statis
         raise DprlError(f"A block has at most {MOST_USERS} users.")
     bound, biases = clip_of(mechanism, layers), [layer.bias for layer in layers]
     chunks = -(-users // CHUNK)
-    rows = -(-users // chunks)
+    groups = -(-chunks // _SIDE_BY_SIDE)
+    each = -(-chunks // groups)
+    rows = -(-users // (groups * each))
 
-    def in_chunks(a: Any) -> jax.Array:
+    def in_groups(a: Any) -> jax.Array:
         a = jnp.asarray(a)
-        padded = jnp.pad(a, [(0, chunks * rows - users)] + [(0, 0)] * (a.ndim - 1))
-        return padded.reshape(chunks, rows, *a.shape[1:])
+        padded = jnp.pad(a, [(0, groups * each * rows - users)] + [(0, 0)] * (a.ndim - 1))
+        return padded.reshape(groups, each * rows, *a.shape[1:])
 
-    def add(totals: list[jax.Array], given: Any) -> tuple[list[jax.Array], None]:
+    def one(given: Any) -> list[jax.Array]:
         pairs, here = given
         some = [Layer(x, delta, bias) for (x, delta), bias in zip(pairs, biases, strict=True)]
-        # whole numbers below 2**53, exact in float64
-        parts = [jnp.round(part.astype(jnp.float64) * scale) for part in _chunk(some, here, bound)]
-        return [total + part for total, part in zip(totals, parts, strict=True)], None
+        return _group(some, here, bound, mechanism.grid_step, each)
 
-    scale = bound / mechanism.grid_step
-    pairs = [tuple(in_chunks(a).astype(jnp.float32) for a in layer[:2]) for layer in layers]
-    nothing = []
-    for layer in layers:
-        nothing.append(jnp.zeros((layer.deltas.shape[1], layer.inputs.shape[1]), dtype=jnp.float64))
-        if layer.bias:
-            nothing.append(jnp.zeros(layer.deltas.shape[1], dtype=jnp.float64))
-    totals, _ = jax.lax.scan(add, nothing, (pairs, in_chunks(included)))
-    total = jnp.concatenate([part.reshape(-1) for part in totals]).astype(jnp.int64)
+    given = [tuple(in_groups(a).astype(jnp.float32) for a in layer[:2]) for layer in layers], in_groups(included)
+    totals = one(jax.tree.map(lambda a: a[0], given))
+    if groups > 1:
+        rest = jax.tree.map(lambda a: a[1:], given)
+        totals, _ = jax.lax.scan(lambda t, g: (jax.tree.map(jnp.add, t, one(g)), None), totals, rest)
+    total = jnp.concatenate([part.astype(jnp.int64) for part in totals])
     found, start = [total], 0
     for length, part_norm in others:
         points = clip_to_grid(jnp.asarray(statistics)[:, start : start + length], part_norm, mechanism.grid_step)
@@ -118,27 +120,41 @@ def ghost_sum(mechanism: UserSum, layers: Sequence[Layer], included: Any, statis
     return jnp.concatenate(found)
 
 
-def _chunk(layers: Sequence[Layer], included: jax.Array, bound: float) -> list[jax.Array]:
-    """Sums of the clipped gradients of one chunk, in units of ``bound``: weights ``(out, in)``, biases ``(out,)``."""
-    squares = [
-        (jnp.sum(x * x, axis=1).astype(jnp.float64) + bias, jnp.sum(delta * delta, axis=1).astype(jnp.float64))
-        for x, delta, bias in layers
-    ]
-    norm = jnp.sqrt(sum(a * b for a, b in squares))
+def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: float, chunks: int) -> list[jax.Array]:
+    """Sums of the clipped gradients of ``chunks`` chunks of equal size, each of them rounded to the grid.
+
+    Returns:
+        Whole numbers in float64, which are in order and together those of all weights and biases.
+    """
+    squares = [(jnp.sum(x * x, axis=1), jnp.sum(delta * delta, axis=1)) for x, delta, _ in layers]
+    norm = jnp.sqrt(
+        sum(
+            (a.astype(jnp.float64) + bias) * b.astype(jnp.float64)
+            for (a, b), (_, _, bias) in zip(squares, layers, strict=True)
+        )
+    )
     kept = included & jnp.isfinite(norm)
-    weight = jnp.minimum(1.0, bound / norm) / bound
-    found = []
+    shrunk = jnp.where(kept, jnp.minimum(1.0 / bound, 1.0 / norm), 0.0).astype(jnp.float32)
+    shrunk = jnp.where(shrunk >= _TINY**1.5, shrunk, 0.0)  # below it float32 has fewer digits
+    sums, rows = [], len(included) // chunks
     for (x, delta, bias), (square_x, square_delta) in zip(layers, squares, strict=True):
-        there = kept & (square_x >= _TINY) & (square_delta >= _TINY)
-        length = jnp.where(there, jnp.sqrt(square_x), 1.0)
-        # both factors have a norm of at most 1: no product leaves float32
-        scale = jnp.where(there, weight * length, 0.0).astype(jnp.float32)
-        inverse = (1.0 / length).astype(jnp.float32)
-        left = jnp.where(there[:, None], delta, 0.0) * scale[:, None]
-        right = jnp.where(there[:, None], x, 0.0) * inverse[:, None]
-        found.append(jax.lax.dot(left.T, right, precision=jax.lax.Precision.HIGHEST))
+        lengths = (square_x + bias >= _TINY) & (square_delta >= _TINY)
+        factor = jnp.where(lengths, shrunk, 0.0)[:, None]
+        left = jnp.where(factor > 0.0, delta * factor, 0.0).reshape(chunks, rows, -1)
+        # a finite input of somebody who is left out is multiplied by zero
+        right = jnp.where(jnp.isfinite(square_x)[:, None], x, 0.0).reshape(chunks, rows, -1)
+        by_chunk = (((1,), (1,)), ((0,), (0,)))
+        sums.append(jax.lax.dot_general(left, right, by_chunk, precision=jax.lax.Precision.HIGHEST))
         if bias:
-            found.append(jnp.sum(left * inverse[:, None], axis=0))
+            sums.append(jnp.sum(left, axis=1))
+    sums = [part.reshape(chunks, -1) for part in sums]
+    if sum(part.shape[1] for part in sums) <= _ONE_PASS:
+        sums = [jnp.concatenate(sums, axis=1)]
+    found = []
+    for part in sums:
+        # whole numbers below 2**53, exact in float64
+        first, *others = (jnp.round(part[i].astype(jnp.float64) * (bound / step)) for i in range(chunks))
+        found.append(sum(others, first))
     return found
 
 
@@ -146,13 +162,16 @@ def ghost_sum_in_float(mechanism: FloatUserSum, layers: Sequence[Layer], include
     """:func:`ghost_sum` for experiments: what ``mechanism.clipped_sum`` gives, ``(dimension,)`` float64."""
     (_, clip_norm), *others = mechanism.exact.parts
     included = jnp.asarray(included)
-    square = sum((jnp.sum(layer.inputs**2, axis=1) + layer.bias) * jnp.sum(layer.deltas**2, axis=1) for layer in layers)
+    lengths = [jnp.sum(layer.inputs**2, axis=1) for layer in layers]
+    square = sum(
+        (length + layer.bias) * jnp.sum(layer.deltas**2, axis=1) for layer, length in zip(layers, lengths, strict=True)
+    )
     kept = included & jnp.isfinite(square)
     shrunk = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-30))) if mechanism.clips else 1.0
     found = []
-    for layer in layers:
+    for layer, length in zip(layers, lengths, strict=True):
         left = jnp.where(kept[:, None], layer.deltas * jnp.asarray(shrunk, layer.deltas.dtype)[..., None], 0.0)
-        found.append((left.T @ jnp.where(kept[:, None], layer.inputs, 0.0)).reshape(-1))
+        found.append((left.T @ jnp.where(jnp.isfinite(length)[:, None], layer.inputs, 0.0)).reshape(-1))
         if layer.bias:
             found.append(jnp.sum(left, axis=0))
     total = jnp.concatenate(found).astype(jnp.float64)

@@ -24,7 +24,7 @@ from dprl.mechanisms.answers import check_rounds
 from dprl.mechanisms.grid import MAX_DIMENSION, MAX_UNITS, clip_to_grid, grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.rounded_gaussian import MAX_STD, MIN_STD
-from dprl.mechanisms.strategy import Correlator, column_norm, correlated, correlated_in_float
+from dprl.mechanisms.strategy import Correlator, coefficients, column_norm, correlated, correlated_in_float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +160,8 @@ class UserSum:
                 row[:] = correlator.correlated(row)
             return UserNoise(draws, self.grid_step)
         rows = jnp.arange(self.steps, dtype=jnp.uint32)
+        if _uncorrelated(self):
+            return UserNoise(_normals(noise, rows, self.dimension), self.grid_step, std, whole=True)
         draws = jax.vmap(lambda step: noise.gaussian(step, self.dimension, std))(rows)
         return UserNoise(correlated(self.noise, draws), self.grid_step)
 
@@ -168,17 +170,42 @@ class UserSum:
         return NoiseInOrder(self, noise)
 
 
+def _uncorrelated(mechanism: UserSum) -> bool:
+    return len(coefficients(mechanism.noise, mechanism.steps)) == 1
+
+
+def _normals(noise: SeededNoise, steps: Any, dimension: int) -> jax.Array:
+    """``(len(steps), dimension)`` standard normals, in the float32 that they are made in."""
+    return jax.vmap(lambda step: noise.normals(step, dimension).astype(jnp.float32))(steps)
+
+
 @dataclass(frozen=True)
 class UserNoise:
     """The noise of every step. A step asked twice gets the same noise: never ask one twice.
 
     Attributes:
-        draws: ``(steps, dimension)``, in units of ``scale``.
+        rows: ``(steps, dimension)``, the draws in units of ``scale``; or float32 standard normals of which a step makes
+            its draws, in half of the memory and of the time.
         scale: the grid.
+        std: of such draws, in units of ``scale``; None where ``rows`` are the draws.
+        whole: whether such draws are rounded to whole numbers.
     """
 
-    draws: Any = field(repr=False)
+    rows: Any = field(repr=False)
     scale: Any
+    std: Any = field(default=None, repr=False)
+    whole: bool = field(default=False, repr=False)
+
+    @property
+    def draws(self) -> jax.Array:
+        """``(steps, dimension)``, in units of :attr:`scale`."""
+        return self._drawn(jnp.asarray(self.rows))
+
+    def _drawn(self, rows: jax.Array) -> jax.Array:
+        if self.std is None:
+            return rows
+        found = rows.astype(jnp.float64) * self.std
+        return jnp.round(found) if self.whole else found
 
     # compiled where it is called by itself
     @partial(jax.jit, inline=True)
@@ -189,12 +216,12 @@ class UserNoise:
             total: ``(dimension,)``, the exact sum of the step's batch.
             step: its number, from 0; may be traced.
         """
-        draws, step = jnp.asarray(self.draws), jnp.asarray(step)
-        noised = (jnp.asarray(total) + draws[step]).astype(jnp.float64) * self.scale
-        return jnp.where((step >= 0) & (step < draws.shape[0]), noised, jnp.nan)
+        rows, step = jnp.asarray(self.rows), jnp.asarray(step)
+        scale = jnp.where((step >= 0) & (step < rows.shape[0]), self.scale, jnp.nan)
+        return (jnp.asarray(total) + self._drawn(rows[step])).astype(jnp.float64) * scale
 
 
-jax.tree_util.register_dataclass(UserNoise, data_fields=["draws", "scale"], meta_fields=[])
+jax.tree_util.register_dataclass(UserNoise, data_fields=["rows", "scale", "std"], meta_fields=["whole"])
 
 
 class NoiseInOrder:
@@ -216,7 +243,9 @@ class NoiseInOrder:
             raise DprlError("The steps of a release are noised in order, each of them once.")
         self._next += 1
         draw = np.asarray(self._noise.gaussian(step, mechanism.dimension, mechanism.std / mechanism.grid_step))
-        return (np.asarray(total) + self._correlator.correlated(draw)).astype(np.float64) * mechanism.grid_step
+        noised = (np.asarray(total) + self._correlator.correlated(draw)).astype(np.float64)
+        noised *= mechanism.grid_step
+        return noised
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +299,8 @@ class FloatUserSum:
         multiplier = exact.noise_multiplier if self.noise_multiplier is None else self.noise_multiplier
         std = multiplier * exact.sensitivity * exact.column_norm
         rows = jnp.arange(exact.steps, dtype=jnp.uint32)
+        if _uncorrelated(exact):
+            return UserNoise(_normals(noise, rows, exact.dimension), 1.0, std)
         draws = jax.vmap(lambda step: noise.normals(step, exact.dimension))(rows)
         return UserNoise(correlated_in_float(exact.noise, draws) * std, 1.0)
 

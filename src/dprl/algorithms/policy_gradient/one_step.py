@@ -16,6 +16,9 @@ from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory, 
 from dprl.mechanisms.ghost import Layer, ghost_sum, ghost_sum_in_float
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 
+BLOCK = 1600
+"""Most users of whom :func:`clipped_sum` is asked at once, on the host."""
+
 
 def layers_of(shape: Shape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory) -> tuple[list[Layer], Any]:
     """Layers of a block of users, and their statistics ``(m, 1)``, or None where there are none.
@@ -45,17 +48,18 @@ def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weig
     x = policy.feature_rows(observations)
     *inner, (last, bias) = policy.layers(theta)
     root = jnp.float32(max(policy.hidden, 1) ** 0.5)
-    active = jnp.tanh(x @ inner[0][0].T) if inner else x
-    out = active @ last.T / root + (0.0 if bias is None else bias)
+    active = jnp.tanh(x @ inner[0][0].T) / root if inner else x
+    out = active @ last.T + (0.0 if bias is None else bias)
     if policy.gaussian:
         deltas = (actions - out) / jnp.float32(policy.std**2)
     else:
         deltas = jax.nn.one_hot(actions, policy.outputs, dtype=out.dtype) - jax.nn.softmax(out, axis=-1)
     deltas = deltas * weights[:, None]
-    top = Layer(active / root, deltas, bias is not None)
+    top = Layer(active, deltas, bias is not None)
     if not inner:
         return [top]
-    return [Layer(x, (deltas @ last) * (1.0 - active * active) / root), top]
+    # the root divides a few numbers of each user here, not one for each unit
+    return [Layer(x, ((deltas / root) @ last) * (1.0 - root * root * active * active)), top]
 
 
 def fits(shape: Shape, mechanism: Any) -> bool:

@@ -258,7 +258,9 @@ def run_on_host(
     state = init(shape, key)
     history = [np.asarray(state.theta)]
     seeds = np.random.default_rng(np.asarray(random.key_data(key)))
-    block = min(shape.block, shape.batch)
+    # without their vectors far more users fit into memory
+    block = one_step.BLOCK if one_step.fits(shape, mechanism) else shape.block
+    block = -(-shape.batch // -(-shape.batch // block))
     for t in range(shape.steps):
         first = t * shape.batch
         count = min(shape.batch, shape.users - first)
