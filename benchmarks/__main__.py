@@ -14,6 +14,7 @@ NAMES = (
     "dptd_pong",
     "functional_q",
     "dp_pg",
+    "l2p",
     "rollouts",
     "scaling",
     "noise",

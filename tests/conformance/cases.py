@@ -52,14 +52,17 @@ def emitted(conformance: Conformance, setting: str, calls: list) -> events.DpEve
     for stream, mechanism in conformance.mechanisms(setting).items():
         draws = [c for c in calls if c[:2] == (f"/{stream}", "gaussian")]
         coins = [c for c in calls if c[:2] == (f"/{stream}", "coins")]
-        (scale,) = {std for *_, std in draws}
         (rate,) = {rate for *_, rate in coins} or {1.0}
         assert [c[2] for c in draws] == list(range(len(draws))), "each step draws once, at its own counter"
         assert not coins or [c[2] for c in coins] == [c[2] for c in draws]
         assert {dimension for *_, dimension, _ in draws} == {mechanism.dimension}
-        multiplier = scale * grid_step(mechanism.clip_norm) / mechanism.sensitivity
-        one = rate == 1.0 and len(draws) == 1
-        parts.append(events.gaussian(multiplier) if one else events.poisson_gaussian(rate, multiplier, len(draws)))
+        of_stream = []
+        for scale in dict.fromkeys(std for *_, std in draws):
+            steps = sum(std == scale for *_, std in draws)
+            multiplier = scale * grid_step(mechanism.clip_norm) / mechanism.sensitivity
+            one = rate == 1.0 and len(draws) == 1
+            of_stream.append(events.gaussian(multiplier) if one else events.poisson_gaussian(rate, multiplier, steps))
+        parts.append(of_stream[0] if len(of_stream) == 1 else events.compose(of_stream))
     assert {c[0] for c in calls} == {f"/{stream}" for stream in conformance.mechanisms(setting)}
     return events.compose(parts)
 

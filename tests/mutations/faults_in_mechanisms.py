@@ -286,7 +286,7 @@ def _(planting: Planting) -> None:
 
 @fault("noise smaller by sqrt(2)", "the event is what ran", traced=True)
 def _(planting: Planting) -> None:
-    planting.replace(ClippedGaussianSum, "noise_std", lambda original: lambda self: original(self) / math.sqrt(2.0))
+    planting.replace(ClippedGaussianSum, "on_grid", lambda original: lambda self, z: original(self, z) / math.sqrt(2.0))
 
 
 @fault("a sampler whose noise is smaller by sqrt(2)", "noise is as declared")

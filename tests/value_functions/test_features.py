@@ -96,6 +96,26 @@ def test_the_coupled_fourier_basis():
     assert features.name == "fourier-coupled:3"
 
 
+@pytest.mark.parametrize("bounds", [((-3.0, 5.0),), CONTINUOUS])
+def test_the_radial_basis(bounds):
+    """Gaussian bumps two distances wide over their sum, by the definition; of mean square one on average."""
+    features = make_features("rbf:5", bounds)
+    states, weight = quadrature(features)
+    low, high = np.array(bounds).T
+    x = (states - low) / (high - low)
+    bumps = np.exp(-0.5 * ((x[:, :, None] - np.linspace(0.0, 1.0, 5)) / (2.0 / 4.0)) ** 2)
+    bumps /= bumps.sum(axis=2, keepdims=True)
+    products = bumps[:, 0] if len(bounds) == 1 else (bumps[:, 0, :, None] * bumps[:, 1, None, :]).reshape(-1, 25)
+    phi = features(states)
+    assert features.size == phi.shape[1] == 5 ** len(bounds)
+    np.testing.assert_allclose(phi / products, features.scale ** len(bounds), rtol=1e-10)
+    assert weight @ np.sum(phi**2, axis=1) == pytest.approx(features.size, rel=1e-4)
+    np.testing.assert_allclose(phi @ features.constant(), 1.0, atol=1e-12)
+    assert (np.linalg.norm(phi, axis=1) <= features.norm_bound * (1 + 1e-12)).all()
+    np.testing.assert_allclose(features(jnp.asarray(states), jnp), phi, atol=1e-12)
+    assert features.name == "rbf:5"
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_outside_the_bounds_a_state_counts_as_the_nearest_inside(name):
     features = MAPS[name]
@@ -139,6 +159,8 @@ def test_tabular_counts_states_without_gaps():
         ("tabular", ((0.0, 1.5),), "whole-number observation bounds"),
         ("tabular", ((0.0, 1e6), (0.0, 1e6)), f"more than {MAX_FEATURES} states"),
         ("fourier:0", ((0.0, 1.0),), "order of at least 1"),
+        ("rbf:1", ((0.0, 1.0),), "at least two"),
+        ("rbf:65", ((0.0, 1.0),) * 2, "more than 4096"),
         ("fourier-coupled:0", ((0.0, 1.0),), "order of at least 1"),
         ("fourier-coupled:9", ((0.0, 1.0),) * 5, f"fourier-coupled:9 has more than {MAX_FEATURES} features"),
         ("fourier-coupled:x", ((0.0, 1.0),), "no features called"),

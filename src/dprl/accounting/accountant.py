@@ -1,6 +1,8 @@
 """From an event to its epsilon.
 
-One accountant speaks for the whole library: dp_accounting's privacy loss distribution (PLD) for add or remove one.
+One accountant speaks for the whole library: dp_accounting's privacy loss distribution (PLD) for add or remove one. The
+one exception is noise that was chosen on the way, for which no such distribution exists: there its Renyi divergence
+speaks (renyi_filter.py), for the same relation.
 ``PLDAccountant(REPLACE_ONE)`` doubles the sensitivity inside and ``RdpAccountant(REPLACE_ONE)`` does not, so no other
 relation is ever asked of it. Every epsilon is an upper bound.
 """
@@ -29,9 +31,14 @@ Part = tuple[float, float, int]
 """Of an event: sampling rate (1 for everybody), noise multiplier, number of steps."""
 
 
-def accountant_name() -> str:
-    """The accountant in words, with its version, as a certificate states it."""
-    return f"dp_accounting {metadata.version('dp-accounting')} PLDAccountant, {RELATION}"
+def accountant_name(event: DpEvent | None = None) -> str:
+    """The accountant of ``event`` in words, with its version, as a certificate states it."""
+    from dprl.accounting.renyi_filter import RenyiFilterEvent
+
+    kind = "PLDAccountant"
+    if isinstance(event, RenyiFilterEvent):
+        kind = f"RdpAccountant at order {event.order}, under a Renyi filter"
+    return f"dp_accounting {metadata.version('dp-accounting')} {kind}, {RELATION}"
 
 
 def epsilon_of(event: DpEvent, delta: float) -> float:
@@ -39,7 +46,7 @@ def epsilon_of(event: DpEvent, delta: float) -> float:
 
     ``math.inf`` where the bound is beyond what the accountant resolves: more than some ten thousand, or a ``delta``
     of the order of its own truncation (1e-15 a composition). Raises DprlError for an event that is not built from
-    Gaussians and Poisson-sampled Gaussians.
+    Gaussians and Poisson-sampled Gaussians, and is not a Renyi filter by itself.
 
     >>> from dprl.accounting.events import gaussian
     >>> 4.376 < epsilon_of(gaussian(1.0), 1e-5) < 4.379
@@ -47,6 +54,10 @@ def epsilon_of(event: DpEvent, delta: float) -> float:
     """
     if not (isinstance(delta, int | float) and 0.0 < delta < 1.0):
         raise DprlError("delta must be above 0 and below 1.")
+    from dprl.accounting.renyi_filter import RenyiFilterEvent
+
+    if isinstance(event, RenyiFilterEvent):
+        return event.epsilon(float(delta))
     return epsilon_of_parts(parts_of(event), float(delta))
 
 
@@ -98,19 +109,19 @@ def _precision(noise_multiplier: float) -> float:
 def epsilon_of_parts(parts: tuple[Part, ...], delta: float, coarser: float = 1.0) -> float:
     """:func:`epsilon_of` what :func:`parts_of` gives, on a grid ``coarser`` times as coarse as it should be."""
     import numpy as np
-    from dp_accounting import NeighboringRelation, dp_event
-    from dp_accounting.pld import PLDAccountant
+
+    from dprl.accounting.gaussian_pld import gaussian_pld
 
     grid = _grid(parts)
     if grid > _COARSEST:
         return math.inf
-    grid *= coarser
-    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, grid)
+    whole = None
     with np.errstate(all="ignore"):  # exp of a very large loss underflows to the mass it has
         for rate, multiplier, count in parts:
-            one = dp_event.GaussianDpEvent(multiplier)
-            accountant.compose(one if rate == 1.0 else dp_event.PoissonSampledDpEvent(rate, one), count)
-        return max(0.0, float(accountant.get_epsilon(delta)))
+            one = gaussian_pld(rate, multiplier if rate < 1.0 else multiplier / math.sqrt(count), grid * coarser)
+            steps = one.self_compose(count) if rate < 1.0 else one
+            whole = steps if whole is None else whole.compose(steps)
+        return 0.0 if whole is None else max(0.0, float(whole.get_epsilon_for_delta(delta)))
 
 
 def _grid(parts: tuple[Part, ...]) -> float:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from dp_accounting import dp_event as dpe
 
+from dprl.accounting.renyi_filter import RenyiFilterEvent
 from dprl.errors import DprlError
 
 DpEvent = dpe.DpEvent
 
 SAMPLER_TOTAL_VARIATION = 2.0**-49
 """Distance of one secure draw of noise from the exact rounded Gaussian (docs/proofs/rounded-gaussian.md)."""
+
+_FILTER = tuple(field.name for field in fields(RenyiFilterEvent))
 
 
 def sampler_delta(epsilon: float, draws: int, total_variation: float = SAMPLER_TOTAL_VARIATION) -> float:
@@ -63,6 +67,9 @@ def to_json(event: DpEvent) -> dict[str, Any]:
             return {"type": "SelfComposed", "count": int(event.count), "event": to_json(event.event)}
         case dpe.ComposedDpEvent():
             return {"type": "Composed", "events": [to_json(e) for e in event.events]}
+        case RenyiFilterEvent():
+            numbers = {name: getattr(event, name) for name in _FILTER}
+            return {"type": "RenyiFilter"} | {n: list(x) if isinstance(x, tuple) else x for n, x in numbers.items()}
     raise DprlError(f"A privacy event of type {type(event).__name__} is not one that dprl emits.")
 
 
@@ -84,9 +91,19 @@ def from_json(data: Any) -> DpEvent:
             return dpe.SelfComposedDpEvent(from_json(data["event"]), int(data["count"]))
         if kind == "Composed" and set(data) == {"type", "events"} and data["events"]:
             return dpe.ComposedDpEvent([from_json(e) for e in data["events"]])
+        if kind == "RenyiFilter" and set(data) == {"type", *_FILTER}:
+            numbers: dict[str, Any] = {name: tuple(map(_float, data[name])) for name in ("noise_multipliers", "before")}
+            numbers |= {name: _float(data[name]) for name in ("budget", "sampling_probability", "norm_multiplier")}
+            return RenyiFilterEvent(order=data["order"], steps=data["steps"], **numbers)
     except (TypeError, ValueError) as error:
         raise DprlError("The privacy event is not one that dprl emits.") from error
     raise DprlError("The privacy event is not one that dprl emits.")
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("not a number")
+    return float(value)
 
 
 def _positive(name: str, value: float) -> None:

@@ -244,7 +244,9 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], event: DpEvent) -> None
     """Each listed mechanism must be one part of the event, in the same order, with the same numbers."""
     from dp_accounting import dp_event as dpe
 
-    def flatten(node: Any, steps: int) -> Iterable[tuple[float, float, int]]:
+    from dprl.accounting.renyi_filter import RenyiFilterEvent
+
+    def flatten(node: Any, steps: int) -> Iterable[tuple[Any, ...]]:
         match node:
             case dpe.ComposedDpEvent() if steps == 1:
                 for inner in node.events:
@@ -255,6 +257,10 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], event: DpEvent) -> None
                 yield (float(node.sampling_probability), float(inner.noise_multiplier), steps)
             case dpe.GaussianDpEvent():
                 yield (1.0, float(node.noise_multiplier), steps)
+            case RenyiFilterEvent() if steps == 1 and node is event:
+                yield from ((1.0, multiplier, 1) for multiplier in node.before)
+                levels, rate = list(node.noise_multipliers), node.sampling_probability
+                yield (rate, levels, node.steps, node.norm_multiplier, node.order, node.budget)
             case _:
                 raise DprlError(f"The privacy event of {path} is not a plain list of its mechanisms.")
 
@@ -263,8 +269,11 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], event: DpEvent) -> None
         if not isinstance(mechanism, dict):
             raise DprlError(f"The mechanisms of {path} must be objects.")
         # everybody, once, where nothing is said
-        numbers = [mechanism.get("sampling_rate"), mechanism.get("noise_multiplier"), counted(mechanism)]
-        stated.append(tuple(1 if number is None and i != 1 else number for i, number in enumerate(numbers)))
+        filtered = [mechanism.get(name) for name in ("norm_multiplier", "order", "budget")]
+        noise = mechanism.get("noise_multiplier" if filtered == [None] * 3 else "levels")
+        numbers = [mechanism.get("sampling_rate"), noise, counted(mechanism)]
+        row = [1 if number is None and i != 1 else number for i, number in enumerate(numbers)]
+        stated.append(tuple(row if filtered == [None] * 3 else row + filtered))
     if stated != accounted:
         raise DprlError(f"The mechanisms of {path} are not those of its privacy event.")
 

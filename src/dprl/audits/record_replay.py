@@ -23,18 +23,26 @@ import numpy as np
 from jax.experimental import io_callback
 
 from dprl import x64 as x64
+from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.protocols import NoiseSource
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One release of one mechanism, as grid points and as numbers, and what it was made of. Private."""
+    """One release of one mechanism, as grid points and as numbers, and what it was made of. Private.
+
+    Attributes:
+        total: without the noise; of a filtered sum its norm, too.
+        level: of a filtered sum.
+    """
 
     total: tuple[int, ...]
     points: np.ndarray
     released: np.ndarray
+    level: int | None = None
 
 
 @dataclass
@@ -83,8 +91,19 @@ class RecordingMechanism(ClippedGaussianSum):
     def coins(self, noise: Any, step: Any, units: int) -> Any:
         return self.inner.coins(noise, step, units)
 
-    def draw(self, noise: Any, step: Any) -> Any:
-        return self.inner.draw(noise, step)
+    @property
+    def released(self) -> int:
+        return self.inner.released
+
+    def admit(self, spent: Any, level: Any) -> tuple[Any, Any]:
+        """Of a filtered sum."""
+        assert isinstance(self.inner, FilteredGaussianSum)
+        return self.inner.admit(spent, level)
+
+    def draw(self, noise: Any, step: Any, **level: Any) -> Any:
+        if level:
+            self.recorder.draw_level(self.place, int(level["level"]))
+        return self.inner.draw(noise, step, **level)
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
         return self.inner.clipped_sum(vectors, included)
@@ -94,6 +113,8 @@ class RecordingMechanism(ClippedGaussianSum):
 
     def noised(self, total: jax.Array, draw: jax.Array) -> jax.Array:
         points = self.inner.noised(total, draw)
+        if isinstance(self.inner, FilteredGaussianSum):
+            total = self.inner.answer(total)
         shape = jax.ShapeDtypeStruct(points.shape, points.dtype)
         return io_callback(self._note, shape, total, points, ordered=True)
 
@@ -151,6 +172,7 @@ class Recorder:
         self._wrapped: list[RecordingMechanism] = []
         self._first: Tape | None = None
         self._tape = Tape()
+        self._level: dict[int, int] = {}
 
     def wrap(self, mechanism: ClippedGaussianSum) -> RecordingMechanism:
         place = len(self._tape.mechanisms)
@@ -162,6 +184,10 @@ class Recorder:
             self._wrapped[place:] = [RecordingMechanism(**fields, inner=mechanism, recorder=self, place=place)]
         return self._wrapped[place]
 
+    def draw_level(self, place: int, level: int) -> None:
+        """The level of the release that comes next."""
+        self._level[place] = level
+
     def note(self, place: int, total: np.ndarray, points: np.ndarray) -> np.ndarray:
         entries = self._tape.entries[place]
         if self._first is not None:
@@ -169,7 +195,8 @@ class Recorder:
             if len(entries) < len(before):
                 points = before[len(entries)].points
         released = points * grid_step(self._tape.mechanisms[place].clip_norm)
-        entries.append(Entry(tuple(int(x) for x in total), np.array(points), released))
+        level = self._level.pop(place, None)
+        entries.append(Entry(tuple(int(x) for x in total), np.array(points), released, level))
         return entries[-1].points
 
     def forget(self) -> None:
@@ -276,21 +303,40 @@ def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> C
     largest, releases = Fraction(0), 0
     for place, mechanism in enumerate(one.mechanisms):
         a, b = one.entries.get(place, []), two.entries.get(place, [])
-        if len(a) != len(b):
-            problems.append("the number of releases differs")
-        if len(a) != mechanism.steps:
-            problems.append("the number of releases is not the declared number of steps")
-        limit = Fraction(mechanism.sensitivity) / Fraction(grid_step(mechanism.clip_norm))
-        limit *= 1 if relation == "add or remove one" else 2
+        problems += _numbers_of_releases(mechanism, a, b)
+        parts = _parts(mechanism, 1 if relation == "add or remove one" else 2)
         for step, (x, y) in enumerate(zip(a, b, strict=False)):
             releases += 1
-            if len(x.total) != len(y.total) or len(x.total) != mechanism.dimension:
+            if len(x.total) != len(y.total) or len(x.total) != mechanism.released:
                 problems.append(f"the dimension of release {step} is not the declared one")
                 continue
-            squared = Fraction(sum((p - q) ** 2 for p, q in zip(x.total, y.total, strict=True))) / limit**2
-            if squared > 1:
-                problems.append(
-                    f"the inputs of release {step} of mechanism {place} differ by more than the sensitivity"
-                )
-            largest = max(largest, squared)
+            start = 0
+            for size, limit in parts:
+                pairs = zip(x.total[start : start + size], y.total[start : start + size], strict=True)
+                squared = Fraction(sum((p - q) ** 2 for p, q in pairs)) / limit**2
+                start += size
+                if squared > 1:
+                    problems.append(
+                        f"the inputs of release {step} of mechanism {place} differ by more than the sensitivity"
+                    )
+                largest = max(largest, squared)
     return Comparison(tuple(problems), math.sqrt(largest), releases)
+
+
+def _parts(mechanism: ClippedGaussianSum, units: int) -> list[tuple[int, Fraction]]:
+    """Size of each part of a release, and how far ``units`` may move it, in grid points."""
+    limit = units * Fraction(mechanism.sensitivity) / Fraction(grid_step(mechanism.clip_norm))
+    parts = [(mechanism.dimension, limit)]
+    # the sum's norm moves by as much as the sum, and by what rounding adds to it
+    return parts + [(1, limit * Fraction(1.0 + NORM_ROUNDING))] * (mechanism.released - mechanism.dimension)
+
+
+def _numbers_of_releases(mechanism: ClippedGaussianSum, one: list[Entry], two: list[Entry]) -> list[str]:
+    problems = ["the number of releases differs"] if len(one) != len(two) else []
+    if not isinstance(mechanism, FilteredGaussianSum):
+        return problems + ["the number of releases is not the declared number of steps"] * (len(one) != mechanism.steps)
+    for entries in (one, two):
+        costs = [WHOLE + 1 if e.level is None else mechanism.costs[e.level] for e in entries]
+        if len(entries) > mechanism.steps or sum(costs) > WHOLE:
+            problems.append("the releases cost more than the filter's budget")
+    return problems

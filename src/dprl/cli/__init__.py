@@ -12,7 +12,20 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.cli import audit, calibrate, data, evaluate, ledger, plan, report, reproduce, simulate, train, verify
+from dprl.cli import (
+    audit,
+    calibrate,
+    data,
+    evaluate,
+    learn_protector,
+    ledger,
+    plan,
+    report,
+    reproduce,
+    simulate,
+    train,
+    verify,
+)
 from dprl.errors import DprlError
 
 app = typer.Typer(
@@ -45,6 +58,7 @@ def _options(
 
 app.command(short_help="Evaluate target policies on a log, privately.")(evaluate.evaluate)
 app.command(short_help="Learn by acting, and keep rewards or people private.")(train.train)
+app.command(short_help="Learn on public tasks how to step on private data.")(learn_protector.learn_protector)
 app.command(short_help="What a release would cost, and how wide its intervals.")(plan.plan)
 app.command(short_help="Noise multiplier of a budget, or epsilon of a multiplier.")(calibrate.calibrate)
 app.command(short_help="Attack an algorithm, and bound its epsilon from below.")(audit.audit)
@@ -76,6 +90,9 @@ def main(arguments: list[str] | None = None) -> Any:
             "anew.",
             file=sys.stderr,
         )
+        sys.exit(130)
+    except learn_protector.InterruptedLearningError:
+        print("error: interrupted; the same command with --resume goes on.", file=sys.stderr)
         sys.exit(130)
     except KeyboardInterrupt:  # before typer looks out for it
         print("error: interrupted.", file=sys.stderr)

@@ -24,7 +24,8 @@ TARGET = Annotated[
 FEATURES = Annotated[
     str | None,
     typer.Option(
-        help="columns, tabular, fourier:ORDER or fourier-coupled:ORDER, or a network: mlp:HIDDEN.  [default: columns]"
+        help="columns, tabular, fourier:ORDER, fourier-coupled:ORDER or rbf:N, or a network: mlp:HIDDEN.  "
+        "[default: columns]"
     ),
 ]
 SET = Annotated[
@@ -63,6 +64,9 @@ def evaluate(
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise over clip norm, instead of calibrating it to the budget.")
     ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="Folder of a protector (dprl learn-protector) that makes the steps.")
+    ] = None,
     behavior_policy: Annotated[
         str | None, typer.Option(help="Public behaviour policy, for a log without behavior_prob.")
     ] = None,
@@ -91,7 +95,7 @@ def evaluate(
         "features": features, "ledger": ledger,
         "dataset": dataset, "behavior_policy": behavior_policy, "outcome": outcome,
     }  # fmt: skip
-    chosen = {"discount": discount, "noise_multiplier": noise_multiplier}
+    chosen = {"discount": discount, "noise_multiplier": noise_multiplier, "optimizer": optimizer}
     request, options = merge_request(flags, chosen, config, option)
     for name in ("log", "target_policy", "epsilon", "delta"):
         if request.get(name) is None:
@@ -115,7 +119,7 @@ def evaluate(
             check_folder(out)
         check_key(sign)
         budget = Budget(request["epsilon"], request["delta"])
-        configured = configure(request.get("algorithm") or DEFAULT, options)
+        configured = configure(request.get("algorithm") or served(options), options)
         targets = request["target_policy"]
 
         from dprl.releases.evaluate import evaluate as release_of
@@ -176,6 +180,16 @@ def merge_request(
     options.append((dict(_setting(text) for text in settings or ()), "--set"))
     options.append(({k: v for k, v in chosen.items() if v is not None}, "flag"))
     return request | {k: v for k, v in flags.items() if v is not None}, options
+
+
+def served(options: list[tuple[dict[str, Any], str]]) -> str:
+    """The algorithm where none is named: the one that the protector was learned for, if there is one."""
+    folder = next((given["optimizer"] for given, _ in reversed(options) if "optimizer" in given), None)
+    if not isinstance(folder, str):
+        return DEFAULT
+    from dprl.algorithms.optimizers.protector import Protector
+
+    return Protector.load(folder).algorithm or DEFAULT
 
 
 def configure(name: str, options: list[tuple[dict[str, Any], str]]) -> Any:

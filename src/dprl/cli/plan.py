@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dprl.algorithms.registry import ALGORITHMS, DEFAULT
-from dprl.cli.evaluate import FEATURES, SET, TARGET, configure, merge_request
+from dprl.cli.evaluate import FEATURES, SET, TARGET, configure, merge_request, served
 from dprl.errors import DprlError
 
 
@@ -27,6 +27,7 @@ def plan(
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise over clip norm, instead of calibrating.")
     ] = None,
+    optimizer: Annotated[str | None, typer.Option(help="Folder of a protector that makes the steps.")] = None,
     behavior_policy: Annotated[str | None, typer.Option(help="Public behaviour policy, if the log lacks it.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these options; flags win.")] = None,
     option: SET = None,
@@ -40,7 +41,7 @@ def plan(
         "behavior_policy": behavior_policy,
     }  # fmt: skip
     request, options = merge_request(
-        flags, {"discount": discount, "noise_multiplier": noise_multiplier}, config, option
+        flags, {"discount": discount, "noise_multiplier": noise_multiplier, "optimizer": optimizer}, config, option
     )
     for name in ("bounds", "epsilon", "delta"):
         if request.get(name) is None:
@@ -54,7 +55,7 @@ def plan(
         None if request.get("log") is None else str(request["log"]),
         [targets] if isinstance(targets, str) else targets,
         Budget(request["epsilon"], request["delta"]),
-        configure(request.get("algorithm") or DEFAULT, options),
+        configure(request.get("algorithm") or served(options), options),
         bounds=request["bounds"],
         unit=request.get("unit"),
         person=request.get("person_column"),

@@ -24,7 +24,7 @@ from dprl.experiments.versions import fingerprint, libraries, module_file
 from dprl.report.formatting import number, plain
 
 RESULTS, REPORT, SECONDS = "results.json", "report.html", "seconds.json"
-_MODULES = {"atari": "ale_py", "data": "lifelines"}
+_MODULES = {"atari": "ale_py", "data": "lifelines", "digits": "sklearn"}
 """What must be importable for an optional dependency of the library to be there."""
 
 

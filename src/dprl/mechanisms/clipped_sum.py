@@ -52,9 +52,13 @@ class ClippedGaussianSum:
         grid_step(self.clip_norm)
         if not 1 <= self.dimension <= MAX_DIMENSION:
             raise DprlError(f"A released vector has between 1 and {MAX_DIMENSION} coordinates.")
-        if not (math.isfinite(self.noise_multiplier) and MIN_STD <= self.noise_on_grid <= MAX_STD):
-            raise DprlError("The noise multiplier must be between 0.004 and 2000: change epsilon or delta.")
+        self.check_noise(self.noise_multiplier)
         self.event()  # refuses a sampling rate or a number of steps out of range
+
+    def check_noise(self, noise_multiplier: float) -> None:
+        """Refuse noise for which the sampler's error is not proved."""
+        if not (math.isfinite(noise_multiplier) and MIN_STD <= self.on_grid(noise_multiplier) <= MAX_STD):
+            raise DprlError("The noise multiplier must be between 0.004 and 2000: change epsilon or delta.")
 
     @property
     def sensitivity(self) -> float:
@@ -68,7 +72,25 @@ class ClippedGaussianSum:
 
     @property
     def noise_on_grid(self) -> float:
-        return self.noise_std / grid_step(self.clip_norm)
+        return self.on_grid(self.noise_multiplier)
+
+    def on_grid(self, noise_multiplier: Any) -> Any:
+        """Standard deviation of noise with that multiplier, in grid points."""
+        return noise_multiplier * self.clip_norm / grid_step(self.clip_norm)
+
+    @property
+    def released(self) -> int:
+        """Numbers that a step releases."""
+        return self.dimension
+
+    def multiplier_at(self, step: Any) -> Any:
+        """Noise multiplier of one step, which may be traced."""
+        del step
+        return self.noise_multiplier
+
+    def on_grid_at(self, step: Any) -> Any:
+        """Standard deviation of one step's noise in grid points."""
+        return self.on_grid(self.multiplier_at(step))
 
     @property
     def draws(self) -> int:
@@ -91,7 +113,7 @@ class ClippedGaussianSum:
 
     def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
         """The step's noise, ``(dimension,)`` int64 grid points; ``(width,)`` where more are asked for."""
-        return noise.gaussian(step, self.dimension if width is None else width, self.noise_on_grid)
+        return noise.gaussian(step, self.dimension if width is None else width, self.on_grid_at(step))
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
         """Exact sum of the clipped vectors of one block of units.
@@ -131,6 +153,10 @@ class ClippedGaussianSum:
             "grid_step": grid_step(self.clip_norm),
         }
 
+    def rows(self, name: str, purpose: str) -> list[dict[str, Any]]:
+        """The rows of a certificate: one for each part of :meth:`event`."""
+        return [self.describe(name, purpose)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlainSum:
@@ -139,6 +165,10 @@ class PlainSum:
     dimension: int
     sampling_rate: float = 1.0
     steps: int = 1
+
+    @property
+    def released(self) -> int:
+        return self.dimension
 
     def event(self) -> events.DpEvent:
         raise DprlError("An un-noised sum has no privacy event; it cannot be released.")

@@ -37,6 +37,10 @@ class FloatSum:
         return self.exact.dimension
 
     @property
+    def released(self) -> int:
+        return self.exact.released
+
+    @property
     def sampling_rate(self) -> float:
         return self.exact.sampling_rate
 
@@ -65,7 +69,7 @@ class FloatSum:
 
     def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
         """The noise of the exact mechanism, ``(dimension,)`` float64."""
-        draw = noise.rounded(step, self.dimension if width is None else width, self.exact.noise_on_grid)
+        draw = noise.rounded(step, self.dimension if width is None else width, self.exact.on_grid_at(step))
         return draw * grid_step(self.exact.clip_norm)
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
@@ -73,7 +77,8 @@ class FloatSum:
         square = jnp.sum(vectors * vectors, axis=1)
         # what is not finite contributes nothing, as on the grid
         finite = jnp.isfinite(square)
-        scale = jnp.minimum(1.0, self.exact.clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-30)))
+        # 1e-20: its power -3/2, of the derivative, is finite in single precision
+        scale = jnp.minimum(1.0, self.exact.clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-20)))
         scale = jnp.where(included & finite, scale, 0.0).astype(vectors.dtype)
         total = scale @ jnp.where(finite[:, None], vectors, 0.0)
         return total.astype(jnp.float64)

@@ -12,9 +12,11 @@ from dprl.accounting.certificate import NOT_A_TRAJECTORY, versions
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.plan import Plan
 from dprl.algorithms.evaluation.program import ValueFunctionConfig, ValueProgram
+from dprl.algorithms.evaluation.protected import Protected
 from dprl.config import DERIVED
 from dprl.data.readers import Log
 from dprl.mechanisms.clipped_sum import RELATION
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.value_functions.linear import ValueFunction
 
 NOT_PROTECTED = (
@@ -120,6 +122,12 @@ def _options(plan: Plan) -> dict[str, Any]:
     return renamed | own | {name: {"value": value, "provenance": DERIVED} for name, value in chosen.items()}
 
 
+def divided(share: float, rows: list[dict[str, Any]]) -> list[float]:
+    """The share of a stage over its levels of noise: by what each adds to mu^2 if all units take part."""
+    spent = [row["steps"] / row["noise_multiplier"] ** 2 for row in rows]
+    return [share * (part / sum(spent)) for part in spent]
+
+
 def certificate_of(
     plan: Plan, log: Log, policies: Mapping[str, Any], noise: Any, status: str, features: str
 ) -> dict[str, Any]:
@@ -128,17 +136,24 @@ def certificate_of(
     whose = " of the other target policies" if own_value else ""
     mechanisms = [plan.value_mechanism.describe("Gaussian vector", f"values and intervals{whose}")]
     first = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
-    shares = [first, *((1.0 - first) * share for share in plan.shares)]
+    shares = [first]
     every = "the values and intervals of the other target policies are" if own_value else "every value and interval is"
     released = f"One noised vector, from which {every} computed"
-    for stage in plan.stages:
+    for stage, share in zip(plan.stages, plan.shares, strict=True):
         sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
-        mechanisms.append(stage.mechanism.describe(f"{sampled} Gaussian sum", stage.name))
+        filtered = " and its norm, under a Renyi filter" if isinstance(stage.mechanism, FilteredGaussianSum) else ""
+        rows = stage.mechanism.rows(f"{sampled} Gaussian sum{filtered}", stage.name)
+        mechanisms += rows
+        shares += divided((1.0 - first) * share, rows)
     if plan.stages:
         both = (
             "the value function and the first policy's value and interval are" if own_value else "the value function is"
         )
-        released += f", and the noised sum of every step, from which {both} computed"
+        if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages):
+            released += ", the noised sum of every step and its noised norm, as many as the budget admitted, from which"
+        else:
+            released += ", and the noised sum of every step, from which"
+        released += f" {both} computed"
     for mechanism, share in zip(mechanisms, shares, strict=True):
         mechanism["share"] = share
         if plan.published:
@@ -153,6 +168,9 @@ def certificate_of(
             "value": plan.stages[-1].mechanism.clip_norm,
             "provenance": "derived from the public horizon and features",
         }
+    protector = plan.program.described if isinstance(plan.program, Protected) else None
+    if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
+        options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     certificate: dict[str, Any] = {
         "schema": "dprl.certificate/1" if status == "verified" else "dprl.statement/1",
         "status": status,
@@ -164,7 +182,7 @@ def certificate_of(
         "not_protected": [*NOT_PROTECTED, *([NOT_A_TRAJECTORY] if log.unit == "transition" else [])],
         "mechanisms": mechanisms,
         "event": events.to_json(plan.event),
-        "accountant": accountant_name(),
+        "accountant": accountant_name(plan.event),
         "epsilon_of_event": plan.epsilon_of_event if math.isfinite(plan.epsilon_of_event) else None,
         "delta_of_event": plan.delta_of_event,
         "delta_sampler": plan.delta_sampler,
@@ -173,4 +191,6 @@ def certificate_of(
         "ledger": None,
         "versions": versions(),
     }
+    if protector is not None:
+        certificate["assumed_public"]["protector"] = protector
     return certificate

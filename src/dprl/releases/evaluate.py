@@ -144,8 +144,8 @@ def evaluate(
             by public facts alone. All of them give values and intervals, and all but :class:`ImportanceSampling` a
             value function.
         unit: ``person``, ``trajectory`` or ``transition``. Of the last the values are mean rewards of a transition.
-        features: ``columns``, ``tabular``, ``fourier:ORDER`` or ``fourier-coupled:ORDER``; for the algorithms that
-            learn a network, also ``mlp:HIDDEN``.
+        features: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER`` or ``rbf:N``; for algorithms
+            that learn a network, also ``mlp:HIDDEN``.
         behavior_policy: public behaviour policy, for a log without behaviour probabilities.
         ledger, dataset: SQLite ledger and the name under which this data's budget stands there.
         seed: reproducible noise: the release is then *not private* and says so.

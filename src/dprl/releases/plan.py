@@ -15,7 +15,7 @@ from dprl.data.readers import UNITS, read_log
 from dprl.errors import DprlError
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
-from dprl.releases.artifacts import MEAN_REWARD, RETURN
+from dprl.releases.artifacts import MEAN_REWARD, RETURN, divided
 from dprl.releases.evaluate import load_policies
 
 VALUES = "values and intervals"
@@ -49,7 +49,7 @@ def plan_release(
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit)
     mechanisms = [plan.value_mechanism.describe("Gaussian vector", VALUES)]
-    mechanisms += [stage.mechanism.describe("Clipped Gaussian sum", stage.name) for stage in plan.stages]
+    mechanisms += [row for s in plan.stages for row in s.mechanism.rows("Clipped Gaussian sum", s.name)]
     return {
         "algorithm": plan.name,
         "estimator": plan.estimator,
@@ -88,30 +88,23 @@ def calibrate_release(
         )
     plan = _plan_of_one(budget, algorithm, bounds, features)
     value_share = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
-    stages = [(VALUES, plan.value_mechanism, value_share)]
-    stages += [
-        (stage.name, stage.mechanism, (1.0 - value_share) * share)
-        for stage, share in zip(plan.stages, plan.shares, strict=True)
-    ]
+    rows, shares = plan.value_mechanism.rows("", VALUES), [value_share]
+    for stage, share in zip(plan.stages, plan.shares, strict=True):
+        levels = stage.mechanism.rows("", stage.name)
+        rows, shares = rows + levels, shares + divided((1.0 - value_share) * share, levels)
     return {
         "algorithm": plan.name,
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "relation": RELATION,
         "stages": [
-            {
-                "purpose": purpose,
-                "noise_multiplier": mechanism.noise_multiplier,
-                "sampling_rate": mechanism.sampling_rate,
-                "steps": mechanism.steps,
-                "share": share,
-            }
-            for purpose, mechanism, share in stages
+            {name: row[name] for name in ("purpose", "noise_multiplier", "sampling_rate", "steps")} | {"share": share}
+            for row, share in zip(rows, shares, strict=True)
         ],
         "epsilon_of_event": plan.epsilon_of_event,
         "delta_of_event": plan.delta_of_event,
         "event": events.to_json(plan.event),
-        "accountant": accountant_name(),
+        "accountant": accountant_name(plan.event),
     }
 
 

@@ -87,7 +87,7 @@ def share_bar(privacy: float, sampling: float, title: str) -> Markup:
     return markup(svg)
 
 
-def _frame(
+def chart_frame(
     width: float,
     height: float,
     top: float,
@@ -125,7 +125,7 @@ def curve(grid: Sequence[float], values: Sequence[float], name: str, domain: tup
     points = [(a, b) for a, b in zip(grid, values, strict=True) if math.isfinite(a) and math.isfinite(b)]
     title = f"Estimated value along {name}, from {number(points[0][1])} to {number(points[-1][1])}"
     grid = [a for a, _ in points]
-    svg, x, y = _frame(width, height, 12.0, grid, domain, title, name, "estimated value")
+    svg, x, y = chart_frame(width, height, 12.0, grid, domain, title, name, "estimated value")
     if len(points) == 1:
         draw_circle(svg, x(points[0][0]), y(points[0][1]), 4.0, "dot")
     else:
@@ -154,7 +154,7 @@ def action_curves(
     """
     width, height = (640.0, 300.0) if wide else (386.0, 240.0)
     title = f"{quantity} along {name}, of {_count(len(values), 'action', 'actions')}"
-    svg, x, y = _frame(width, height, 40.0 if policy else 12.0, grid, domain, title, name, quantity)
+    svg, x, y = chart_frame(width, height, 40.0 if policy else 12.0, grid, domain, title, name, quantity)
     for start, end, action in _runs(policy) if policy else ():
         a, b = x(_between(grid, start)), x(_between(grid, end))
         band = {"x": px(a), "y": "8", "width": px(b - a), "height": "20", "class": f"band a{action % ACTION_COLOURS}"}
@@ -173,7 +173,7 @@ def learning_curve(users: Sequence[float], returns: Sequence[float]) -> Markup:
     """The mean return of the iterates, by how many people each was learned from."""
     title = f"Mean return of the policy, from {number(returns[0])} to {number(returns[-1])}"
     axes = "people so far", "mean return"
-    svg, x, y = _frame(640.0, 260.0, 12.0, users, curve_domain([0.0, *returns]), title, *axes)
+    svg, x, y = chart_frame(640.0, 260.0, 12.0, users, curve_domain([0.0, *returns]), title, *axes)
     path = "".join(
         f"{'L' if i else 'M'}{px(x(a))} {px(y(b))}" for i, (a, b) in enumerate(zip(users, returns, strict=True))
     )

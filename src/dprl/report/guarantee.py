@@ -73,6 +73,8 @@ _USER_COLUMNS = (
 _MECHANISM_COLUMNS = (
     ("clip_norm", "Clip norm", "the most that one {unit} can weigh in a sum"),
     ("noise_multiplier", "Noise multiplier", "standard deviation of the noise, in units of the clip norm"),
+    ("levels", "Levels", "between which noise multipliers every step could choose, from what was released before it"),
+    ("norm_multiplier", "Noise of the norm", "noise multiplier of the sum's length, which is released with it"),
     ("sampling_rate", "Sampling rate", "the chance that a given {unit} takes part in a step"),
     ("steps", "Steps", "how many noised sums were made"),
     ("dimension", "Dimension", "how many numbers each sum holds"),
@@ -182,6 +184,8 @@ def mechanisms(certificate: dict[str, Any], unit: str) -> dict[str, Any]:
         value = entry.get(key)
         if value is None:
             return "–"
+        if key == "levels":
+            return levels_words(value)
         share = as_number(value) if key == "share" else None
         return plain(value) if share is None else percent(share)
 
@@ -197,6 +201,29 @@ def mechanisms(certificate: dict[str, Any], unit: str) -> dict[str, Any]:
             for m in entries
         ],
     }
+
+
+def levels_words(levels: Any) -> str:
+    """Noise multipliers among which the steps choose, in words."""
+    known = [x for x in map(as_number, items(levels)) if x is not None]
+    return f"{len(known)} from {plain(min(known))} to {plain(max(known))}" if known else plain(levels)
+
+
+def protector(certificate: dict[str, Any]) -> list[tuple[str, str]]:
+    """(what, value) of the learned protector that made the steps; nothing where there was none."""
+    known = section(assumed(certificate).get("protector"))
+    provenance = section(known.get("provenance"))
+    origin = "public tasks" if provenance.get("public") is True else text(provenance.get("charged"), "not stated")
+    rows = [
+        ("In force", text(known.get("in_force"), MISSING)),
+        ("Noise over the steps", text(known.get("scheduler"), MISSING)),
+        ("Learned on", f"{text(provenance.get('tasks'), 'tasks that are not named')}: {origin}"),
+        ("Fingerprint", text(known.get("fingerprint"), MISSING)),
+    ]
+    budget = [f"{n} {plain(provenance[n])}" for n in ("epsilon", "delta") if n in provenance]
+    if budget:
+        rows.insert(3, ("Learned for", ", ".join(budget)))
+    return rows if known else []
 
 
 def event_lines(event: Any) -> list[str]:
@@ -232,7 +259,21 @@ def _event_words(event: Any) -> str:
             return f"{plain(event.get('count'))} times: {_event_words(inner)}"
         case "Composed":
             return "; ".join(event_lines(event))
+        case "RenyiFilter":
+            return _filter_words(event)
     return plain(event)
+
+
+def _filter_words(event: dict[str, Any]) -> str:
+    before = [plain(x) for x in items(event.get("before"))]
+    first = f"Gaussian releases with noise multipliers {', '.join(before)}, then " if before else ""
+    return (
+        f"{first}at most {plain(event.get('steps'))} times: a noise multiplier is chosen among "
+        f"{levels_words(event.get('noise_multipliers'))}, then a Poisson sample at rate "
+        f"{plain(event.get('sampling_probability'))} is summed, and the noised sum is released with its length, whose "
+        f"noise multiplier is {plain(event.get('norm_multiplier'))}; a Renyi filter at order "
+        f"{plain(event.get('order'))} stops before more than its budget of {plain(event.get('budget'))} is spent"
+    )
 
 
 def _belief(before: float, factor: float) -> str:

@@ -62,6 +62,7 @@ def view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any
         "not_protected": [plain(line) for line in items(certificate.get("not_protected"))],
         "bounds": guarantee.bounds(estimate, certificate, units),
         "hyper_parameters": guarantee.hyper_parameters(certificate),
+        "protector": guarantee.protector(certificate),
         "public_policies": [guarantee.policy_words(p) for p in items(guarantee.assumed(certificate).get("policies"))],
         "mechanisms": guarantee.mechanisms(certificate, unit),
         "event": guarantee.event_lines(certificate.get("event")),

@@ -1,7 +1,8 @@
 """Public feature maps of a state, orthonormal under the uniform distribution on the bounds.
 
-The coupled Fourier basis alone is not orthogonal; its features, too, have mean square one. That scaling is a public
-choice, needs no data, and makes one step size and one clip norm fit all of them.
+The coupled Fourier basis and the radial basis alone are not orthogonal; their features, too, have mean square one (of
+the radial basis: on average). That scaling is a public choice, needs no data, and makes one step size and one clip norm
+fit all of them.
 """
 
 from __future__ import annotations
@@ -241,8 +242,62 @@ class CoupledFourier(Features):
         return np.eye(1, self.size)[0]
 
 
+@dataclass(frozen=True)
+class RadialBasis(Features):
+    """Normalised radial basis functions, products over the components: N^d features (Sutton and Barto 2018, 9.5.5).
+
+    Along a component N Gaussian bumps stand at even distances, two distances wide, over their sum: neighbours overlap,
+    so that they are **not orthogonal** and noise in their weights is smoothed. Their mean square is one on average.
+    """
+
+    count: int = 12
+
+    def __post_init__(self) -> None:
+        if self.count < 2:
+            raise DprlError("rbf:N needs at least two functions along a component.")
+        if self.size > MAX_FEATURES:
+            raise DprlError(f"rbf:{self.count} has more than {MAX_FEATURES} features here: choose fewer.")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"rbf:{self.count}"
+
+    @property
+    def size(self) -> int:
+        return self.count ** len(self.bounds)
+
+    @property
+    def norm_bound(self) -> float:
+        return float(np.linalg.norm(self(np.array([[low for low, _ in self.bounds]]))))
+
+    @property
+    def scale(self) -> float:
+        """Of the features along one component."""
+        x = (np.arange(4096) + 0.5) / 4096.0
+        return math.sqrt(self.count / float(np.mean(np.sum(self._bumps(x, np) ** 2, axis=1))))
+
+    def _bumps(self, x: Any, xp: Any) -> Any:
+        """``(N, count)`` at ``(N,)`` places in [0, 1]; every row sums to one."""
+        places = xp.asarray(np.arange(self.count), dtype=x.dtype)
+        heights = xp.exp(-(((x[:, None] * (self.count - 1) - places) / 2.0) ** 2) / 2.0)
+        return heights / xp.sum(heights, axis=1)[:, None]
+
+    def __call__(self, states: Any, xp: Any = np) -> Any:
+        x = self.unit_scale(states, xp)
+        scale = xp.asarray(self.scale, dtype=x.dtype)
+        out = xp.ones_like(x[:, :1])
+        for i in range(len(self.bounds)):
+            factor = self._bumps(x[:, i], xp) * scale
+            out = (out[:, :, None] * factor[:, None, :]).reshape(states.shape[0], self.count ** (i + 1))
+        return out
+
+    def constant(self) -> np.ndarray:
+        return np.full(self.size, self.scale ** -len(self.bounds))
+
+
 def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
-    """Features from their name: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER``; ``mlp:HIDDEN``.
+    """Features from their name: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER``, ``rbf:N``;
+    ``mlp:HIDDEN``.
 
     >>> make_features("fourier:2", ((0.0, 1.0), (0.0, 1.0))).size
     9
@@ -255,11 +310,13 @@ def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
         return Fourier(bounds, int(match.group(1)))
     if isinstance(spec, str) and (match := re.fullmatch(r"fourier-coupled:([0-9]{1,6})", spec)):
         return CoupledFourier(bounds, int(match.group(1)))
+    if isinstance(spec, str) and (match := re.fullmatch(r"rbf:([0-9]{1,6})", spec)):
+        return RadialBasis(bounds, int(match.group(1)))
     if isinstance(spec, str) and (match := re.fullmatch(r"mlp:([0-9]{1,6})", spec)):
         from dprl.value_functions.network import MLP
 
         return MLP(bounds, int(match.group(1)))
     raise DprlError(
-        f"There are no features called {spec!r}; use columns, tabular, fourier:ORDER, fourier-coupled:ORDER or "
+        f"There are no features called {spec!r}; use columns, tabular, fourier:ORDER, fourier-coupled:ORDER, rbf:N or "
         "mlp:HIDDEN."
     )

@@ -177,7 +177,11 @@ class EvaluationConformance:
             raise DprlError("An audit looks at all that is released, or at the last iterate: say 'all' or 'last'.")
         asked = {"units": units, "budget": Budget(epsilon, delta), **options}
         if unit is None:
-            return self.attack(calibration, released=released, **asked)
+            attack = self.attack
+            if options.get("optimizer") is not None:
+                # what its noise is, and how many steps there are, is not the algorithm's: the attack on any program
+                attack = partial(program_canary, cast(Any, type(next(iter(self.configs.values())))))
+            return attack(calibration, released=released, **asked)
         if calibration != "verified" or released != "all":
             raise DprlError(
                 f"Through columns {self.name} is attacked in its verified calibration, on all that it releases: leave "

@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 
 from dprl.accounting.budget import Budget
+from dprl.algorithms.evaluation import protected
 from dprl.algorithms.evaluation.primal_dual import PrimalDualConfig, PrimalDualProgram, limited, resolve
-from dprl.algorithms.evaluation.program import Facts, Stage
+from dprl.algorithms.evaluation.program import Facts, Shape, Stage
 from dprl.algorithms.evaluation.unit_blocks import Block, SharedBlock
 from dprl.protocols import Precondition
 
@@ -50,6 +51,8 @@ class DPTD(PrimalDualConfig):
         schedule: of nu: ``constant``, or ``diminishing``: ``nu / sqrt(t + offset)``. By default ``constant``.
         nu: relaxation.
         offset: b of the diminishing schedule.
+        optimizer: folder of a protector of ``dprl learn-protector`` (paper 002), which then decides steps, rate, clip,
+            noise schedule and updates.
     """
 
     calibration: Literal["verified", "as-published"] = "verified"
@@ -61,6 +64,7 @@ class DPTD(PrimalDualConfig):
     schedule: Literal["constant", "diminishing"] | None = None
     nu: float = 0.25
     offset: float = 3.0
+    optimizer: str | None = None
 
     algorithm: ClassVar[str] = "dptd"
 
@@ -84,6 +88,8 @@ class DPTD(PrimalDualConfig):
                 "start = 'constant' is a release that calibration = 'as-published' does not have: choose another",
                 self.start != "constant",
             )
+
+        protected.check_options(self)
 
     # --- defaults -------------------------------------------------------------------------------------------------
 
@@ -137,7 +143,12 @@ class DPTD(PrimalDualConfig):
             found[inner] = (found[step] if over is None else over) / self.nu
         return found
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> DPTDProgram:
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        return super().shapes(facts) if self.optimizer is None else protected.protected_shapes(self, facts)
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> DPTDProgram | protected.Protected:
+        if self.optimizer is not None:
+            return protected.protected_program(self, facts, stages)
         config = resolve(self, facts, stages[-1])
         return DPTDProgram(config, tuple(Stage(s.name, s.mechanism, self.published) for s in stages), facts)
 

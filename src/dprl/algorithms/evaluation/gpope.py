@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from dprl.accounting.budget import Budget
+from dprl.algorithms.evaluation import protected
 from dprl.algorithms.evaluation.bands import banded_gradients
 from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig, run_steps
 from dprl.algorithms.evaluation.unit_data import Block, PaddedUnits, SharedBlock, SharedTransitions
@@ -57,6 +58,8 @@ class GPOPE(ValueFunctionConfig):
             pays for the value function.
         confidence: nominal coverage of the intervals.
         weighting: of a transition: ``trajectory``, one over its trajectory's length (Eq. 2.2), or ``transition``.
+        optimizer: folder of a protector of ``dprl learn-protector`` (paper 002), which then decides steps, rate, clip,
+            noise schedule and updates.
     """
 
     calibration: Literal["verified", "as-published"] = "verified"
@@ -71,6 +74,7 @@ class GPOPE(ValueFunctionConfig):
     project: bool = True
     noise_multiplier: float | None = None
     weighting: Literal["trajectory", "transition"] = "trajectory"
+    optimizer: str | None = None
 
     algorithm: ClassVar[str] = "gpope"
 
@@ -87,14 +91,19 @@ class GPOPE(ValueFunctionConfig):
         }
         for sentence, holds in checks.items():
             self._check(sentence, holds)
+        protected.check_options(self)
 
     def shapes(self, facts: Facts) -> tuple[Shape, ...]:
         """One stage: all updates. As published, the rate is that of one trajectory among the declared ones."""
+        if self.optimizer is not None:
+            return protected.protected_shapes(self, facts)
         size = facts.features.size
         rate = 1.0 / facts.units if self.calibration == "as-published" else self.sampling_rate
         return (Shape("value function", 2 * size, clip_norm(self, size, facts.horizon), self.steps, rate),)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> GPOPEProgram:
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> GPOPEProgram | protected.Protected:
+        if self.optimizer is not None:
+            return protected.protected_program(self, facts, stages)
         (stage,) = stages
         config = resolve(self, stage.mechanism, facts.units, facts.horizon)
         _check_step_size(config, stage.mechanism, facts.units)
@@ -180,11 +189,16 @@ def update(config: GPOPE, projection: Projection, divisor: float, state: State, 
     theta = state.theta - beta * mean[:n]
     w = state.w - beta * mean[n:]
     if config.project:
-        theta = jnp.clip(theta, -projection.box, projection.box)
-        norm = jnp.sqrt(jnp.sum(theta * theta))
-        theta = theta * jnp.minimum(1.0, projection.ball / jnp.maximum(norm, 1e-30)).astype(dtype)
+        theta = projected(projection, theta)
     keep = {"tail": jnp.asarray(step) >= config.steps // 2, "all": True, "last": jnp.asarray(step) == config.steps - 1}
     return State(theta, w, state.theta_sum + jnp.where(keep[config.average], theta, jnp.zeros_like(theta)))
+
+
+def projected(projection: Projection, theta: jax.Array) -> jax.Array:
+    """``(n,)`` theta where the public value range allows it."""
+    theta = jnp.clip(theta, -projection.box, projection.box)
+    norm = jnp.sqrt(jnp.sum(theta * theta))
+    return theta * jnp.minimum(1.0, projection.ball / jnp.maximum(norm, 1e-30)).astype(theta.dtype)
 
 
 def answer(config: GPOPE, state: State) -> jax.Array:
@@ -291,8 +305,21 @@ class GPOPEProgram:
         return unit_gradients(state.theta, state.w, block)
 
     def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
-        divisor = normaliser(self.config, self.stages[stage].mechanism.sampling_rate, self.units)
-        return update(self.config, self.projection, divisor, state, noised, step)
+        return update(self.config, self.projection, self.normaliser(stage), state, noised, step)
+
+    def normaliser(self, stage: int) -> float:
+        return normaliser(self.config, self.stages[stage].mechanism.sampling_rate, self.units)
+
+    def parameters_of(self, state: State) -> jax.Array:
+        return jnp.concatenate([state.theta, state.w])
+
+    def state_at(self, parameters: jax.Array) -> State:
+        theta, w = jnp.split(parameters, 2)
+        return State(theta, w, jnp.zeros_like(theta))
+
+    def project(self, parameters: jax.Array) -> jax.Array:
+        theta, w = jnp.split(parameters, 2)
+        return jnp.concatenate([projected(self.projection, theta), w])
 
     def finish(self, stage: int, state: State) -> State:
         del stage

@@ -77,8 +77,29 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Adaptive:
+    """Noise that is chosen step by step from what was released, within a Renyi filter.
+
+    Both are relative to the constant noise that the budget lets run to the stage's last step.
+
+    Attributes:
+        levels: of the sum, among which every step chooses; at most 64.
+        norm: of the norm that is released with each sum.
+    """
+
+    levels: tuple[float, ...]
+    norm: float
+
+
+@dataclass(frozen=True)
 class Shape:
-    """What a stage asks for before it is calibrated; ``share`` is its part of mu^2."""
+    """What a stage asks for before it is calibrated; ``share`` is its part of mu^2.
+
+    Attributes:
+        profile: relative noise of each step, a public schedule of at most 16 values
+            (:func:`~dprl.mechanisms.scheduled_sum.to_levels`); None for a constant one. The last stage alone has one.
+        adaptive: in place of a schedule; then the stage is the program's only one.
+    """
 
     name: str
     dimension: int
@@ -86,6 +107,8 @@ class Shape:
     steps: int = 1
     sampling_rate: float = 1.0
     share: float = 1.0
+    profile: tuple[float, ...] | None = None
+    adaptive: Adaptive | None = None
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,17 @@ A plan is made before the ledger is charged; ``dprl plan`` prints it, ``evaluate
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
+from dprl.accounting.renyi_filter import plan_filter
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
 from dprl.algorithms.evaluation.program import Facts, Program, Shape, Stage, ValueFunctionConfig, ValueProgram
@@ -22,7 +24,9 @@ from dprl.algorithms.evaluation.strategy import public_patterns
 from dprl.config import Mark
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
+from dprl.mechanisms.scheduled_sum import ScheduledGaussianSum
 from dprl.protocols import Bounds, Precondition
 from dprl.value_functions.features import Features, make_features
 
@@ -157,7 +161,7 @@ def make_plan(
     if isinstance(config, ValueFunctionConfig):
         facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share, unit)
         shapes = config.shapes(facts)
-        draws += sum(shape.dimension * shape.steps for shape in shapes)
+        draws += sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)
     sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
     if sampler >= 0.1 * budget.delta:
         raise DprlError(
@@ -170,7 +174,12 @@ def make_plan(
     if isinstance(config, ValueFunctionConfig):
         assert facts is not None
         value = importance.mechanism(query, whole / math.sqrt(config.value_share))
-        if config.published:
+        if any(shape.adaptive is not None for shape in shapes):
+            filtered = _filtered(config, shapes, inner, config.value_share)
+            value = importance.mechanism(query, filtered.value)
+            program = config.program(facts, (filtered.stage,))
+            event = _filtered_event(value, program.stages)
+        elif config.published:
             conditions = config.published_conditions(facts, budget)
             config, program = _published(config, shapes, facts, budget)
             event = _published_event(value, program.stages[0].mechanism)
@@ -211,6 +220,8 @@ def program_for(
     shapes = config.shapes(facts)
     if config.published:
         return _published(config, shapes, facts, budget)[1]
+    if any(shape.adaptive is not None for shape in shapes):
+        return config.program(facts, (_filtered(config, shapes, budget, 0.0).stage,))
     return config.program(facts, _calibrated(shapes, [], facts.mu, budget, _given(config)))
 
 
@@ -251,22 +262,71 @@ def _calibrated(
         spent.append(stages[-1].mechanism.event())
     last = shapes[-1]
 
+    if any(shape.profile is not None for shape in shapes[:-1]):
+        raise RuntimeError("Only the last stage of a program may have a profile.")
+    levels = {1.0: last.steps} if last.profile is None else Counter(last.profile)
+
     def together(noise_multiplier: float) -> events.DpEvent:
-        return events.compose([*spent, events.poisson_gaussian(last.sampling_rate, noise_multiplier, last.steps)])
+        steps = [
+            events.poisson_gaussian(last.sampling_rate, noise_multiplier * w, count) for w, count in levels.items()
+        ]
+        return events.compose([*spent, *steps])
 
     multiplier = noise_multiplier_for(together, inner) if given is None else given
     return (*stages, _stage(last, multiplier))
 
 
 def _stage(shape: Shape, noise_multiplier: float) -> Stage:
-    mechanism = ClippedGaussianSum(
+    common = {"clip_norm": shape.clip_norm, "sampling_rate": shape.sampling_rate, "dimension": shape.dimension}
+    if shape.profile is None:
+        mechanism = ClippedGaussianSum(**common, noise_multiplier=noise_multiplier, steps=shape.steps)
+    else:
+        if len(shape.profile) != shape.steps:
+            raise RuntimeError("A profile has a number for every step of its stage.")
+        mechanism = ScheduledGaussianSum(**common, multipliers=tuple(noise_multiplier * w for w in shape.profile))
+    return Stage(shape.name, mechanism)
+
+
+class _Filtered(NamedTuple):
+    value: float  # noise multiplier of the value query
+    stage: Stage
+
+
+def _filtered(config: ValueFunctionConfig, shapes: Sequence[Shape], inner: Budget, value_share: float) -> _Filtered:
+    """The one stage of noise that is chosen on the way: what the value query leaves of the best order's budget."""
+    if len(shapes) != 1 or shapes[0].profile is not None:
+        raise RuntimeError("A stage with adaptive noise is the only one of its program, and has no profile.")
+    if config.published or _given(config) is not None:
+        raise DprlError(
+            f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier and "
+            "calibration out."
+        )
+    (shape,) = shapes
+    assert shape.adaptive is not None
+    made = plan_filter(
+        inner.epsilon, inner.delta, shape.sampling_rate, shape.steps, shape.adaptive.norm, share=value_share
+    )
+    z = made.noise_multiplier
+    mechanism = FilteredGaussianSum(
         clip_norm=shape.clip_norm,
-        noise_multiplier=noise_multiplier,
+        noise_multiplier=z,
         sampling_rate=shape.sampling_rate,
         steps=shape.steps,
         dimension=shape.dimension,
+        levels=tuple(z * level for level in shape.adaptive.levels),
+        norm_multiplier=z * shape.adaptive.norm,
+        order=made.order,
+        budget=made.budget,
     )
-    return Stage(shape.name, mechanism)
+    return _Filtered(math.inf if made.before is None else made.before, Stage(shape.name, mechanism))
+
+
+def _filtered_event(value: ClippedGaussianSum, stages: tuple[Stage, ...]) -> events.DpEvent:
+    """All of a release whose noise adapts: one filter, in which the value query was charged first."""
+    steps = stages[0].mechanism
+    if len(stages) != 1 or not isinstance(steps, FilteredGaussianSum):  # a mistake of the algorithm's
+        raise RuntimeError("A program's stages are not those that were calibrated to the budget.")
+    return replace(steps.event(), before=(value.noise_multiplier,))
 
 
 def _given(config: ValueFunctionConfig) -> float | None:

@@ -298,6 +298,17 @@ class PrimalDualProgram:
     def theta_box(self) -> float:
         return min(self.config.box, self.facts.box)
 
+    def parameters_of(self, state: Any) -> jax.Array:
+        return jnp.concatenate([state.theta, state.w])
+
+    def state_at(self, parameters: jax.Array) -> Any:
+        theta, w = jnp.split(parameters, 2)
+        return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(w), theta, jnp.zeros((), jnp.int32))
+
+    def project(self, parameters: jax.Array) -> jax.Array:
+        theta, w = jnp.split(parameters, 2)
+        return jnp.concatenate([self.in_box(theta, self.theta_box), self.in_box(w, self.config.box)])
+
     def in_box(self, weights: jax.Array, box: float) -> jax.Array:
         return jnp.clip(weights, -box, box) if self.config.project else weights
 

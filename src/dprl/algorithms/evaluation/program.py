@@ -25,6 +25,7 @@ from dprl.algorithms.evaluation.options import Stage as Stage
 from dprl.algorithms.evaluation.options import ValueFunctionConfig as ValueFunctionConfig
 from dprl.algorithms.evaluation.unit_data import LEAST_ROWS, UnitRows, gather
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism, PlainSum
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
 
 State = Any
@@ -63,6 +64,17 @@ class Program(Protocol):
 
     def answer(self, state: State) -> jax.Array:
         """The released weights ``(n,)`` over the features."""
+        ...
+
+
+@runtime_checkable
+class AdaptiveProgram(Protocol):
+    """A program whose stages under a Renyi filter choose each step's noise from what was released."""
+
+    def level(self, stage: int, state: State, step: Any) -> Any:
+        """The step's level among the mechanism's, before it is drawn. It is a proposal: the filter admits it, or ends
+        the stage; what was spent is the loop's, not the program's.
+        """
         ...
 
 
@@ -136,6 +148,10 @@ def run_steps(
         steps: number of the first, which may be traced, and how many; by default all of the stage.
         trace: of the state before a step and its noised sum; what it gives is stacked and returned second.
     """
+    if isinstance(program.stages[stage].mechanism, FilteredGaussianSum):
+        if steps is not None or trace is not None:
+            raise RuntimeError("A filtered stage is run from its first step to its end, and is not traced.")
+        return filtered_steps(program, stage, mechanism, noise, data, state, batch)[0], None
     first = jnp.asarray(0 if steps is None else steps[0], dtype=jnp.uint32)
     count = mechanism.steps if steps is None else steps[1]
     last, width = first + jnp.uint32(count - 1), draw_width(mechanism)
@@ -153,6 +169,36 @@ def run_steps(
     carry = (state, mechanism.draw(noise, first, width))
     (state, _), kept = jax.lax.scan(body, carry, first + jnp.arange(count, dtype=jnp.uint32))
     return state, kept
+
+
+def filtered_steps(
+    program: Any, stage: int, mechanism: Any, noise: Any, data: Any, state: State, batch: int = 32
+) -> tuple[State, Any]:
+    """A stage under a Renyi filter: its final state, and how many steps were drawn.
+
+    A step that the filter does not admit ends the stage: the scan goes on, and the state stays as it is.
+    """
+    width, last = draw_width(mechanism), jnp.uint32(mechanism.steps - 1)
+
+    def admit(state: State, spent: Any, live: Any, step: Any) -> tuple[Any, Any, Any]:
+        level = jnp.asarray(program.level(stage, state, step)).astype(jnp.int64)
+        admitted, after = mechanism.admit(spent, level)
+        live = live & admitted
+        return jnp.where(live, after, spent), live, mechanism.draw(noise, step, width, level=level)
+
+    def body(carry: Any, step: Any) -> tuple[Any, None]:
+        state, drawn, (spent, live, draw) = carry
+        total = _batch_total(program, stage, mechanism, noise, data, state, step, batch)
+        following = program.update(stage, state, mechanism.release(total, draw), step)
+        state = jax.tree.map(lambda new, old: jnp.where(live, new, old), following, state)
+        # the next step's noise is drawn here for the same reason as in run_steps
+        after = admit(state, spent, live, jnp.minimum(step + jnp.uint32(1), last))
+        return (state, drawn + live, after), None
+
+    begin = admit(state, jnp.zeros((), jnp.int64), jnp.ones((), dtype=bool), jnp.zeros((), jnp.uint32))
+    carry = (state, jnp.zeros((), jnp.int32), begin)
+    (state, drawn, _), _ = jax.lax.scan(body, carry, jnp.arange(mechanism.steps, dtype=jnp.uint32))
+    return state, drawn
 
 
 def draw_width(mechanism: Mechanism) -> int:
@@ -189,9 +235,8 @@ def _batch_total(
         return block + 1, total + clipped_sum(jnp.minimum(members, everybody - 1), members < everybody)
 
     # zeros that vary where the noise and the state vary: the loop carries them so under vmap
-    empty = jnp.zeros_like(
-        mechanism.release(jnp.zeros(mechanism.dimension, jnp.int64), jnp.zeros(mechanism.dimension, jnp.int64))
-    )
+    zero = jnp.zeros(mechanism.dimension, jnp.int64)
+    empty = jnp.zeros_like(mechanism.release(zero, zero)[: mechanism.dimension])
     return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(_kind(mechanism))))[1]
 
 
@@ -239,9 +284,10 @@ def run_steps_on_host(
     journal: Journal = NO_JOURNAL,
     done: int = 0,
 ) -> State:
-    """Every step of one stage; ``done`` steps came before it."""
+    """Every step of one stage, or as many as its filter admits; ``done`` steps came before it."""
+    filtered = isinstance(program.stages[stage].mechanism, FilteredGaussianSum)
 
-    def noised(step: int, state: State) -> Any:
+    def noised(step: int, state: State, level: int | None) -> Any:
         if program.stages[stage].by_index and data.units:
             included = np.arange(data.units) == int(noise.below(step, data.units))
         else:
@@ -249,14 +295,28 @@ def run_steps_on_host(
         total = jnp.zeros(mechanism.dimension, dtype=_kind(mechanism))
         for index, live in data.chunks(included, mechanism.sampling_rate):
             total = total + _accumulate(program, stage, mechanism, state, data.arrays, index, live)
-        return mechanism.noised(total, jnp.asarray(mechanism.draw(noise, step)))
+        draw = mechanism.draw(noise, step) if level is None else mechanism.draw(noise, step, level=level)  # type: ignore[call-arg]
+        return mechanism.noised(total, jnp.asarray(draw))
 
+    level, spent = None, 0
     for step in range(mechanism.steps):
-        points = journal.step(step, mechanism.dimension, partial(noised, step, state))
+        if filtered:
+            level = int(_level(program, stage, state, np.uint32(step)))  # type: ignore[arg-type]
+            admitted, spent = mechanism.admit(spent, level)  # type: ignore[union-attr]
+            if not admitted:  # before anything is drawn
+                break
+        points = journal.step(step, mechanism.released, partial(noised, step, state, level))
         state = _advance(program, stage, mechanism, state, points, np.uint32(step))
         if progress is not None:
             progress(done + step + 1)
+    if filtered and progress is not None:
+        progress(done + mechanism.steps)
     return state
+
+
+@partial(jax.jit, static_argnames=("program", "stage"))
+def _level(program: AdaptiveProgram, stage: int, state: State, step: Any) -> Any:
+    return jnp.asarray(program.level(stage, state, step)).astype(jnp.int64)
 
 
 @partial(jax.jit, static_argnames=("program",))

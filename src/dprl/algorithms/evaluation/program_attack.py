@@ -19,6 +19,8 @@ from dprl.algorithms.evaluation.plan import Plan, make_plan
 from dprl.algorithms.evaluation.program import Program, Stage, ValueFunctionConfig, run
 from dprl.algorithms.evaluation.unit_data import PaddedUnits, SharedTransitions
 from dprl.errors import DprlError
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
@@ -97,16 +99,30 @@ class Watched:
     def contribution(self, stage: int, state: Any, block: Any) -> Any:
         return self.inner.contribution(stage, state[0], block)
 
+    def level(self, stage: int, state: Any, step: Any) -> Any:
+        """Of an adaptive program."""
+        return self.inner.level(stage, state[0], step)  # type: ignore[attr-defined]
+
     def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
         inner, score, least = state
         mechanism = self.stages[stage].mechanism
         vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
         alone = jnp.arange(self.log.units) == self.canary
-        push, base = (mechanism.scaled(mechanism.clipped_sum(vectors, units)) for units in (alone, ~alone))
-        length = jnp.sum(push * push)
-        ratio = (jnp.sum(push * (noised - base)) - length / 2.0) / mechanism.noise_std**2
-        score = score + mixed(ratio, mechanism.sampling_rate)
-        least = jnp.minimum(least, jnp.sqrt(length) / mechanism.clip_norm)
+        own, others = (mechanism.clipped_sum(vectors, units) for units in (alone, ~alone))
+        base, there = others, others + own
+        if isinstance(mechanism, FilteredGaussianSum):
+            # the norm of the sum is seen beside it; each in units of its own noise
+            base, there = mechanism.answer(base), mechanism.answer(there)
+            multiplier = jnp.asarray(mechanism.levels, dtype=jnp.float64)[self.level(stage, state, step)]
+            std = jnp.full(mechanism.released, mechanism.on_grid(multiplier))
+            std = std.at[-1].set(mechanism.on_grid(mechanism.norm_multiplier))
+        else:
+            std = mechanism.on_grid_at(step)
+        push = (there - base) / std
+        seen = (noised / grid_step(mechanism.clip_norm) - base) / std
+        score = score + mixed(jnp.sum(push * (seen - push / 2.0)), mechanism.sampling_rate)
+        own = mechanism.scaled(own)
+        least = jnp.minimum(least, jnp.sqrt(jnp.sum(own * own)) / mechanism.clip_norm)
         return self.inner.update(stage, inner, noised, step), score, least
 
     def finish(self, stage: int, state: Any) -> Any:
@@ -138,7 +154,9 @@ def program_canary(
 def canary_of_plan(plan: Plan) -> ProgramCanary:
     """The attack on a plan as it is: its bounds, features and calibration; a record at full clip norm is added."""
     others, relation = addition(plan.bounds.units, plan)
-    return ProgramCanary(plan=plan, others=others, description=f"{relation}; every noised sum is seen")
+    filtered = any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages)
+    seen = "every noised sum and its noised norm are seen" if filtered else "every noised sum is seen"
+    return ProgramCanary(plan=plan, others=others, description=f"{relation}; {seen}")
 
 
 def _saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:

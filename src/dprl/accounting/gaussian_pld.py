@@ -1,0 +1,67 @@
+"""Privacy loss distributions of Gaussians, as dp_accounting makes them, and many times as fast for sampled ones.
+
+dp_accounting inverts the privacy loss of a sampled Gaussian at one point of its grid after another, in Python; here
+the same formulas take the whole grid at once. All else is dp_accounting's own: losses, discretisation, composition.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from dp_accounting import NeighboringRelation
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+
+
+def gaussian_pld(sampling_rate: float, noise_multiplier: float, grid: float) -> PrivacyLossDistribution:
+    """Of one Gaussian release over a Poisson sample, for add or remove one; pessimistic on a grid of that step."""
+    if sampling_rate == 1.0:
+        return from_gaussian_mechanism(
+            noise_multiplier,
+            value_discretization_interval=grid,
+            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+        )
+    remove, add = (_distribution(sampling_rate, noise_multiplier, grid, way) for way in ("REMOVE", "ADD"))
+    return PrivacyLossDistribution(remove, add)
+
+
+def _distribution(rate: float, multiplier: float, grid: float, way: str) -> pld_pmf.PLDPmf:
+    losses = GaussianPrivacyLoss(multiplier, sampling_prob=rate, adjacency_type=AdjacencyType[way])
+    bounds = losses.connect_dots_bounds()
+    assert bounds.epsilon_lower is not None
+    assert bounds.epsilon_upper is not None
+    first, last = math.floor(bounds.epsilon_lower / grid), math.ceil(bounds.epsilon_upper / grid)
+    deltas = _deltas(losses, rate, multiplier, np.arange(first, last + 1) * grid)
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, first, last, deltas)
+
+
+def _deltas(losses: GaussianPrivacyLoss, rate: float, multiplier: float, epsilons: np.ndarray) -> np.ndarray:
+    """:meth:`GaussianPrivacyLoss.get_delta_for_epsilon` of many epsilons, for sampled Gaussians."""
+    adding = losses.adjacency_type is AdjacencyType.ADD
+    edge = -math.log1p(-rate)
+    deltas = np.zeros_like(epsilons)
+    asked = epsilons < edge if adding else epsilons > -edge
+    if not adding:
+        deltas[~asked] = -np.expm1(epsilons[~asked])
+    x = _inverse(rate, multiplier, epsilons[asked], adding)
+    lower: Any = losses.mu_lower_log_cdf(x)
+    deltas[asked] = losses.mu_upper_cdf(x) - np.exp(epsilons[asked] + lower)
+    return np.clip(deltas, 0.0, 1.0)
+
+
+def _inverse(rate: float, multiplier: float, losses: np.ndarray, adding: bool) -> np.ndarray:
+    """Largest x at which the loss is at least each of ``losses``, all of them within the range that sampling leaves.
+
+    Without sampling, the loss ``l`` of x is ``-(x + 1/2)/z^2`` when one is removed; sampled, ``log(1 - q + q e^l)``.
+    """
+    signed = -losses if adding else losses
+    at_edge = np.isclose(signed, math.log1p(-rate), rtol=1e-9, atol=0.0)
+    first, second = signed + math.log(1.0 / rate), math.log(1.0 / rate - 1.0)
+    with np.errstate(all="ignore"):
+        plain = first + np.log1p(-np.exp(second - first))
+    plain = np.where(at_edge, -math.inf, np.where(signed == 0.0, 0.0, plain))
+    x = -0.5 - (-plain if adding else plain) * multiplier**2
+    return x + 1.0 if adding else x

@@ -1,0 +1,233 @@
+"""Renyi filter at one fixed order: for noise that is chosen step by step from what was released before.
+
+Feldman and Zrnic, "Individual privacy accounting via a Renyi filter" (NeurIPS 2021), Theorem 4.3; Lecuyer, "Practical
+privacy filters and odometers with Renyi differential privacy" (2021). If the Renyi divergences of order alpha of all
+steps, each given the past, surely add up to at most B, all of them together are (alpha, B)-RDP. A privacy loss
+distribution would need every step's noise beforehand. Relation: add or remove one. Proof: docs/proofs/renyi-filter.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dp_accounting import dp_event as dpe
+
+from dprl.errors import DprlError
+
+WHOLE = 2**40
+"""The budget in the filter's integers; every cost is rounded up to one of them."""
+MOST_LEVELS = 64
+NORM_ROUNDING = 2.0**-8
+"""What rounding may add to the sensitivity of a computed norm, over the clip norm (docs/proofs/renyi-filter.md)."""
+ORDERS = (*range(2, 33), *(round(32 * 1.06**k) for k in range(1, 96)))
+"""Orders among which a plan chooses: whole numbers, for which the divergence is a finite sum."""
+# log A_alpha is a sum of logarithms of up to some 1e5, in double precision
+_ROUNDING = 1e-10
+_TOLERANCE = 1e-6  # of a calibrated multiplier
+
+
+@dataclass(frozen=True)
+class RenyiFilterEvent(dpe.DpEvent):
+    """A stage under the filter, and what was charged to its order before; nothing may be composed with it.
+
+    Attributes:
+        order: alpha, a whole number of at least 2.
+        budget: what the steps of the stage may add up to, in RDP of that order.
+        sampling_probability: Poisson rate of every step.
+        noise_multipliers: levels z_k among which every step chooses.
+        norm_multiplier: z_n, noise of the norm that is released with each sum, over the clip norm.
+        steps: how many there can be.
+        before: noise multipliers of Gaussian releases of everybody.
+    """
+
+    order: int
+    budget: float
+    sampling_probability: float
+    noise_multipliers: tuple[float, ...]
+    norm_multiplier: float
+    steps: int
+    before: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        numbers = (self.budget, self.norm_multiplier, *self.noise_multipliers, *self.before)
+        sound = (
+            type(self.order) is int
+            and type(self.steps) is int
+            and 2 <= self.order <= ORDERS[-1]
+            and self.steps >= 1
+            and 1 <= len(self.noise_multipliers) <= MOST_LEVELS
+            and 0.0 < self.sampling_probability <= 1.0
+            and all(math.isfinite(x) and x > 0.0 for x in numbers)
+        )
+        if not sound:
+            raise DprlError("A Renyi filter needs a whole order of at least 2, a positive budget and up to 64 levels.")
+
+    @property
+    def rdp(self) -> float:
+        """All of the release, rounded up."""
+        total = Fraction(self.budget) + sum(Fraction(gaussian_cost(self.order, z)) for z in self.before)
+        return _up(total)
+
+    def epsilon(self, delta: float) -> float:
+        """Best known conversion (Canonne, Kamath and Steinke 2020, Proposition 12), as dp_accounting has it."""
+        return epsilon_of_rdp(self.order, self.rdp, delta)
+
+
+def effective_multiplier(noise_multiplier: float, norm_multiplier: float) -> float:
+    """Of a sum and its norm released together: ``(1/z^2 + (1 + 2^-8)^2/z_n^2)^(-1/2)``."""
+    return 1.0 / math.hypot(1.0 / noise_multiplier, (1.0 + NORM_ROUNDING) / norm_multiplier)
+
+
+def gaussian_cost(order: int, noise_multiplier: float) -> float:
+    """``alpha / (2 z^2)``, rounded up."""
+    return math.nextafter(order / (2.0 * noise_multiplier**2) * (1.0 + 2.0**-50), math.inf)
+
+
+@functools.lru_cache(maxsize=4096)
+def cost(order: int, sampling_rate: float, noise_multiplier: float) -> float:
+    """RDP of one Poisson-sampled Gaussian for add or remove one: an upper bound; ``inf`` where there is none.
+
+    Of the two directions the larger: ``D(mixture || Gaussian)`` (Mironov, Talwar and Zhang 2019, Theorem 5).
+    """
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    if sampling_rate == 1.0:
+        return gaussian_cost(order, noise_multiplier)
+    accountant = RdpAccountant([order], NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant.compose(dpe.PoissonSampledDpEvent(sampling_rate, dpe.GaussianDpEvent(noise_multiplier)))
+    found = float(accountant.rdp[0])
+    return math.inf if math.isnan(found) else max(found, 0.0) * (1.0 + _ROUNDING) + _ROUNDING / (order - 1)
+
+
+@functools.lru_cache(maxsize=64)
+def integer_costs(event: RenyiFilterEvent) -> tuple[int, ...]:
+    """Cost of a step at each level in multiples of ``budget / 2^40``, rounded up; ``2^40 + 1`` for what never fits."""
+    found = []
+    for z in event.noise_multipliers:
+        one = cost(event.order, event.sampling_probability, effective_multiplier(z, event.norm_multiplier))
+        fits = one <= event.budget
+        found.append(math.ceil(Fraction(one) * WHOLE / Fraction(event.budget)) if fits else WHOLE + 1)
+    return tuple(found)
+
+
+def epsilon_of_rdp(order: int, rdp: float, delta: float) -> float:
+    """Epsilon at ``delta`` of what is ``(order, rdp)``-RDP."""
+    from dp_accounting.rdp import compute_epsilon
+
+    return float(compute_epsilon([order], [rdp], delta)[0]) if math.isfinite(rdp) else math.inf
+
+
+def rdp_for(order: int, epsilon: float, delta: float) -> float:
+    """Largest RDP of that order that gives ``epsilon`` at ``delta``; zero where there is none."""
+    rdp = epsilon - math.log1p(-1.0 / order) + math.log(delta * order) / (order - 1)
+    while rdp > 0.0 and epsilon_of_rdp(order, rdp, delta) > epsilon:
+        rdp *= 1.0 - 1e-12
+    return max(rdp, 0.0)
+
+
+# --- calibration ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FilterPlan:
+    """Order and noise with which a stage of constant noise runs to its last step.
+
+    Attributes:
+        order: alpha.
+        budget: RDP that is left for the steps.
+        before: noise multiplier of the Gaussian release that is paid first; None without one.
+        noise_multiplier: of the constant schedule.
+    """
+
+    order: int
+    budget: float
+    before: float | None
+    noise_multiplier: float
+
+
+def plan_filter(
+    epsilon: float, delta: float, sampling_rate: float, steps: int, norm: float, share: float = 0.0
+) -> FilterPlan:
+    """The order at which the constant schedule needs the least noise, from public facts alone.
+
+    Args:
+        norm: noise multiplier of the norm over that of the sums.
+        share: part of the RDP that pays for a Gaussian release before the steps.
+
+    Raises:
+        DprlError: no order leaves anything for the steps.
+    """
+
+    best: FilterPlan | None = None
+    places, stride = range(0, len(ORDERS), 9), 9
+    while stride:
+        chosen = None
+        for place in places:
+            made = _plan_at(ORDERS[place], epsilon, delta, sampling_rate, steps, norm, share, best)
+            if made is not None:
+                best, chosen = made, place
+        if chosen is not None:
+            here = chosen
+        elif best is None:
+            break
+        places = range(max(here - stride, 0), min(here + stride + 1, len(ORDERS)), max(stride // 3, 1))
+        stride //= 3
+    if best is None:
+        raise DprlError(
+            f"No noise multiplier meets epsilon = {epsilon:g} at delta = {delta:g} under a Renyi filter: raise the "
+            "budget, or lower the sampling rate or the number of steps."
+        )
+    return best
+
+
+def _plan_at(
+    order: int,
+    epsilon: float,
+    delta: float,
+    sampling_rate: float,
+    steps: int,
+    norm: float,
+    share: float,
+    best: FilterPlan | None,
+) -> FilterPlan | None:
+    """At one order, if it needs less noise than ``best``."""
+    whole = rdp_for(order, epsilon, delta)
+    if whole <= 0.0:
+        return None
+    before = None if share == 0.0 else math.sqrt(order / (2.0 * share * whole)) * (1.0 + 1e-12)
+    left = whole if before is None else _down(Fraction(whole) - Fraction(gaussian_cost(order, before)))
+    if left <= 0.0:
+        return None
+
+    def fits(z: float) -> bool:
+        one = cost(order, sampling_rate, effective_multiplier(z, norm * z))
+        return one <= left and steps * math.ceil(Fraction(one) * WHOLE / Fraction(left)) <= WHOLE
+
+    high = 1.0 if best is None else best.noise_multiplier / (1.0 + 2.0 * _TOLERANCE)
+    if best is not None and not fits(high):
+        return None
+    while not fits(high):
+        high *= 2.0
+        if high > 1e8:
+            return None
+    low = high / 2.0
+    while low > 1e-3 and fits(low):
+        low, high = low / 2.0, low
+    while high > low * (1.0 + _TOLERANCE):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return FilterPlan(order, left, before, high)
+
+
+def _up(number: Fraction) -> float:
+    value = float(number)
+    return value if Fraction(value) >= number else math.nextafter(value, math.inf)
+
+
+def _down(number: Fraction) -> float:
+    value = float(number)
+    return value if Fraction(value) <= number else math.nextafter(value, -math.inf)

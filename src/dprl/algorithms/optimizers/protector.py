@@ -1,0 +1,286 @@
+"""A protector as it is carried from public tasks to private data: weights, hand schedule, ranges and provenance.
+
+Paper 002. A protector is public: it must have been learned on public tasks, or its training must have been charged.
+Outside of the public facts that it was trained for it is its own hand schedule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.algorithms.optimizers.projector import (
+    LEVELS,
+    advance,
+    clip_factor,
+    init_state,
+    init_weights,
+    nearest_level,
+    propose,
+    start_from,
+)
+from dprl.algorithms.optimizers.projector import (
+    Architecture as Architecture,
+)
+from dprl.algorithms.optimizers.projector import (
+    Hand as Hand,
+)
+from dprl.algorithms.optimizers.projector import (
+    ProtectorState as ProtectorState,
+)
+from dprl.errors import DprlError
+from dprl.tensor_file import to_bytes
+
+WEIGHTS, FACTS = "protector.safetensors", "protector.json"
+_SCHEMA = "dprl.protector/1"
+_LARGEST_FILE = 2**26
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Protector:
+    """A learned protector; equal to another where every fact and every weight is equal.
+
+    Attributes:
+        architecture: what it is made of.
+        hand: the hand schedule that it corrects.
+        weights: by name, float32.
+        algorithm: the evaluation algorithm that it serves; empty for none.
+        features: the feature map whose coordinates its weights belong to; empty where any will do.
+        ranges: public facts, by name, that it was trained for: smallest and largest.
+        provenance: where it comes from, as plain data: ``public`` or ``charged``, tasks, seeds, budget, versions.
+        learned: False for the hand schedule alone: see :meth:`fallback`.
+    """
+
+    architecture: Architecture
+    hand: Hand
+    weights: Mapping[str, Any] = field(repr=False)
+    algorithm: str = ""
+    features: str = ""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    learned: bool = True
+
+    def __post_init__(self) -> None:
+        arrays = {name: np.asarray(value, dtype=np.float32) for name, value in self.weights.items()}
+        expected = jax.eval_shape(lambda: init_weights(self.architecture, jax.random.key(0)))
+        for name, array in arrays.items():  # a file has no single number, but a list of one
+            if name in expected and array.shape == (1,) and expected[name].shape == ():
+                arrays[name] = array.reshape(())
+        if {n: a.shape for n, a in arrays.items()} != {n: a.shape for n, a in expected.items()}:
+            raise DprlError("The protector is damaged: its weights do not fit its architecture.")
+        if not all(np.isfinite(a).all() for a in arrays.values()):
+            raise DprlError("The protector's weights are not finite numbers: train it again, with smaller steps.")
+        object.__setattr__(self, "weights", arrays)
+        object.__setattr__(self, "ranges", {n: (float(a), float(b)) for n, (a, b) in self.ranges.items()})
+
+    # --- identity -------------------------------------------------------------------------------------------------
+
+    def _tensors(self) -> bytes:
+        return to_bytes({n: np.asarray(self.weights[n]) for n in sorted(self.weights)}, {"schema": _SCHEMA})
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "schema": _SCHEMA,
+            "algorithm": self.algorithm,
+            "features": self.features,
+            "architecture": dataclasses.asdict(self.architecture),
+            "hand": dataclasses.asdict(self.hand),
+            "ranges": {name: list(pair) for name, pair in self.ranges.items()},
+            "provenance": dict(self.provenance),
+            "weights_digest": hashlib.sha256(self._tensors()).hexdigest(),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the facts, which hold that of the weights: what a certificate names."""
+        facts = json.dumps(self._facts(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(facts.encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Protector) and self.learned == other.learned and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash((self.fingerprint, self.learned))
+
+    # --- use ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def profile(self) -> tuple[float, ...] | None:
+        """``(T,)`` noise of the steps over a common scale, at most 8 levels; None where it is uniform."""
+        if not self.learned or self.architecture.scheduler != "public":
+            return None
+        steps = self.hand.steps
+        # of each level one number: compiled loops may round equal numbers differently
+        levels = np.exp(np.asarray(self.weights["profile"], dtype=np.float64))
+        profile = levels[np.arange(steps) * LEVELS // steps]
+        return tuple((profile * math.sqrt(float(np.mean(profile**-2.0)))).tolist())
+
+    @cached_property
+    def clip_norm(self) -> float:
+        """The clip norm, as the option of the algorithm that is served."""
+        return self.hand.clip_norm * (float(clip_factor(self.weights)) if self.learned else 1.0)
+
+    @property
+    def adaptive(self) -> bool:
+        return self.learned and self.architecture.scheduler == "adaptive"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """See :func:`levels_of`."""
+        return levels_of(self.architecture)
+
+    def serves(self, facts: Mapping[str, float], features: str = "") -> str | None:
+        """None where every public fact is in the range that it was trained for; else what is not, in words."""
+        if self.features and features != self.features:
+            return f"it was trained for the features {self.features}, and there are {features}"
+        dimension = self.architecture.dimension
+        if dimension is not None and facts.get("dimension", dimension) != dimension:
+            return f"it was trained for {dimension} parameters, and there are {facts['dimension']:g}"
+        for name, (low, high) in self.ranges.items():
+            if name in facts and not low <= facts[name] <= high:
+                return f"it was trained for {name} between {low:.4g} and {high:.4g}, and it is {facts[name]:.4g}"
+        return None
+
+    def fallback(self) -> Protector:
+        """The hand schedule alone."""
+        return dataclasses.replace(self, learned=False)
+
+    def check_provenance(self) -> None:
+        """Refuse for private data what may have been learned from private data."""
+        said, charged = self.provenance.get("public"), self.provenance.get("charged")
+        if said is not True and not (isinstance(charged, str) and charged.strip()):
+            raise DprlError(
+                "The protector does not say that it was trained on public tasks: train it on public tasks, or charge "
+                "its training and say so in its provenance."
+            )
+
+    def start(self, parameters: jax.Array) -> tuple[ProtectorState, jax.Array]:
+        """State before the first step and the first parameters, from those of the algorithm ``(d,)``."""
+        if self.learned:
+            parameters = start_from(self.architecture, self._arrays(), parameters)
+        parameters = parameters.astype(jnp.float32)
+        return init_state(self.architecture, parameters), parameters
+
+    def update(
+        self,
+        state: ProtectorState,
+        parameters: jax.Array,
+        mean: jax.Array,
+        noise: Any,
+        step: Any,
+        blocks: Any,
+        clip: Any,
+        project: Any = lambda parameters: parameters,
+    ) -> tuple[ProtectorState, jax.Array]:
+        """One step; arguments as of :func:`~dprl.algorithms.optimizers.projector.advance`."""
+        return advance(
+            self.architecture, self.hand, self._arrays(), state, parameters, mean, noise, step, blocks, clip,
+            project, self.learned,
+        )  # fmt: skip
+
+    def propose(self, state: ProtectorState, noise: Any, step: Any) -> tuple[ProtectorState, jax.Array]:
+        """Of an adaptive protector, the number in :attr:`levels` of the coming step's noise."""
+        progress = jnp.minimum(jnp.asarray(step, dtype=jnp.float32) / self.hand.steps, 1.0)
+        state, ratio = propose(self.architecture, self._arrays(), state, noise, progress)
+        return state, nearest_level(jnp.asarray(self.levels, dtype=jnp.float32), ratio)
+
+    def _arrays(self) -> dict[str, jax.Array]:
+        return {name: jnp.asarray(value) for name, value in self.weights.items()}
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``protector.safetensors`` and ``protector.json``; the folder is made where it is not there."""
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / WEIGHTS, self._tensors())
+            write_whole(folder / FACTS, (json.dumps(self._facts(), indent=2, sort_keys=True) + "\n").encode())
+        except OSError as error:
+            raise DprlError(f"Cannot write a protector into {str(folder)!r}: {error.strerror}.") from error
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Protector:
+        """Read a protector back from its folder."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        folder = Path(folder)
+        try:
+            raw, text = _read(folder / WEIGHTS), _read(folder / FACTS)
+            weights, facts = load(raw), json.loads(text)
+        except (OSError, SafetensorError, ValueError, RecursionError) as error:
+            raise DprlError(f"Cannot read a protector from {str(folder)!r}: it is missing or damaged.") from error
+        damaged = DprlError(f"The protector in {str(folder)!r} is damaged, or of a version that this dprl cannot read.")
+        if not isinstance(facts, dict) or facts.get("schema") != _SCHEMA:
+            raise damaged
+        if facts.get("weights_digest") != hashlib.sha256(raw).hexdigest():
+            raise DprlError(f"The protector in {str(folder)!r} is damaged: its weights are not what it describes.")
+        try:
+            hand = dict(facts["hand"])
+            hand["step_sizes"] = tuple(float(size) for size in hand["step_sizes"])
+            ranges = {str(n): (float(low), float(high)) for n, (low, high) in facts["ranges"].items()}
+            finite = all(math.isfinite(x) for pair in ranges.values() for x in pair)
+            if not finite or not all(isinstance(facts[name], str) for name in ("algorithm", "features")):
+                raise damaged
+            return cls(
+                architecture=Architecture(**facts["architecture"]),
+                hand=Hand(**hand),
+                weights=weights,
+                algorithm=facts["algorithm"],
+                features=facts["features"],
+                ranges=ranges,
+                provenance=dict(facts["provenance"]),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise damaged from error
+
+
+def levels_of(architecture: Architecture) -> tuple[float, ...]:
+    """Noise levels of the adaptive scheduler over the uniform schedule's, smallest first: 31, the middle one is 1."""
+    below, above = (np.geomspace(end, 1.0, 16) for end in (architecture.least, 2.0 - architecture.least))
+    return tuple(sorted({*below.tolist(), *above.tolist()}))
+
+
+def new_protector(architecture: Architecture, hand: Hand, seed: int = 0, **facts: Any) -> Protector:
+    """Before training: exactly the hand schedule."""
+    return Protector(
+        architecture=architecture, hand=hand, weights=init_weights(architecture, jax.random.key(seed)), **facts
+    )
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """The file is the old one or the new one, whatever happens."""
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise ValueError("too large")
+    return content

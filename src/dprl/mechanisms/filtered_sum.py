@@ -1,0 +1,111 @@
+"""The Gaussian sum whose noise is chosen step by step from what was released, within a budget that a filter keeps.
+
+Before each step a level among public noise multipliers is asked for. It is admitted if all that was spent and the
+level's cost stay within the budget; else the stage is over before anything is drawn. A step releases, over one Poisson
+sample, the noised sum of clipped vectors and the noised norm of that sum. Relation: add or remove one unit.
+Proof: docs/proofs/renyi-filter.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dprl.accounting import renyi_filter
+from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent
+from dprl.errors import DprlError
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+
+MOST_COORDINATES = 2**16
+"""Of a sum whose norm is released: so many squares add up well enough for what rounding is charged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilteredGaussianSum(ClippedGaussianSum):
+    """A Poisson-sampled, jointly clipped Gaussian sum and its norm, released at most ``steps`` times.
+
+    Attributes:
+        levels: noise multipliers of the sum, among which every step chooses; at most 64.
+        norm_multiplier: standard deviation of the noise in the norm, over the clip norm.
+        order, budget: alpha, and the RDP of that order that all steps together may spend.
+        noise_multiplier: of the constant schedule that the budget lets run to its last step. It sets step sizes, and
+            pays for nothing.
+    """
+
+    levels: tuple[float, ...]
+    norm_multiplier: float
+    order: int
+    budget: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dimension > MOST_COORDINATES:
+            raise DprlError(f"A sum whose norm is released has at most {MOST_COORDINATES} coordinates.")
+        for multiplier in (*self.levels, self.norm_multiplier):
+            self.check_noise(multiplier)
+
+    @property
+    def released(self) -> int:
+        """Numbers that a step releases: the sum's coordinates, then its norm."""
+        return self.dimension + 1
+
+    @property
+    def draws(self) -> int:
+        return self.released * self.steps
+
+    @property
+    def costs(self) -> tuple[int, ...]:
+        """Of a step at each level, in the filter's integers, of which the budget has 2^40."""
+        return renyi_filter.integer_costs(self.event())
+
+    def event(self) -> RenyiFilterEvent:
+        return RenyiFilterEvent(
+            self.order, self.budget, self.sampling_rate, self.levels, self.norm_multiplier, self.steps
+        )
+
+    def admit(self, spent: Any, level: Any) -> tuple[Any, Any]:
+        """Whether a step at ``level`` may be drawn, and what is spent then; both may be traced.
+
+        A number that is no level is not admitted. What is not admitted costs nothing.
+        """
+        known = (level >= 0) & (level < len(self.levels))
+        cost = jnp.asarray(self.costs, dtype=jnp.int64)[jnp.clip(level, 0, len(self.levels) - 1)]
+        admitted = known & (cost <= WHOLE - spent)
+        return admitted, jnp.where(admitted, spent + cost, spent)
+
+    def multiplier_at(self, step: Any) -> Any:
+        raise DprlError("The noise of a filtered step is that of its level, which is chosen on the way.")
+
+    def draw(self, noise: Any, step: Any, width: int | None = None, *, level: Any = None) -> Any:
+        """The step's noise at ``level``, ``(dimension + 1,)`` int64 grid points, the norm's last.
+
+        With ``width``, ``(width + 1,)``: of the sum as many as are asked for.
+        """
+        if level is None:
+            raise DprlError("A filtered step is drawn at a level.")
+        std = self.levels[level] if isinstance(level, int) else jnp.asarray(self.levels, dtype=jnp.float64)[level]
+        vector = noise.gaussian(step, self.dimension if width is None else width, self.on_grid(std))
+        norm = noise.stream("norm").gaussian(step, 1, self.on_grid(self.norm_multiplier))
+        return jnp.concatenate([jnp.asarray(vector), jnp.asarray(norm)])
+
+    def answer(self, total: jax.Array) -> jax.Array:
+        """The step's exact sum and its norm, ``(dimension + 1,)`` int64 grid points."""
+        x = total.astype(jnp.float64)
+        norm = jnp.round(jnp.sqrt(jnp.sum(x * x))).astype(jnp.int64)
+        return jnp.concatenate([total, norm[None]])
+
+    def noised(self, total: jax.Array, draw: jax.Array) -> jax.Array:
+        return self.answer(total) + jnp.concatenate([draw[: self.dimension], draw[-1:]])
+
+    def describe(self, name: str, purpose: str) -> dict[str, Any]:
+        """One row: the largest cost of a step is that of the smallest level, and what is spent in all is the budget."""
+        return super().describe(name, purpose) | {
+            "dimension": self.released,
+            "levels": list(self.levels),
+            "norm_multiplier": self.norm_multiplier,
+            "order": self.order,
+            "budget": self.budget,
+        }

@@ -1,0 +1,41 @@
+"""The privacy loss distribution of a sampled Gaussian, against dp_accounting's own, point by point."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import dp_event as dpe
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dprl.accounting.accountant import epsilon_of
+from dprl.accounting.gaussian_pld import gaussian_pld
+
+
+@given(st.floats(-4.0, 0.0), st.floats(-0.3, 1.5))
+@settings(max_examples=12)
+def test_it_is_dp_accountings_own(log_rate, log_multiplier):
+    rate, multiplier, grid = 10.0**log_rate, 10.0**log_multiplier, 1e-3
+    ours = gaussian_pld(rate, multiplier, grid)
+    theirs = from_gaussian_mechanism(multiplier, value_discretization_interval=grid, sampling_prob=rate)
+    for one, other in ((ours._pmf_remove, theirs._pmf_remove), (ours._pmf_add, theirs._pmf_add)):
+        one, other = one.to_dense_pmf(), other.to_dense_pmf()
+        assert one._lower_loss == other._lower_loss
+        assert one._infinity_mass == pytest.approx(other._infinity_mass, abs=1e-15)
+        np.testing.assert_allclose(one._probs, other._probs, rtol=0.0, atol=1e-11)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.5, 1.0 - 1e-12, 1.0])
+def test_compositions_are_the_accountants(rate):
+    """To the digits that a certificate is recomputed with; a rate next to one is the edge of both formulas."""
+    inner = dpe.GaussianDpEvent(1.7)
+    one = inner if rate == 1.0 else dpe.PoissonSampledDpEvent(rate, inner)
+    event = dpe.ComposedDpEvent([dpe.SelfComposedDpEvent(one, 40), dpe.GaussianDpEvent(3.0)])
+    direct = PLDAccountant(value_discretization_interval=1e-4)
+    direct.compose(event)
+    assert epsilon_of(event, 1e-6) == pytest.approx(direct.get_epsilon(1e-6), rel=2e-4)
+    assert math.isfinite(epsilon_of(event, 1e-6))

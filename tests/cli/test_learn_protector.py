@@ -1,0 +1,124 @@
+"""``dprl learn-protector``, and what it made in a release: from the command to a certificate that verifies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dprl.algorithms.optimizers import learn, tasks
+from dprl.algorithms.optimizers.projector import Architecture, Hand
+from dprl.algorithms.optimizers.protector import Protector, new_protector
+from dprl.cli import learn_protector
+
+MISTAKES = {
+    "no tasks": ({"tasks": None}, "--tasks is missing"),
+    "no epsilon": ({"epsilon": None}, "--epsilon is missing"),
+    "no delta": ({"delta": None}, "--delta is missing"),
+    "no folder": ({"out": None}, "--out is missing"),
+    "unknown tasks": ({"tasks": "bowls"}, "no tasks 'bowls'"),
+    "epsilon": ({"epsilon": 0}, "epsilon must be a finite number above 0"),
+    "no part": ({"set": "tasks=3"}, "--set needs PART.NAME=VALUE"),
+    "no value": ({"set": "training.tasks"}, "--set needs PART.NAME=VALUE"),
+    "unknown option": ({"set": "training.magic=3"}, "training has no option 'magic'"),
+    "wrong kind": ({"set": "training.tasks=many"}, "training.tasks must be a whole number"),
+    "wrong list": ({"set": 'training.incremental=["a"]'}, "training.incremental must be a list of numbers"),
+    "epochs": ({"epochs": 0}, "epochs must be between"),
+    "scheduler": ({"scheduler": "magic"}, "scheduler must be"),
+    "no schedule of its own": ({"set": "hand.decay=1"}, "have a hand schedule of their own"),
+    "absent start": ({"start": "absent"}, "Cannot read a protector"),
+    "full folder": ({"out": "full"}, "is not empty"),
+}
+
+
+def asked(changes: dict) -> list:
+    options = {"tasks": "quadratics", "epsilon": 0.5, "delta": 1e-5, "out": "made"} | changes
+    found: list = ["learn-protector"]
+    for name, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            found += [] if one is None else [f"--{name}"] if one is True else [f"--{name}", one]
+    return found
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_is_wrong_is_one_sentence(dprl, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "kept").touch()
+    changes, said = MISTAKES[name]
+    found = dprl(*asked(changes))
+    assert found.code == 2
+    assert found.out == ""
+    assert said in found.err
+    assert found.err.count("\n") == 1
+    assert {p.name for p in tmp_path.iterdir()} == {"full"}
+
+
+def test_the_names_of_the_tasks_are_those_of_the_registry():
+    assert set(tasks.REGISTERED) == set(learn_protector.TASKS)
+
+
+def test_an_interrupted_training_says_how_to_go_on(dprl, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(learn, "learn", stop)
+    found = dprl(*asked({}))
+    assert (found.code, found.out) == (130, "")
+    assert found.err == "error: interrupted; the same command with --resume goes on.\n"
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.slow
+def test_from_the_command_to_a_protector_and_on(dprl, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = ["training.tasks=2", "training.validation=4", "architecture.hidden=2", "family.spread=0.5"]
+    small = {"steps": 4, "epochs": 2, "seed": 3, "set": settings}
+    made = dprl(*asked(small | {"json": True}))
+    assert made.code == 0
+    assert made.err == ""
+    content, read = json.loads(made.out), Protector.load("made")
+    assert content["fingerprint"] == read.fingerprint
+    assert (content["epochs"], content["tasks"], content["path"]) == (2, "quadratics", "made")
+    assert read.hand.steps == 4
+    assert read.provenance["training"]["seed"] == 3
+    assert read.provenance["family"]["spread"] == 0.5
+    assert {p.name for p in tmp_path.iterdir()} == {"made"}
+    assert {p.name for p in (tmp_path / "made").iterdir()} == {
+        "protector.json", "protector.safetensors", "report.html", "training.json",
+    }  # fmt: skip
+
+    again = dprl(*asked(small | {"out": "again", "resume": True}))
+    assert Protector.load("again") == read
+    assert again.out.splitlines()[1] == (
+        f"learned on public tasks alone: nothing was charged; fingerprint {read.fingerprint[:16]}"
+    )
+    smaller = dprl(*asked(small | {"out": "smaller", "epsilon": 0.3, "start": "made"}))
+    assert smaller.code == 0
+    other = dprl(*asked(small | {"out": "other", "start": "made", "scheduler": "public"}))
+    assert "has another architecture" in other.err
+
+
+@pytest.mark.slow
+def test_a_release_with_a_protector_is_certified_and_verified(dprl, trial):
+    """The algorithm need not be named: the protector knows whom it was learned for."""
+    hand = Hand(steps=5, sampling_rate=0.5, clip_norm=0.1, step_sizes=(0.2,))
+    architecture = Architecture(hidden=2, layers=1, scheduler="adaptive")
+    origin = {"public": True, "tasks": "bowl", "epsilon": 1.0, "delta": 1e-5}
+    protector = new_protector(architecture, hand, algorithm="gpope", provenance=origin)
+    folder = protector.save(trial.folder / "protector")
+    found = dprl(*trial.arguments(algorithm=None, optimizer=folder))
+    assert found.code == 0, found.err
+    certificate = json.loads((trial.out / "certificate.json").read_text())
+    assert certificate["assumed_public"]["protector"]["fingerprint"] == protector.fingerprint
+    assert certificate["event"]["type"] == "RenyiFilter"
+    assert json.loads((trial.out / "estimate.json").read_text())["algorithm"] == "gpope"
+    assert dprl("verify", trial.out).code == 0
+    assert "a Renyi filter at order" in (trial.out / "report.html").read_text()
+    planned = dprl(
+        "plan", "--bounds", trial.bounds, "--epsilon", 1, "--delta", 1e-5, "--optimizer", folder, "--unit", "person"
+    )
+    assert "gpope" in planned.out
+    refused = dprl(*trial.arguments(algorithm="td", optimizer=folder, out=trial.folder / "second"))
+    assert "no option 'optimizer'" in refused.err

@@ -1,0 +1,401 @@
+"""Releases under a learned protector: what is drawn is what is charged, whatever the protector asks for.
+
+The protectors are untrained ones with random weights: whether they are any good is of no matter to privacy. Each
+fault below is one that a real implementation could have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from dprl.accounting import events, renyi_filter
+from dprl.accounting.renyi_filter import WHOLE
+from dprl.algorithms.evaluation.attacks import gpope_canary
+from dprl.algorithms.evaluation.conformance import EvaluationConformance
+from dprl.algorithms.evaluation.gpope import GPOPE
+from dprl.algorithms.evaluation.plan import Plan
+from dprl.algorithms.evaluation.program_attack import canary_of_plan
+from dprl.algorithms.optimizers.projector import Architecture, Hand
+from dprl.algorithms.optimizers.protector import new_protector
+from dprl.audits.lower_bound import audit
+from dprl.audits.record_replay import Recorder, Tape, record_replay
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.mechanisms.scheduled_sum import ScheduledGaussianSum
+
+from .cases import emitted, load, same_event
+
+HAND = Hand(steps=8, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
+NOISE: Any = SecureNoise(bytes(32))
+STAGE = "/value function"
+
+
+def saved(folder, scheduler: str, hand: Hand = HAND, *, least_noise: bool = False, **architecture: Any) -> str:
+    """A protector with random weights; ``least_noise``: it asks for as little as it can, in every step."""
+    made = Architecture(hidden=3, layers=1, scheduler=scheduler, **architecture)  # type: ignore[arg-type]
+    protector = new_protector(made, hand, algorithm="gpope", provenance={"public": True, "tasks": "none"})
+    rng = np.random.default_rng(1)
+    weights = {name: 0.5 * rng.normal(size=array.shape) for name, array in protector.weights.items()}
+    if scheduler == "public":  # three levels: every one takes time to calibrate
+        weights["profile"] = np.repeat([0.4, 0.0, -0.4], [3, 3, 2])
+    if scheduler == "adaptive":
+        # so that what is released decides
+        weights["scheduler.out.w"], weights["scheduler.out.b"] = (
+            (np.zeros((1, 3)), np.full(1, -100.0)) if least_noise else (rng.normal(size=(1, 3)) * 8.0, np.zeros(1))
+        )
+    return str(dataclasses.replace(protector, weights=weights).save(folder))
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite(EvaluationConformance):
+    """GPOPE under protectors; ``hostile`` makes another program of a plan's."""
+
+    hostile: Callable[[Any], Any] = dataclasses.field(default=lambda program: program)
+
+    def plan(self, setting: str) -> Plan:
+        plan = super().plan(setting)
+        return dataclasses.replace(plan, program=self.hostile(plan.program))
+
+
+def suite_of(folder: str, **more: Any) -> Suite:
+    config = GPOPE(discount=0.9, optimizer=folder, value_share=0.3)
+    return Suite("gpope", {"it": config}, gpope_canary, (), **more)
+
+
+def walks(suite: Suite, units: int = 6) -> Any:
+    """Walks of one length, numbered from 0, so that little is compiled."""
+    columns = suite.columns(20 * units, 4)
+    ids = columns["episode_id"]
+    kept = np.flatnonzero(np.bincount(ids) == suite.bounds.horizon)[:units]
+    rows = np.isin(ids, kept)
+    return {n: np.searchsorted(kept, v[rows]) if n == "episode_id" else v[rows] for n, v in columns.items()}
+
+
+def recorded(suite: Suite, columns: Any, recorder: Recorder | None = None) -> Tape:
+    log, recorder = load(suite, columns), recorder or Recorder()
+    return recorder.record(lambda noise, wrap: suite.run("it", log, noise, wrap), NOISE)
+
+
+def compared(suite: Suite, first: Any, second: Any, **how: Any) -> Any:
+    one, two = (load(suite, columns) for columns in (first, second))
+    return record_replay(lambda log, n, wrap: suite.run("it", log, n, wrap), one, two, NOISE, **how)
+
+
+def without(columns: Any, unit: int) -> Any:
+    return {name: values[columns["episode_id"] != unit] for name, values in columns.items()}
+
+
+def divergence(order: int, rate: float, std: float) -> float:
+    """Of a Poisson-sampled Gaussian of shift one: the binomial sum (Mironov, Talwar and Zhang 2019, Section 3.3)."""
+    terms = [
+        math.lgamma(order + 1) - math.lgamma(k + 1) - math.lgamma(order - k + 1)
+        + k * math.log(rate) + (order - k) * math.log1p(-rate) + k * (k - 1) / (2.0 * std**2)
+        for k in range(order + 1)
+    ]  # fmt: skip
+    return float(np.logaddexp.reduce(terms)) / (order - 1)
+
+
+def spent(suite: Suite, calls: list[tuple[Any, ...]]) -> tuple[int, float]:
+    """Steps that were drawn, and what all that the noise source was asked for costs, over what the plan may spend.
+
+    From the calls alone, by a formula of its own: order-alpha divergences of the joint release of sum and norm.
+    """
+    plan = suite.plan("it")
+    event: Any = plan.event
+    mechanism: Any = plan.stages[0].mechanism
+    point = grid_step(mechanism.clip_norm) / mechanism.clip_norm
+    draws = [c for c in calls if c[:2] == (STAGE, "gaussian")]
+    norms = [c for c in calls if c[:2] == (f"{STAGE}/norm", "gaussian")]
+    coins = [c for c in calls if c[:2] == (STAGE, "coins")]
+    steps = list(range(len(draws)))
+    assert [c[2] for c in draws] == [c[2] for c in norms] == [c[2] for c in coins] == steps
+    (value,) = [c for c in calls if c[:2] == ("/value", "gaussian")]
+    multiplier = value[-1] * grid_step(plan.value_mechanism.clip_norm) / plan.value_mechanism.clip_norm
+    total = event.order / (2.0 * multiplier**2)
+    for draw, norm, coin in zip(draws, norms, coins, strict=True):
+        squared = (draw[-1] * point) ** -2 + (norm[-1] * point / (1.0 + renyi_filter.NORM_ROUNDING)) ** -2
+        total += divergence(event.order, coin[-1], squared**-0.5)
+    return len(draws), total / event.rdp
+
+
+@pytest.fixture(scope="module")
+def adaptive(tmp_path_factory):
+    return suite_of(saved(tmp_path_factory.mktemp("adaptive"), "adaptive"))
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory):
+    return suite_of(saved(tmp_path_factory.mktemp("public"), "public"))
+
+
+# --- what is drawn ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_public_schedule_is_charged_level_by_level(public):
+    tape = recorded(public, walks(public))
+    declared = public.event("it")
+    assert declared == events.compose([m.event() for m in public.mechanisms("it").values()])
+    assert same_event(declared, emitted(public, "it", tape.calls))
+    levels = {round(c[-1]) for c in tape.calls if c[:2] == (STAGE, "gaussian")}
+    assert len(levels) == len(public.mechanisms("it")["value function"].levels) == 3
+
+
+def test_adaptive_noise_is_charged_as_it_is_drawn(adaptive):
+    tape = recorded(adaptive, walks(adaptive))
+    steps, share = spent(adaptive, tape.calls)
+    assert 1 < steps <= HAND.steps
+    assert 0.5 < share <= 1.0
+    levels = [entry.level for entry in tape.entries[1]]
+    assert len(set(levels)) > 1
+    # the noise that was asked for is that of the levels
+    mechanism: Any = tape.mechanisms[1]
+    draws = [c[-1] for c in tape.calls if c[:2] == (STAGE, "gaussian")]
+    np.testing.assert_allclose(draws, [mechanism.on_grid(mechanism.levels[level]) for level in levels])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["public", "adaptive"])
+def test_neighbours_move_nothing_else(kind, request):
+    """Along the same releases: not a level, not the number of steps, no sum and no norm by more than they may."""
+    suite = request.getfixturevalue(kind)
+    full, recorder, largest = walks(suite), Recorder(), 0.0
+    broken = {
+        name: np.where(full["episode_id"] == 0, np.nan, values) if name == "reward" else values
+        for name, values in full.items()
+    }
+    for columns, more in (
+        (without(full, 5), {}), (without(full, 3), {"missing": 3}), (broken, {}),
+    ):  # fmt: skip
+        found = compared(suite, full, columns, recorder=recorder, **more)
+        assert found.problems == ()
+        largest = max(largest, found.largest)
+    assert 0.0 < largest <= 1.0
+
+
+def norms_of_nobody(suite: Suite, seeds: int = 40) -> np.ndarray:
+    """Released norms of an empty log over their declared noise."""
+    nobody, found = load(suite, {n: v[:0] for n, v in suite.columns(2, 0).items()}), []
+    recorder = Recorder()
+    for seed in range(seeds):
+        noise: Any = SecureNoise(seed.to_bytes(32, "big"))
+        recorder.forget()
+        tape = recorder.record(lambda noise, wrap: suite.run("it", nobody, noise, wrap), noise)
+        mechanism: Any = tape.mechanisms[1]
+        std = mechanism.norm_multiplier * mechanism.clip_norm
+        found += [entry.released[-1] / std for entry in tape.entries[1]]
+    return np.array(found)
+
+
+def standard(numbers: np.ndarray) -> bool:
+    low, high = chi2.ppf([1e-6, 1.0 - 1e-6], numbers.size)
+    return bool(low <= np.sum(numbers**2) <= high)
+
+
+@pytest.mark.slow
+def test_the_norm_has_its_noise(adaptive):
+    found = norms_of_nobody(adaptive)
+    assert found.size > 100
+    assert standard(found)
+    assert not standard(found * 1.5)
+    assert not standard(found / 1.5)
+
+
+# --- protectors that want more than there is ------------------------------------------------------------------------
+
+
+class Hostile:
+    """A program whose proposals are what ``level(step)`` says."""
+
+    def __init__(self, inner: Any, level: Callable[[Any], Any]) -> None:
+        self.inner, self.wanted = inner, level
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def level(self, stage: int, state: Any, step: Any) -> Any:
+        del stage, state
+        return self.wanted(step)
+
+
+HOSTILE: dict[str, Callable[[Any], Any]] = {
+    "the least noise": lambda step: 0 * step,
+    "the least noise at the end": lambda step: np.int32(30) * (step < 3),
+    "no level at all": lambda step: np.int32(2**31 - 1) + 0 * step.astype(np.int32),
+    "a negative one": lambda step: 0 * step.astype(np.int32) - 5,
+    "not a number": lambda step: np.float32("nan") * step,
+}
+
+
+@pytest.mark.parametrize(
+    "wanted", [pytest.param(w, marks=[pytest.mark.slow] * (w != "the least noise")) for w in HOSTILE]
+)
+def test_a_protector_that_overspends_is_stopped(adaptive, wanted):
+    suite = dataclasses.replace(adaptive, hostile=lambda program: Hostile(program, HOSTILE[wanted]))
+    tape = recorded(suite, walks(suite))
+    steps, share = spent(suite, tape.calls)
+    mechanism: Any = tape.mechanisms[1]
+    assert share <= 1.0
+    if wanted == "the least noise":
+        assert steps == WHOLE // mechanism.costs[0] < HAND.steps
+    if wanted in ("no level at all", "a negative one"):
+        assert steps == 0
+    assert np.isfinite(tape.results["value function"]).all()
+
+
+@pytest.mark.slow
+def test_greed_in_the_weights_is_stopped(tmp_path):
+    """The same by a protector as it is carried in files."""
+    suite = suite_of(saved(tmp_path, "adaptive", least_noise=True, least=0.1))
+    tape = recorded(suite, walks(suite))
+    steps, share = spent(suite, tape.calls)
+    assert {entry.level for entry in tape.entries[1]} == ({0} if steps else set())
+    assert steps < HAND.steps
+    assert share <= 1.0
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_filter_that_looks_after_the_draw_is_caught(adaptive, monkeypatch):
+    def admit(self: Any, spent: Any, level: Any) -> tuple[Any, Any]:
+        return spent < WHOLE, spent + self.costs[int(level)]
+
+    greedy = dataclasses.replace(adaptive, hostile=lambda program: Hostile(program, lambda step: 0 * step))
+    full = walks(greedy)
+    assert compared(greedy, full, without(full, 3), missing=3).problems == ()
+    monkeypatch.setattr(FilteredGaussianSum, "admit", admit)
+    assert spent(greedy, recorded(greedy, full).calls)[1] > 1.0
+    found = compared(greedy, full, without(full, 3), missing=3)
+    assert "the releases cost more than the filter's budget" in found.problems
+
+
+@pytest.mark.slow
+def test_a_norm_that_is_not_charged_is_caught(tmp_path, monkeypatch):
+    monkeypatch.setattr(renyi_filter, "effective_multiplier", lambda noise, norm: noise)
+    greedy = suite_of(
+        saved(tmp_path, "adaptive", norm=1.0), hostile=lambda program: Hostile(program, lambda step: 0 * step + 12)
+    )
+    try:
+        assert spent(greedy, recorded(greedy, walks(greedy)).calls)[1] > 1.2
+    finally:
+        renyi_filter.integer_costs.cache_clear()
+
+
+@pytest.mark.slow
+def test_the_square_of_the_norm_is_caught(adaptive, monkeypatch):
+    """Its sensitivity grows with the sum: what the paper prints for it is that of removing a unit from few others."""
+    plain = FilteredGaussianSum.answer
+
+    def squared(self: Any, total: Any) -> Any:
+        found = plain(self, total)
+        norm = found[-1] * grid_step(self.clip_norm)
+        return found.at[-1].set((norm * norm / self.clip_norm / grid_step(self.clip_norm)).astype(found.dtype))
+
+    monkeypatch.setattr(FilteredGaussianSum, "answer", squared)
+    full = walks(adaptive, 40)
+    found = compared(adaptive, full, without(full, 39))
+    assert found.largest > 1.0
+    assert any("more than the sensitivity" in problem for problem in found.problems)
+
+
+@pytest.mark.slow
+def test_a_level_that_the_event_forgets_is_caught(tmp_path, monkeypatch):
+    def event(self: Any) -> Any:
+        return events.compose([events.poisson_gaussian(self.sampling_rate, z, count) for z, count in self.levels[:-1]])
+
+    monkeypatch.setattr(ScheduledGaussianSum, "event", event)
+    suite = suite_of(saved(tmp_path, "public"))
+    tape = recorded(suite, walks(suite))
+    assert not same_event(suite.event("it"), emitted(suite, "it", tape.calls))
+
+
+@pytest.mark.slow
+def test_a_level_that_depends_on_the_data_is_caught(adaptive):
+    class Peeking(Suite):
+        def run(self, setting: str, log: Any, noise: Any, wrap: Any = None) -> Any:
+            seen = int(log.units % 2)
+            suite = dataclasses.replace(
+                adaptive, hostile=lambda program: Hostile(program, lambda step: 0 * step + 12 + seen)
+            )
+            return suite.run(setting, log, noise, wrap)
+
+    peeking = Peeking("gpope", adaptive.configs, gpope_canary, ())
+    full = walks(peeking)
+    found = compared(peeking, full, without(full, 5))
+    assert "the coins or draws that were asked for differ" in found.problems
+
+
+@pytest.mark.slow
+def test_a_norm_without_noise_is_caught(adaptive, monkeypatch):
+    """The levels would follow private data: of nobody the released norms are all the same."""
+
+    def noised(self: Any, total: Any, draw: Any) -> Any:
+        return self.answer(total) + draw.at[-1].set(0)
+
+    monkeypatch.setattr(FilteredGaussianSum, "noised", noised)
+    assert not standard(norms_of_nobody(adaptive, 5))
+
+
+# --- attacks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["public", "adaptive"])
+def test_the_score_is_the_likelihood_ratio(kind, request):
+    """Of sums and norms, at the noise that each was drawn with: its exponential has mean one without the canary."""
+    pair = canary_of_plan(request.getfixturevalue(kind).plan("it"))
+    present, absent = np.exp(-pair.scores(3, 20_000, True)), np.exp(pair.scores(3, 20_000, False))
+    for ratio in (present, absent):
+        assert abs(float(ratio.mean()) - 1.0) < 5.0 * float(ratio.std()) / math.sqrt(len(ratio))
+        assert 0.002 < float(ratio.std()) / math.sqrt(len(ratio)) * 5.0 < 0.5
+    assert pair.nearness(16) > 0.999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheduler", "rate"), [("public", 0.1), ("adaptive", 0.1), ("the least noise", 0.5)])
+def test_protected_releases_are_attacked(scheduler, rate, tmp_path):
+    """All that is released is seen, norms too; and the same with a budget of eight is caught at the claim of one."""
+    # by the least noise there are few steps, which small batches would hide
+    hand = dataclasses.replace(HAND, steps=20, sampling_rate=rate)
+    folder = saved(tmp_path, scheduler.replace("the least noise", "adaptive"), hand, least_noise=" " in scheduler)
+    suite = suite_of(folder)
+
+    def pair(epsilon: float) -> Any:
+        return suite.canary(units=200, epsilon=epsilon, delta=1e-5, optimizer=folder, value_share=0.05)
+
+    sound = pair(1.0)
+    assert sound.plan.stages[0].mechanism.steps == 20
+    result = audit(sound, trials=13_000, seed=1, confidence=1.0 - 1e-3)
+    assert not result.violated
+    assert result.epsilon_lower > 0.02
+
+    class Claimed:
+        epsilon, delta, gaussian, description, preconditions = 1.0, 1e-5, False, "spends more than it says", ()
+        inner = pair(8.0)
+
+        def scores(self, *args: Any) -> Any:
+            return self.inner.scores(*args)
+
+    assert audit(Claimed(), trials=13_000, seed=2, confidence=1.0 - 1e-3).violated  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_compiled_form_is_the_form_of_a_release(adaptive, public):
+    import jax
+
+    for suite in (adaptive, public):
+        log, noise = load(suite, walks(suite)), SeededNoise.from_seed(5)
+        expected, arrays = suite.run("it", log, noise), suite.arrays("it", log)
+        value, theta = jax.jit(lambda key, s=suite, a=arrays: s.compute("it", key, a))(noise.key)
+        np.testing.assert_allclose(value, expected["value vector"], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(theta, expected["value function"], rtol=2e-4, atol=2e-5)
