@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
-import pytest
 from hypothesis import settings
 
 settings.register_profile("dprl", deadline=None, print_blob=True)
 settings.load_profile("dprl")
 
-
-@pytest.fixture(scope="session", autouse=True)
-def _calibration_cache(tmp_path_factory):
-    """Calibrations are remembered on disk: between the tests of a session, and never in the user's own cache."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    if before is None:
-        del os.environ["XDG_CACHE_HOME"]
-    else:
-        os.environ["XDG_CACHE_HOME"] = before
+# Calibrations are remembered on disk: between the tests of a session, and never in the user's own cache. Some plans are
+# made while tests are collected, so it is set here and not in a fixture. Workers inherit the folder of who starts them.
+if "DPRL_TESTS_CACHE" not in os.environ:
+    os.environ["DPRL_TESTS_CACHE"] = tempfile.mkdtemp(prefix="dprl-tests-")
+    atexit.register(shutil.rmtree, os.environ["DPRL_TESTS_CACHE"], ignore_errors=True)
+os.environ["XDG_CACHE_HOME"] = os.environ["DPRL_TESTS_CACHE"]

@@ -50,6 +50,7 @@ def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget,
     remembered = _recall(key)
     # Too much noise would be private but wasteful, so a hint is held to the budget from both sides.
     if remembered is not None and 0.99 * budget.epsilon <= epsilon_at(remembered) <= budget.epsilon:
+        _known[key] = remembered  # whoever writes to the folder meanwhile: the same answer from now on
         return remembered
 
     start = _first_guess(make_event, budget)
@@ -226,7 +227,7 @@ def _cache_key(make_event: Callable[[float], DpEvent], budget: Budget, tolerance
     # Three samples of the template tell apart all the ways in which our events depend on one multiplier.
     template = [to_json(make_event(x)) for x in (0.75, 1.0, 3.0)]
     question = [accountant.accountant_name(), template, float(budget.epsilon), float(budget.delta), tolerance]
-    text = json.dumps(["dprl.calibration/1", *question], sort_keys=True)
+    text = json.dumps(["dprl.calibration/2", *question], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
