@@ -10,21 +10,13 @@ from typing import Any
 from benchmarks.gpope_chain import peers_python
 from benchmarks.harness import ROOT, Worker, alternate, figure, goal, table
 from benchmarks.l2p_problem import BATCHES, CHECKED, DIMENSION, STEPS, TABLE, TOLERANCE, error
+from dprl.experiments.scalability_002 import PAPER
 
 OURS, FULL = "dprl, exact", "JAX, full unrolling"
 PEERS = ("torch, full unrolling", "torch, full unrolling, LSTM cells")
 AGAIN = "torch, each step again"
 TRUNCATED = tuple(f"{who}, truncated at {b}" for who in ("dprl", "torch") for b in BATCHES)
 COMPARED = (PEERS[0], OURS, "dprl, truncated at 20")  # beside the paper's Table 1
-# MB for full unrolling and for batches of 40 and 20 steps, then seconds an epoch: a TITAN X, TensorFlow 1.15
-PAPER = {
-    200: (474, 282, 250, 19, 21, 21),
-    400: (730, 282, 250, 41, 90, 89),
-    600: (1242, 282, 250, 57, 102, 173),
-    1000: (1843, 282, 250, 164, 188, 190),
-    1200: (2066, 282, 250, 172, 248, 266),
-    1600: (2266, 282, 250, 418, 357, 350),
-}
 
 
 def run() -> dict[str, Any]:

@@ -364,8 +364,7 @@ def test_nothing_is_lacking():
     for word in ("Privacy unit:", "Relation:", "Released:", "Not protected:"):
         assert word in header
     assert entry.summary
-    assert suite.name == kind.algorithm == "dp-pg"
-    assert suite.published_settings == ()
+    assert (suite.name, kind.algorithm, suite.published_settings) == ("dp-pg", "dp-pg", ())
     assert {a.calibration for a in suite.attacks} == set(suite.calibrations)
     for setting in suite.settings:
         event, mechanism = suite.event(setting), suite.mechanisms(setting)[attacks.STREAM]

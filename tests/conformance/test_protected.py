@@ -1,7 +1,6 @@
 """Releases under a learned protector: what is drawn is what is charged, whatever the protector asks for.
 
-The protectors are untrained ones with random weights: whether they are any good is of no matter to privacy. Each
-fault below is one that a real implementation could have.
+The protectors have random weights: whether they are any good is of no matter to privacy.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from dprl.accounting.budget import Budget
 from dprl.algorithms.optimizers.descent import noise_of, unit_sum
 from dprl.algorithms.optimizers.record_losses import RecordLoss, Records
 from dprl.errors import DprlError
+from dprl.mechanisms.record_noise import noisy_minimum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +148,7 @@ def descend(
         whole = gradient + units * jax.grad(loss.penalty)(state.parameters)
         direction = whole / jnp.maximum(jnp.linalg.norm(whole), 1e-30)
         tried = state.parameters - (fractions * state.widest)[:, None] * direction
-        # a Laplace number is a normal one times a Rayleigh one
-        normal = laplace.normals(step, 3 * (config.candidates + 1)).reshape(3, -1)
-        scale = config.largest_loss / jnp.sqrt(2.0 * query)
-        noised = jax.vmap(penalised)(tried) + scale * normal[0] * jnp.hypot(normal[1], normal[2])
-        chosen = jnp.argmin(noised)
+        chosen = noisy_minimum(laplace, step, jax.vmap(penalised)(tried), config.largest_loss, query)
         useful = chosen > 0
         size = fractions[chosen] * state.widest
         # a useless direction: more of the budget, averaged with what was measured before (GradAvg)

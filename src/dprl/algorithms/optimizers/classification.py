@@ -16,8 +16,8 @@ import numpy as np
 
 from dprl.algorithms.optimizers import tables
 from dprl.algorithms.optimizers.projector import Hand
-from dprl.algorithms.optimizers.quadratics import record_mean
-from dprl.algorithms.optimizers.record_losses import LinearLoss, NetworkLoss, Records, objective
+from dprl.algorithms.optimizers.record_losses import LinearLoss, NetworkLoss, Records
+from dprl.algorithms.optimizers.record_tasks import RecordTasks
 from dprl.errors import DprlError
 
 OTHERS = (0, 1, 2, 4, 6, 7, 8, 9)
@@ -25,7 +25,7 @@ OTHERS = (0, 1, 2, 4, 6, 7, 8, 9)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classification:
+class Classification(RecordTasks):
     """The family.
 
     Attributes:
@@ -63,19 +63,6 @@ class Classification:
         return 1 + (tables.CENSUS_FEATURES if self.table == "census" else tables.PIXELS)
 
     @property
-    def algorithm(self) -> str:
-        """What a protector of these tasks serves: descents on records, which ``dprl evaluate`` does not run."""
-        return "records"
-
-    @property
-    def dimension(self) -> int:
-        return self.record_loss.dimension
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        return (0,) * self.dimension
-
-    @property
     def record_loss(self) -> LinearLoss | NetworkLoss:
         if self.kind == "network":
             return NetworkLoss(features=self.features)
@@ -109,23 +96,6 @@ class Classification:
         if self.kind != "network":
             return jnp.zeros(self.dimension, jnp.float32)
         return 0.3 * jax.random.normal(jax.random.key(20), (self.dimension,), jnp.float32)
-
-    def natural_clip(self, clip_norm: Any) -> Any:
-        return clip_norm
-
-    def mean_gradient(self, task: Records, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
-        return record_mean(self, task, parameters, key, clip)
-
-    def project(self, parameters: jax.Array) -> jax.Array:
-        return parameters
-
-    def loss(self, task: Records, parameters: jax.Array) -> jax.Array:
-        """Mean training loss, penalty included."""
-        return objective(self.record_loss, parameters, task)
-
-    def reference(self, task: Records) -> jax.Array:
-        del task
-        return jnp.ones((), jnp.float32)
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         units = (0.5 * self.units, 2.0 * self.units)

@@ -21,6 +21,7 @@ from dprl.accounting.budget import Budget
 from dprl.algorithms.optimizers.descent import noise_of
 from dprl.algorithms.optimizers.record_losses import LinearLoss, Records
 from dprl.errors import DprlError
+from dprl.mechanisms.record_noise import normal_vector
 
 NEWTON_STEPS = 60
 
@@ -82,5 +83,4 @@ def minimiser(loss: LinearLoss, records: Records, ridge: Any, tilt: jax.Array) -
 @partial(jax.jit, static_argnums=0)
 def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
     """``(d,)`` what a run with the noise of :func:`noise_std` gives; ``ridge`` is of the sum over all records."""
-    tilt = std * noise_of(seed).normals(0, loss.dimension)
-    return minimiser(loss, records, ridge, tilt)
+    return minimiser(loss, records, ridge, normal_vector(noise_of(seed), std, loss.dimension))

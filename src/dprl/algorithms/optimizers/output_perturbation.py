@@ -20,6 +20,7 @@ from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.algorithms.optimizers.descent import noise_of
 from dprl.algorithms.optimizers.objective_perturbation import minimiser
 from dprl.algorithms.optimizers.record_losses import LinearLoss, Records
+from dprl.mechanisms.record_noise import normal_vector
 
 
 def sensitivity(loss: LinearLoss, ridge: float) -> float:
@@ -41,4 +42,4 @@ def event(std: float, loss: LinearLoss, ridge: float) -> events.DpEvent:
 def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
     """``(d,)`` what a run with the noise of :func:`noise_std` gives."""
     exact = minimiser(loss, records, ridge, jax.numpy.zeros(loss.dimension, jax.numpy.float64))
-    return exact + std * noise_of(seed).normals(0, loss.dimension)
+    return exact + normal_vector(noise_of(seed), std, loss.dimension)

@@ -15,16 +15,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dprl.algorithms.optimizers.descent import noise_of, unit_sum
 from dprl.algorithms.optimizers.projector import Hand
-from dprl.algorithms.optimizers.record_losses import QuadraticLoss, Records, objective
+from dprl.algorithms.optimizers.record_losses import QuadraticLoss, Records
+from dprl.algorithms.optimizers.record_tasks import RecordTasks
 
 START = (3.0, -2.0)
 """The paper has one start for all tasks, and does not say which."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quadratics:
+class Quadratics(RecordTasks):
     """The family.
 
     Attributes:
@@ -49,19 +49,6 @@ class Quadratics:
     @property
     def name(self) -> str:
         return "quadratics"
-
-    @property
-    def algorithm(self) -> str:
-        """What a protector of these tasks serves: descents on records, which ``dprl evaluate`` does not run."""
-        return "records"
-
-    @property
-    def dimension(self) -> int:
-        return 2
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        return (0, 0)
 
     @property
     def record_loss(self) -> QuadraticLoss:
@@ -89,23 +76,6 @@ class Quadratics:
         del task
         return jnp.asarray(START, jnp.float32)
 
-    def natural_clip(self, clip_norm: Any) -> Any:
-        return clip_norm
-
-    def mean_gradient(self, task: Records, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
-        return record_mean(self, task, parameters, key, clip)
-
-    def project(self, parameters: jax.Array) -> jax.Array:
-        return parameters
-
-    def loss(self, task: Records, parameters: jax.Array) -> jax.Array:
-        """The mean over records: f over n."""
-        return objective(self.record_loss, parameters, task)
-
-    def reference(self, task: Records) -> jax.Array:
-        del task
-        return jnp.ones((), jnp.float32)
-
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         return {"units": (float(self.units), float(self.units)), "dimension": (2.0, 2.0)}
 
@@ -118,14 +88,3 @@ class Quadratics:
             "ridge": self.record_loss.ridge,
             "start": list(START),
         }
-
-
-def record_mean(family: Any, task: Records, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
-    """``(d,)`` float32 sum of the clipped gradients of a batch over ``q n C``, and the penalty's gradient over C."""
-    hand, loss, units = family.hand, family.record_loss, task.y.shape[0]
-    mechanism = unit_sum(loss.dimension, hand.sampling_rate)
-    # a batch of everybody needs no coins
-    word = jax.random.bits(key, dtype=jnp.uint32) if hand.sampling_rate < 1.0 else 0
-    included = mechanism.coins(noise_of(word), 0, units)
-    total = mechanism.clipped_sum(loss.gradients(parameters, task) / clip, included)
-    return (total / (units * hand.sampling_rate) + jax.grad(loss.penalty)(parameters) / clip).astype(jnp.float32)
