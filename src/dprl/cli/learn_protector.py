@@ -90,10 +90,16 @@ def learn_protector(
         family = dataclasses.replace(family, hand=hand)
     architecture = _replaced(getattr(family, "architecture", Architecture()), "architecture", chosen["architecture"])
     training = _replaced(getattr(family, "training", Training()), "training", chosen["training"])
+    refinement = getattr(family, "refinement", None)
+    if start is not None or set(chosen["training"]) - {"seed"}:  # what is asked for is all there is
+        refinement = None
+    if refinement is not None:
+        refinement = dataclasses.replace(refinement, seed=training.seed)
+    total = training.epochs + (0 if refinement is None else refinement.epochs)
     weights = None if start is None else _weights_of(Protector.load(start), architecture)
     checkpoint = out.with_name(out.name + learn.CHECKPOINT)
     try:
-        with Progress(training.epochs, quiet=as_json, doing="meta-gradients") as progress:
+        with Progress(total, quiet=as_json, doing="meta-gradients") as progress:
             protector, trained = learn.learn(
                 family,
                 budget,
@@ -104,13 +110,14 @@ def learn_protector(
                 checkpoint=checkpoint,
                 resume=resume,
                 progress=lambda epoch, _: progress(epoch),
+                refinement=refinement,
             )
     except KeyboardInterrupt as stop:
         raise InterruptedLearningError from stop
     learn.save(protector, trained, out)
-    _write_page(out, protector, trained.log)
+    _write_page(out, protector, [*trained.before, *trained.log])
     learn.remove_checkpoint(checkpoint)
-    _print(protector, learn.best_of(trained), training.epochs, out, as_json)
+    _print(protector, learn.best_of(trained), total, out, as_json)
 
 
 def _write_page(out: Path, protector: Any, log: list[dict[str, float]]) -> None:

@@ -28,6 +28,9 @@ LOG = "training.json"
 CHECKPOINT = ".training"
 """Behind the name of a protector's folder: where an interrupted training is."""
 
+REFINEMENT = "refinement"
+"""Within that folder: where an interrupted second training is."""
+
 LEAST_SPREAD = 1.25
 """A protector serves noise between one over this and this times what it was trained for; more if trained for more."""
 
@@ -84,6 +87,7 @@ def learn(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     progress: Callable[[int, Mapping[str, float]], None] | None = None,
+    refinement: Training | None = None,
 ) -> tuple[Protector, Trained]:
     """Train a protector for ``budget`` on the tasks of ``family``, all of which are public simulations.
 
@@ -94,6 +98,7 @@ def learn(
         value_share: of a release, what pays for values and intervals before the value function.
         weights: to begin with; by default what the family's method ``begin`` gives, where it has one.
         checkpoint, resume, progress: as of :func:`~dprl.algorithms.optimizers.meta_training.train`.
+        refinement: a second training, from the weights that the first one gives.
     """
     if not 0.0 <= value_share < 1.0:
         raise DprlError("value_share must be at least 0 and below 1.")
@@ -101,6 +106,12 @@ def learn(
     if weights is None and hasattr(family, "begin"):
         weights = family.begin(architecture, training.seed)
     trained = train(simulation, training, weights, checkpoint=checkpoint, resume=resume, progress=progress)
+    if refinement is not None:
+        inner = None if checkpoint is None else Path(checkpoint) / REFINEMENT
+        told = None if progress is None else lambda epoch, record: progress(training.epochs + epoch, record)
+        second = train(simulation, refinement, trained.weights, checkpoint=inner, resume=resume, progress=told)
+        log = [record | {"epoch": training.epochs + record["epoch"]} for record in second.log]
+        trained = Trained(second.weights, log, trained.log)
     kept = trained.weights
     if not best_of(trained)["geometric_ratio"] <= 1.0:  # weights of one's own may begin as something worse
         kept = init_weights(architecture, jax.random.key(training.seed))
@@ -113,6 +124,7 @@ def learn(
         "delta": budget.delta,
         "value_share": value_share,
         "training": dataclasses.asdict(training),
+        "refinement": None if refinement is None else dataclasses.asdict(refinement),
         "versions": versions(),
         "log_digest": hashlib.sha256(log_bytes(trained)).hexdigest(),
     }
@@ -146,13 +158,14 @@ def save(protector: Protector, trained: Trained, folder: str | Path) -> Path:
 
 def remove_checkpoint(folder: Path) -> None:
     """After the end of a training."""
-    (folder / STATE).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # somebody else's files stay
-        folder.rmdir()
+    for place in (folder / REFINEMENT, folder):
+        (place / STATE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's files stay
+            place.rmdir()
 
 
 def log_bytes(trained: Trained) -> bytes:
     """The training log as it is stored beside a protector, ``training.json``."""
-    log = [{name: x if math.isfinite(x) else None for name, x in record.items()} for record in trained.log]
+    log = [{name: x if math.isfinite(x) else None for name, x in r.items()} for r in (*trained.before, *trained.log)]
     content = {"schema": "dprl.protector-training/1", "log": log}
     return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()

@@ -12,7 +12,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from dprl.algorithms.optimizers.objective import adam as adam
 from dprl.algorithms.optimizers.objective import batch_of as batch_of
 from dprl.algorithms.optimizers.objective import losses_of as losses_of
 from dprl.algorithms.optimizers.objective import meta_gradient as meta_gradient
+from dprl.algorithms.optimizers.objective import values_of as values_of
 from dprl.algorithms.optimizers.projector import Weights, init_weights
 from dprl.algorithms.optimizers.protector import write_whole
 from dprl.algorithms.optimizers.simulation import Simulation, noise_covariance
@@ -42,10 +43,14 @@ _SCHEMA = "dprl.meta-training/1"
 
 @dataclass(frozen=True)
 class Trained:
-    """What training gives: the best weights of all validations, and the log, one record a validation."""
+    """What training gives: the best weights of all validations, and the log, one record a validation.
+
+    ``before``: the log of the training from whose weights this one began.
+    """
 
     weights: Weights
     log: list[dict[str, float]]
+    before: list[dict[str, float]] = field(default_factory=list)
 
 
 def train(
@@ -130,14 +135,8 @@ def validate(simulation: Simulation, training: Training, weights: Weights) -> di
     aim, _, spent = losses_of(simulation, weights, tasks, keys, factors, deployed=simulation.adaptive)
     hand, _, _ = losses_of(simulation, weights, tasks, keys, factors, learned=False)
     ratios = aim / jnp.maximum(hand, 1e-12)
-    value = jnp.mean(ratios) if training.objective == "hand" else jnp.mean(aim)
-    if training.objective == "both":
-        mean = jnp.mean(aim) / jnp.maximum(jnp.mean(hand), 1e-12)
-        value = jnp.mean(jnp.log(jnp.maximum(ratios, 1e-12))) + training.mean_weight * mean
-    if training.objective == "log":
-        value = jnp.mean(jnp.log(jnp.maximum(aim, 1e-12)))
     found = {
-        "validation": value,
+        "validation": jnp.mean(values_of(training, aim, hand)),
         "validation_loss": jnp.mean(aim),
         "hand_loss": jnp.mean(hand),
         "geometric_ratio": jnp.exp(jnp.mean(jnp.log(jnp.maximum(ratios, 1e-12)))),

@@ -90,6 +90,11 @@ class Training:
             if not holds:
                 raise DprlError(f"meta-training: {sentence}.")
 
+    @property
+    def beside_hand(self) -> bool:
+        """Whether what is made small depends on the hand schedule's loss."""
+        return self.objective in ("hand", "both") or self.penalty > 0.0
+
     def factor(self, epoch: int) -> float:
         """Of the noise in an epoch."""
         stage = int(epoch / (self.share * self.epochs)) if self.incremental else 0
@@ -140,6 +145,21 @@ def losses_of(
     return aim, every, spent
 
 
+def values_of(training: Training, aim: jax.Array, hand: jax.Array) -> jax.Array:
+    """``(tasks,)`` what is made small of every task, from its loss and the hand schedule's; see :class:`Training`."""
+    ratio = jnp.log(jnp.maximum(aim / jnp.maximum(hand, 1e-12), 1e-12))
+    value = aim
+    if training.objective == "log":
+        value = jnp.log(jnp.maximum(aim, 1e-12))
+    if training.objective == "hand":
+        value = jnp.exp(ratio)
+    if training.objective == "both":
+        value = ratio + training.mean_weight * aim / jnp.maximum(jnp.mean(hand), 1e-12)
+    if training.penalty > 0.0:
+        value = value + training.penalty * jax.nn.relu(ratio - math.log(1.1))
+    return value
+
+
 def objective(
     simulation: Simulation,
     training: Training,
@@ -153,21 +173,12 @@ def objective(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """() what is minimised over a batch, and the numbers of the record. ``own`` as of :func:`losses_of`."""
     aim, every, spent = losses_of(simulation, weights, tasks, keys, factors, own=own)
-    record = {"loss": jnp.mean(aim)}
-    value = aim
-    if training.objective in ("hand", "both") or training.penalty > 0.0:
+    record, hand = {"loss": jnp.mean(aim)}, aim
+    if training.beside_hand:
         hand = losses_of(simulation, weights, tasks, keys, factors, learned=False, own=own)[0]
         hand = jax.lax.stop_gradient(hand)
-        ratio = aim / jnp.maximum(hand, 1e-12)
-        record["ratio"] = jnp.mean(ratio)
-        if training.objective == "hand":
-            value = ratio
-        if training.objective == "both":
-            value = jnp.log(jnp.maximum(ratio, 1e-12)) + training.mean_weight * aim / jnp.maximum(jnp.mean(hand), 1e-12)
-        worse = jax.nn.relu(jnp.log(jnp.maximum(ratio, 1e-12)) - math.log(1.1))
-        value = value + training.penalty * worse
-    if training.objective == "log":
-        value = value + jnp.log(jnp.maximum(aim, 1e-12)) - aim
+        record["ratio"] = jnp.mean(aim / jnp.maximum(hand, 1e-12))
+    value = values_of(training, aim, hand)
     total = jnp.mean(value) + training.intermediate * jnp.mean(every)
     if simulation.adaptive:
         excess = jnp.mean(spent) - 1.0
