@@ -94,7 +94,7 @@ def learn_protector(
     if start is not None or set(chosen["training"]) - {"seed"}:  # what is asked for is all there is
         refinement = None
     if refinement is not None:
-        refinement = dataclasses.replace(refinement, seed=training.seed)
+        refinement = dataclasses.replace(refinement, seed=training.seed + 1)
     total = training.epochs + (0 if refinement is None else refinement.epochs)
     weights = None if start is None else _weights_of(Protector.load(start), architecture)
     checkpoint = out.with_name(out.name + learn.CHECKPOINT)

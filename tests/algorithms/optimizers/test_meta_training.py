@@ -114,3 +114,30 @@ def test_learning_writes_down_where_the_protector_comes_from(tmp_path):
         learn.learn(Bowl(), Budget(1.0, 1e-5), SMALL, SHORT, value_share=1.0)
     with pytest.raises(DprlError, match="batch must divide"):
         train(SIMULATION, dataclasses.replace(SHORT, batch=4))
+
+
+@pytest.mark.slow
+def test_a_refinement_follows_a_training_and_resumes(tmp_path):
+    refinement = dataclasses.replace(SHORT, epochs=3, learning_rate=0.05)
+    told: list[int] = []
+
+    def learned(**options):
+        return learn.learn(Bowl(), Budget(1.0, 1e-5), SMALL, SHORT, refinement=refinement, **options)
+
+    protector, trained = learned(progress=lambda epoch, _: told.append(epoch))
+    assert told == list(range(1, 10))
+    assert [r["epoch"] for r in (*trained.before, *trained.log)] == [0, 2, 4, 6, 6, 8, 9]
+    assert protector.provenance["refinement"]["learning_rate"] == 0.05
+    first = train(learn.simulation_of(Bowl(), SMALL, Budget(1.0, 1e-5)), SHORT)
+    assert trained.log[0]["validation_loss"] == pytest.approx(min(r["validation_loss"] for r in first.log), rel=1e-6)
+
+    def stop(epoch, _):
+        if epoch == 8:
+            raise StopError
+
+    with pytest.raises(StopError):
+        learned(checkpoint=tmp_path / "c", progress=stop)
+    again, _ = learned(checkpoint=tmp_path / "c", resume=True)
+    assert again == protector
+    learn.remove_checkpoint(tmp_path / "c")
+    assert not (tmp_path / "c").exists()

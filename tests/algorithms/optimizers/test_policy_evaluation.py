@@ -11,6 +11,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.algorithms.evaluation import gpope
+from dprl.algorithms.evaluation.dptd import DPTD
 from dprl.algorithms.evaluation.plan import program_for
 from dprl.algorithms.evaluation.program import run
 from dprl.algorithms.evaluation.unit_data import padded_units, rows_of
@@ -68,6 +69,39 @@ def test_a_unit_is_what_it_is_for_gpope():
     spread = np.sqrt((terms**2).sum(axis=0) * 0.5 * 0.5) / (0.5 * SMALL.units)
     np.testing.assert_allclose(np.mean(many, axis=0), expected, atol=5.0 * spread.max() / np.sqrt(4000))
     np.testing.assert_allclose(np.std(many, axis=0), spread, rtol=0.1)
+
+
+def test_a_unit_is_what_it_is_for_dptd():
+    """Vectors, clip, start and projection of DPTD's own program under a protector of the family."""
+    family = dataclasses.replace(SMALL, serves="dptd", clip_norm=0.3)
+    assert family.algorithm == "dptd"
+    chain, log = jax.jit(family.simulate)(jax.random.key(3))
+    task = jax.jit(family.task_of)(chain, log)
+    config = DPTD(discount=family.discount, rows=None)
+    features = make_features(family.features, family.observation)
+    program = program_for(config, bounds_of(family), features, Budget(1.0, 1e-3))
+    trajectories = trajectories_of(family, log)
+    ratios = np.ones(len(trajectories.reward))
+    rows = rows_of(trajectories, ratios, features, family.discount, (0.0, 1.0), columns=program.columns)
+    block = padded_units(rows).block(slice(None))
+    rng = np.random.default_rng(0)
+    theta, w = (jnp.asarray(rng.normal(size=3), jnp.float32) for _ in range(2))
+    state = program.state_at(jnp.concatenate([theta, w]))
+    theirs = np.asarray(program.contribution(len(program.stages) - 1, state, block))
+    ours = np.concatenate([-jnp.einsum("uij,i->uj", task.A, w), task.A @ theta + task.C @ w - task.b], axis=1)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert family.natural_clip(0.3) == 0.3
+    tuned, other = (dataclasses.replace(SMALL, serves=s).tuned(Budget(1.0, 1e-5)) for s in ("dptd", "gpope"))
+    assert tuned.natural_clip(tuned.clip_norm) == pytest.approx(other.natural_clip(other.clip_norm))
+    # the start, but for its noise: the mean return of everybody as a constant value function
+    level = np.asarray(program.level.vectors(block)).sum() / family.units
+    start = np.asarray(family.initial(task))
+    np.testing.assert_allclose(family.table() @ start[:3], level, atol=1e-5)
+    assert np.all(start[3:] == 0.0)
+    wide = jnp.asarray([3.0, 0.2, -4.0, 0.5, -7.0, 1.0], jnp.float32)
+    np.testing.assert_array_equal(family.project(wide), program.project(wide))
+    with pytest.raises(DprlError, match="gpope or dptd"):
+        RandomChains(serves="lstd")
 
 
 def test_the_error_is_that_of_the_expected_matrices():

@@ -10,6 +10,7 @@ import pytest
 from dprl.algorithms.optimizers import lstm
 from dprl.algorithms.optimizers.projector import (
     LEVELS,
+    SIGNALS,
     Architecture,
     Hand,
     advance,
@@ -114,6 +115,34 @@ def test_coordinates_are_exchangeable_and_every_learned_part_acts():
     for name in ("dense", "dense.time", "log_step"):
         changed = given | {name: given[name] + 0.3}
         assert np.abs(moved(changed, x, mean) - moved(given, x, mean)).max() > 1e-4
+
+
+def test_steps_and_weights_follow_the_released_signal():
+    """Against the definition, step by step in numpy."""
+    a = Architecture(layers=0, signal=True, learned_average=True)
+    hand = Hand(steps=5, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.3, 0.1), tail=0.6)
+    weights = {n: np.asarray(w, np.float64) for n, w in random_weights(a, scale=0.5).items()}
+    means, noise = np.random.default_rng(4).normal(size=(5, 4)), 0.2
+    step = jax.jit(lambda s, p, m, t: advance(a, hand, given, s, p, m, noise, t, BLOCKS, 1.0))
+    given = {n: jnp.asarray(w, jnp.float32) for n, w in weights.items()}
+    parameters = jnp.asarray([0.5, -0.5, 0.1, 0.0], jnp.float32)
+    state = init_state(a, parameters)
+    theta, iterates, each = np.array([0.5, -0.5, 0.1, 0.0]), [], []
+    for t in range(5):
+        state, parameters = step(state, parameters, jnp.asarray(means[t], jnp.float32), t)
+        at = lambda knots, t=t: np.array([np.interp(t / 5, np.linspace(0, 1, 8), k) for k in knots.T])  # noqa: E731
+        # standard deviation of a mean of t + 1 steps, in four coordinates
+        above = np.log(np.linalg.norm(means[: t + 1].mean(axis=0)) / (noise * np.sqrt(4.0 / (t + 1))))
+        table = np.stack([at(weights["signal"][:, k]) for k in range(SIGNALS)])  # over the signal, at this time
+        places = np.linspace(0.0, 3.0, SIGNALS)
+        factors = np.exp([np.interp(above, places, column) for column in table.T])
+        theta = theta - np.array([0.3, 0.1])[BLOCKS] * factors[BLOCKS] * means[t]
+        if t >= 2:  # the last three of five
+            iterates.append(theta)
+            each.append(factors[2] * np.exp(at(weights["log_average"][:, None])[0]))
+        np.testing.assert_allclose(parameters, theta, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(state.kept, np.average(iterates, axis=0, weights=each), rtol=1e-4)
+    assert np.ptp(each) > 0.1
 
 
 def test_a_public_profile_has_few_levels_and_a_mean_precision_of_one():

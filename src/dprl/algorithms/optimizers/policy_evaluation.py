@@ -1,8 +1,9 @@
-"""Private policy evaluation on random chains and MDPs, as public tasks for a protector of GPOPE.
+"""Private policy evaluation on random chains and MDPs, as public tasks for a protector of GPOPE or DPTD.
 
-A task is a simulated log of ``units`` episodes; the parameters are GPOPE's primal and dual weights, and the loss is the
-exact mean squared projected Bellman error (paper 004, Eq. 2.1), over that of the mid-range start. Paper 002 has no such
-tasks: its issue is the same, that step sizes cannot be tuned on private data. Simulations only, from public seeds.
+A task is a simulated log of ``units`` episodes; the parameters are primal and dual weights of GPOPE or DPTD, whose
+vectors are the same where the value function is linear. The loss is the exact mean squared projected Bellman error
+(paper 004, Eq. 2.1), over that of the mid-range start. Paper 002 has no such tasks: its issue is the same, that step
+sizes cannot be tuned on private data. Simulations only, from public seeds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from dprl.value_functions.features import make_features
 
 BALL = 1.0
 """Where theta may lie: the norm that GPOPE allows."""
+BOX = 1.0
+"""Of DPTD: the largest size of a coordinate of theta and of w."""
 FLOOR = 1e-4
 """Least eigenvalue of C that counts: states that are hardly ever met are left out of the error."""
 
@@ -40,6 +43,7 @@ class Task(NamedTuple):
         b: ``(units, n)``.
         residual: ``(n, n + 1)``: the error is the squared norm of its product with (theta, -1).
         chain: what was simulated.
+        level: () mean return of the log, in public units.
     """
 
     A: jax.Array
@@ -47,6 +51,7 @@ class Task(NamedTuple):
     C: jax.Array
     residual: jax.Array
     chain: chains.Chain
+    level: jax.Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +59,17 @@ class RandomChains:
     """The family; public facts of the logs that its protectors serve.
 
     Attributes:
+        serves: ``gpope`` or ``dptd``, whose releases the protectors are for.
         kind: ``chains`` or ``mdps``, see :mod:`~dprl.algorithms.optimizers.random_chains`.
         units, horizon, discount: of a log.
         states: of a chain, the observation being a state's number.
         features: of a state; one observation component.
         steps, sampling_rate, clip_norm, step_size, dual_step, offset, tail: of the hand schedule; :meth:`tuned` has
-            those of a budget. The step sizes are of the natural gradients, ``clip_norm`` is GPOPE's option.
+            those of a budget. The step sizes are of the natural gradients, ``clip_norm`` is the option of that name of
+            the algorithm that is served.
     """
 
+    serves: str = "gpope"
     kind: str = "chains"
     units: int = 300
     horizon: int = 12
@@ -79,6 +87,8 @@ class RandomChains:
     def __post_init__(self) -> None:
         if self.kind not in ("chains", "mdps"):
             raise DprlError("The policy-evaluation tasks are chains or mdps.")
+        if self.serves not in ("gpope", "dptd"):
+            raise DprlError("The policy-evaluation tasks serve gpope or dptd.")
 
     @property
     def name(self) -> str:
@@ -86,7 +96,7 @@ class RandomChains:
 
     @property
     def algorithm(self) -> str:
-        return "gpope"
+        return self.serves
 
     @property
     def observation(self) -> tuple[tuple[float, float], ...]:
@@ -144,7 +154,9 @@ class RandomChains:
         A = jnp.einsum("uhi,uhj->uij", weighted, delta)
         C = jnp.einsum("uhi,uhj->uij", weighted, phi)
         b = jnp.einsum("uhi,uh->ui", weighted, reward)
-        return Task(A, b, C, self.residual_of(chain), chain)
+        discounts = jnp.float32(self.discount) ** jnp.arange(self.horizon)
+        level = 2.0 * jnp.mean(jnp.sum(discounts * log.reward * log.alive, axis=1)) - 1.0
+        return Task(A, b, C, self.residual_of(chain), chain, level.astype(jnp.float32))
 
     def residual_of(self, chain: chains.Chain) -> jax.Array:
         """``(n, n + 1)``, see :class:`Task`: ``C^(-1/2) (A, b)`` of the exact moments."""
@@ -158,12 +170,20 @@ class RandomChains:
         return root @ jnp.concatenate([A, (table.T @ reward)[:, None]], axis=1)
 
     def initial(self, task: Task) -> jax.Array:
-        """Mid-range values, as GPOPE starts."""
-        del task
-        return jnp.zeros(self.dimension, jnp.float32)
+        """Where the algorithm starts: mid-range values, or, of DPTD, the mean return, whose noise is left out here."""
+        zeros = jnp.zeros(self.dimension, jnp.float32)
+        if self.serves == "gpope":
+            return zeros
+        constant = make_features(self.features, self.observation).constant()
+        return zeros.at[: self.size].set(task.level * jnp.asarray(constant, jnp.float32))
 
     def natural_clip(self, clip_norm: Any) -> Any:
-        return clip_norm * math.sqrt(self.size)
+        """GPOPE's option is in units of the root mean square norm of the features, DPTD's is the clip itself."""
+        return clip_norm * self._clip_unit
+
+    @property
+    def _clip_unit(self) -> float:
+        return math.sqrt(self.size) if self.serves == "gpope" else 1.0
 
     def mean_gradient(self, task: Task, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
         """GPOPE's joint gradients (paper 004, Eq. 4.1), clipped and summed over a Poisson batch."""
@@ -181,6 +201,8 @@ class RandomChains:
         return (total / (self.sampling_rate * self.units)).astype(jnp.float32)
 
     def project(self, parameters: jax.Array) -> jax.Array:
+        if self.serves == "dptd":
+            return jnp.clip(parameters, -BOX, BOX)
         theta, w = parameters[: self.size], parameters[self.size :]
         # the floor is as small as single precision differentiates
         norm = jnp.sqrt(jnp.maximum(jnp.sum(theta * theta), 1e-12))
@@ -214,7 +236,12 @@ class RandomChains:
         """With the hand schedule of the public grid's budget that is nearest in noise over units."""
         strength = budget.epsilon * math.sqrt(1.0 - value_share) * self.units / 300.0
         near = min(TUNED, key=lambda epsilon: abs(math.log(epsilon / strength)))
-        return dataclasses.replace(self, **TUNED[near])
+        found = dict(TUNED[near])
+        return dataclasses.replace(self, **found | {"clip_norm": self._option(found["clip_norm"])})
+
+    def _option(self, clip_norm: float) -> float:
+        """An option of GPOPE as that of the algorithm that is served."""
+        return clip_norm * math.sqrt(self.size) / self._clip_unit
 
     @functools.cached_property
     def architecture(self) -> Architecture:
@@ -223,6 +250,7 @@ class RandomChains:
             layers=0,
             dense=3,
             knots=6,
+            signal=True,
             learned_start=True,
             learned_clip=True,
             learned_average=True,
@@ -238,7 +266,7 @@ class RandomChains:
         weights = init_weights(architecture, jax.random.key(seed))
         if self.step_size <= GENTLE["step_size"] or not (architecture.knots and architecture.learned_average):
             return weights
-        clip = GENTLE["clip_norm"] / self.clip_norm if architecture.learned_clip else 1.0
+        clip = self._option(GENTLE["clip_norm"]) / self.clip_norm if architecture.learned_clip else 1.0
         steps = jnp.asarray([GENTLE["step_size"] / self.step_size, GENTLE["dual_step"] / self.dual_step], jnp.float32)
         late = jnp.linspace(0.0, 1.0, weights["log_average"].shape[0], dtype=jnp.float32) >= 0.5
         return weights | {
@@ -249,13 +277,13 @@ class RandomChains:
 
     @property
     def training(self) -> Training:
-        """Of a protector from the start; at little noise another one follows, see :attr:`refinement`."""
+        """Of a protector from the start; :attr:`refinement` follows."""
         first = Training(
             epochs=300,
             tasks=12,
             repeats=2,
             learning_rate=0.02,
-            rates=(("dense.time", 0.3), ("dense", 3.0), ("start", 0.5)),
+            rates=(("dense.time", 0.3), ("dense", 3.0), ("signal", 3.0), ("start", 0.5)),
             objective="both",
             penalty=4.0,
             validate=100,
@@ -266,29 +294,30 @@ class RandomChains:
         return dataclasses.replace(first, learning_rate=0.015, penalty=1.0, incremental=(5.0,), share=0.2, validate=50)
 
     @property
-    def refinement(self) -> Training | None:
-        """What follows on :attr:`training`, from the weights that it gave; None where nothing does."""
-        if self.step_size <= GENTLE["step_size"]:
-            return None
+    def refinement(self) -> Training:
+        """What follows on :attr:`training`, from the weights that it gave: what is worst beside the hand schedule
+        counts for more, and no single task's gradient for much. Little noise takes longer.
+        """
         return dataclasses.replace(
             self.training,
-            tasks=16,
-            repeats=1,
+            epochs=600 if self.step_size <= GENTLE["step_size"] else 1500,
+            tasks=24,
             learning_rate=0.012,
-            penalty=2.0,
-            mean_weight=2.0,
+            penalty=6.0,
+            mean_weight=3.0,
             task_clip=2.0,
             incremental=(),
             validate=100,
-            validation=32,
+            validation=96,
+            seed=self.training.seed + 1,
         )
 
 
 GENTLE = {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4}
-"""Where training begins, see :meth:`RandomChains.begin`."""
+"""Where training begins, see :meth:`RandomChains.begin`; ``clip_norm`` as of GPOPE."""
 
 TUNED: dict[float, dict[str, Any]] = {
     0.1: {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4, "offset": None, "tail": 0.5},
     1.0: {"clip_norm": 0.0577, "step_size": 3.2, "dual_step": 1.6, "offset": None, "tail": 1.0},
 }
-"""By epsilon: the best points of :mod:`~dprl.algorithms.optimizers.hand_grid` on public tasks."""
+"""By epsilon, as of GPOPE: the best points of :mod:`~dprl.algorithms.optimizers.hand_grid` on public tasks."""

@@ -33,6 +33,8 @@ LEVELS = 8
 """Most noise levels of a public schedule; to calibrate one takes time in proportion."""
 KNOTS = 8
 """Of the weights of dense matrices, and of iterates, over the steps."""
+SIGNALS, LARGEST_SIGNAL = 7, 3.0
+"""Values of the signal, from 0 to the largest, at which what follows it is learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,8 @@ class Architecture:
         dense: number of learned matrices that are added to the identity in front of the gradient, each with a learned
             weight over the steps.
         knots: of a learned factor of the step sizes of each block, over the steps; 0 for none.
+        signal: whether the step sizes of each block, and the weights of the iterates where those are learned, follow
+            how far the mean of all noised gradients so far lies above its noise.
         learned_start: a learned addition to the first parameters.
         learned_clip: a learned factor of the clip norm.
         learned_average: learned weights, over the steps, of the iterates that the hand schedule averages.
@@ -63,6 +67,7 @@ class Architecture:
     embedding: int = 0
     dense: int = 0
     knots: int = 0
+    signal: bool = False
     learned_start: bool = False
     learned_clip: bool = False
     learned_average: bool = False
@@ -150,6 +155,8 @@ class ProtectorState(NamedTuple):
     scheduler: jax.Array  # (layers, 2, hidden, 1) the adaptive scheduler's
     norm: jax.Array  # () released norm of the last step, in units of the clip
     spent: jax.Array  # () share of the budget that the steps so far have cost
+    running: jax.Array  # (d,) mean of the noised gradients so far, in units of the clip; (0,) where it is not used
+    counted: jax.Array  # () weights of the iterates so far, where they are learned
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
@@ -178,6 +185,8 @@ def init_weights(architecture: Architecture, key: jax.Array) -> Weights:
         weights["dense.time"] = jnp.cos(jnp.pi * time * jnp.arange(a.dense, dtype=jnp.float32)).astype(jnp.float32)
     if a.knots:
         weights["log_step"] = jnp.zeros((a.knots, 2), dtype=jnp.float32)
+    if a.signal:
+        weights["signal"] = jnp.zeros((KNOTS, SIGNALS, 3), dtype=jnp.float32)
     if a.learned_clip:
         weights["log_clip"] = jnp.zeros((), dtype=jnp.float32)
     if a.learned_average:
@@ -221,7 +230,9 @@ def init_state(architecture: Architecture, parameters: jax.Array) -> ProtectorSt
     """Before the first step, from the ``(d,)`` parameters of :func:`start_from`."""
     a, zero = architecture, jnp.zeros((), dtype=jnp.float32)
     scheduler = lstm.start(a.hidden, a.layers if a.scheduler == "adaptive" else 0, 1)
-    return ProtectorState(lstm.start(a.hidden, a.layers, parameters.shape[0]), parameters, scheduler, zero, zero)
+    size = parameters.shape[0]
+    running = jnp.zeros(size if a.signal else 0, dtype=jnp.float32)
+    return ProtectorState(lstm.start(a.hidden, a.layers, size), parameters, scheduler, zero, zero, running, zero)
 
 
 def start_from(architecture: Architecture, weights: Weights, parameters: jax.Array) -> jax.Array:
@@ -310,6 +321,13 @@ def advance(
         direction = mean + jnp.einsum("k,kij,j->i", over_time(weights["dense.time"], progress), weights["dense"], mean)
     if learned and architecture.knots:
         sizes = sizes * jnp.exp(over_time(weights["log_step"], progress))[blocks]
+    running, above = state.running, jnp.zeros(3, dtype=f32)
+    if architecture.signal:
+        running = running + (mean - running) / (time + 1.0)
+    if architecture.signal and learned:
+        signal = signal_of(running, noise, time + 1.0) / LARGEST_SIGNAL
+        above = over_time(over_time(weights["signal"], progress), signal)
+        sizes = sizes * jnp.exp(above[:2])[blocks]
     hidden, move = state.hidden, -sizes * direction
     if learned and architecture.layers:
         root = math.sqrt(size)
@@ -332,9 +350,19 @@ def advance(
     moved = project(parameters + move)
     counted = jnp.asarray(step, dtype=jnp.int32) + 1 - (hand.steps - hand.kept)
     weight = jnp.where(counted > 0, 1.0 / jnp.maximum(counted, 1), 1.0).astype(f32)
+    total = state.counted
     if learned and architecture.learned_average:
-        numbers = jnp.arange(hand.steps, dtype=f32)
-        each = jnp.exp(jax.vmap(over_time, (None, 0))(weights["log_average"], numbers / hand.steps))
-        each = jnp.where(numbers >= hand.steps - hand.kept, each, 0.0)
-        weight = jnp.where(counted > 0, (each / jnp.maximum(jnp.cumsum(each), 1e-30))[step], 1.0)
-    return state._replace(hidden=hidden, kept=(1.0 - weight) * state.kept + weight * moved), moved
+        each = jnp.exp(over_time(weights["log_average"], progress) + above[2])
+        each = jnp.where(counted > 0, each, 0.0)
+        total = total + each
+        weight = jnp.where(counted > 0, each / jnp.maximum(total, 1e-30), 1.0)
+    kept = (1.0 - weight) * state.kept + weight * moved
+    return state._replace(hidden=hidden, kept=kept, running=running, counted=total), moved
+
+
+def signal_of(running: jax.Array, noise: Any, count: Any) -> jax.Array:
+    """() logarithm of the norm of a mean ``(d,)`` of ``count`` noised gradients over that of its noise alone, at least
+    0 and at most ``LARGEST_SIGNAL``."""
+    alone = jnp.maximum(jnp.asarray(noise, jnp.float32) * jnp.sqrt(running.shape[0] / count), LEAST_NOISE)
+    norm = 0.5 * jnp.log(jnp.sum(running * running) + 1e-12)
+    return jnp.clip(norm - jnp.log(alone), 0.0, LARGEST_SIGNAL)
