@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dprl.accounting.budget import Budget
-from dprl.accounting.fingerprint import fingerprint
+from dprl.accounting.fingerprint import fingerprint, fingerprint_of_blocks
 from dprl.accounting.ledger import Ledger
 from dprl.cli.ledger import ledger_app
 from dprl.data.readers import read_log
@@ -120,6 +120,32 @@ def test_many_blocks_of_rows_are_one_log():
     log = columns(70_000)
     order = np.random.default_rng(1).permutation(70_000)
     assert of({name: values[order] for name, values in log.items()}) == of(log)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 60), st.lists(st.integers(0, 60), max_size=6), st.randoms(use_true_random=False))
+def test_how_rows_are_cut_into_blocks_makes_no_difference(rows, cuts, random):
+    log = columns(rows)
+    ends = sorted(min(cut, rows) for cut in cuts)
+    blocks = [
+        {name: values[a:b] for name, values in log.items()} for a, b in zip([0, *ends], [*ends, rows], strict=True)
+    ]
+    random.shuffle(blocks)
+    assert fingerprint_of_blocks(iter(blocks), SECRET) == of(log)
+    assert fingerprint_of_blocks(iter([*blocks, columns(1, 9)]), SECRET) != of(log)
+
+
+def test_no_block_has_no_fingerprint():
+    assert fingerprint_of_blocks([], SECRET) is None
+    assert fingerprint_of_blocks([columns(0), columns(0)], SECRET) is None
+
+
+def test_blocks_of_other_columns_are_refused():
+    wide = columns()
+    wide["observation"] = np.zeros((200, 3))
+    for blocks in ([columns(), wide], [wide, columns()], [columns(), {"reward": np.zeros(1)}]):
+        with pytest.raises(DprlError):
+            fingerprint_of_blocks(blocks, SECRET)
 
 
 # --- what makes one ---------------------------------------------------------------------------------------------
@@ -259,6 +285,17 @@ def test_trajectories_in_memory_are_inspected_as_they_are(ledger):
     known = read_log(table(), bounds=WIDE).load()
     assert seen(known, None) == of({n: getattr(known, n) for n in ("observation", "action", "reward")})
     assert seen(known, None) == seen(table())  # nothing was clamped, cut or dropped
+
+
+def test_blocks_are_claimed_as_the_rows_they_are(ledger):
+    log = columns()
+    ledger.claim("cohort", log)
+    blocks = [{name: values[i::3] for name, values in log.items()} for i in range(3)]
+    ledger.claim("cohort", iter(blocks))
+    assert len(stored(ledger)) == 1
+    with pytest.raises(DprlError, match="under another name"):
+        ledger.claim("trial", iter(blocks))
+    ledger.claim("trial", blocks[:2])  # other rows
 
 
 def test_what_inspect_raises_ends_the_loading(ledger):

@@ -17,7 +17,7 @@ declares it anew. It does not stop somebody who changes, rounds, adds or drops a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dprl.errors import DprlError
@@ -43,21 +43,54 @@ def fingerprint(columns: Mapping[str, Any], secret: bytes) -> str | None:
     Raises:
         DprlError: a part is missing, holds no numbers, or differs from another one in length.
     """
+    return fingerprint_of_blocks([columns], secret)
+
+
+def fingerprint_of_blocks(blocks: Iterable[Mapping[str, Any]], secret: bytes) -> str | None:
+    """:func:`fingerprint` of the rows of all ``blocks`` together, for a log that is larger than memory.
+
+    How the rows are cut into blocks does not matter, nor does the order of these.
+
+    Raises:
+        DprlError: as for one block, or two of them differ in their number of components.
+    """
     import numpy as np
 
-    parts = {name: _table(name, columns) for name in PARTS}
-    rows = len(parts["reward"])
-    if any(len(table) != rows for table in parts.values()):
-        raise DprlError("The columns of a log must have one length before they can be claimed.")
+    rows, totals, widths = 0, np.zeros(_HALVES, dtype=np.uint64), set()
+    ends = [_words(secret, f"row {half}") for half in range(_HALVES)]
+    keys: dict[tuple[str, int, int], np.ndarray] = {}
+    for columns in blocks:
+        parts = {name: _table(name, columns) for name in PARTS}
+        length = len(parts["reward"])
+        if any(len(table) != length for table in parts.values()):
+            raise DprlError("The columns of a log must have one length before they can be claimed.")
+        if not length:
+            continue
+        if not keys:
+            keys = {
+                (name, half, i): _words(secret, f"{name} {i} {half}")
+                for name, table in parts.items()
+                for half in range(_HALVES)
+                for i in range(table.shape[1])
+            }
+        widths.add(tuple(table.shape[1] for table in parts.values()))
+        if len(widths) > 1:
+            raise DprlError("The blocks of a log must have the same columns before they can be claimed.")
+        rows += length
+        totals += _sums(parts, keys, ends)
     if not rows:
         return None
-    keys = {
-        (name, half, i): _words(secret, f"{name} {i} {half}")
-        for name, table in parts.items()
-        for half in range(_HALVES)
-        for i in range(table.shape[1])
-    }
-    ends = [_words(secret, f"row {half}") for half in range(_HALVES)]
+    message = rows.to_bytes(8, "big") + totals.astype(">u8").tobytes()
+    return hashlib.blake2b(message, key=secret, digest_size=32, person=b"dprl rows").hexdigest()
+
+
+def _sums(
+    parts: Mapping[str, np.ndarray], keys: Mapping[tuple[str, int, int], np.ndarray], ends: Sequence[np.ndarray]
+) -> np.ndarray:
+    """``(2,)`` sums of the hashes of all rows, modulo 2^64."""
+    import numpy as np
+
+    rows = len(parts["reward"])
     totals = np.zeros(_HALVES, dtype=np.uint64)
     for start in range(0, rows, _BLOCK):
         words = {name: _canonical(table[start : start + _BLOCK]) for name, table in parts.items()}
@@ -67,8 +100,7 @@ def fingerprint(columns: Mapping[str, Any], secret: bytes) -> str | None:
                 for i, word in enumerate(table):
                     row += _mixed(word.copy(), keys[name, half, i])
             totals[half] = np.add.reduce(np.append(_mixed(row, ends[half]), totals[half]))  # arrays wrap, silently
-    message = rows.to_bytes(8, "big") + totals.astype(">u8").tobytes()
-    return hashlib.blake2b(message, key=secret, digest_size=32, person=b"dprl rows").hexdigest()
+    return totals
 
 
 def _table(name: str, columns: Mapping[str, Any]) -> np.ndarray:

@@ -17,7 +17,7 @@ import decimal
 import os
 import sqlite3
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -203,25 +203,27 @@ class Ledger:
             elif row[0] != digest:
                 raise DprlError(f"Charge {charge_id} of the ledger {self.path} already belongs to another release.")
 
-    def claim(self, dataset: str, columns: Mapping[str, Any]) -> None:
+    def claim(self, dataset: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
         """Note that these rows belong to ``dataset``, by a keyed fingerprint that never leaves the ledger's file.
 
         Called as the rows are read, after the charge: ``log.load(inspect=partial(book.claim, dataset))``, for a log
-        that was opened from :class:`Trajectories` too. A name may claim several contents, as a dataset that grows
-        does; an empty log claims nothing.
+        that was opened from :class:`Trajectories` too, and for one in parts
+        ``log.claim_in_blocks(partial(book.claim, dataset))``. A name may claim several contents, as a dataset that
+        grows does; an empty log claims nothing.
 
         Args:
-            columns: see :func:`dprl.accounting.fingerprint.fingerprint`.
+            columns: see :func:`dprl.accounting.fingerprint.fingerprint`; or blocks of rows, each with these columns.
 
         Raises:
             DprlError: another dataset of this ledger has claimed the same rows.
         """
-        from dprl.accounting.fingerprint import fingerprint
+        from dprl.accounting.fingerprint import fingerprint_of_blocks
 
         with ledger_file.reading(self.path) as books:
             self._find(books.db, dataset)
             secret = books.secret
-        content = fingerprint(columns, secret)
+        blocks: Iterable[Any] = [columns] if isinstance(columns, Mapping) else columns
+        content = fingerprint_of_blocks(blocks, secret)
         if content is None:
             return
         with ledger_file.writing(self.path) as books:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-data_app = typer.Typer(no_args_is_help=True, help="For the curator alone: what is in a log.")
+data_app = typer.Typer(no_args_is_help=True, help="For the curator alone: what is in a log, and logs in parts.")
 
 
 @data_app.command("describe")
@@ -30,3 +30,21 @@ def describe(
     for name, value in found.items():
         shown = f"{value:.6g}" if isinstance(value, float) else value
         typer.echo(f"{name.replace('_', ' '):<34} {shown}")
+
+
+@data_app.command("partition")
+def partition(
+    logs: Annotated[Path, typer.Argument(help="The log: a .parquet or .csv file, or a folder of such files.")],
+    out: Annotated[Path, typer.Option(help="New folder for the parts.")],
+    by: Annotated[str | None, typer.Option(help="Column of the privacy unit, such as person_id.")] = None,
+    parts: Annotated[int, typer.Option(help="How many parts; fewer are made where there are fewer units.")] = 64,
+) -> None:
+    """Write a log in parts that are aligned to the privacy unit, for `dprl evaluate` on logs larger than memory."""
+    from dprl.data.partition import partition as write
+
+    written, layout = write(logs, by, parts, out)
+    size = sum(part.bytes + part.offsets_bytes for part in written.parts)
+    typer.echo("NOT private: the parts hold what the log holds, and are to be kept as it is.")
+    typer.echo(f"{len(written.parts)} parts by {layout.by}, {size / 1e6:.3g} MB, in {out}")
+    for name in layout.left_out:
+        typer.echo(f"left out, for it holds no numbers: column {name}")

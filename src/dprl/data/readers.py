@@ -5,7 +5,8 @@ Opening a log looks at names and types alone. The rows are read by :meth:`Log.lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from dprl.data import csv_file, memory
 from dprl.data import schema as schemas
 from dprl.data.bounds_file import read_bounds
 from dprl.data.minari import MinariLog, open_minari
+from dprl.data.parts import MANIFEST, Parts, coded, episode_column
 from dprl.data.trajectories import Trajectories, assemble
 from dprl.data.transitions import TRANSITION, assemble_transitions
 from dprl.errors import DprlError
@@ -53,14 +55,45 @@ class Log:
                 columns = {"observation": known.observation, "action": known.action, "reward": known.reward}
                 inspect(columns | {"behavior_prob": known.behavior_prob, "terminated": known.terminated})
             return known
+        if isinstance(self.source, Parts):
+            self.source.check()
         # nested, so that no name keeps the table in memory while the arrays are made of it
-        columns = _columns(read_table(self.source, self.schema), self.schema, self.bounds, self.unit)
+        columns = self._raw(read_table(self.source, self.schema))
         if inspect is not None:
             inspect(columns)
         by_row = self.unit == TRANSITION
         loaded = assemble_transitions(columns, self.bounds) if by_row else assemble(columns, self.bounds, self.unit)
         pa.default_memory_pool().release_unused()
         return loaded
+
+    def take(self, units: np.ndarray) -> Trajectories:
+        """Some units of a log in parts, ``(k,)`` numbers in ascending order: what :meth:`load` has of them, alone.
+
+        :meth:`Parts.check <dprl.data.parts.Parts.check>` comes first, once.
+        """
+        parts = self._parts()
+        taken = assemble(self._raw(parts.table(units, self.schema.columns())), self.bounds, self.unit)
+        parts.forget()
+        return taken
+
+    def claim_in_blocks(self, inspect: Callable[[Iterable[Mapping[str, np.ndarray]]], object]) -> None:
+        """Call ``inspect`` with the rows of a log in parts: mappings of some rows each, of all together what
+        :meth:`load` hands to its own ``inspect``. In bounded memory: it is to go through them once.
+        """
+        inspect(self._blocks())
+
+    def _blocks(self) -> Iterator[dict[str, np.ndarray]]:
+        for table in self._parts().columns_in_blocks(self.schema.columns()):
+            yield self._raw(table)
+
+    def _parts(self) -> Parts:
+        if not isinstance(self.source, Parts):
+            raise DprlError(f"The log {self.name!r} is not in parts: `dprl data partition` makes a folder of them.")
+        return self.source
+
+    def _raw(self, table: pa.Table) -> dict[str, np.ndarray]:
+        ranked = coded if isinstance(self.source, Parts) else codes
+        return _columns(table, self.schema, self.bounds, self.unit, ranked)
 
 
 def read_log(
@@ -75,8 +108,8 @@ def read_log(
     """Open a log and check its schema, reading no row.
 
     Args:
-        source: path of a ``.parquet`` or ``.csv`` file, a pyarrow Table, a pandas DataFrame, a mapping of arrays,
-            or ``minari:DATASET-ID``.
+        source: path of a ``.parquet`` or ``.csv`` file or of a folder that ``dprl data partition`` made, a pyarrow
+            Table, a pandas DataFrame, a mapping of arrays, or ``minari:DATASET-ID``.
         bounds: public bounds, or the TOML file they are in.
         unit: ``person``, ``trajectory`` or ``transition``; by default a person if ``person`` names a column or the log
             has a column ``person_id``, which protects more, and a trajectory otherwise. A transition protects one row
@@ -100,7 +133,13 @@ def read_log(
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     if unit in ("trajectory", "transition") and person:
         raise DprlError(f"The privacy unit is a {unit}, but a person column is named: use the unit person.")
-    source, name, names, types = open_source(source)
+    named = _name(source)
+    if named and os.path.isfile(os.path.join(named, MANIFEST)):
+        source = Parts.open(named)
+    if isinstance(source, Parts):
+        name, names, types = source.folder.name, source.names, source.types
+    else:
+        source, name, names, types = open_source(source)
     unit = unit or ("person" if person or "person_id" in names else "trajectory")
     found = schemas.match(
         names,
@@ -115,7 +154,25 @@ def read_log(
     )
     if isinstance(source, memory.Columns):
         source.check_lengths(found)
+    if isinstance(source, Parts):
+        _check_unit(source, unit, found)
     return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy)
+
+
+def _check_unit(parts: Parts, unit: str, schema: schemas.Schema) -> None:
+    """Refuse parts that are aligned to another privacy unit than the one asked for."""
+    if unit == TRANSITION:
+        raise DprlError("The privacy unit transition needs no parts: evaluate the file that they were made of.")
+    if unit == "person" and parts.by != schema.scalars["person_id"]:
+        raise DprlError(
+            f"The parts of the log are aligned to its column {parts.by!r}, and the privacy unit is a person by "
+            f"{schema.scalars['person_id']!r}: name the same column with --person-column, or partition the log by it."
+        )
+    if unit == "trajectory" and parts.by != episode_column(parts.names):
+        raise DprlError(
+            f"The parts of the log are aligned to its column {parts.by!r}, which does not tell trajectories apart: "
+            "if it identifies a person, name it with --person-column, or partition the log by episode_id."
+        )
 
 
 def _of_trajectories(source: Trajectories, target_columns: Sequence[str], behavior_policy: Any) -> Log:
@@ -146,6 +203,11 @@ def open_source(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | N
         raise DprlError("A log is a path, minari:DATASET-ID, a pyarrow Table, a data frame or a mapping of arrays.")
     path = Path(named)
     try:
+        if path.is_dir():
+            raise DprlError(
+                f"There is no log file {str(path)!r}, but a folder: `dprl data partition` makes a log in parts of the "
+                "files in one."
+            )
         if not path.is_file():
             raise DprlError(f"There is no log file {path.name!r} in {str(path.parent)!r}.")
         if path.suffix.lower() in (".parquet", ".pq"):
@@ -177,6 +239,9 @@ def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
         return source.select(columns)
     if isinstance(source, MinariLog):
         return source.read(columns)
+    if isinstance(source, Parts):
+        no_rows = source.table(np.zeros(0, dtype=np.int64), columns)
+        return pa.concat_tables([no_rows, *source.columns_in_blocks(columns)])
     try:
         if source.suffix.lower() == ".csv":
             # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
@@ -189,7 +254,13 @@ def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
         ) from None
 
 
-def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str) -> dict[str, np.ndarray]:
+def _columns(
+    table: pa.Table,
+    schema: schemas.Schema,
+    bounds: Bounds,
+    unit: str,
+    ranked: Callable[[pa.ChunkedArray], np.ndarray],
+) -> dict[str, np.ndarray]:
     rows = table.num_rows
     out: dict[str, np.ndarray] = {}
     for part, names in schema.vectors.items():
@@ -211,9 +282,9 @@ def _columns(table: pa.Table, schema: schemas.Schema, bounds: Bounds, unit: str)
     if one_step and "t" in schema.scalars and "episode_id" not in schema.scalars:
         out["t"] = np.zeros(rows)
     has_episode, has_person = "episode_id" in schema.scalars, "person_id" in schema.scalars
-    out["person"] = codes(table.column(schema.scalars["person_id"])) if has_person else np.zeros(rows, dtype=np.int64)
+    out["person"] = ranked(table.column(schema.scalars["person_id"])) if has_person else np.zeros(rows, dtype=np.int64)
     # one-step rows need no episode id: each is an episode of its own
-    out["episode"] = codes(table.column(schema.scalars["episode_id"])) if has_episode else np.arange(rows)
+    out["episode"] = ranked(table.column(schema.scalars["episode_id"])) if has_episode else np.arange(rows)
     if unit != "person":
         out["person"] = out["episode"]
     return out

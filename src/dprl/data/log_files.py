@@ -1,0 +1,225 @@
+"""The files of a log too large for memory: which columns they have, and their rows, some at a time.
+
+Columns of identifiers come in a type in which they can be compared over all files, and null where one is missing, as
+:func:`dprl.data.readers.codes` would have it. What may hold numbers comes in its own type where all files agree on
+it, and as :func:`dprl.data.readers.numbers` would have it elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from dprl.data import csv_file, readers
+from dprl.data import schema as schemas
+from dprl.data.parts import MANIFEST, episode_column
+from dprl.errors import DprlError
+
+_BATCH_ROWS, _BATCH_BYTES = 1 << 17, 1 << 25
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that is kept: an identifier, or what holds numbers, in the type in which it is routed."""
+
+    name: str
+    type: pa.DataType
+    identifier: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a log's files are kept, and which of them say to what unit a row belongs. Public."""
+
+    by: str
+    columns: tuple[Column, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def units(self) -> list[str]:
+        """Columns without which a row belongs to no unit: that of the unit, and that of the episode."""
+        names = [column.name for column in self.columns]
+        return list(dict.fromkeys([self.by, episode_column(names) or self.by]))
+
+
+def log_files(logs: Path) -> list[Path]:
+    """The files of a log, in the order of their names; refuses a folder with anything else in it."""
+    if not os.path.isdir(logs):
+        return [logs]
+    try:
+        names = sorted(os.listdir(logs))
+    except OSError as error:
+        raise DprlError(f"Cannot read the folder {str(logs)!r}: {os.strerror(error.errno or 0)}.") from None
+    if MANIFEST in names:
+        raise DprlError(f"The log {str(logs)!r} is in parts already: partition the files that they were made of.")
+    files = [logs / name for name in names if name[0] not in "._"]  # Spark's _SUCCESS, among others
+    for path in files:
+        if not path.is_file() or path.suffix.lower() not in (".parquet", ".pq", ".csv"):
+            raise DprlError(
+                f"The folder {str(logs)!r} holds {path.name!r}, which is no .parquet or .csv file: a folder of a log "
+                "holds its files alone."
+            )
+    if len({path.suffix.lower() == ".csv" for path in files}) != 1:
+        raise DprlError(f"The folder {str(logs)!r} must hold .parquet files, or .csv files, of one log.")
+    return files
+
+
+# --- columns ------------------------------------------------------------------------------------------------------
+
+
+def layout_of(files: Sequence[Path], by: str | None) -> Layout:
+    """Which columns the files have; no row is read."""
+    kinds: dict[str, list[pa.DataType | None]] = {}
+    for path in files:
+        _, name, names, types = readers.open_source(path.absolute())
+        if path is files[0]:
+            kinds = {column: [] for column in names}
+        if len(set(names)) < len(names):
+            raise DprlError(f"The log {name!r} has two columns of one name.")
+        if set(names) != set(kinds):
+            raise DprlError(f"The files of a log have the same columns; {files[0].name!r} and {name!r} have not.")
+        for column, kind in zip(names, types or [None] * len(names), strict=True):
+            kinds[column].append(kind)
+    hint = "give the column of the privacy unit with --by, such as person_id or episode_id"
+    if by is None:
+        raise DprlError(f"A log is partitioned by its privacy unit: {hint}.")
+    if by not in kinds:
+        raise DprlError(f"The log has no column {by!r}: {hint}.")
+    played = {part: next((c for c in (part, *also) if c in kinds), None) for part, also in schemas.ALIASES.items()}
+    measured = {c for part, c in played.items() if part not in ("episode_id", "person_id")}
+    if by in measured or _is_numbered(by):
+        raise DprlError(f"Column {by!r} says what happened, not to whom: {hint}.")
+    columns, left_out = [], []
+    for name, of_files in kinds.items():
+        if name in (by, played["episode_id"], played["person_id"]):
+            columns.append(Column(name, _identifier_type(name, of_files), True))
+            continue
+        try:
+            columns.append(Column(name, _number_type(name, of_files), False))
+        except DprlError:
+            if name in measured or _is_numbered(name):
+                raise
+            left_out.append(name)
+    return Layout(by, tuple(columns), tuple(left_out))
+
+
+def _is_numbered(name: str) -> bool:
+    stems = "|".join(re.escape(s) for part in ("observation", "next_observation", "action")
+                     for s in (part, *schemas.ALIASES[part]))  # fmt: skip
+    return re.fullmatch(rf"({stems})_\d{{1,6}}", name) is not None
+
+
+def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
+    """The type in which identifiers are compared, as :func:`dprl.data.readers.codes` does; None is text, of CSV."""
+    found = set()
+    for kind in kinds:
+        schemas.check_identifier(name, kind)
+        if kind is not None and pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if kind is None or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            found.add(pa.large_string())
+        elif pa.types.is_floating(kind):
+            found.add(pa.float64())
+        elif pa.types.is_integer(kind):
+            found.add(kind if kind == pa.uint64() else pa.int64())
+    if len(found) > 1:
+        raise DprlError(
+            f"Column {name!r} holds identifiers of one type in one file of the log and of another elsewhere."
+        )
+    return found.pop() if found else pa.null()
+
+
+def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
+    """One type for a column of all files: their own where it is one and may be kept, or that of float64."""
+    lists = [kind for kind in kinds if kind is not None and schemas.is_list(kind)]
+    for kind in kinds:
+        schemas.check_number(name, kind.value_type if kind in lists else kind)  # type: ignore[union-attr]
+    typed = {kind for kind in kinds if kind is None or not pa.types.is_null(kind)}
+    if not typed:
+        return pa.null()
+    if not lists:
+        own = next(iter(typed))
+        kept = len(typed) == 1 and own is not None and not pa.types.is_decimal(own)
+        return own if kept else pa.float64()
+    if len(lists) < sum(kind is None or not pa.types.is_null(kind) for kind in kinds):
+        raise DprlError(f"Column {name!r} holds lists in one file of the log and numbers in another one.")
+    values = {kind.value_type for kind in typed}  # type: ignore[union-attr]
+    own = values.pop() if len(values) == 1 else pa.float64()
+    own = pa.float64() if pa.types.is_decimal(own) or pa.types.is_null(own) else own
+    fixed = {kind.list_size if pa.types.is_fixed_size_list(kind) else -1 for kind in typed}  # type: ignore[union-attr]
+    size = fixed.pop() if len(fixed) == 1 else -1
+    return pa.large_list(own) if size < 0 else pa.list_(own, size)
+
+
+def _stored(values: pa.ChunkedArray, column: Column) -> pa.Array | pa.ChunkedArray:
+    """Some rows of a column in the type in which it is routed; an identifier that is missing is null."""
+    if not column.identifier:
+        if values.type == column.type:
+            return values
+        if column.type == pa.float64():
+            return pa.array(readers.numbers(values))
+        return pc.cast(values, column.type, safe=False)
+    if pa.types.is_dictionary(values.type):
+        values = pc.cast(values, values.type.value_type)
+    values = pc.cast(values, column.type)
+    if pa.types.is_floating(column.type):
+        values = pc.add(values, 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
+        values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, column.type))  # type: ignore[attr-defined]
+    return values
+
+
+# --- rows ---------------------------------------------------------------------------------------------------------
+
+
+def rows_of(files: Sequence[Path], columns: Sequence[Column]) -> Iterator[pa.Table]:
+    """These columns of all files in the types in which they are routed, some rows at a time."""
+    names = [column.name for column in columns]
+    for path in files:
+        try:
+            for batch in _csv_batches(path, names) if path.suffix.lower() == ".csv" else _parquet_batches(path, names):
+                table = pa.Table.from_batches([batch]).rename_columns(names)
+                stored = [_stored(table.column(c.name), c) for c in columns]
+                yield pa.table(stored, pa.schema([pa.field(c.name, c.type) for c in columns]))
+        except (pa.ArrowException, OSError):
+            raise DprlError(
+                f"The log {path.name!r} is damaged and cannot be read to its end: put a whole copy there."
+            ) from None
+
+
+def _csv_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """As :func:`dprl.data.csv_file.read_cells` reads them."""
+    header = csv_file.read_header(path)
+    places = [f"c{i}" for i in range(len(header))]
+    yield from pa_csv.open_csv(
+        csv_file._Stream(csv_file._lines(path, ",".join(places).encode())),
+        read_options=pa_csv.ReadOptions(block_size=16 * csv_file.LONGEST_LINE),
+        parse_options=pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip"),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(places, pa.string()),
+            include_columns=[places[header.index(name)] for name in names],
+            null_values=[""],
+            strings_can_be_null=True,
+            check_utf8=False,
+        ),
+    )
+
+
+def _parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    # pages are read as they are needed: a group of rows may be larger than memory
+    with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+        wide = 1.0
+        for i in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(i)
+            cells = sum(group.column(j).num_values for j in range(group.num_columns))
+            wide = max(wide, max(8 * cells, group.total_byte_size) / max(group.num_rows, 1))
+        for batch in file.iter_batches(int(np.clip(_BATCH_BYTES / wide, 1, _BATCH_ROWS)), columns=list(names)):
+            yield batch.select(list(names))

@@ -1,0 +1,231 @@
+"""Write a log in parts that are aligned to the privacy unit: what :mod:`dprl.data.parts` reads.
+
+Two passes over the log's files, in bounded memory. The first samples the identifiers of the unit, whose quantiles cut
+their range into parts; the second routes each row to its part. Each part is then sorted by identifier, in memory, and
+written. The rows of a unit keep their order, so that what is read of the parts is to the last bit what is read of the
+files. All or nothing: the folder is made under a hidden name beside its own, and renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dprl.data import readers
+from dprl.data.log_files import Column, Layout, layout_of, log_files, rows_of
+from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, sha256_of
+from dprl.errors import DprlError
+
+MOST_PARTS = 512  # as many files are open at once
+
+_SAMPLE = 1 << 16  # identifiers that are kept of the first pass, or up to twice as many
+
+
+def partition(logs: str | Path, by: str | None, parts: int, out: str | Path) -> tuple[Parts, Layout]:
+    """Write the log in ``logs``, a Parquet or CSV file or a folder of such files, into the new folder ``out``.
+
+    Args:
+        by: column that identifies the privacy unit: a person, or an episode where there are no people.
+        parts: how many; fewer are made where there are fewer units.
+
+    Raises:
+        DprlError: a file, a column or ``out`` is not as it must be; nothing is then left behind.
+    """
+    if not 1 <= parts <= MOST_PARTS:
+        raise DprlError(f"A log is written in 1 to {MOST_PARTS} parts.")
+    folder = Path(os.path.abspath(out))
+    if os.path.lexists(folder):
+        raise DprlError(f"{str(out)!r} is already there, and parts are never written over: name a new folder.")
+    files = log_files(Path(logs))
+    layout = layout_of(files, by)
+    staging = None
+    try:
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        _write(files, layout, parts, staging)
+        Parts.open(staging)
+        staging.rename(folder)
+        _sync(folder.parent)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else "the disk refused"
+        raise DprlError(f"Cannot write the parts of the log into {str(out)!r}: {reason}.") from None
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+    return Parts.open(folder), layout
+
+
+def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path) -> None:
+    """The whole folder: both passes, each part, and the manifest that makes it one."""
+    cuts = _cuts(files, layout, parts)
+    with_gaps = _route(files, layout, cuts, folder)
+    done: list[Part] = []
+    for number in range(len(cuts) + 1):
+        done.append(_write_part(folder, number, layout, with_gaps, sum(part.units for part in done)))
+        pa.default_memory_pool().release_unused()
+    manifest = {
+        "schema": SCHEMA,
+        "by": layout.by,
+        "columns": [{"name": field.name, "type": str(field.type)} for field in _schema(layout, with_gaps)],
+        "parts": [asdict(part) for part in done],
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    _sync(folder / MANIFEST)
+    _sync(folder)
+
+
+def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> pa.Array:
+    """First pass: the identifiers with which each part but the first begins, ascending; at most ``parts - 1``."""
+    units = [column for column in layout.columns if column.name in layout.units]
+    kind = next(column.type for column in units if column.name == layout.by)
+    sample, stride, seen = pa.chunked_array([], kind), 1, 0
+    for table in rows_of(files, units):
+        known = table.drop_null().column(layout.by)
+        # every so many-th row: where the log is in the order of its units, these are their quantiles
+        some = known.take(pa.array(np.arange(-seen % stride, len(known), stride)))
+        sample = pa.chunked_array([*sample.chunks, *some.chunks], kind)
+        seen += len(known)
+        while len(sample) > 2 * _SAMPLE:
+            sample, stride = sample.take(pa.array(np.arange(0, len(sample), 2))), 2 * stride
+    return _quantiles(_one(sample), parts)
+
+
+def _quantiles(sample: pa.Array, parts: int) -> pa.Array:
+    """Values that cut a sample into parts of about equal size, all of one value in one of them."""
+    if not len(sample):
+        return sample
+    counted = pc.value_counts(sample)  # type: ignore[attr-defined]
+    values, counts = counted.field("values"), counted.field("counts").to_numpy()
+    order = np.argsort(_ranks(values))
+    until = np.cumsum(counts[order])
+    starts, start = [], 0
+    for left in range(min(parts, len(values)), 0, -1):
+        starts.append(start)
+        before = until[start] - counts[order[start]]
+        goal = before + (until[-1] - before) / left
+        stop = int(np.searchsorted(until, goal)) + 1
+        # one value may hold more than a part's share: the nearer end, but a value or more to each part that is left
+        if stop - 2 >= start and goal - until[stop - 2] < until[stop - 1] - goal:
+            stop -= 1
+        start = int(np.clip(stop, start + 1, len(values) - left + 1))
+    return values.take(pa.array(order[starts[1:]]))
+
+
+def _ranks(values: pa.Array) -> np.ndarray:
+    """``(k,)`` places in ascending order, from 1, equal for equal values: the order of all identifiers."""
+    return pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
+
+
+def _route(files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path) -> set[str]:
+    """Second pass: each row into the stream of its part, those without an identifier into the last; the order stays.
+
+    Returns the names of columns that have gaps.
+    """
+    schema = pa.schema([pa.field(column.name, column.type) for column in layout.columns])
+    with_gaps: set[str] = set()
+    with ExitStack() as stack:
+        streams = [
+            stack.enter_context(pa.ipc.new_stream(stack.enter_context(pa.OSFile(str(path), "wb")), schema))
+            for path in (_routed(folder, number) for number in range(len(cuts) + 1))
+        ]
+        for table in rows_of(files, layout.columns):
+            with_gaps |= {name for name in table.column_names if table.column(name).null_count}
+            numbers = _part_of(table.select(layout.units), layout.by, cuts)
+            order = np.argsort(numbers, kind="stable")
+            if (np.diff(numbers) < 0).any():
+                table = table.take(order)
+            ends = np.searchsorted(numbers[order], np.arange(len(streams)), side="right")
+            for stream, start, end in zip(streams, np.append(0, ends[:-1]).tolist(), ends.tolist(), strict=True):
+                if start < end:
+                    stream.write_table(table.slice(start, end - start))
+    return with_gaps
+
+
+def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
+    """``(R,)`` number of the part of each row."""
+    if not len(cuts):
+        return np.zeros(len(identifiers), dtype=np.int64)
+    encoded = _one(identifiers.column(by)).dictionary_encode()
+    # one ranking of both, so that routing and sorting follow the same order
+    ranks = _ranks(pa.concat_arrays([cuts, encoded.dictionary]))
+    numbers = np.searchsorted(ranks[: len(cuts)], ranks[len(cuts) :], side="right")
+    return np.where(_lacking(identifiers), len(cuts), np.append(numbers, 0)[encoded.indices.fill_null(-1).to_numpy()])
+
+
+def _lacking(identifiers: pa.Table) -> np.ndarray:
+    """``(R,)`` whether one of these columns has no value."""
+    return np.logical_or.reduce([column.is_null().to_numpy() for column in identifiers.columns])
+
+
+def _schema(layout: Layout, with_gaps: set[str]) -> pa.Schema:
+    """What is written: identifiers as int64, and numbers that have no gaps."""
+
+    def kind(column: Column) -> pa.DataType:
+        if column.identifier:
+            return pa.int64()
+        plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+        return pa.float64() if column.name in with_gaps and any(is_(column.type) for is_ in plain) else column.type
+
+    return pa.schema([pa.field(column.name, kind(column)) for column in layout.columns])
+
+
+def _write_part(folder: Path, number: int, layout: Layout, with_gaps: set[str], before: int) -> Part:
+    """Sort the rows that were routed to a part, whose first unit has the number ``before``, and write its files."""
+    schema = _schema(layout, with_gaps)
+    path, offsets_path = folder / f"part-{number:05d}.arrow", folder / f"units-{number:05d}.npy"
+    with pa.memory_map(str(_routed(folder, number))) as source:
+        table = pa.ipc.open_stream(source).read_all()
+        lacking = _lacking(table.select(layout.units))
+        ranks = readers.codes(table.column(layout.by))
+        ranks[lacking] = -1
+        units, codes, rows_of_units = np.unique(ranks[~lacking], return_inverse=True, return_counts=True)
+        ranks[~lacking] = codes
+        ranks[lacking] = len(units)  # after all others
+        order = None if (np.diff(ranks) >= 0).all() else pa.array(np.argsort(ranks, kind="stable"))
+        arrays = []
+        for column, field in zip(layout.columns, schema, strict=True):
+            if column.name == layout.by:
+                values = pa.array(ranks + before, mask=lacking)
+            elif column.identifier:
+                found = readers.codes(table.column(column.name))
+                values = pa.array(found, mask=found < 0)
+            elif field.type != column.type or (column.name in with_gaps and pa.types.is_floating(field.type)):
+                values = pa.array(readers.numbers(table.column(column.name)))  # a gap is NaN
+            else:
+                values = _one(table.column(column.name))
+            arrays.append(values if order is None else values.take(order))
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+        rows = len(table)
+    _routed(folder, number).unlink()
+    np.save(offsets_path, np.append(0, np.cumsum(rows_of_units)).astype(np.int64))
+    for written in (path, offsets_path):
+        _sync(written)
+    described = [(file.name, file.stat().st_size, sha256_of(file)) for file in (path, offsets_path)]
+    return Part(*described[0], *described[1], rows, len(units))
+
+
+def _routed(folder: Path, number: int) -> Path:
+    return folder / f"routed-{number:05d}"
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    """The chunks of a column as one array."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

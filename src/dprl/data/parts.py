@@ -1,0 +1,303 @@
+"""A log in parts: memory-mapped Arrow files that are aligned to the privacy unit, with offsets and an index of units.
+
+A folder holds ``parts.json`` and, for each part, ``part-00000.arrow`` (one uncompressed record batch, so that columns
+are views of the file) and ``units-00000.npy`` (``(U + 1,)`` int64: the rows at which the part's units begin, and where
+the last one ends). Units are in the order of their identifiers, over all parts and within each, and the rows of one
+are contiguous. Identifiers are int64 codes in the order of what they stand for. Rows that lack one come after the last
+unit of the last part, outside of every unit. :mod:`dprl.data.partition` writes such folders. Private, as the log is.
+
+Nothing but names, types and sizes is looked at before :meth:`Parts.check`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.lib.format import open_memmap
+
+from dprl.data.schema import ALIASES
+from dprl.errors import DprlError
+
+SCHEMA = "dprl.parts/1"
+MANIFEST = "parts.json"
+
+_BLOCK = 1 << 20  # rows that are checked at a time
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the manifest says of one part: its two files, and how much is in them. Private."""
+
+    file: str
+    bytes: int
+    sha256: str
+    offsets: str
+    offsets_bytes: int
+    offsets_sha256: str
+    rows: int
+    units: int
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """An opened folder of parts. Files are mapped when they are first read, in each process; pickled, it is its path.
+
+    Attributes:
+        folder: absolute.
+        by: column of the privacy unit.
+        names, types: of all columns.
+        units: how many there are; private.
+        digest: SHA-256, 64 hexadecimal digits, of the digests of all files.
+        parts: of the manifest, in the order of their units.
+    """
+
+    folder: Path
+    by: str
+    names: list[str]
+    types: list[pa.DataType] = field(repr=False)
+    units: int = field(repr=False)
+    digest: str
+    parts: tuple[Part, ...] = field(repr=False)
+    _maps: dict[int, tuple[pa.RecordBatch, np.ndarray, mmap.mmap]] = field(repr=False, default_factory=dict)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Parts:
+        """The parts in ``folder``: its manifest, the sizes of its files and their Arrow schemas; no row is read.
+
+        Raises:
+            DprlError: there are none, or a file is missing, cut short or not what the manifest says.
+        """
+        path = Path(os.path.abspath(folder))
+        try:
+            manifest = json.loads((path / MANIFEST).read_bytes())
+        except FileNotFoundError:
+            raise DprlError(
+                f"There is no log in parts in {str(folder)!r}: `dprl data partition` makes one of a log's files."
+            ) from None
+        except (OSError, ValueError):
+            raise _damaged(path) from None
+        by, columns, parts = _parsed(manifest, path)
+        for part in parts:
+            for name, size in ((part.file, part.bytes), (part.offsets, part.offsets_bytes)):
+                file = path / name
+                if not file.is_file() or file.stat().st_size != size:
+                    raise _damaged(path)
+        types: list[pa.DataType] = []
+        for part in parts:
+            try:
+                with pa.memory_map(str(path / part.file)) as file:
+                    schema = pa.ipc.open_file(file).schema
+            except (pa.ArrowException, OSError):
+                raise _damaged(path) from None
+            if [(f.name, str(f.type)) for f in schema] != columns or schema.field(by).type != pa.int64():
+                raise _damaged(path)
+            types = list(schema.types)
+        digests = [by, *(digest for part in parts for digest in (part.sha256, part.offsets_sha256))]
+        digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+        return cls(path, by, [name for name, _ in columns], types, sum(p.units for p in parts), digest, parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (str(self.folder), self.digest)
+
+    def rows_of(self, units: np.ndarray) -> np.ndarray:
+        """``(k,)`` int64 number of rows of each of these units ``(k,)``, which are numbers in ascending order."""
+        found = [np.zeros(0, dtype=np.int64)]
+        for part, mine in self._by_part(units):
+            offsets = self._opened(part)[1]
+            found.append(offsets[mine + 1] - offsets[mine])
+        return np.concatenate(found)
+
+    def table(self, units: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        """The rows of these units ``(k,)``, which are numbers in ascending order; no page of another one is wanted.
+
+        Where the units are neighbours the columns are views of the files, whose pages :meth:`forget` gives back, and
+        copies elsewhere.
+        """
+        names = self._known(columns)
+        found = []
+        for part, mine in self._by_part(units):
+            batch, offsets, _ = self._opened(part)
+            batch, starts, stops = batch.select(names), offsets[mine], offsets[mine + 1]
+            if mine[-1] - mine[0] == len(mine) - 1:
+                found.append(batch.slice(int(starts[0]), int(stops[-1] - starts[0])))
+            else:
+                lengths = stops - starts
+                rows = np.repeat(stops - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
+                found.append(batch.take(pa.array(rows)))
+                self._forget(part)
+        return pa.Table.from_batches(found, self._schema(names))
+
+    def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16) -> Iterator[pa.Table]:
+        """All rows, those without an identifier too, ``rows`` at a time; views of the files."""
+        names = self._known(columns)
+        schema = self._schema(names)
+        for part in range(len(self.parts)):
+            batch = self._opened(part)[0].select(names)
+            for start in range(0, batch.num_rows, rows):
+                yield pa.Table.from_batches([batch.slice(start, rows)], schema)
+            self._forget(part)
+
+    def forget(self) -> None:
+        """Give back the memory of pages that were read; they are read again from the files where they are wanted."""
+        for part in list(self._maps):
+            self._forget(part)
+
+    def check(self) -> None:
+        """Read everything once: the files are those of the manifest, and no unit is split. In bounded memory.
+
+        Raises:
+            DprlError: a file was changed, or the rows of a unit are not in one place. It names no unit.
+        """
+        last = -1
+        for number, part in enumerate(self.parts):
+            for name, digest in ((part.file, part.sha256), (part.offsets, part.offsets_sha256)):
+                if sha256_of(self.folder / name) != digest:
+                    raise _damaged(self.folder)
+            last = self._check_units(number, last)
+            self._forget(number)
+
+    # --- below the floor ------------------------------------------------------------------------------------------
+
+    def _check_units(self, number: int, last: int) -> int:
+        """Refuse a part whose units are not those of its identifiers; returns the last of these, ``last`` for none."""
+        batch, offsets, _ = self._opened(number)
+        missing = episode_column(self.names)
+        identifiers = {name: batch.column(name) for name in {self.by, missing or self.by}}
+        end, rows = int(offsets[-1]), batch.num_rows
+        whole = end == rows or (0 <= end < rows and number == len(self.parts) - 1)
+        if not whole or any(column.slice(0, end).null_count for column in identifiers.values()):
+            raise self._split()
+        if rows > end:  # each of these lacks an identifier
+            lacks = [pc.is_null(column.slice(end)).to_numpy(zero_copy_only=False) for column in identifiers.values()]  # type: ignore[attr-defined]
+            if not np.logical_or.reduce(lacks).all():
+                raise self._split()
+        codes, seen = coded(identifiers[self.by].slice(0, end)), 0
+        for start in range(0, end, _BLOCK):
+            steps = np.diff(np.append(last, codes[start : start + _BLOCK]))
+            begun = np.flatnonzero(steps) + start
+            # the rows at which another identifier begins are the offsets: all of them, and no other one
+            if (steps < 0).any() or not np.array_equal(begun, offsets[seen : seen + len(begun)]):
+                raise self._split()
+            last, seen = int(codes[min(start + _BLOCK, end) - 1]), seen + len(begun)
+        if seen != len(offsets) - 1:
+            raise self._split()
+        return last
+
+    def _split(self) -> DprlError:
+        return DprlError(
+            f"The log in parts in {str(self.folder)!r} cannot be used: a unit's rows lie in more than one place. "
+            "Partition the log again."
+        )
+
+    def _known(self, columns: Sequence[str]) -> list[str]:
+        for name in columns:
+            if name not in self.names:
+                raise DprlError(f"The log in parts has no column {name!r}.")
+        return list(columns)
+
+    def _schema(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([pa.field(name, self.types[self.names.index(name)]) for name in names])
+
+    def _by_part(self, units: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Each part that has some of these units, with their numbers within it."""
+        units = np.asarray(units, dtype=np.int64)
+        if len(units) and (units[0] < 0 or units[-1] >= self.units or (np.diff(units) <= 0).any()):
+            raise ValueError("units are numbers of units in ascending order")
+        first = np.cumsum([0, *(part.units for part in self.parts)])
+        cuts = np.searchsorted(units, first)
+        for part, (start, stop) in enumerate(pairwise(cuts)):
+            if start < stop:
+                yield part, units[start:stop] - first[part]
+
+    def _opened(self, number: int) -> tuple[pa.RecordBatch, np.ndarray, mmap.mmap]:
+        """The rows of a part, its offsets ``(U + 1,)`` and the map of its file."""
+        found = self._maps.get(number)
+        if found is None:
+            part = self.parts[number]
+            try:
+                with (self.folder / part.file).open("rb") as file:
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                reader = pa.ipc.open_file(pa.py_buffer(mapped))
+                whole = reader.num_record_batches == 1
+                batch = reader.get_batch(0) if whole else None
+                offsets = np.asarray(open_memmap(self.folder / part.offsets, mode="r"))
+            except (pa.ArrowException, OSError, ValueError):
+                raise _damaged(self.folder) from None
+            if batch is None or batch.num_rows != part.rows:
+                raise _damaged(self.folder)
+            if offsets.dtype != np.int64 or offsets.shape != (part.units + 1,):
+                raise _damaged(self.folder)
+            found = self._maps[number] = (batch, offsets, mapped)
+        return found
+
+    def _forget(self, number: int) -> None:
+        if number in self._maps and hasattr(mmap, "MADV_DONTNEED"):
+            self._maps[number][2].madvise(mmap.MADV_DONTNEED)  # of a file that is only read: no page is lost
+
+
+def episode_column(names: Sequence[str]) -> str | None:
+    """The column that tells episodes apart, of a log with columns of these names."""
+    return next((name for name in ("episode_id", *ALIASES["episode_id"]) if name in names), None)
+
+
+def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """``(R,)`` int64 codes of a column of identifiers of a log in parts, -1 for missing."""
+    filled = column.fill_null(-1) if column.null_count else column
+    return filled.to_numpy()
+
+
+def sha256_of(path: Path) -> str:
+    """Digest of a file, 64 hexadecimal digits."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        raise _damaged(path.parent) from None
+
+
+def _reopened(folder: str, digest: str) -> Parts:
+    parts = Parts.open(folder)
+    if parts.digest != digest:
+        raise DprlError(f"The log in parts in {folder!r} is another one than when it was opened: begin again.")
+    return parts
+
+
+def _damaged(folder: Path) -> DprlError:
+    return DprlError(
+        f"The log in parts in {str(folder)!r} is damaged: put a whole copy there, or partition the log again."
+    )
+
+
+def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tuple[Part, ...]]:
+    """The manifest's column of the unit, names and types of all columns, and parts."""
+    if isinstance(manifest, dict) and manifest.get("schema") != SCHEMA:
+        raise DprlError(
+            f"The log in parts in {str(folder)!r} was not written by this version of dprl: partition the log again."
+        )
+    try:
+        by = manifest["by"]
+        columns = [(column["name"], column["type"]) for column in manifest["columns"]]
+        parts = tuple(Part(**part) for part in manifest["parts"])
+        sound = by in dict(columns) and len(parts) > 0 and len(dict(columns)) == len(columns)
+    except (KeyError, TypeError):
+        raise _damaged(folder) from None
+    kinds = {"str": str, "int": int}
+    for part in parts:
+        values = {f.name: (getattr(part, f.name), kinds[str(f.type)]) for f in fields(Part)}
+        sound = sound and all(type(value) is kind for value, kind in values.values())
+        sound = sound and all(Path(name).name == name for name in (part.file, part.offsets))
+        sound = sound and 0 <= part.units <= part.rows
+    if not sound:
+        raise _damaged(folder)
+    return by, columns, parts
