@@ -11,7 +11,7 @@ import numpy as np
 from dprl.accounting import accountant, events, ledger_file
 from dprl.accounting import ledger as ledgers
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation import conformance, unit_data
+from dprl.algorithms.evaluation import conformance, streamed, unit_data
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation import program as engine
 from dprl.algorithms.evaluation.ratios import probability_of_logged
@@ -20,6 +20,7 @@ from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.releases import evaluate as front
+from dprl.releases import touch as touching
 from dprl.releases.journal import FolderJournal
 
 from .planting import Planting, fault
@@ -60,7 +61,7 @@ def _(planting: Planting) -> None:
 
         return units
 
-    for module in (unit_data, front, conformance):
+    for module in (unit_data, streamed, conformance):
         planting.replace(module, "unit_rows", normalised)
 
 
@@ -78,7 +79,7 @@ def _(planting: Planting) -> None:
         del behavior
         return probability_of_logged(target, trajectories) / trajectories.behavior_prob
 
-    for module in (importance, front, conformance):
+    for module in (importance, touching, streamed, conformance):
         planting.replace(module, "step_ratios", lambda original: raw)
 
 
@@ -116,7 +117,7 @@ def _(planting: Planting) -> None:
 
         return short
 
-    for module in (engine, front):
+    for module in (engine, touching):
         planting.replace(module, "run_on_host", run)
 
 
@@ -263,7 +264,7 @@ def _(planting: Planting) -> None:
         return touch
 
     planting.replace(front, "_charge", later)
-    planting.replace(front, "_touch", paying)
+    planting.replace(touching, "touch", paying)
 
 
 @fault("charged half of what is spent", "the ledger is charged first")

@@ -35,7 +35,7 @@ SET = Annotated[
 # what a run file may name besides the algorithm's own options
 _REQUEST = (
     "log", "target_policy", "bounds", "unit", "person_column", "epsilon", "delta", "algorithm", "features",
-    "ledger", "dataset", "behavior_policy", "outcome",
+    "ledger", "dataset", "behavior_policy", "outcome", "engine", "shards", "address",
 )  # fmt: skip
 
 
@@ -47,7 +47,12 @@ class InterruptedReleaseError(Exception):
 
 
 def evaluate(
-    log: Annotated[Path | None, typer.Argument(help="The log: a .parquet or .csv file, one row a transition.")] = None,
+    log: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The log: a .parquet or .csv file, one row a transition; or a folder of dprl data partition."
+        ),
+    ] = None,
     target_policy: TARGET = None,
     bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
     unit: Annotated[str | None, typer.Option(help="Privacy unit: person, trajectory or transition.")] = None,
@@ -82,6 +87,19 @@ def evaluate(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a release that was interrupted: the same command again.")
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Where a log in parts is summed: local, or ray, which needs dprl[cluster]; no digit depends on it.  "
+            "[default: local]"
+        ),
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Workers of the engine ray.  [default: one for each processor]")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster that runs, such as 10.0.0.1:6379.  [default: one of its own]")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Evaluate target policies on a log, privately: value, interval, value function, certificate, report.
@@ -94,6 +112,7 @@ def evaluate(
         "person_column": person_column, "epsilon": epsilon, "delta": delta, "algorithm": algorithm,
         "features": features, "ledger": ledger,
         "dataset": dataset, "behavior_policy": behavior_policy, "outcome": outcome,
+        "engine": engine, "shards": shards, "address": address,
     }  # fmt: skip
     chosen = {"discount": discount, "noise_multiplier": noise_multiplier, "optimizer": optimizer}
     request, options = merge_request(flags, chosen, config, option)
@@ -143,6 +162,9 @@ def evaluate(
                 progress=progress,
                 run=run,
                 resume=resume,
+                engine=request.get("engine"),
+                shards=request.get("shards"),
+                address=request.get("address"),
             )
         paths = release.save(out, sign)
     except KeyboardInterrupt as stop:
@@ -238,6 +260,8 @@ def _checked(name: str, value: Any, source: str) -> Any:
     several = name == "target_policy" and isinstance(value, list) and value
     if name in ("epsilon", "delta"):
         fits, kind = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300, "a number"
+    elif name == "shards":
+        fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
     elif several:
         fits, kind = all(isinstance(v, str) for v in value), "text, or a list of texts"
     else:

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 from dprl.accounting import certificate as certificates
 from dprl.accounting import verification
@@ -26,9 +23,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.plan import Algorithm, Plan, make_plan
-from dprl.algorithms.evaluation.program import ValueFunctionConfig, ValueProgram, run_on_host
-from dprl.algorithms.evaluation.ratios import step_ratios
-from dprl.algorithms.evaluation.unit_data import UnitRows, rows_of, unit_rows
+from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.algorithms.registry import DEFAULT, find
 from dprl.data.readers import Log, read_log
 from dprl.data.trajectories import Trajectories
@@ -36,12 +31,14 @@ from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import RELATION
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
-from dprl.protocols import NO_JOURNAL, Bounds
+from dprl.protocols import Bounds
 from dprl.releases import machine
 from dprl.releases.account import open_account
 from dprl.releases.artifacts import MEAN_REWARD, certificate_of, estimate_of, status_of
+from dprl.releases.engines.engine import check_engine, open_engine
 from dprl.releases.run_folder import RunFolder, open_run
 from dprl.releases.save import save_release
+from dprl.releases.touch import touch_log
 from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 
 
@@ -130,12 +127,15 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
     run: str | Path | None = None,
     resume: bool = False,
+    engine: Literal["local", "ray"] | None = None,
+    shards: int | None = None,
+    address: str | None = None,
 ) -> Release:
     """Evaluate target policies on a log, privately.
 
     Args:
         log: a :class:`Log` from :func:`dprl.read_log`, loaded :class:`Trajectories`, or whatever ``read_log`` reads
-            (then ``bounds`` is needed).
+            (then ``bounds`` is needed). One in parts is read block by block, in bounded memory.
         target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``, ``"uniform"``,
             ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from names. Neither
             the policies nor the features may have been fitted on this log.
@@ -156,6 +156,9 @@ def evaluate(
         run: folder, as private as the log, in which an interrupted release can be resumed; :meth:`Release.save`
             removes it.
         resume: go on with the release of which ``run`` holds the beginning, for what it was charged.
+        engine: where a log in parts is summed: ``local``, the default, or ``ray``. It changes no digit.
+        shards, address: of the engine ``ray``: number of workers, and the cluster; by default one worker for each
+            processor, on a cluster of this machine that is started for this release alone.
 
     Raises:
         DprlError: one sentence about the request; never about what is in the rows. But whether the rows are those
@@ -171,8 +174,9 @@ def evaluate(
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
     if not isinstance(budget, Budget):
         raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
-    columns_of = _named_policies(target_policy)
-    columns = [p.name for p in columns_of.values() if isinstance(p, ColumnPolicy)]
+    chosen = check_engine(engine, shards, address)
+    named = _named_policies(target_policy)
+    columns = [p.name for p in named.values() if isinstance(p, ColumnPolicy)]
     if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):
         raise DprlError("The log is open already: bounds, unit and person belong into read_log.")
     if not isinstance(log, Log):
@@ -182,8 +186,8 @@ def evaluate(
     elif any(f"target:{c}" not in log.schema.scalars for c in columns):
         raise DprlError("The log was opened without the target policy's column: name it in target_columns.")
     policies = load_policies(target_policy, log.bounds)
-    behavior = log.behavior_policy if behavior_policy is None else behavior_policy
-    behavior = None if behavior is None else load_policy(behavior, log.bounds.actions)
+    below = log.behavior_policy if behavior_policy is None else behavior_policy
+    behavior = None if below is None else load_policy(below, log.bounds.actions)
     if behavior is not None:
         if isinstance(behavior, ColumnPolicy):
             raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
@@ -203,40 +207,45 @@ def evaluate(
     status = status_of(plan, noise.secure, simulated)
     certificate = certificate_of(plan, log, policies, noise, status, features)
     account = open_account(ledger, dataset)
-    folder = None
-    if run is not None:
-        asked = {name: value for name, value in certificate.items() if name != "versions"}
-        asked |= {
-            "log": log.name, "unit_column": log.unit_column, "outcome": outcome, "dataset": dataset,
-            "behavior_policy": None if behavior is None else policy_name(behavior),
-            "ledger": None if account is None else str(account[0].path.absolute()),
-            "strategy": plan.query.strategy.tolist(),
-        }  # fmt: skip
-        folder = open_run(run, resume, {"request": asked, "versions": machine.versions(), "device": machine.device()})
-    try:
-        finished = None if folder is None else _finished(folder)
-        if folder is not None and finished is None:
-            _ = folder.key  # without it nothing is charged
-        charge = _charge(account, budget, log.unit, plan, folder, resume)
-        _check_unfinished(charge, None if finished is None else finished.certificate["digest"], folder)
-        if folder is not None and finished is not None:  # all was done but for this
-            if charge is not None:
-                charge[0].commit(charge[1], finished.certificate["digest"])
-            folder.remove()
-            return finished
-        # what numbers do to arithmetic is nobody's business either: no warning may depend on the rows
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            trajectories = log.load(None if account is None else partial(account[0].claim, account[1]))
-            estimates, function = _touch(plan, trajectories, list(policies.values()), behavior, noise, folder, progress)
-        references = _references(plan, trajectories, list(policies.values()), behavior) if simulated else None
-    except BaseException:
-        if folder is not None:
-            folder.close()
-        raise
+    if chosen == "ray":  # a file's function is loaded again where it is needed
+        sent, below = [_sent(named[name], policy) for name, policy in policies.items()], _sent(below, behavior)
+    else:
+        sent, below = list(policies.values()), behavior
+    with open_engine(chosen, log, plan, sent, below, exact=simulated, shards=shards, address=address) as units:
+        folder = None
+        if run is not None:
+            asked = {name: value for name, value in certificate.items() if name != "versions"}
+            asked |= {
+                "log": log.name, "unit_column": log.unit_column, "outcome": outcome, "dataset": dataset,
+                "behavior_policy": None if behavior is None else policy_name(behavior),
+                "ledger": None if account is None else str(account[0].path.absolute()),
+                "strategy": plan.query.strategy.tolist(),
+            }  # fmt: skip
+            folder = open_run(
+                run, resume, {"request": asked, "versions": machine.versions(), "device": machine.device()}
+            )
+        try:
+            finished = None if folder is None else _finished(folder)
+            if folder is not None and finished is None:
+                _ = folder.key  # without it nothing is charged
+            charge = _charge(account, budget, log.unit, plan, folder, resume)
+            _check_unfinished(charge, None if finished is None else finished.certificate["digest"], folder)
+            if folder is not None and finished is not None:  # all was done but for this
+                if charge is not None:
+                    charge[0].commit(charge[1], finished.certificate["digest"])
+                folder.remove()
+                return finished
+            inspect = None if account is None else partial(account[0].claim, account[1])
+            known = list(policies.values())
+            touched = touch_log(log, units, inspect, plan, known, behavior, noise, folder, progress, simulated)
+        except BaseException:
+            if folder is not None:
+                folder.close()
+            raise
 
+    estimates, function, exact = touched
     values = dict(zip(policies, estimates, strict=True))
-    estimate = estimate_of(plan, log, values, function, references, status, features, outcome)
+    estimate = estimate_of(plan, log, values, function, exact, status, features, outcome)
     if charge is not None:
         certificate["ledger"] = {
             "dataset": dataset,
@@ -246,6 +255,14 @@ def evaluate(
         }
     certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return Release(values, function, certificate, estimate, charge, folder)
+
+
+def _sent(spec: Any, policy: Any) -> Any:
+    """A policy as workers get it: where it stands in a file, or itself."""
+    if isinstance(spec, str) and ".py:" in spec:
+        file, _, function = spec.rpartition(":")
+        return f"{os.path.abspath(file)}:{function}"
+    return policy
 
 
 def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
@@ -328,58 +345,3 @@ def _finished(folder: RunFolder) -> Release | None:
 
 def _paths(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Path]:
     return {name: folder / name for name in [*certificate["artifacts"], certificates.FILES[certificate["schema"]]]}
-
-
-def _touch(
-    plan: Plan,
-    trajectories: Trajectories,
-    policies: list[Any],
-    behavior: Any,
-    noise: Any,
-    folder: RunFolder | None,
-    progress: Any,
-) -> tuple[list[ValueEstimate], ValueFunction | None]:
-    """The one place where private rows meet the mechanisms."""
-    vectors = importance.unit_vectors(plan.query, trajectories, policies, behavior)
-    units, value = None, plan.bounds.value_interval(plan.config.discount)
-    if plan.program is not None:
-        assert plan.features is not None
-        ratios = step_ratios(policies[0], trajectories, behavior)
-        discount, columns = plan.config.discount, plan.program.columns
-        rows = rows_of(
-            trajectories, ratios, plan.features, discount, value, plan.weighting, columns=columns, most=plan.rows
-        )
-        units = unit_rows(rows, plan.bounds.units)
-    journal: Any = NO_JOURNAL
-    if folder is not None:
-        noise = folder.bind(_entering(vectors, units))
-        journal = folder.journal
-    noised = importance.release_vector(
-        plan.value_mechanism, noise.stream("value"), vectors, journal=journal.stream("value")
-    )
-    estimates = importance.decode(plan.query, plan.value_mechanism, noised)
-    if units is None:
-        return estimates, None
-    assert plan.program is not None
-    assert plan.features is not None
-    state, theta = run_on_host(plan.program, noise, units, progress=progress, journal=journal)
-    if isinstance(plan.program, ValueProgram):
-        estimates[0] = plan.program.estimate(state)
-    weights = np.nan_to_num(np.asarray(theta, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    return estimates, ValueFunction(weights, plan.features, value)
-
-
-def _entering(vectors: np.ndarray, units: UnitRows | None) -> Iterator[Any]:
-    """Everything made of the rows that enters a mechanism, in order: policies, features and row order included."""
-    yield vectors
-    if units is not None:
-        yield from (units.phi, units.delta_phi, units.reward, units.rho, units.weight, units.units, units.declared)
-        yield from (units.extra[name] for name in sorted(units.extra))
-        for members, index in units.buckets:
-            yield from (members, index)
-
-
-def _references(plan: Plan, trajectories: Trajectories, policies: list[Any], behavior: Any) -> list[float]:
-    """The same estimator without noise: for simulations only."""
-    total = importance.unit_vectors(plan.query, trajectories, policies, behavior).sum(axis=0)
-    return [e.value for e in importance.decode(plan.query, plan.value_mechanism, total)]

@@ -18,12 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.algorithms.evaluation.devices import sum_over_devices, unit_mesh
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.options import Facts as Facts
 from dprl.algorithms.evaluation.options import Shape as Shape
 from dprl.algorithms.evaluation.options import Stage as Stage
 from dprl.algorithms.evaluation.options import ValueFunctionConfig as ValueFunctionConfig
 from dprl.algorithms.evaluation.unit_data import LEAST_ROWS, UnitRows, gather
+from dprl.algorithms.evaluation.unit_source import Units
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism, PlainSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
@@ -250,7 +252,7 @@ def _kind(mechanism: Mechanism) -> Any:
 def run_on_host(
     program: Program,
     noise: NoiseSource,
-    data: UnitRows,
+    data: UnitRows | Units,
     *,
     mechanisms: Sequence[Mechanism] | None = None,
     progress: Callable[[int], None] | None = None,
@@ -258,8 +260,9 @@ def run_on_host(
 ) -> tuple[State, jax.Array]:
     """The same steps with the loop on the host: any noise source, logs of any size, batches of any shape.
 
-    ``progress`` is called with the number of steps done, which is public. A step that ``journal`` holds is not
-    computed: neither its coins, nor its sum, nor its noise.
+    ``data`` is a log in memory, or :class:`~dprl.algorithms.evaluation.unit_source.Units` elsewhere. ``progress`` is
+    called with the number of steps done, which is public. A step that ``journal`` holds is not computed: neither its
+    coins, nor its sum, nor its noise.
     """
     state, done = _init(program), 0
     for number, stage in enumerate(program.stages):
@@ -278,7 +281,7 @@ def run_steps_on_host(
     stage: int,
     mechanism: Mechanism,
     noise: Any,
-    data: UnitRows,
+    data: UnitRows | Units,
     state: State,
     progress: Callable[[int], None] | None = None,
     journal: Journal = NO_JOURNAL,
@@ -292,9 +295,10 @@ def run_steps_on_host(
             included = np.arange(data.units) == int(noise.below(step, data.units))
         else:
             included = np.asarray(mechanism.coins(noise, step, data.units))
-        total = jnp.zeros(mechanism.dimension, dtype=_kind(mechanism))
-        for index, live in data.chunks(included, mechanism.sampling_rate):
-            total = total + _accumulate(program, stage, mechanism, state, data.arrays, index, live)
+        if isinstance(data, UnitRows):
+            total = sum_of_rows(program, stage, mechanism, state, data, included)
+        else:
+            total = jnp.asarray(data.total(program, stage, mechanism, state, included))
         draw = mechanism.draw(noise, step) if level is None else mechanism.draw(noise, step, level=level)  # type: ignore[call-arg]
         return mechanism.noised(total, jnp.asarray(draw))
 
@@ -314,6 +318,24 @@ def run_steps_on_host(
     return state
 
 
+def sum_of_rows(
+    program: Program, stage: int, mechanism: Mechanism, state: State, data: UnitRows, included: np.ndarray
+) -> jax.Array:
+    """``(dimension,)`` sum of the clipped vectors of the ``included`` ``(units,)``; int64 grid points, hence exact.
+
+    Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.algorithms.evaluation.devices`.
+    """
+    mesh = unit_mesh() if _kind(mechanism) == jnp.int64 else None
+    if mesh is not None:
+        width = partial(_slice_units, mechanism)
+        whole = sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
+        return jnp.asarray(whole)
+    total = jnp.zeros(mechanism.dimension, dtype=_kind(mechanism))
+    for index, live in data.chunks(included, mechanism.sampling_rate):
+        total = total + _accumulate(program, stage, mechanism, state, data.arrays, index, live)
+    return total
+
+
 @partial(jax.jit, static_argnames=("program", "stage"))
 def _level(program: AdaptiveProgram, stage: int, state: State, step: Any) -> Any:
     return jnp.asarray(program.level(stage, state, step)).astype(jnp.int64)
@@ -331,10 +353,17 @@ def _accumulate(
     def clipped_sum(index: Any, live: Any) -> Any:
         return mechanism.clipped_sum(program.contribution(stage, state, gather(arrays, index)), live)
 
-    # powers of two, as the blocks are; from public facts alone, as a block's size is
+    width = _slice_units(mechanism, index.shape[1])
+    # a GPU's faster products of fewer digits have no place in what is clipped
+    with jax.default_matmul_precision("highest"):
+        return clipped_sum(index, live) if len(index) <= width else _in_slices(clipped_sum, (index, live), width)
+
+
+def _slice_units(mechanism: Mechanism, length: int) -> int:
+    """Most units of ``length`` rows whose vectors are held at a time: a power of two, as the blocks are, and from
+    public facts alone, as a block's size is."""
     fit = max(1, SUMMANDS // mechanism.dimension)
-    width = max(-(-LEAST_ROWS // index.shape[1]), 1 << (fit.bit_length() - 1))
-    return clipped_sum(index, live) if len(index) <= width else _in_slices(clipped_sum, (index, live), width)
+    return max(-(-LEAST_ROWS // length), 1 << (fit.bit_length() - 1))
 
 
 def _in_slices(clipped_sum: Callable[..., Any], units: tuple[Any, ...], width: int) -> Any:

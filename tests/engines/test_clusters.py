@@ -1,0 +1,140 @@
+"""Clusters that a release starts, finds or does not find; each in processes of its own, for a process has one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dprl
+
+from ..releases.in_parts import PartsTrial, contents
+from .conftest import write_bounds
+
+
+@pytest.fixture
+def short():
+    """A folder for Ray, whose sockets need short paths."""
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def test_nobody_answers_at_the_address(logs, tmp_path):
+    trial = PartsTrial(tmp_path / "trial", logs[1])
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(dprl.DprlError, match=r"no Ray cluster at .* that takes this process"):
+            trial.evaluate(engine="ray", address=address)
+    assert trial.ledger.history() == []
+
+
+@pytest.mark.slow
+def test_a_cluster_that_runs(logs, tmp_path, short):
+    """Started by somebody else, and left as it was; in processes of their own, for a process has one cluster."""
+    ray, port = Path(sys.executable).with_name("ray"), 6397
+    settings = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": short}
+    start = f"--head --port={port} --num-cpus=2 --include-dashboard=false --node-ip-address=127.0.0.1 --block"
+    head = subprocess.Popen(
+        [ray, "start", *start.split()], env=os.environ | settings, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        end = time.monotonic() + 120
+        while time.monotonic() < end and head.poll() is None:
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            time.sleep(0.2)
+        command = [
+            sys.executable, "-m", "dprl.cli", "evaluate", str(logs[1]), "--target-policy", "uniform", "--bounds",
+            str(write_bounds(tmp_path)), "--person-column", "person_id", "--epsilon", "1", "--delta", "1e-5",
+            "--algorithm", "importance-sampling", "--seed", "1",
+        ]  # fmt: skip
+        for engine in (["local"], ["ray", "--address", f"127.0.0.1:{port}", "--shards", "2"]):
+            asked = [*command, "--engine", *engine, "--out", str(tmp_path / engine[0])]
+            done = subprocess.run(asked, capture_output=True, text=True, check=False)
+            assert (done.returncode, done.stderr) == (0, "")
+        assert head.poll() is None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(head.pid, signal.SIGTERM)
+        head.wait(60)
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+@pytest.mark.slow
+def test_a_cluster_of_its_own_leaves_nothing(logs, tmp_path):
+    """Neither a process nor a folder; and nobody gets in without its token."""
+    program = f"""
+import dprl, json, os, subprocess
+from dprl.releases.engines import ray_engine
+from tests.sample_log import BOUNDS
+seen = []
+ask = ray_engine.RayUnits._ask
+def asked(units, method, *arguments):
+    import ray
+    seen.append(ray._private.worker._global_node.get_session_dir_path())
+    if len(seen) == 1:
+        address = ray.get_runtime_context().gcs_address
+        other = {{k: v for k, v in os.environ.items() if not k.startswith("RAY_")}} | {{"RAY_AUTH_MODE": "disabled"}}
+        tried = subprocess.run([{sys.executable!r}, "-c", f"import ray; ray.init({{address!r}}); print('in')"],
+            env=other, capture_output=True, text=True)
+        seen.append("in" if tried.stdout.strip().endswith("in") else "out")
+    return ask(units, method, *arguments)
+ray_engine.RayUnits._ask = asked
+made = dprl.evaluate({str(logs[1])!r}, "uniform", dprl.Budget(1.0, 1e-5), bounds=BOUNDS, person="person_id",
+    algorithm=dprl.ImportanceSampling(), seed=1, engine="ray", shards=1)
+print(json.dumps([seen[0], seen[1], os.path.exists(seen[0]), made.value]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=os.getcwd(), check=False)
+    assert done.returncode == 0, done.stderr
+    folder, way, exists, value = json.loads(done.stdout.splitlines()[-1])
+    assert (way, exists) == ("out", False)
+    assert folder.startswith("/tmp/dprl-ray-")
+    expected = dprl.evaluate(
+        str(logs[1]), "uniform", dprl.Budget(1.0, 1e-5), bounds=dprl.read_bounds(write_bounds(tmp_path)),
+        person="person_id", algorithm=dprl.ImportanceSampling(), seed=1,
+    )  # fmt: skip
+    assert value == expected.value
+    assert np.isfinite(value)
+
+
+@pytest.mark.slow
+def test_the_driver_is_killed_and_the_release_resumed(logs, policies, tmp_path):
+    """With either engine: the numbers are those of the run, whose key is in its folder."""
+    policy, bounds = policies(0.3), write_bounds(tmp_path)
+    before = set(Path("/tmp").glob("dprl-ray-*"))
+    command = [
+        sys.executable, "-m", "dprl.cli", "evaluate", str(logs[1]), "--target-policy", policy["even"], "--bounds",
+        str(bounds), "--person-column", "person_id", "--epsilon", "1", "--delta", "1e-5", "--algorithm", "gpope",
+        "--set", "steps=8", "--set", "sampling_rate=0.7", "--engine", "ray", "--shards", "2",
+    ]  # fmt: skip
+    out = tmp_path / "results"
+    driver = subprocess.Popen([*command, "--out", str(out)], start_new_session=True)
+    journal, end = tmp_path / "results.run" / "journal", time.monotonic() + 300
+    while not (journal.exists() and journal.stat().st_size > 200):
+        assert driver.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    driver.kill()
+    driver.wait()
+    for folder in set(Path("/tmp").glob("dprl-ray-*")) - before:  # nobody is left to remove it
+        shutil.rmtree(folder, ignore_errors=True)
+    assert not out.exists()
+    shutil.copytree(tmp_path / "results.run", tmp_path / "again.run")
+    for engine, folder in ((command[:-4], out), (command, tmp_path / "again")):
+        done = subprocess.run([*engine, "--resume", "--out", str(folder)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert contents(tmp_path / "again") == contents(out)
