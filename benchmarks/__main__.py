@@ -17,6 +17,8 @@ NAMES = (
     "l2p",
     "rollouts",
     "scaling",
+    "devices",
+    "out_of_core",
     "noise",
     "startup",
     "defaults",

@@ -16,11 +16,13 @@ import numpy as np
 from jax import lax, random
 
 from dprl import x64 as x64
+from dprl.algorithms.evaluation.devices import all_reduced, unit_mesh
 from dprl.algorithms.policy_gradient import one_step
 from dprl.algorithms.policy_gradient.dp_pg import DPPG
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory, contribution, return_interval
 from dprl.algorithms.policy_gradient.users import Acting, Simulated
 from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.user_sum import UserSum
 from dprl.policies.parametric import Parametric
 
 PUBLIC_STATES = 256
@@ -168,29 +170,44 @@ def contributions(shape: Shape, rates: Rates, state: State, trajectories: Trajec
 
 def block_total(shape: Shape, rates: Rates, mechanism: Any, state: State, rows: Trajectory, included: Any) -> Any:
     """``(dimension,)``: the exact sum of the clipped vectors of a block of users. Private."""
-    if one_step.fits(shape, mechanism):
-        return one_step.clipped_sum(shape, rates, mechanism, state.theta, state.baseline, rows, included)
-    return mechanism.clipped_sum(contributions(shape, rates, state, rows), included)
+    # a GPU's products of fewer digits have no place in what is clipped
+    with jax.default_matmul_precision("highest"):
+        if one_step.fits(shape, mechanism):
+            return one_step.clipped_sum(shape, rates, mechanism, state.theta, state.baseline, rows, included)
+        return mechanism.clipped_sum(contributions(shape, rates, state, rows), included)
 
 
 def batch_total(shape: Shape, users: Any, rates: Rates, mechanism: Any, state: State, key: Any, t: Any) -> Any:
     """``(dimension,)``: the exact sum of the clipped vectors of batch ``t``. Private."""
     block = min(shape.block, shape.batch)
 
-    def one(total: Any, number: Any) -> tuple[Any, None]:
-        place = number * block + jnp.arange(block)
-        slots = t * shape.batch + place
-        trajectories = users.answer(shape, state.theta, random.fold_in(key, number), slots)
-        included = (place < shape.batch) & (slots < shape.users)
-        return total + block_total(shape, rates, mechanism, state, trajectories, included), None
+    def total_of(same: Any, numbers: Any) -> Any:
+        users, rates, state, key, t = same
 
-    nothing = jax.eval_shape(
-        mechanism.clipped_sum,
-        jax.ShapeDtypeStruct((block, shape.dimension), jnp.float32),
-        jax.ShapeDtypeStruct((block,), jnp.bool_),
-    )
-    numbers = jnp.arange(-(-shape.batch // block))
-    return lax.scan(one, jnp.zeros(nothing.shape, nothing.dtype), numbers)[0]
+        def one(total: Any, number: Any) -> tuple[Any, None]:
+            place = number * block + jnp.arange(block)
+            slots = t * shape.batch + place
+            trajectories = users.answer(shape, state.theta, random.fold_in(key, number), slots)
+            included = (place < shape.batch) & (slots < shape.users)
+            return total + block_total(shape, rates, mechanism, state, trajectories, included), None
+
+        nothing = jax.eval_shape(
+            mechanism.clipped_sum,
+            jax.ShapeDtypeStruct((block, shape.dimension), jnp.float32),
+            jax.ShapeDtypeStruct((block,), jnp.bool_),
+        )
+        return lax.scan(one, jnp.zeros(nothing.shape, nothing.dtype), numbers)[0]
+
+    same, blocks, mesh = (users, rates, state, key, t), -(-shape.batch // block), _mesh(mechanism)
+    if mesh is None or blocks == 1:
+        return total_of(same, jnp.arange(blocks))
+    # whole blocks, as many for each device: those beyond the batch are of nobody
+    return all_reduced(mesh, total_of, same, jnp.arange(-(-blocks // mesh.size) * mesh.size))
+
+
+def _mesh(mechanism: Any) -> Any:
+    """Several devices where there are some and sums are exact, so that it does not matter who adds what."""
+    return unit_mesh() if isinstance(mechanism, UserSum) else None
 
 
 def run(shape: Shape, environment: Any, rates: Rates, user_noise: Any, mechanism: Any, key: Any) -> tuple[State, Any]:
@@ -261,15 +278,17 @@ def run_on_host(
     # without their vectors far more users fit into memory
     block = one_step.BLOCK if one_step.fits(shape, mechanism) else shape.block
     block = -(-shape.batch // -(-shape.batch // block))
+    mesh = _mesh(mechanism) if shape.batch > block else None
+    together = block * (1 if mesh is None else mesh.size)
     for t in range(shape.steps):
         first = t * shape.batch
         count = min(shape.batch, shape.users - first)
         act = Acting(shape.policy, state.theta, int(seeds.integers(2**63)))
         rows = Trajectory(*(np.asarray(part) for part in source.batch(first, count, act)))
         total = np.zeros(mechanism.dimension, np.int64)
-        for start in range(0, count, block):
-            here = jax.tree.map(lambda x, start=start: _padded(x[start : start + block], block), rows)
-            total = total + np.asarray(_clipped(shape, rates, mechanism, state, here))
+        for start in range(0, count, together):
+            here = jax.tree.map(lambda x, start=start: _padded(x[start : start + together], together), rows)
+            total = total + np.asarray(_clipped(shape, rates, mechanism, state, here, mesh))
         state = _learned(shape, rates, state, user_noise.noised(total, t))
         history.append(np.asarray(state.theta))
         if progress is not None:
@@ -277,10 +296,15 @@ def run_on_host(
     return state, np.stack(history)
 
 
-@partial(jax.jit, static_argnums=(0, 2))
-def _clipped(shape: Shape, rates: Rates, mechanism: Any, state: State, rows: Trajectory) -> Any:
-    answered = rows.length.reshape(len(rows.length), -1).sum(-1) > 0
-    return block_total(shape, rates, mechanism, state, rows, answered)
+@partial(jax.jit, static_argnums=(0, 2, 5))
+def _clipped(shape: Shape, rates: Rates, mechanism: Any, state: State, rows: Trajectory, mesh: Any = None) -> Any:
+    def total_of(same: Any, rows: Trajectory) -> Any:
+        rates, state = same
+        answered = rows.length.reshape(len(rows.length), -1).sum(-1) > 0
+        return block_total(shape, rates, mechanism, state, rows, answered)
+
+    same = rates, state
+    return total_of(same, rows) if mesh is None else all_reduced(mesh, total_of, same, rows)
 
 
 _learned = jax.jit(learn_step, static_argnums=0)
