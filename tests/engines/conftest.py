@@ -64,10 +64,10 @@ def logs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster():
     """Of five processors, on this machine; the folder of its logs."""
-    from dprl.releases.engines import ray_engine
+    from dprl.cluster import cluster, import_ray
 
-    ray = ray_engine._ray()
-    with ray_engine._cluster(ray, 5, None):
+    ray = import_ray()
+    with cluster(ray, 5, None):
         yield Path(ray._private.worker._global_node.get_session_dir_path())
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import dprl
+from dprl import machine
 from dprl.data.readers import Log
-from dprl.releases import machine
 from dprl.releases.run_folder import RunFolder, noted_folder
 
 from ..sample_log import BOUNDS

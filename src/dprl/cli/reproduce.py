@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dprl.errors import DprlError
+from dprl.experiments.one_thread import one_thread_a_cell
 
 
 def reproduce(
@@ -22,6 +22,17 @@ def reproduce(
         Path | None, typer.Option(help="Folder of results; what is there is not computed again.  [default: "
                                        "reproduction-PAPER]")
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Where cells are computed: local, processes of this machine, or ray, which needs "
+                     "dprl[cluster]; no digit depends on it.  [default: local]"),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Cells that are computed side by side.  [default: one for each processor]")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster that runs, such as 10.0.0.1:6379.  [default: one of its own]")
+    ] = None,
     plugin: Annotated[Path | None, typer.Option(help="Python file with METHODS or a DOMAIN of your own.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="Say which papers and figures there are.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
@@ -30,7 +41,7 @@ def reproduce(
 
     A run that was interrupted goes on where it was: the same command computes what is missing.
     """
-    _one_thread_a_cell()
+    one_thread_a_cell()
     from dprl.experiments.spec import load_paper, papers
 
     if listing or paper is None:
@@ -42,6 +53,10 @@ def reproduce(
     if trials is not None and trials < 1:
         raise DprlError("--trials must be at least 1.")
 
+    from dprl.experiments.crews import check_engine
+
+    engine = check_engine(engine, workers, address)
+
     from dprl.experiments.plugin import load_plugin
     from dprl.experiments.reproduce import REPORT, make_request
     from dprl.experiments.reproduce import reproduce as run
@@ -51,18 +66,8 @@ def reproduce(
         typer.echo(f"Figure {one.name} is left out: it needs pip install 'dprl[{one.extra}]'.", err=True)
     folder = Path(f"reproduction-{spec.number}" if out is None else out)
     with Bars(quiet=as_json) as bars:
-        results = run(request, folder, bars)
+        results = run(request, folder, bars, workers, engine, address)
     typer.echo(json.dumps(results, allow_nan=False) if as_json else _words(results, folder / REPORT))
-
-
-def _one_thread_a_cell() -> None:
-    """Cells run side by side, so each computes in its own thread; before JAX is imported.
-
-    XLA's pool of threads, shared by two programs that each wait for a part of it, can wait for ever.
-    """
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-    os.environ.setdefault("JAX_CPU_ENABLE_ASYNC_DISPATCH", "false")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 class Bars:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.errors import DprlError
+from dprl.experiments.crews import check_engine, open_crew
 from dprl.experiments.figures import results_of
 from dprl.experiments.method import add_methods, library_methods
 from dprl.experiments.page import render
@@ -24,6 +25,9 @@ from dprl.experiments.versions import fingerprint, libraries, module_file
 from dprl.report.formatting import number, plain
 
 RESULTS, REPORT, SECONDS = "results.json", "report.html", "seconds.json"
+QUICK = ("table1",)
+"""Kinds of figures that no worker is started for."""
+Progress = Callable[[int, int, str], None]
 _MODULES = {"atari": "ale_py", "data": "lifelines", "digits": "sklearn"}
 """What must be importable for an optional dependency of the library to be there."""
 
@@ -72,45 +76,105 @@ def is_installed(extra: str) -> bool:
 
 
 def reproduce(
-    request: Request, out: Path, progress: Callable[[int, int, str], None] | None = None, workers: int = WORKERS
+    request: Request,
+    out: Path,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> dict[str, Any]:
     """Compute what ``out`` does not have yet, and write the results and the page there.
+
+    No digit depends on where it is computed, nor on how many compute: workers have one thread each, and so must this
+    process have, see :func:`~dprl.experiments.one_thread.one_thread_a_cell`.
+
+    Args:
+        request: see :func:`make_request`.
+        out: folder of the results.
+        progress: told how many cells are done, of how many, and what is being done.
+        workers: that compute side by side; by default two threads, or one worker for each processor.
+        engine: ``local`` are processes of this machine, ``ray`` actors of a Ray cluster; by default threads.
+        address: of a Ray cluster that runs; by default one is started on this machine, for this run alone.
 
     Returns:
         what ``results.json`` holds.
 
     Raises:
-        DprlError: ``out`` holds something else, or cannot be written.
+        DprlError: ``out`` holds something else, or cannot be written; or workers cannot be started.
     """
+    if engine is not None:
+        check_engine(engine, workers, address)
     store = Store(out, request.paper.number)
     runner = Runner(request, store)
-    # formulas take no core for long, but would be alone at the end; without cells there is nothing else
-    alone = all(f.kind in WITHOUT_METHODS for f in request.figures)
-    with ThreadPoolExecutor(workers if alone else 1) as beside:
-        formulas = {f.name: beside.submit(_computed, f, runner) for f in request.figures if f.kind in WITHOUT_METHODS}
-        try:
-            if alone:
-                _wait(formulas, progress)
-            else:
-                runner.run(progress, workers)
-        except BaseException:
-            beside.shutdown(wait=False, cancel_futures=True)
-            raise
-        finally:
-            if runner.seconds:
-                taken = sorted(runner.seconds.items(), key=lambda item: -item[1])
-                lines = [dataclasses.asdict(cell) | {"seconds": round(s, 3)} for cell, s in taken]
-                store.write(SECONDS, json.dumps(lines, indent=1) + "\n")
-        computed = {name: found.result() for name, found in formulas.items()}
-    computed |= {f.name: _computed(f, runner) for f in request.figures if f.kind == "bounds"}
-    results = results_of(runner, computed)
+    try:
+        if engine is None or not _sweep(runner, progress, workers, engine, address):
+            _here(runner, progress, workers or WORKERS if engine is None else 1)
+    finally:
+        if runner.seconds:
+            taken = sorted(runner.seconds.items(), key=lambda item: -item[1])
+            lines = [dataclasses.asdict(cell) | {"seconds": round(s, 3)} for cell, s in taken]
+            store.write(SECONDS, json.dumps(lines, indent=1) + "\n")
+    found = {f.name: computed(f, runner) for f in request.figures if f.kind in (*WITHOUT_METHODS, "bounds")}
+    results = results_of(runner, found)
     store.write(RESULTS, json.dumps(results, indent=1, allow_nan=False) + "\n")
     store.write(REPORT, render(results, request.paper))
     return results
 
 
-def _computed(figure: Figure, runner: Runner) -> Any:
-    """A figure that follows from formulas; kept in the store like a cell."""
+def _sweep(runner: Runner, progress: Progress | None, workers: int | None, engine: str, address: str | None) -> bool:
+    """Compute what is missing with an engine's workers; False where this process does as well, and nothing is done.
+
+    It does where there is one worker or one thing to compute: a process of its own has to start, and to compile.
+    """
+    from dprl.experiments.sweep import Sweep, tasks_of
+
+    formulas = [f for f in runner.request.figures if f.kind in WITHOUT_METHODS and f.kind not in QUICK]
+    keys = {f.name: _asked(f, runner)[0] for f in formulas}
+    tasks = tasks_of(runner, {name: key for name, key in keys.items() if runner.store.read(key) is None})
+    if not tasks:
+        return True
+    if engine == "local" and (workers == 1 or len(tasks) == 1):
+        return False
+    with open_crew(engine, workers, address) as crew:
+        Sweep(runner, tasks, crew, progress).run()
+    return True
+
+
+def _here(runner: Runner, progress: Progress | None, workers: int) -> None:
+    """Compute what is missing in this process."""
+    formulas = [f for f in runner.request.figures if f.kind in WITHOUT_METHODS]
+    # formulas take no core for long, but would be alone at the end; without cells there is nothing else
+    alone = len(formulas) == len(runner.request.figures)
+    if workers == 1:
+        runner.run(progress, workers)
+        for done, figure in enumerate(formulas):
+            if progress is not None:
+                progress(done, len(formulas), figure.name)
+            computed(figure, runner)
+        return
+    with ThreadPoolExecutor(workers if alone else 1) as beside:
+        found = {beside.submit(computed, f, runner): f.name for f in formulas}
+        try:
+            if alone:
+                _wait(found, progress)
+            else:
+                runner.run(progress, workers)
+            for one in found:
+                one.result()
+        except BaseException:
+            beside.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def computed(figure: Figure, runner: Runner) -> Any:
+    """A figure that follows from formulas, or is learned; kept in the store like a cell."""
+    key, compute = _asked(figure, runner)
+    found = _kept(runner.store, key, compute)
+    return found["versions"] if figure.kind == "table1" else found
+
+
+def _asked(figure: Figure, runner: Runner) -> tuple[dict[str, Any], Callable[[], dict[str, Any]]]:
+    """What determines such a figure, and what computes it."""
     request = runner.request
     if figure.kind == "learning":
         return _learning(figure, runner)
@@ -126,7 +190,7 @@ def _computed(figure: Figure, runner: Runner) -> Any:
     }
     if figure.kind == "table1":
         key["units"] = figure.units[0]
-        return _kept(runner.store, key, lambda: {"versions": _table_1(key)})["versions"]
+        return key, lambda: {"versions": _table_1(key)}
     (domain,) = figure.domains
     units = [int(x) for x in request.values(figure)]
     method = figure.methods[0]
@@ -134,10 +198,10 @@ def _computed(figure: Figure, runner: Runner) -> Any:
     if None in steps:
         raise DprlError(f"Figure {figure.name} needs a tuned step size of {method!r} on {domain!r}.")
     key |= {"domain": domain, "units": units, "step_sizes": steps, "method": method}
-    return _kept(runner.store, key, lambda: _bounds(runner, key))
+    return key, lambda: _bounds(runner, key)
 
 
-def _computed_000(figure: Figure, runner: Runner) -> Any:
+def _computed_000(figure: Figure, runner: Runner) -> tuple[dict[str, Any], Callable[[], dict[str, Any]]]:
     from dprl.experiments import computed_000
 
     request = runner.request
@@ -154,10 +218,10 @@ def _computed_000(figure: Figure, runner: Runner) -> Any:
         "seed": request.paper.seed,
     }
     compute = computed_000.rate if figure.kind == "slope" else computed_000.published_privacy
-    return _kept(runner.store, key, lambda: compute(key))
+    return key, lambda: compute(key)
 
 
-def _learning(figure: Figure, runner: Runner) -> Any:
+def _learning(figure: Figure, runner: Runner) -> tuple[dict[str, Any], Callable[[], dict[str, Any]]]:
     request = runner.request
     # both have the same parts: figures by name, and points
     computed = import_module(f"dprl.experiments.computed_{request.paper.number}")
@@ -176,12 +240,11 @@ def _learning(figure: Figure, runner: Runner) -> Any:
         "seed": request.paper.seed,
     }
     points = returns.Points(runner.store, request.paper.seed)
-    return _kept(runner.store, key, lambda: computed.FIGURES[figure.name](key, points))
+    return key, lambda: computed.FIGURES[figure.name](key, points)
 
 
-def _wait(formulas: Mapping[str, Future[Any]], progress: Callable[[int, int, str], None] | None) -> None:
+def _wait(names: Mapping[Future[Any], str], progress: Progress | None) -> None:
     """Until all of them are there, or one has failed."""
-    names = {found: name for name, found in formulas.items()}
     for done, found in enumerate(as_completed(names), 1):
         found.result()
         if progress is not None:

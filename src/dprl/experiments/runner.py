@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -198,25 +198,36 @@ class Runner:
             epochs=max(cell.at, default=0),
         )
 
-    def run(self, progress: Callable[[int, int, str], None] | None = None, workers: int = WORKERS) -> None:
-        """Compute what is missing, cell after cell; each is on disk as soon as it is finished."""
+    def parts(self) -> Iterator[tuple[Cell, tuple[int, int]]]:
+        """Every cell of the request, for the trials that run together."""
         cells = sorted(
             {cell for figure in self.request.figures for *_, cell in self.request.points(figure)}, key=_order
         )
-        todo: dict[tuple[str, tuple[int, int]], list[Cell]] = {}
-        total = 0
         for cell in cells:
             for chunk in self.chunks(cell.domain):
-                total += 1
-                if self.store.read(self.key(cell, chunk)) is None:
-                    todo.setdefault((cell.domain, chunk), []).append(cell)
+                yield cell, chunk
+
+    def missing(self) -> list[tuple[Cell, tuple[int, int]]]:
+        """Those that the store does not have."""
+        return [(cell, chunk) for cell, chunk in self.parts() if self.store.read(self.key(cell, chunk)) is None]
+
+    def on_logs(self, domain: str, chunk: tuple[int, int]) -> Callable[[Cell], dict[str, Any]]:
+        """Computes cells of a domain for these trials, on logs that they share."""
+        logs = Logs(self.domain(domain), self.request.log(domain).units, self._seeds(chunk))
+        metrics = self._metrics(domain)
+        return lambda cell: self._compute(cell, chunk, logs, metrics)
+
+    def run(self, progress: Callable[[int, int, str], None] | None = None, workers: int = WORKERS) -> None:
+        """Compute what is missing in threads, cell after cell; each is on disk as soon as it is finished."""
+        todo: dict[tuple[str, tuple[int, int]], list[Cell]] = {}
+        for cell, chunk in self.missing():
+            todo.setdefault((cell.domain, chunk), []).append(cell)
+        total = sum(1 for _ in self.parts())
         done = total - sum(len(c) for c in todo.values())
         for (domain, chunk), missing in todo.items():
             if progress is not None:
                 progress(done, total, f"{domain}: simulating trials {chunk[0] + 1}-{chunk[1]}")
-            logs = Logs(self.domain(domain), self.request.log(domain).units, self._seeds(chunk))
-            metrics = self._metrics(domain)
-            for cell, results in _in_threads(missing, lambda c: self._compute(c, chunk, logs, metrics), workers):  # noqa: B023
+            for cell, results in _in_threads(missing, self.on_logs(domain, chunk), workers):
                 self.store.save(self.key(cell, chunk), results)
                 done += 1
                 if progress is not None:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from dprl import machine
 from dprl.accounting import certificate as certificates
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
@@ -32,7 +33,6 @@ from dprl.mechanisms.clipped_sum import RELATION
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import Bounds
-from dprl.releases import machine
 from dprl.releases.account import open_account
 from dprl.releases.artifacts import MEAN_REWARD, certificate_of, estimate_of, status_of
 from dprl.releases.engines.engine import check_engine, open_engine

@@ -97,6 +97,6 @@ class Worker:
 
 def facts() -> dict[str, Any]:
     """What digits depend on besides the data, and what must therefore be the same for driver and workers."""
-    from dprl.releases import machine
+    from dprl import machine
 
     return {name: x for name, x in (machine.versions() | machine.device()).items() if name not in _OWN}

@@ -10,8 +10,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import dprl
-
 _LIBRARIES = ("dprl", "numpy", "jax", "jaxlib", "cryptography", "scipy", "dp-accounting", "pyarrow", "safetensors")
 
 
@@ -47,7 +45,7 @@ def device() -> dict[str, Any]:
 def _code() -> str:
     """SHA-256 of the package's source files. Read once: what runs is what was imported."""
     digest = hashlib.sha256()
-    root = Path(next(iter(dprl.__path__)))
+    root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)

@@ -1,0 +1,128 @@
+"""Ray clusters: connect to one that runs, or start one of this machine's own, quietly and for this user alone."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dprl.errors import DprlError
+
+
+def import_ray() -> Any:
+    """Ray, set to send no statistics and to say nothing of its future."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise DprlError("The engine ray needs Ray: install it with `pip install 'dprl[cluster]'`.") from None
+    return ray
+
+
+@contextmanager
+def cluster(ray: Any, workers: int | None, address: str | None) -> Iterator[Sequence[int] | None]:
+    """Connect to the cluster at ``address``, to the one that this process is connected to, or to one of its own.
+
+    Gives the processors to share out where the cluster is this machine's and this run's own, else None.
+
+    Raises:
+        DprlError: there is no such cluster, or none can be started.
+    """
+    quiet = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
+    if ray.is_initialized():
+        if address is not None:
+            raise DprlError("This process is connected to a Ray cluster already: leave the address out.")
+        yield None
+        return
+    if address is not None:
+        try:
+            _knock(address)
+            ray.init(address, **quiet)
+        except Exception as error:
+            raise DprlError(
+                f"There is no Ray cluster at {address!r} that takes this process ({type(error).__name__}): `ray "
+                "status` says whether it runs."
+            ) from None
+        try:
+            yield None
+        finally:
+            ray.shutdown()
+        return
+    with _with_token():
+        yield from _own_cluster(ray, workers, quiet)
+
+
+def processors() -> list[int]:
+    """Those that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Generator[Sequence[int], None, None]:
+    """A cluster of this machine for this run alone; gives the processors.
+
+    Its ports are open to the network, and whom it lets in may run programs: so it lets in those who have the token.
+    """
+    usable = processors()
+    # Ray opens its own folder to everybody; the one around it is this user's
+    folder = Path(tempfile.mkdtemp(prefix="dprl-ray-", dir="/tmp"))
+    try:
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's: what is forked is another program
+                ray.init(
+                    "local",
+                    num_cpus=len(usable) if workers is None else workers,
+                    include_dashboard=False,
+                    object_store_memory=1 << 28,
+                    _temp_dir=str(folder / "r"),
+                    **quiet,
+                )
+        except Exception as error:
+            raise DprlError(f"Ray cannot be started on this machine ({type(error).__name__}).") from None
+        yield usable
+    finally:
+        try:
+            ray.shutdown()
+        finally:  # also when it is interrupted
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody answers at HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+
+
+@contextmanager
+def _with_token() -> Iterator[None]:
+    """Ray with a token of this process, whatever mode of authentication the environment asks for."""
+    settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        _read_again()
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        _read_again()
+
+
+def _read_again() -> None:
+    """Let Ray look at its environment, which it did when it was imported; there is no public way to ask."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[import-not-found]
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
