@@ -42,9 +42,26 @@ def breaches(source: str) -> list[str]:
     return found
 
 
+# what goes between the processes of one run, over pipes or a cluster that lets in nobody else; never a file
+MESSAGES = {
+    "experiments/crews.py",
+    "experiments/sweep.py",
+    "experiments/sweep_worker.py",
+    "releases/engines/ray_engine.py",
+    "releases/engines/ray_worker.py",
+}
+
+
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
 def test_no_module_can_unpickle(path):
-    assert breaches(path.read_text()) == []
+    source = path.read_text()
+    if str(path.relative_to(SOURCE)) not in MESSAGES:
+        assert breaches(source) == []
+        return
+    assert breaches(source) == ["pickle"]
+    attributes = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Attribute)]
+    used = {n.attr for n in attributes if ast.unparse(n.value) == "pickle"}
+    assert used <= {"dumps", "loads", "PicklingError"}, "messages, and no files"
 
 
 @pytest.mark.parametrize(

@@ -71,14 +71,14 @@ def test_a_worker_that_dies_costs_one_cell(plugin, tmp_path, engine):
 
 def test_ctrl_c_ends_all_of_it_and_the_same_command_goes_on(plugin, tmp_path, engine):
     reproduce(plugin.request(), tmp_path / "whole", workers=1)
-    plugin.asked()
+    everything = set(plugin.asked())
     plugin.tell("wait")
     seen: list[float] = []
 
     def interrupt() -> None:
         while not any(units == 40 for _, units, _ in plugin.lines()):
             time.sleep(0.05)
-        time.sleep(0.5)  # the other worker has done all that is left
+        time.sleep(0.5)  # for the other worker to do what is left, or some of it
         seen.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -100,7 +100,10 @@ def test_ctrl_c_ends_all_of_it_and_the_same_command_goes_on(plugin, tmp_path, en
     plugin.asked()
     reproduce(plugin.request(), tmp_path / "killed", None, 2, engine)
     assert contents(tmp_path / "killed") == whole
-    assert set(plugin.asked()) == {(40, 0), (40, 1)}
+    # what waited, and of the rest what was not done
+    asked = set(plugin.asked())
+    assert {(40, 0), (40, 1)} <= asked
+    assert asked < everything
 
 
 @pytest.mark.slow
