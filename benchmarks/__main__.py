@@ -19,6 +19,7 @@ NAMES = (
     "scaling",
     "devices",
     "out_of_core",
+    "out_of_core_users",
     "noise",
     "startup",
     "defaults",

@@ -117,12 +117,17 @@ def evaluate(parts: str, people: str, algorithm: str, rate: str, updates: str, s
     return whole | {"update": float(np.median(np.diff(stamps)[2:])) if len(stamps) > 3 else 0.0}
 
 
-def _fresh(work: str, *arguments: object, one_core: bool = False) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.out_of_core", work, *map(str, arguments)]
+def fresh(module: str, work: str, *arguments: object, one_core: bool = False) -> dict[str, float]:
+    """What a process of its own says at its end."""
+    command = [sys.executable, "-m", module, work, *map(str, arguments)]
     if one_core:
         command = ["taskset", "-c", "0", *command]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def _fresh(work: str, *arguments: object, one_core: bool = False) -> dict[str, float]:
+    return fresh("benchmarks.out_of_core", work, *arguments, one_core=one_core)
 
 
 # --- the figures ------------------------------------------------------------------------------------------------------

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import socket
-import tempfile
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.errors import DprlError
+from dprl.temporary import temporary_folder
 
 
 def import_ray() -> Any:
@@ -71,28 +70,25 @@ def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Gen
     Its ports are open to the network, and whom it lets in may run programs: so it lets in those who have the token.
     """
     usable = processors()
-    # Ray opens its own folder to everybody; the one around it is this user's
-    folder = Path(tempfile.mkdtemp(prefix="dprl-ray-", dir="/tmp"))
-    try:
+    # Ray opens its own folder to everybody; the one around it is this user's, and removed also when it is interrupted
+    with temporary_folder("dprl-ray-", Path("/tmp")) as folder:
         try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's: what is forked is another program
-                ray.init(
-                    "local",
-                    num_cpus=len(usable) if workers is None else workers,
-                    include_dashboard=False,
-                    object_store_memory=1 << 28,
-                    _temp_dir=str(folder / "r"),
-                    **quiet,
-                )
-        except Exception as error:
-            raise DprlError(f"Ray cannot be started on this machine ({type(error).__name__}).") from None
-        yield usable
-    finally:
-        try:
+            try:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's: what is forked is another
+                    ray.init(
+                        "local",
+                        num_cpus=len(usable) if workers is None else workers,
+                        include_dashboard=False,
+                        object_store_memory=1 << 28,
+                        _temp_dir=str(folder / "r"),
+                        **quiet,
+                    )
+            except Exception as error:
+                raise DprlError(f"Ray cannot be started on this machine ({type(error).__name__}).") from None
+            yield usable
+        finally:
             ray.shutdown()
-        finally:  # also when it is interrupted
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _knock(address: str) -> None:

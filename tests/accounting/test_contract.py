@@ -220,8 +220,8 @@ def design(count: int) -> list[tuple[float, float, int, float]]:
 
 
 DESIGN = design(200)
-# of every ten the seventh by noise is quick; all of them run with the slow tests
-QUICK = {sorted(DESIGN[k : k + 10], key=lambda numbers: numbers[1])[6] for k in range(0, 200, 10)}
+# of every twenty the thirteenth by noise is quick; all of them run with the slow tests
+QUICK = {sorted(DESIGN[k : k + 20], key=lambda numbers: numbers[1])[12] for k in range(0, 200, 20)}
 CONFIGURATIONS = [
     pytest.param(*numbers, marks=[] if numbers in QUICK else [pytest.mark.slow], id=f"{place}")
     for place, numbers in enumerate(DESIGN)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from dprl.accounting.budget import Budget
@@ -88,13 +90,25 @@ def rows(log: Any, program: Any, config: Any, features: str, policy: Any = None,
 
 def plain(program: Any, data: Any) -> tuple[Any, np.ndarray]:
     """Final state and answer in the noiseless limit."""
-    state, theta = run(program, SeededNoise.from_seed(0), data, mechanisms=noiseless(program))
+    state, theta = _plain(program, data)
     return state, np.asarray(theta)
+
+
+@partial(jax.jit, static_argnums=0)
+def _plain(program: Any, data: Any) -> Any:
+    return run(program, SeededNoise.from_seed(0), data, mechanisms=noiseless(program))
 
 
 def vectors(program: Any, stage: int, state: Any, data: Any) -> np.ndarray:
     """``(U, dimension)`` vectors of all units."""
-    return np.asarray(program.contribution(stage, state, data.block(slice(None))))
+    return np.asarray(of_block(program, stage, state, data.block(slice(None))))
+
+
+# compiled whole: one operation after the other, each for its own shapes, takes several times as long
+@partial(jax.jit, static_argnums=(0, 1))
+def of_block(program: Any, stage: int, state: Any, block: Any) -> Any:
+    """The same of one block of units."""
+    return program.contribution(stage, state, block)
 
 
 def check_no_clip_binds(program: Any, state: Any, data: Any) -> None:

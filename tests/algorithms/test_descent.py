@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,7 +27,7 @@ from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import Features, make_features
 
-from . import helpers
+from . import helpers, one_shot
 
 GAMMA = 0.9
 BUDGET = Budget(1.0, 1e-5)
@@ -95,7 +96,7 @@ def test_one_step_is_the_one_computed_by_hand(config, basis):
     state = State(jnp.asarray(theta), jnp.zeros(features.size))
     data = unit_data.padded_units(rows)
     mechanism = program.stages[0].mechanism
-    total = mechanism.clipped_sum(program.contribution(0, state, data.block(slice(None))), jnp.ones(log.units, bool))
+    total = mechanism.clipped_sum(one_shot.vectors(program, 0, state, data), jnp.ones(log.units, bool))
     after = program.update(0, state, mechanism.scaled(total), 0)
 
     expected = vectors_by_hand(options, log, ratios, features, theta)
@@ -196,7 +197,7 @@ def test_a_unit_s_vector_is_its_own(config, seed):
     rows, program = rows_and_program(config(discount=GAMMA), log, ratios)
     block = unit_data.padded_units(rows).block(slice(None))
     state = State(jnp.asarray(rng.normal(size=3)), jnp.zeros(3))
-    vectors = lambda b: np.asarray(program.contribution(0, state, b))  # noqa: E731
+    vectors = partial(one_shot.of_block, program, 0, state)
     plain = vectors(block)
     assert np.abs(plain).max() > 0
 
@@ -222,8 +223,8 @@ def test_layouts_agree(config):
     table = program.facts.features(np.arange(3.0)[:, None])
     shared = unit_data.shared_transitions(units, source, target, rows, pairs, table, GAMMA)
     state = State(jnp.asarray([0.3, -0.2, 0.5]), jnp.zeros(3))
-    by_rows = program.contribution(0, state, unit_data.padded_units(rows).block(slice(None)))
-    np.testing.assert_allclose(program.contribution(0, state, shared.block(slice(None))), by_rows, atol=1e-12)
+    by_rows = one_shot.vectors(program, 0, state, unit_data.padded_units(rows))
+    np.testing.assert_allclose(one_shot.vectors(program, 0, state, shared), by_rows, atol=1e-12)
 
 
 def test_start_at_the_mean_reward():

@@ -27,7 +27,7 @@ from dprl.algorithms.evaluation import program as engine
 from dprl.algorithms.evaluation.plan import program_for
 from dprl.algorithms.evaluation.ratios import step_ratios
 from dprl.algorithms.evaluation.unit_data import rows_of, unit_rows
-from dprl.algorithms.policy_gradient import trainer
+from dprl.algorithms.policy_gradient import on_host, trainer
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import UserSum
@@ -71,6 +71,16 @@ class Chosen:
         return Trajectory(seen, action, np.cos(7.0 * seen[..., 0] + action), ones, ones > 0)
 
 
+class Standing:
+    """The same users in a log: each is asked alone, and some are nobody."""
+
+    def answers(self, places: np.ndarray, act: Any) -> Trajectory:
+        seen = np.where(places < 0, 0.0, np.cos(np.arange(2)[:, None] + 0.3 * places)).T[:, None].astype(np.float32)
+        action = act(seen[:, 0])[:, None]
+        ones = (places >= 0).astype(np.int32)
+        return Trajectory(seen, action, np.cos(7.0 * seen[..., 0] + action), ones, ones >= 0)
+
+
 class Drawn:
     """The same users in compiled code."""
 
@@ -84,17 +94,18 @@ class Drawn:
 jax.tree_util.register_static(Drawn)
 
 
-def learned(on_host: bool) -> bytes:
+def learned(users: Any) -> bytes:
     """All iterates of a policy gradient: 70 users a batch, in blocks of 16 and of 35."""
+    # another number of users, for what is compiled already is not seen to be shared
+    count = 139 if isinstance(users, Standing) else 135
     shape = Shape(
-        policy=POLICY, users=135, batch=70, steps=2, horizon=1, bootstrap="none", block=16, baseline=True,
+        policy=POLICY, users=count, batch=70, steps=2, horizon=1, bootstrap="none", block=16, baseline=True,
     )  # fmt: skip
     parts = tuple(zip(shape.parts, (0.98, 0.2), strict=True))
     mechanism = UserSum(parts=parts, steps=2, batch=70, noise_multiplier=0.01)
     noise, key = mechanism.bind(SeededNoise.from_seed(2)), jax.random.key(4)
-    if on_host:
-        return trainer.run_on_host(shape, Chosen(), RATES, noise, mechanism, key)[1].tobytes()
-    return np.asarray(trainer.run_compiled(shape, Drawn(), RATES, noise, mechanism, key)[1]).tobytes()
+    run = trainer.run_compiled if isinstance(users, Drawn) else on_host.run_on_host
+    return np.asarray(run(shape, users, RATES, noise, mechanism, key)[1]).tobytes()
 
 
 def prepared(name: str, people: int) -> tuple[Any, Any]:
@@ -122,8 +133,9 @@ SUMS: dict[str, Callable[[], dict[str, bytes]]] = {
 }
 RELEASES: dict[str, Callable[[], dict[str, bytes]]] = {
     **{name: lambda name=name: released(name) for name in ALGORITHMS},
-    "dp-pg": lambda: {"iterates": learned(False)},
-    "dp-pg on the host": lambda: {"iterates": learned(True)},
+    "dp-pg": lambda: {"iterates": learned(Drawn())},
+    "dp-pg on the host": lambda: {"iterates": learned(Chosen())},
+    "dp-pg of a log": lambda: {"iterates": learned(Standing())},
 }
 
 
@@ -145,7 +157,7 @@ def seen_by(which: str, replace: Callable[[Any, str, Any], None]) -> dict[str, A
 
     sum_of_rows, all_reduced = engine.sum_of_rows, devices.all_reduced
     replace(engine, "sum_of_rows", recorded)
-    for module in (devices, trainer):
+    for module in (devices, trainer, on_host):
         replace(module, "all_reduced", noted)
     replace(unit_data, "_CHUNK_ROWS", CHUNK_ROWS)
     replace(engine, "SUMMANDS", SUMMANDS)

@@ -25,7 +25,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 
-from . import helpers
+from . import helpers, one_shot
 
 BUDGET = Budget(1.0, 1e-5)
 NOISE = SeededNoise.from_seed(0)
@@ -75,7 +75,7 @@ def test_a_unit_is_its_first_visits(person):
     log, features, rows = chain_rows(20, 0, person=person)
     program = program_for(FirstVisit(kappa=0.7), log.bounds, features, BUDGET)
     data = unit_data.padded_units(rows)
-    got = np.asarray(program.contribution(0, program.init(), data.block(slice(None))))
+    got = one_shot.vectors(program, 0, program.init(), data)
     expected = loop_of_first_visits(log, 0.5, 0.5, 39, 0.7)
     np.testing.assert_allclose(got, expected, atol=1e-12)
     assert np.linalg.norm(got, axis=1).max() <= program.stages[0].mechanism.clip_norm
@@ -98,7 +98,7 @@ def test_the_longest_unit_reaches_the_clip_norm():
             log, np.ones(length), features, 1.0, (0.0, 1.0), dtype=np.float64, columns=("returns", "visits")
         )
         program = program_for(FirstVisit(discount=1.0, kappa=2.0), bounds, features, Budget(1.0, 0.1))
-        unit = program.contribution(0, program.init(), unit_data.padded_units(rows).block(slice(None)))
+        unit = one_shot.vectors(program, 0, program.init(), unit_data.padded_units(rows))
         assert np.linalg.norm(unit) == pytest.approx(program.stages[0].mechanism.clip_norm, rel=1e-12)
 
 
@@ -227,7 +227,7 @@ def test_the_host_and_the_scan_release_the_same():
 def test_removing_a_unit_moves_the_sum_by_no_more_than_the_clip_norm():
     log, features, rows = chain_rows(40, 10)
     program = program_for(FirstVisit(), log.bounds, features, BUDGET)
-    units = np.asarray(program.contribution(0, program.init(), unit_data.padded_units(rows).block(slice(None))))
+    units = np.asarray(one_shot.vectors(program, 0, program.init(), unit_data.padded_units(rows)))
     mechanism, everybody = program.stages[0].mechanism, np.ones(40, dtype=bool)
     whole = np.asarray(mechanism.clipped_sum(units, everybody))
     for u in range(40):

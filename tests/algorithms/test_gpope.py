@@ -21,6 +21,7 @@ from dprl.value_functions.features import make_features
 from . import helpers
 
 FREE = gpope.Projection(1e9, 1e9)
+unit_gradients = jax.jit(gpope.unit_gradients)
 TABULAR = make_features("tabular", ((0.0, 38.0),))
 PAIRS = np.array([(s, s) for s in range(39)] + [(s, s + 1) for s in range(38)] + [(38, -1)])
 
@@ -57,7 +58,7 @@ def test_gradient_is_equation_4_1_with_dense_matrices():
     rows = unit_data.rows_of(log, rho, features, 0.9, value, dtype=np.float64)
     theta, w = rng.normal(size=(2, features.size))
     got = np.asarray(
-        gpope.unit_gradients(jnp.asarray(theta), jnp.asarray(w), unit_data.padded_units(rows).block(slice(None)))
+        unit_gradients(jnp.asarray(theta), jnp.asarray(w), unit_data.padded_units(rows).block(slice(None)))
     )
     centre, half = unit_data.scale_of(value)
     for unit in range(log.units):
@@ -77,11 +78,11 @@ def test_layouts_agree():
     log, rows = chain(25, 0)
     rng = np.random.default_rng(0)
     theta, w = jnp.asarray(rng.normal(size=(2, 39)))
-    padded = gpope.unit_gradients(theta, w, unit_data.padded_units(rows).block(slice(None)))
-    np.testing.assert_allclose(gpope.unit_gradients(theta, w, shared(log, rows).block(slice(None))), padded, atol=1e-12)
+    padded = unit_gradients(theta, w, unit_data.padded_units(rows).block(slice(None)))
+    np.testing.assert_allclose(unit_gradients(theta, w, shared(log, rows).block(slice(None))), padded, atol=1e-12)
     flat = unit_data.unit_rows(rows, 25)
     total = sum(
-        np.asarray(PlainSum(dimension=78).clipped_sum(gpope.unit_gradients(theta, w, flat.gather(index)), live))
+        np.asarray(PlainSum(dimension=78).clipped_sum(unit_gradients(theta, w, flat.gather(index)), live))
         for index, live in flat.chunks(np.ones(flat.units, dtype=bool))
     )
     np.testing.assert_allclose(total, np.asarray(padded).sum(axis=0), atol=1e-10)
@@ -139,9 +140,11 @@ def test_poisson_batches_leave_nobody_out():
     state = gpope.init(config, jnp.ones(39))
     drawn = np.asarray(noise.coins(0, 40, 0.5))
     assert 3 < drawn.sum() < 40
-    gradients = np.asarray(gpope.unit_gradients(state.theta, state.w, data.block(slice(None))))
+    gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
     algorithm = gpope.program_of(config, mechanism, 40, FREE)
-    total = program._batch_total(algorithm, 0, mechanism, noise, data, state, jnp.uint32(0), batch=3)
+    total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))(
+        jnp.uint32(0)
+    )
     np.testing.assert_allclose(total, gradients[drawn].sum(axis=0), atol=1e-12)
 
 
@@ -205,12 +208,12 @@ def test_published_form_takes_one_trajectory_a_step():
     data = unit_data.padded_units(rows)
     noise = SeededNoise.from_seed(3)
     state = gpope.init(config, jnp.ones(39))
-    gradients = np.asarray(gpope.unit_gradients(state.theta, state.w, data.block(slice(None))))
+    gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
     algorithm = gpope.program_of(config, mechanism, 20, FREE)
+    total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))
     for step in range(5):
-        total = program._batch_total(algorithm, 0, mechanism, noise, data, state, jnp.uint32(step), batch=3)
-        np.testing.assert_allclose(total, gradients[int(noise.below(step, 20))], atol=1e-12)
-    counts = np.bincount([int(noise.below(s, 4)) for s in range(400)], minlength=4)
+        np.testing.assert_allclose(total(jnp.uint32(step)), gradients[int(noise.below(step, 20))], atol=1e-12)
+    counts = np.bincount(jax.jit(jax.vmap(lambda s: noise.below(s, 4)))(jnp.arange(400)), minlength=4)
     secure = SecureNoise.fresh()
     also = np.bincount([secure.below(s, 4) for s in range(400)], minlength=4)
     for found in (counts, also):

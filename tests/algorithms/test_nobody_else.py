@@ -106,7 +106,7 @@ def test_ratios(logs):
         np.testing.assert_array_equal(a[mine], b[theirs])
 
 
-@pytest.mark.parametrize("features", ["fourier:15", "fourier:99"])
+@pytest.mark.parametrize("features", [pytest.param("fourier:15", marks=pytest.mark.slow), "fourier:99"])
 def test_gpope_sums_of_very_few_units(features):
     """The exact sum moves by no more than the clip norm when a second, third, ... person is added."""
     rng = np.random.default_rng(3)

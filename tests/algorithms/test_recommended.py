@@ -108,15 +108,19 @@ def _block(rng: np.random.Generator, phi: np.ndarray, units: int, extreme: bool)
 
 
 @pytest.mark.parametrize(
-    ("features", "observation"),
+    ("features", "observation", "budget"),
     [
-        ("tabular", ((0.0, 38.0),)),
-        ("fourier:3", ((0.0, 1.0), (0.0, 1.0))),
-        ("fourier-coupled:2", ((0.0, 1.0), (0.0, 1.0))),
-        ("columns", ((0.0, 1.0),) * 4),
+        ("tabular", ((0.0, 38.0),), STRONG),
+        ("fourier:3", ((0.0, 1.0), (0.0, 1.0)), WEAK),
+        ("fourier-coupled:2", ((0.0, 1.0), (0.0, 1.0)), STRONG),
+        ("columns", ((0.0, 1.0),) * 4, WEAK),
+        # each kind under the other budget
+        pytest.param("tabular", ((0.0, 38.0),), WEAK, marks=pytest.mark.slow),
+        pytest.param("fourier:3", ((0.0, 1.0), (0.0, 1.0)), STRONG, marks=pytest.mark.slow),
+        pytest.param("fourier-coupled:2", ((0.0, 1.0), (0.0, 1.0)), WEAK, marks=pytest.mark.slow),
+        pytest.param("columns", ((0.0, 1.0),) * 4, STRONG, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("budget", [WEAK, STRONG])
 def test_no_unit_is_longer_than_the_declared_norm(features: str, observation: Any, budget: Budget) -> None:
     bounds = replace(CHAIN, observation=observation)
     program = one_shot.make(Recommended(), bounds, features, budget)
@@ -165,7 +169,7 @@ def test_statistics_are_weighted_means_of_returns_occupancies_and_ends(budget: B
     data = padded_units(one_shot.rows(log, program, config, "tabular"))
     state = program.init()
     modes, s = program.settings.modes, program.settings
-    got = np.asarray(program.contribution(0, state, data.block(slice(None))))
+    got = one_shot.vectors(program, 0, state, data)
     a, beta = np.asarray(state.strategy), float(state.occupancy)
     a2 = program._occupancy_strategy()
     for unit in range(6):
@@ -243,6 +247,7 @@ def test_a_step_ten_times_off_costs_at_most_twice_the_error() -> None:
     assert max(short, long) < 2.0 * base
 
 
+@pytest.mark.slow
 def test_with_a_tiny_budget_it_is_the_constant() -> None:
     bounds = replace(CHAIN, units=60)
     config = Recommended()

@@ -7,8 +7,16 @@ import pytest
 from scipy import optimize, stats
 
 from dprl.algorithms.evaluation import recommended_bayes as bayes
-from dprl.algorithms.evaluation.recommended_modes import make_modes
+from dprl.algorithms.evaluation.recommended_modes import Modes, make_modes
 from dprl.value_functions.features import make_features
+
+# compiled whole: one operation after the other takes several times as long
+condition = jax.jit(bayes.condition)
+
+
+def density(modes: Modes, moments: jax.Array, variances: jax.Array) -> jax.Array:
+    return jax.jit(lambda m, v: bayes.density(modes, m, v))(moments, variances)
+
 
 LINE = ((0.0, 38.0),)
 SQUARE = ((-1.0, 1.0), (0.0, 3.0))
@@ -76,7 +84,7 @@ def test_posterior_is_gaussian_conditioning_weighed_by_marginal_likelihood(seed:
     covariance = sum(
         w * (P + np.outer(m - mean, m - mean)) for w, P, m in zip(weights, covariances, means, strict=True)
     )
-    got = bayes.condition(evidence, models)
+    got = condition(evidence, models)
     np.testing.assert_allclose(got.weights, weights, rtol=1e-7)
     np.testing.assert_allclose(got.mean, mean, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(got.covariance, covariance, rtol=1e-7, atol=1e-9)
@@ -100,8 +108,8 @@ def test_gram_matrix_of_exact_moments_is_the_exact_one(features: str) -> None:
     occupancy = rng.dirichlet(np.full(len(modes.grid), 0.05))  # few cells, as in concentrated logs
     moments = occupancy @ modes.second_grid
     variances = jnp.full(modes.second_size, 1e-12)
-    cells = bayes.density(modes, jnp.asarray(moments), variances)
-    H = bayes.gram(modes, cells, jnp.asarray(moments), variances)
+    cells = density(modes, jnp.asarray(moments), variances)
+    H = jax.jit(lambda c, m, v: bayes.gram(modes, c, m, v))(cells, jnp.asarray(moments), variances)
     exact = modes.grid.T @ (occupancy[:, None] * modes.grid)
     np.testing.assert_allclose(H, exact, atol=2e-6)  # eigenvalues are cut at 1e-6
 
@@ -110,23 +118,23 @@ def test_density_of_pure_noise_is_nearly_uniform_and_of_a_clear_signal_is_the_si
     modes = make_modes(make_features("tabular", LINE))
     rng = np.random.default_rng(1)
     noise = np.full(modes.second_size, 0.3)
-    flat = np.asarray(bayes.density(modes, jnp.asarray(rng.normal(0.0, 0.3, modes.second_size)), jnp.asarray(noise**2)))
+    flat = np.asarray(density(modes, jnp.asarray(rng.normal(0.0, 0.3, modes.second_size)), jnp.asarray(noise**2)))
     assert flat.min() >= 0
     assert flat.sum() == pytest.approx(1.0)
     assert np.abs(flat * len(flat) - 1.0).max() < 0.6
     truth = 1.0 + 0.8 * modes.second_grid[:, 0] / np.abs(modes.second_grid[:, 0]).max()
     truth = truth / truth.sum()
-    found = bayes.density(modes, jnp.asarray(truth @ modes.second_grid), jnp.full(modes.second_size, 1e-10))
+    found = density(modes, jnp.asarray(truth @ modes.second_grid), jnp.full(modes.second_size, 1e-10))
     np.testing.assert_allclose(found, truth, atol=1e-4)
 
 
 def test_uniform_states_have_a_uniform_density_in_the_coupled_basis_too() -> None:
     modes = make_modes(make_features("fourier-coupled:3", SQUARE))
-    cells = bayes.density(modes, jnp.asarray(modes.uniform), jnp.full(modes.second_size, 1e-6))
+    cells = density(modes, jnp.asarray(modes.uniform), jnp.full(modes.second_size, 1e-6))
     np.testing.assert_allclose(cells * len(cells), 1.0, atol=1e-6)
     tilted = 1.0 + 0.3 * modes.grid[:, 1]
     tilted /= tilted.sum()
-    found = bayes.density(modes, jnp.asarray(tilted @ modes.second_grid), jnp.full(modes.second_size, 1e-8))
+    found = density(modes, jnp.asarray(tilted @ modes.second_grid), jnp.full(modes.second_size, 1e-8))
     assert np.abs(found - tilted).sum() < 0.05
 
 
@@ -195,7 +203,7 @@ def test_all_of_it_runs_under_jit_and_vmap() -> None:
     evidence, models = _case(0)
     many = jax.tree.map(lambda x: jnp.stack([x, 2.0 * x]), evidence)
     got = jax.jit(jax.vmap(lambda e: bayes.condition(e, models).mean))(many)
-    np.testing.assert_allclose(got[0], bayes.condition(evidence, models).mean, rtol=1e-9)
+    np.testing.assert_allclose(got[0], condition(evidence, models).mean, rtol=1e-9)
 
 
 @pytest.mark.parametrize("size", [1, 5, 40])

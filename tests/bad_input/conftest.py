@@ -132,3 +132,22 @@ def door(request, doors) -> Run:
 def evaluate(request, door) -> Run:
     """One of the doors, for one of the algorithms."""
     return functools.partial(door, algorithm=request.param)
+
+
+_released: dict[tuple[object, ...], Released] = {}
+
+
+@pytest.fixture
+def once(request, fixed_noise) -> Callable[[str, Callable[[], Released]], Released]:
+    """What many tests compare with, released once by each door under each algorithm, always with the same noise."""
+    params = request.node.callspec.params
+    where = (params["door"], params.get("evaluate"))
+
+    def release(what: str, released: Callable[[], Released]) -> Released:
+        key = (*where, what)
+        if key not in _released:
+            fixed_noise(1)
+            _released[key] = released()
+        return _released[key]
+
+    return release

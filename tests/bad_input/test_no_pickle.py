@@ -47,7 +47,7 @@ MESSAGES = {
     "experiments/crews.py",
     "experiments/sweep.py",
     "experiments/sweep_worker.py",
-    "releases/engines/ray_engine.py",
+    "releases/engines/ray_workers.py",
     "releases/engines/ray_worker.py",
 }
 

@@ -127,7 +127,9 @@ def test_what_theorem_1_assumes_of_sigma(multiplier, holds):
     assert (math.exp(1.0 / multiplier**2) <= 2.0) is holds
 
 
-@pytest.mark.parametrize(("units", "epsilon", "holds"), [(200, 1.0, False), (200, 0.01, True)])
+@pytest.mark.parametrize(
+    ("units", "epsilon", "holds"), [pytest.param(200, 1.0, False, marks=pytest.mark.slow), (200, 0.01, True)]
+)
 def test_the_published_formula_never_stands_behind_a_certificate(units, epsilon, holds):
     """Whether or not its precondition holds: the theorem does not."""
     config = library.GPOPE(calibration="as-published", steps=units)
@@ -172,8 +174,9 @@ def test_steps_beyond_single_precision_are_refused(options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"step_size": 1e4}, {"step_size": 1e4, "project": False}, {"step_size": 1e-29},
-     {"clip_norm": 1e-25, "step_size": 1e29}, {"clip_norm": 1e3, "step_size": 1.0}],
+    [{"step_size": 1e4, "project": False}, {"clip_norm": 1e-25, "step_size": 1e29},
+     *(pytest.param(options, marks=pytest.mark.slow)
+       for options in ({"step_size": 1e4}, {"step_size": 1e-29}, {"clip_norm": 1e3, "step_size": 1.0}))],
 )  # fmt: skip
 def test_extreme_steps_that_are_taken_give_numbers(options, monkeypatch):
     seen = []

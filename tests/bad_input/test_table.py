@@ -54,10 +54,10 @@ ZERO = {
 
 
 @pytest.mark.parametrize("defect", ZERO)
-def test_the_episode_contributes_zero(evaluate, fixed_noise, defect):
+def test_the_episode_contributes_zero(evaluate, once, defect):
     found = evaluate(ZERO[defect])
-    assert found.same(evaluate(ABSENT))
-    assert not found.same(evaluate(LOG)), "the episode makes no difference: nothing is tested"
+    assert found.same(once("absent", lambda: evaluate(ABSENT)))
+    assert not found.same(once("log", lambda: evaluate(LOG))), "the episode makes no difference: nothing is tested"
 
 
 AT_ITS_BOUND = {
@@ -71,29 +71,29 @@ AT_ITS_BOUND = {
 
 
 @pytest.mark.parametrize("kind", AT_ITS_BOUND)
-def test_what_is_out_of_bounds_counts_as_its_bound(evaluate, fixed_noise, kind):
+def test_what_is_out_of_bounds_counts_as_its_bound(evaluate, once, kind):
     log, expected = AT_ITS_BOUND[kind]
     found = evaluate(log)
     assert found.same(evaluate(expected))
     if not kind.startswith("observation"):
-        assert not found.same(evaluate(LOG))
+        assert not found.same(once("log", lambda: evaluate(LOG)))
 
 
 @pytest.mark.parametrize("action", [2, 777123, -1, 0.5, 1e99])
-def test_an_unknown_action_is_one_that_the_target_never_takes(evaluate, fixed_noise, action):
+def test_an_unknown_action_is_one_that_the_target_never_takes(evaluate, once, action):
     expected = {**LOG, "target_prob": [0.0 if i == MIDDLE else 0.5 for i in range(len(LOG["t"]))]}
     found = evaluate(changed("action", action))
-    assert found.same(evaluate(expected, **{"target-policy": "column:target_prob"}))
-    assert not found.same(evaluate(LOG))
+    assert found.same(once("never taken", lambda: evaluate(expected, **{"target-policy": "column:target_prob"})))
+    assert not found.same(once("log", lambda: evaluate(LOG)))
 
 
 @pytest.mark.parametrize("cell", ["n/a", "", "0x1p3", "1,5", "nan", "-inf", "1e999", '"', "PATIENT-ZERO", "١"])
 @pytest.mark.parametrize("column", ["reward", "observation_1", "behavior_prob", "t"])
-def test_one_bad_cell_of_a_csv_file(evaluate, fixed_noise, tmp_path, column, cell):
+def test_one_bad_cell_of_a_csv_file(evaluate, once, tmp_path, column, cell):
     log = write_csv(
         {k: ["" if x is None else x for x in v] for k, v in changed(column, cell).items()}, tmp_path / "log.csv"
     )
-    assert evaluate(log).same(evaluate(write_csv(ABSENT, tmp_path / "absent.csv")))
+    assert evaluate(log).same(once("absent in a file", lambda: evaluate(write_csv(ABSENT, tmp_path / "absent.csv"))))
 
 
 @pytest.mark.parametrize("algorithm", ["gpope", "importance-sampling"])
@@ -257,14 +257,14 @@ NOT_LOOKED_AT = {
 
 
 @pytest.mark.parametrize("defect", [*ROW_ALONE, *NOT_LOOKED_AT])
-def test_of_transitions_one_row_contributes_zero_and_no_other(door, fixed_noise, defect):
+def test_of_transitions_one_row_contributes_zero_and_no_other(door, once, defect):
     """Whichever it follows, and whatever its step and identifiers are."""
     if defect in ROW_ALONE:
-        expected, log = without(LOG, [MIDDLE]), ROW_ALONE[defect]
+        what, expected, log = "transitions without one", without(LOG, [MIDDLE]), ROW_ALONE[defect]
     else:
-        expected, log = LOG, NOT_LOOKED_AT[defect]
+        what, expected, log = "transitions", LOG, NOT_LOOKED_AT[defect]
     found = door(log, "importance-sampling", unit="transition")
-    assert found.same(door(expected, "importance-sampling", unit="transition"))
+    assert found.same(once(what, lambda: door(expected, "importance-sampling", unit="transition")))
     assert found.certificate["privacy_unit"] == "transition"
 
 

@@ -147,7 +147,7 @@ def test_refusals_are_one_sentence(dprl, what):
 @pytest.fixture(params=["a few", pytest.param("all", marks=pytest.mark.slow)])
 def quick(request, monkeypatch):
     """The standard attacks of some algorithms, or of all: the first of each calibration."""
-    few = ("gpope", "importance-sampling", "functional-q")
+    few = ("gpope", "importance-sampling")
     # but for Algorithm 1 of paper 001, which takes long to compile
     long = ("functional-q", "as-published")
     everything = [

@@ -141,9 +141,8 @@ def test_an_interruption_leaves_nothing(tmp_path, monkeypatch, where):
 def test_only_the_owner_may_look_into_the_parts(tmp_path):
     parts, _ = partition(write(TABLE, tmp_path / "log.parquet"), "person_id", 4, tmp_path / "parts")
     assert parts.folder.stat().st_mode & 0o777 == 0o700
-    assert {path.name for path in parts.folder.iterdir()} == {
-        "parts.json", *(name for i in range(4) for name in (f"part-{i:05d}.arrow", f"units-{i:05d}.npy")),
-    }  # fmt: skip
+    files = {f.format(i) for i in range(4) for f in ("part-{:05d}.arrow", "units-{:05d}.npy", "came-{:05d}.npy")}
+    assert {path.name for path in parts.folder.iterdir()} == {"parts.json", *files}
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("name", ["part-00000.arrow", "part-00003.arrow", "units-00002.npy"])
+@pytest.mark.parametrize("name", ["part-00000.arrow", "part-00003.arrow", "units-00002.npy", "came-00001.npy"])
 @pytest.mark.parametrize("where", [0.3, 0.5, 0.7])
 def test_a_changed_byte_is_noticed(folder, name, where):
     path = folder / name
@@ -312,7 +312,7 @@ def test_what_no_row_says_is_noticed_on_opening(folder, how):
 
 
 def test_parts_of_another_version(folder):
-    changed_manifest(folder, lambda m: m.update(schema="dprl.parts/2"))
+    changed_manifest(folder, lambda m: m.update(schema="dprl.parts/1"))
     with pytest.raises(DprlError, match="not written by this version of dprl"):
         Parts.open(folder)
 

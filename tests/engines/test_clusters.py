@@ -79,10 +79,10 @@ def test_a_cluster_of_its_own_leaves_nothing(logs, tmp_path):
     """Neither a process nor a folder; and nobody gets in without its token."""
     program = f"""
 import dprl, json, os, subprocess
-from dprl.releases.engines import ray_engine
+from dprl.releases.engines import ray_workers
 from tests.sample_log import BOUNDS
 seen = []
-ask = ray_engine.RayUnits._ask
+ask = ray_workers.RayWorkers._ask
 def asked(units, method, *arguments):
     import ray
     seen.append(ray._private.worker._global_node.get_session_dir_path())
@@ -93,7 +93,7 @@ def asked(units, method, *arguments):
             env=other, capture_output=True, text=True)
         seen.append("in" if tried.stdout.strip().endswith("in") else "out")
     return ask(units, method, *arguments)
-ray_engine.RayUnits._ask = asked
+ray_workers.RayWorkers._ask = asked
 made = dprl.evaluate({str(logs[1])!r}, "uniform", dprl.Budget(1.0, 1e-5), bounds=BOUNDS, person="person_id",
     algorithm=dprl.ImportanceSampling(), seed=1, engine="ray", shards=1)
 print(json.dumps([seen[0], seen[1], os.path.exists(seen[0]), made.value]))
@@ -113,9 +113,8 @@ print(json.dumps([seen[0], seen[1], os.path.exists(seen[0]), made.value]))
 
 @pytest.mark.slow
 def test_the_driver_is_killed_and_the_release_resumed(logs, policies, tmp_path):
-    """With either engine: the numbers are those of the run, whose key is in its folder."""
+    """By either engine: the numbers are those of the run, whose key is in its folder. Ray's own goes with the next."""
     policy, bounds = policies(0.3), write_bounds(tmp_path)
-    before = set(Path("/tmp").glob("dprl-ray-*"))
     command = [
         sys.executable, "-m", "dprl.cli", "evaluate", str(logs[1]), "--target-policy", policy["even"], "--bounds",
         str(bounds), "--person-column", "person_id", "--epsilon", "1", "--delta", "1e-5", "--algorithm", "gpope",
@@ -128,13 +127,18 @@ def test_the_driver_is_killed_and_the_release_resumed(logs, policies, tmp_path):
         assert driver.poll() is None
         assert time.monotonic() < end
         time.sleep(0.02)
+    opened = []
+    for link in Path(f"/proc/{driver.pid}/fd").iterdir():
+        with suppress(OSError):  # closed since
+            opened.append(os.readlink(link))
+    (lock,) = [Path(path) for path in opened if path.endswith("/dprl.lock")]
     driver.kill()
     driver.wait()
-    for folder in set(Path("/tmp").glob("dprl-ray-*")) - before:  # nobody is left to remove it
-        shutil.rmtree(folder, ignore_errors=True)
+    assert lock.parent.name.startswith("dprl-ray-")
     assert not out.exists()
     shutil.copytree(tmp_path / "results.run", tmp_path / "again.run")
     for engine, folder in ((command[:-4], out), (command, tmp_path / "again")):
         done = subprocess.run([*engine, "--resume", "--out", str(folder)], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
     assert contents(tmp_path / "again") == contents(out)
+    assert not lock.parent.exists()  # another's start may have removed it before

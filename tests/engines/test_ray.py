@@ -8,14 +8,17 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dprl
 from dprl.algorithms.evaluation import streamed
-from dprl.releases.engines import ray_engine
-from dprl.releases.engines.ray_engine import RayUnits
+from dprl.algorithms.optimizers.projector import Architecture, Hand
+from dprl.algorithms.optimizers.protector import new_protector
+from dprl.releases.engines import ray_workers
+from dprl.releases.engines.ray_workers import RayWorkers
 
 from ..releases.in_parts import ALGORITHMS, FAST, PartsTrial, release
 from ..releases.resumable import fix_key
@@ -36,22 +39,22 @@ class Killer:
         import ray
 
         self._ray, self.workers, self.started, self.steps = ray, {}, 0, 0
-        start, ask = RayUnits._started, RayUnits._ask
+        start, ask = RayWorkers._started, RayWorkers._ask
 
-        def started(units, shard):
-            worker = start(units, shard)
+        def started(workers, shard):
+            worker = start(workers, shard)
             self.started += 1
             self.workers[shard] = (worker, worker.pid.remote())
             return worker
 
-        def asked(units, method, *arguments):
+        def asked(workers, method, *arguments):
             if method == "total":
                 self.steps += 1
                 self.on_step(self.steps)
-            return ask(units, method, *arguments)
+            return ask(workers, method, *arguments)
 
-        monkeypatch.setattr(RayUnits, "_started", started)
-        monkeypatch.setattr(RayUnits, "_ask", asked)
+        monkeypatch.setattr(RayWorkers, "_started", started)
+        monkeypatch.setattr(RayWorkers, "_ask", asked)
 
     def on_step(self, step: int) -> None:
         """Called as a step begins."""
@@ -177,7 +180,7 @@ def test_what_cannot_be_done_is_refused_before_the_charge(logs, cluster, policie
 
 @pytest.mark.slow
 def test_a_worker_of_another_kind_is_refused(logs, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_engine, "facts", lambda: {"numpy": "0.1"} | {})
+    monkeypatch.setattr(ray_workers, "facts", lambda: {"numpy": "0.1"} | {})
     trial = PartsTrial(tmp_path / "trial", logs[1])
     with pytest.raises(dprl.DprlError, match="another machine than this one, or has other libraries"):
         trial.evaluate(engine="ray", shards=1)
@@ -186,7 +189,7 @@ def test_a_worker_of_another_kind_is_refused(logs, cluster, tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_a_worker_that_always_dies_is_given_up(logs, cluster, policies, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_engine, "ATTEMPTS", 2)
+    monkeypatch.setattr(ray_workers, "ATTEMPTS", 2)
     path = tmp_path / "deadly.py"
     path.write_text(
         "import os, signal, sys\nimport numpy as np\n\ndef even(states):\n"
@@ -198,3 +201,22 @@ def test_a_worker_that_always_dies_is_given_up(logs, cluster, policies, tmp_path
         trial.evaluate(engine="ray", shards=1, target_policy=f"{path}:even")
     assert len(trial.ledger.history()) == 1
     assert trial.run.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ["uniform", "public", "adaptive"])
+def test_a_protector_steers_the_sums_of_workers(logs, cluster, tmp_path, scheduler):
+    """It stays with the driver: workers see the state that it made, and nothing of its folder."""
+    rng = np.random.default_rng(0)
+    hand = Hand(steps=6, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
+    protector = new_protector(
+        Architecture(hidden=2, layers=1, scheduler=scheduler), hand, algorithm="gpope",
+        provenance={"public": True, "tasks": "bowl"},
+    )  # fmt: skip
+    weights = {name: 0.5 * rng.normal(size=w.shape) for name, w in protector.weights.items()}
+    folder = replace(protector, weights=weights).save(tmp_path / "p")
+    algorithm = dprl.GPOPE(optimizer=str(folder))
+    file, parts = logs
+    expected = release(file, algorithm)
+    assert release(parts, algorithm) == expected
+    assert release(parts, algorithm, engine="ray", shards=2) == expected

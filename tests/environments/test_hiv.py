@@ -116,7 +116,7 @@ def test_observations_are_clipped_logarithms():
 def test_starts():
     key = jax.random.key(0)
     np.testing.assert_array_equal(HIV(start="healthy").reset(key), STEADY_STATES["healthy"])
-    starts = np.asarray(jax.vmap(HIV(perturbation=0.2).reset)(jax.random.split(key, 500)))
+    starts = np.asarray(jax.jit(jax.vmap(HIV(perturbation=0.2).reset))(jax.random.split(key, 500)))
     shifts = np.log(starts / STEADY_STATES["unhealthy"])
     assert np.abs(shifts).max() <= 0.2
     assert shifts.std() == pytest.approx(0.4 / np.sqrt(12), rel=0.1)
@@ -128,7 +128,7 @@ def test_starts():
 def test_random_treatment_stays_within_the_public_reward_bounds():
     environments = [HIV(start=start, perturbation=0.2) for start in STEADY_STATES]
     keys = jax.random.split(jax.random.key(1), 20)
-    starts = np.concatenate([np.asarray(jax.vmap(e.reset)(keys)) for e in environments])
+    starts = np.concatenate([np.asarray(jax.jit(jax.vmap(e.reset))(keys)) for e in environments])
     _, rewards, _ = simulate(starts, np.random.default_rng(3).integers(0, 4, (60, 200)))
     for environment, own in zip(environments, np.split(rewards, 3), strict=True):
         low, high = environment.reward_bounds

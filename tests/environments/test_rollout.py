@@ -46,7 +46,7 @@ def on_the_host(states):
         (CHAIN, TABULAR),
         (CHAIN, on_the_host),
         (CAR, CAR_POLICY),
-        (HIV(horizon=10), SoftmaxPolicy(np.zeros((7, 4)))),
+        pytest.param(HIV(horizon=10), SoftmaxPolicy(np.zeros((7, 4))), marks=pytest.mark.slow),
     ],
 )
 def test_columns_are_a_log(environment, policy):

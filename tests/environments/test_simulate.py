@@ -16,7 +16,12 @@ from dprl.protocols import Bounds
 
 @pytest.mark.parametrize(
     "name",
-    ["cart-pole", "chain", "hiv", "interval-walk", "mountain-car", pytest.param("acrobot", marks=pytest.mark.slow)],
+    [
+        "chain",
+        "hiv",
+        "mountain-car",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("acrobot", "cart-pole", "interval-walk")),
+    ],
 )
 def test_a_log_and_its_bounds(tmp_path, capsys, name):
     out = tmp_path / "logs.parquet"

@@ -27,17 +27,18 @@ def _states(rows=7, seed=3):
 def test_probabilities_log_probabilities_draws_and_the_greedy_action_agree(kind):
     policy = Parametric(kind, BOX, actions=3)
     theta, states = _theta(policy), _states()
-    p = np.asarray(policy.probabilities(theta, states))
+    p = np.asarray(jax.jit(policy.probabilities)(theta, states))
     np.testing.assert_allclose(p.sum(1), 1.0, atol=1e-6)
     assert p.max() - p.min() > 0.2
+    log_prob, draw = jax.jit(policy.log_prob), jax.jit(policy.draw)
     for a in range(3):
-        logs = policy.log_prob(theta, states, jnp.full(len(states), a))
+        logs = log_prob(theta, states, np.full(len(states), a))
         np.testing.assert_allclose(np.exp(logs), p[:, a], rtol=2e-5)
-    np.testing.assert_array_equal(policy.greedy(theta, states), p.argmax(1))
+    np.testing.assert_array_equal(jax.jit(policy.greedy)(theta, states), p.argmax(1))
     # inversion of the cumulative distribution
     coins = np.linspace(0.0, 1.0, 2001, endpoint=False, dtype=np.float32)
     for row, state in zip(p, states, strict=True):
-        drawn = np.asarray(policy.draw(theta, np.tile(state, (len(coins), 1)), coins))
+        drawn = np.asarray(draw(theta, np.tile(state, (len(coins), 1)), coins))
         np.testing.assert_allclose(np.bincount(drawn, minlength=3) / len(coins), row, atol=1e-3)
     assert policy.sample(theta, jax.random.key(0), states[0]).shape == ()
 

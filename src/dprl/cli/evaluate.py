@@ -32,6 +32,17 @@ SET = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any other option of the algorithm; repeatable."),
 ]
+ENGINE = Annotated[
+    str | None,
+    typer.Option(
+        help="Where a log in parts is summed: local, or ray, which needs dprl[cluster]; no digit depends on it.  "
+        "[default: local]"
+    ),
+]
+SHARDS = Annotated[int | None, typer.Option(help="Workers of the engine ray.  [default: one for each processor]")]
+ADDRESS = Annotated[
+    str | None, typer.Option(help="Ray cluster that runs, such as 10.0.0.1:6379.  [default: one of its own]")
+]
 # what a run file may name besides the algorithm's own options
 _REQUEST = (
     "log", "target_policy", "bounds", "unit", "person_column", "epsilon", "delta", "algorithm", "features",
@@ -87,19 +98,9 @@ def evaluate(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a release that was interrupted: the same command again.")
     ] = False,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="Where a log in parts is summed: local, or ray, which needs dprl[cluster]; no digit depends on it.  "
-            "[default: local]"
-        ),
-    ] = None,
-    shards: Annotated[
-        int | None, typer.Option(help="Workers of the engine ray.  [default: one for each processor]")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster that runs, such as 10.0.0.1:6379.  [default: one of its own]")
-    ] = None,
+    engine: ENGINE = None,
+    shards: SHARDS = None,
+    address: ADDRESS = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Evaluate target policies on a log, privately: value, interval, value function, certificate, report.

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dprl.algorithms.registry import LEARNING, find_learning
-from dprl.cli.evaluate import SET, Progress, merge_request
+from dprl.cli.evaluate import (
+    ADDRESS,
+    ENGINE,
+    SET,
+    SHARDS,
+    InterruptedReleaseError,
+    Progress,
+    merge_request,
+    run_beside,
+)
 from dprl.errors import DprlError
 
 DEFAULT = "functional-q"
-_REQUEST = ("environment", "bounds", "epsilon", "delta", "ledger", "dataset")
+_REQUEST = ("environment", "bounds", "epsilon", "delta", "ledger", "dataset", "engine", "shards", "address")
 _OWN = {
     "functional-q": ("variant", "reward_radius", "people", "reward_lipschitz", "samples"),
     "dp-pg": ("policy", "users", "batch", "steps", "relation", "noise"),
@@ -32,7 +42,7 @@ def train(
         str | None,
         typer.Option(
             help="functional-q: interval-walk or gymnasium:ID. dp-pg: cart-pole, acrobot, mountain-car, pendulum, "
-            "linear-bandit, gymnasium:ID or bandit:FILE."
+            "linear-bandit, gymnasium:ID, or bandit:FILE, which may be a log in parts."
         ),
     ] = None,
     variant: Annotated[
@@ -83,6 +93,13 @@ def train(
     ] = False,
     sign: Annotated[Path | None, typer.Option(help="Ed25519 private key (PEM) to sign the certificate with.")] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for the release.")] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="bandit:FILE: go on with an interrupted release: the same command again."),
+    ] = False,
+    engine: ENGINE = None,
+    shards: SHARDS = None,
+    address: ADDRESS = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Learn by acting. functional-q protects the reward function and nothing else; dp-pg protects each person.
@@ -95,7 +112,7 @@ def train(
     entry = find_learning(algorithm)
     flags = {
         "environment": environment, "bounds": bounds, "epsilon": epsilon, "delta": delta,
-        "ledger": ledger, "dataset": dataset,
+        "ledger": ledger, "dataset": dataset, "engine": engine, "shards": shards, "address": address,
     }  # fmt: skip
     chosen = {
         "variant": variant, "reward_radius": reward_radius, "people": people, "reward_lipschitz": reward_lipschitz,
@@ -113,15 +130,28 @@ def train(
     if out is None:
         raise DprlError("--out is missing: name a new folder for the release.")
 
+    run = None
     try:
         from dprl.accounting.budget import Budget
         from dprl.config import merge
+        from dprl.releases.run_folder import check_run, noted_folder
         from dprl.releases.save import check_folder, check_key
 
-        check_folder(out)
+        configured = merge(entry.load_config(), options)
+        logged = entry.unit == "user" and str(request["environment"]).startswith("bandit:")
+        if logged and seed is None and not simulated and not configured.published:
+            run = run_beside(out)
+            check_run(run, resume)
+        elif resume:
+            raise DprlError(
+                "--resume goes on with a private release of dp-pg that is learned from a bandit's log: all else begins "
+                "anew each time."
+            )
+        # a release that was interrupted at its very end is in its folder already
+        if run is None or noted_folder(run) != Path(os.path.abspath(out)):
+            check_folder(out)
         check_key(sign)
         budget = Budget(request["epsilon"], request["delta"])
-        configured = merge(entry.load_config(), options)
 
         from dprl.releases.train import train as release_of
 
@@ -136,10 +166,14 @@ def train(
                 seed=seed,
                 simulated=simulated,
                 progress=progress,
+                run=run,
+                resume=resume,
+                **{name: request.get(name) for name in ("engine", "shards", "address")},
             )
         paths = release.save(out, sign)
     except KeyboardInterrupt as stop:
-        raise InterruptedTrainingError from stop
+        held = run is not None and run.is_dir()
+        raise (InterruptedReleaseError if held else InterruptedTrainingError) from stop
     (_print_policy if entry.unit == "user" else _print)(release, paths, out, as_json)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from dprl.data import readers
+from dprl.data.parts import Parts, episode_column
 from dprl.data.schema import Schema, check_identifier, check_number
 from dprl.errors import DprlError
 
@@ -34,7 +36,39 @@ def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable
         DprlError: names the column that is missing or of a wrong type.
     """
     source, name, names, types = readers.open_source(path)
-    kinds = dict(zip(names, types or [None] * len(names), strict=True))
+    schema = _schema(dict(zip(names, types or [None] * len(names), strict=True)), names, name, components, actions)
+    named = PERSON in schema.scalars
+
+    def read() -> ArrivingRows:
+        table = readers.read_table(source, schema)
+        return ArrivingRows(*vectors_of(table, schema), readers.codes(table.column(PERSON)) if named else None)
+
+    return named, read
+
+
+def open_parts(folder: Path, components: int, actions: int) -> tuple[Parts, Schema]:
+    """The same of a folder that ``dprl data partition`` made, each of whose units must be a person."""
+    parts = Parts.open(folder)
+    name = parts.folder.name
+    schema = _schema(dict(zip(parts.names, parts.types, strict=True)), parts.names, name, components, actions)
+    if parts.by != PERSON:
+        raise DprlError(f"The parts {name!r} are made by column {parts.by!r}: a bandit needs them by {PERSON!r}.")
+    episode = episode_column(parts.names)
+    if episode is not None:  # rows that lack one belong to nobody there
+        raise DprlError(f"The parts {name!r} have a column {episode!r}, which a bandit has not: partition without it.")
+    return parts, schema
+
+
+def vectors_of(table: pa.Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+    """``(R, d)`` observations and ``(R, A)`` rewards, NaN for what is no number."""
+    seen, paid = (
+        np.column_stack([readers.numbers(table.column(column)) for column in schema.vectors[part]])
+        for part in ("observation", "reward")
+    )
+    return seen, paid
+
+
+def _schema(kinds: Mapping[str, Any], names: Sequence[str], name: str, components: int, actions: int) -> Schema:
     twice = next((column for column in names if names.count(column) > 1), None)
     if twice is not None:
         raise DprlError(f"The bandit file {name!r} has more than one column {twice!r}.")
@@ -43,20 +77,9 @@ def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable
     }
     for column in (*vectors["observation"], *vectors["reward"]):
         check_number(column, kinds[column])
-    named = PERSON in kinds
-    if named:
+    if PERSON in kinds:
         check_identifier(PERSON, kinds[PERSON])
-    schema = Schema({PERSON: PERSON} if named else {}, vectors)
-
-    def read() -> ArrivingRows:
-        table = readers.read_table(source, schema)
-        seen, paid = (
-            np.column_stack([readers.numbers(table.column(column)) for column in vectors[part]])
-            for part in ("observation", "reward")
-        )
-        return ArrivingRows(seen, paid, readers.codes(table.column(PERSON)) if named else None)
-
-    return named, read
+    return Schema({PERSON: PERSON} if PERSON in kinds else {}, vectors)
 
 
 def _numbered(part: str, kinds: Mapping[str, object], size: int, name: str) -> tuple[str, ...]:

@@ -3,15 +3,13 @@
 Two passes over the log's files, in bounded memory. The first samples the identifiers of the unit, whose quantiles cut
 their range into parts; the second routes each row to its part. Each part is then sorted by identifier, in memory, and
 written. The rows of a unit keep their order, so that what is read of the parts is to the last bit what is read of the
-files. All or nothing: the folder is made under a hidden name beside its own, and renamed when it is whole.
+files. All or nothing: the folder is made in a hidden one beside it, and renamed when it is whole.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -25,9 +23,11 @@ from dprl.data import readers
 from dprl.data.log_files import Column, Layout, layout_of, log_files, rows_of
 from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, sha256_of
 from dprl.errors import DprlError
+from dprl.temporary import temporary_folder
 
 MOST_PARTS = 512  # as many files are open at once
 
+_ROW = "\0row"  # of the log; no column is called so
 _SAMPLE = 1 << 16  # identifiers that are kept of the first pass, or up to twice as many
 
 
@@ -48,19 +48,17 @@ def partition(logs: str | Path, by: str | None, parts: int, out: str | Path) -> 
         raise DprlError(f"{str(out)!r} is already there, and parts are never written over: name a new folder.")
     files = log_files(Path(logs))
     layout = layout_of(files, by)
-    staging = None
     try:
-        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        _write(files, layout, parts, staging)
-        Parts.open(staging)
-        staging.rename(folder)
+        with temporary_folder(f".{folder.name}.", folder.parent) as hidden:
+            staging = hidden / folder.name
+            staging.mkdir(0o700)
+            _write(files, layout, parts, staging)
+            Parts.open(staging)
+            staging.rename(folder)
         _sync(folder.parent)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "the disk refused"
         raise DprlError(f"Cannot write the parts of the log into {str(out)!r}: {reason}.") from None
-    finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)
     return Parts.open(folder), layout
 
 
@@ -130,8 +128,10 @@ def _route(files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path) 
 
     Returns the names of columns that have gaps.
     """
-    schema = pa.schema([pa.field(column.name, column.type) for column in layout.columns])
+    kinds = [(column.name, column.type) for column in layout.columns]
+    schema = pa.schema([*(pa.field(*kind) for kind in kinds), pa.field(_ROW, pa.int64())])
     with_gaps: set[str] = set()
+    seen = 0
     with ExitStack() as stack:
         streams = [
             stack.enter_context(pa.ipc.new_stream(stack.enter_context(pa.OSFile(str(path), "wb")), schema))
@@ -139,6 +139,8 @@ def _route(files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path) 
         ]
         for table in rows_of(files, layout.columns):
             with_gaps |= {name for name in table.column_names if table.column(name).null_count}
+            table = table.append_column(_ROW, pa.array(np.arange(seen, seen + len(table))))
+            seen += len(table)
             numbers = _part_of(table.select(layout.units), layout.by, cuts)
             order = np.argsort(numbers, kind="stable")
             if (np.diff(numbers) < 0).any():
@@ -181,7 +183,9 @@ def _schema(layout: Layout, with_gaps: set[str]) -> pa.Schema:
 def _write_part(folder: Path, number: int, layout: Layout, with_gaps: set[str], before: int) -> Part:
     """Sort the rows that were routed to a part, whose first unit has the number ``before``, and write its files."""
     schema = _schema(layout, with_gaps)
-    path, offsets_path = folder / f"part-{number:05d}.arrow", folder / f"units-{number:05d}.npy"
+    path, *arrays_of_units = (
+        folder / name for name in (f"part-{number:05d}.arrow", f"units-{number:05d}.npy", f"came-{number:05d}.npy")
+    )
     with pa.memory_map(str(_routed(folder, number))) as source:
         table = pa.ipc.open_stream(source).read_all()
         lacking = _lacking(table.select(layout.units))
@@ -205,13 +209,20 @@ def _write_part(folder: Path, number: int, layout: Layout, with_gaps: set[str], 
             arrays.append(values if order is None else values.take(order))
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(pa.record_batch(arrays, schema=schema))
-        rows = len(table)
+        rows, offsets = len(table), np.append(0, np.cumsum(rows_of_units)).astype(np.int64)
+        came = table.column(_ROW).to_numpy()
+        came = (came if order is None else came[order.to_numpy()])[offsets[:-1]]
     _routed(folder, number).unlink()
-    np.save(offsets_path, np.append(0, np.cumsum(rows_of_units)).astype(np.int64))
-    for written in (path, offsets_path):
-        _sync(written)
-    described = [(file.name, file.stat().st_size, sha256_of(file)) for file in (path, offsets_path)]
-    return Part(*described[0], *described[1], rows, len(units))
+    for written, content in zip(arrays_of_units, (offsets, came), strict=True):
+        np.save(written, content)
+    data, begun, arrived = map(_described, (path, *arrays_of_units))
+    return Part(*data, *begun, *arrived, rows, len(units))
+
+
+def _described(path: Path) -> tuple[str, int, str]:
+    """Name, size and digest of a file, which is on the disk by then."""
+    _sync(path)
+    return path.name, path.stat().st_size, sha256_of(path)
 
 
 def _routed(folder: Path, number: int) -> Path:

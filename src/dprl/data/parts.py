@@ -1,10 +1,11 @@
 """A log in parts: memory-mapped Arrow files that are aligned to the privacy unit, with offsets and an index of units.
 
 A folder holds ``parts.json`` and, for each part, ``part-00000.arrow`` (one uncompressed record batch, so that columns
-are views of the file) and ``units-00000.npy`` (``(U + 1,)`` int64: the rows at which the part's units begin, and where
-the last one ends). Units are in the order of their identifiers, over all parts and within each, and the rows of one
-are contiguous. Identifiers are int64 codes in the order of what they stand for. Rows that lack one come after the last
-unit of the last part, outside of every unit. :mod:`dprl.data.partition` writes such folders. Private, as the log is.
+are views of the file), ``units-00000.npy`` (``(U + 1,)`` int64: the rows at which the part's units begin, and where the
+last one ends) and ``came-00000.npy`` (``(U,)`` int64: in which row of the log each of them came first). Units are in
+the order of their identifiers, over all parts and within each, and the rows of one are contiguous. Identifiers are
+int64 codes in the order of what they stand for. Rows that lack one come after the last unit of the last part, outside
+of every unit. :mod:`dprl.data.partition` writes such folders. Private, as the log is.
 
 Nothing but names, types and sizes is looked at before :meth:`Parts.check`.
 """
@@ -29,7 +30,7 @@ from numpy.lib.format import open_memmap
 from dprl.data.schema import ALIASES
 from dprl.errors import DprlError
 
-SCHEMA = "dprl.parts/1"
+SCHEMA = "dprl.parts/2"
 MANIFEST = "parts.json"
 
 _BLOCK = 1 << 20  # rows that are checked at a time
@@ -37,7 +38,7 @@ _BLOCK = 1 << 20  # rows that are checked at a time
 
 @dataclass(frozen=True)
 class Part:
-    """What the manifest says of one part: its two files, and how much is in them. Private."""
+    """What the manifest says of one part: its three files, and how much is in them. Private."""
 
     file: str
     bytes: int
@@ -45,8 +46,20 @@ class Part:
     offsets: str
     offsets_bytes: int
     offsets_sha256: str
+    came: str
+    came_bytes: int
+    came_sha256: str
     rows: int
     units: int
+
+    @property
+    def files(self) -> tuple[tuple[str, int, str], ...]:
+        """Name, size and digest of each."""
+        return (
+            (self.file, self.bytes, self.sha256),
+            (self.offsets, self.offsets_bytes, self.offsets_sha256),
+            (self.came, self.came_bytes, self.came_sha256),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +102,7 @@ class Parts:
             raise _damaged(path) from None
         by, columns, parts = _parsed(manifest, path)
         for part in parts:
-            for name, size in ((part.file, part.bytes), (part.offsets, part.offsets_bytes)):
+            for name, size, _ in part.files:
                 file = path / name
                 if not file.is_file() or file.stat().st_size != size:
                     raise _damaged(path)
@@ -103,7 +116,7 @@ class Parts:
             if [(f.name, str(f.type)) for f in schema] != columns or schema.field(by).type != pa.int64():
                 raise _damaged(path)
             types = list(schema.types)
-        digests = [by, *(digest for part in parts for digest in (part.sha256, part.offsets_sha256))]
+        digests = [by, *(digest for part in parts for _, _, digest in part.files)]
         digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
         return cls(path, by, [name for name, _ in columns], types, sum(p.units for p in parts), digest, parts)
 
@@ -117,6 +130,17 @@ class Parts:
             offsets = self._opened(part)[1]
             found.append(offsets[mine + 1] - offsets[mine])
         return np.concatenate(found)
+
+    def arrivals(self) -> np.ndarray:
+        """``(U,)`` numbers of all units, in the order in which they came first in the log; private."""
+        few = sum(part.rows for part in self.parts) < 2**32  # half of the memory
+        came, start = np.empty(self.units, dtype=np.uint32 if few else np.int64), 0
+        for part in self.parts:
+            came[start : start + part.units] = self._array(part.came, (part.units,))
+            start += part.units
+        order = np.argsort(came)
+        del came
+        return order.astype(np.uint32) if self.units < 2**32 else order
 
     def table(self, units: np.ndarray, columns: Sequence[str]) -> pa.Table:
         """The rows of these units ``(k,)``, which are numbers in ascending order; no page of another one is wanted.
@@ -161,7 +185,7 @@ class Parts:
         """
         last = -1
         for number, part in enumerate(self.parts):
-            for name, digest in ((part.file, part.sha256), (part.offsets, part.offsets_sha256)):
+            for name, _, digest in part.files:
                 if sha256_of(self.folder / name) != digest:
                     raise _damaged(self.folder)
             last = self._check_units(number, last)
@@ -231,14 +255,22 @@ class Parts:
                 reader = pa.ipc.open_file(pa.py_buffer(mapped))
                 whole = reader.num_record_batches == 1
                 batch = reader.get_batch(0) if whole else None
-                offsets = np.asarray(open_memmap(self.folder / part.offsets, mode="r"))
             except (pa.ArrowException, OSError, ValueError):
                 raise _damaged(self.folder) from None
             if batch is None or batch.num_rows != part.rows:
                 raise _damaged(self.folder)
-            if offsets.dtype != np.int64 or offsets.shape != (part.units + 1,):
-                raise _damaged(self.folder)
+            offsets = self._array(part.offsets, (part.units + 1,))
             found = self._maps[number] = (batch, offsets, mapped)
+        return found
+
+    def _array(self, name: str, shape: tuple[int]) -> np.ndarray:
+        """The int64 numbers of a file, mapped."""
+        try:
+            found = np.asarray(open_memmap(self.folder / name, mode="r"))
+        except (OSError, ValueError):
+            raise _damaged(self.folder) from None
+        if found.dtype != np.int64 or found.shape != shape:
+            raise _damaged(self.folder)
         return found
 
     def _forget(self, number: int) -> None:
@@ -296,7 +328,7 @@ def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tu
     for part in parts:
         values = {f.name: (getattr(part, f.name), kinds[str(f.type)]) for f in fields(Part)}
         sound = sound and all(type(value) is kind for value, kind in values.values())
-        sound = sound and all(Path(name).name == name for name in (part.file, part.offsets))
+        sound = sound and all(Path(name).name == name for name, _, _ in part.files)
         sound = sound and 0 <= part.units <= part.rows
     if not sound:
         raise _damaged(folder)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ class Bandit:
     read: Callable[[], ArrivingRows] = field(repr=False)
 
     def __post_init__(self) -> None:
-        self._places: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._cells: Cells | None = None
 
     @property
     def people(self) -> str:
@@ -58,7 +58,7 @@ class Bandit:
         known = bandit_bounds(bounds)
         assert known.actions is not None
         named, read = open_rows(Path(path), len(known.observation), known.actions)
-        return cls(_facts(f"bandit:{Path(path).name}", known), known.units, named, read)
+        return cls(facts_of_bandit(f"bandit:{Path(path).name}", known), known.units, named, read)
 
     @classmethod
     def of_arrays(
@@ -81,23 +81,59 @@ class Bandit:
             codes = _codes(people)
             if codes.shape != (rows,):
                 raise DprlError("A bandit takes one person for each row.")
-        return cls(_facts("bandit", known), known.units, people is not None, lambda: ArrivingRows(seen, paid, codes))
+        return cls(
+            facts_of_bandit("bandit", known), known.units, people is not None, lambda: ArrivingRows(seen, paid, codes)
+        )
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
         """The answers of the users in the places from ``first``."""
         return self.answers(np.arange(first, first + count), act)
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
-        """The answers of the users in ``places`` ``(n,)``, who may have answered before."""
-        if self._places is None:
-            self._places = _places(self.read(), self.facts, self.units)
-        observations, paid, length = (_rows(cells, places) for cells in self._places)
-        count = len(places)
-        # empty places are acted in too: what is computed does not depend on who is there
-        horizon, size = observations.shape[1:]
-        actions = np.asarray(act(observations.reshape(-1, size))).reshape(count, horizon).astype(np.int32)
-        rewards = np.take_along_axis(paid, actions[:, :, None], axis=2)[:, :, 0]
-        return Answers(observations, actions, rewards, length, np.ones(count, bool))
+        """The answers of the users in ``places`` ``(n,)``, who may have answered before; -1 is the place of nobody."""
+        return answered(self._all().of(places), act)
+
+    def entering(self) -> tuple[np.ndarray, ...]:
+        """All that is ever made of the rows; private."""
+        return tuple(self._all())
+
+    def _all(self) -> Cells:
+        if self._cells is None:
+            self._cells = _in_places(self.read(), self.facts, self.units)
+        return self._cells
+
+
+class Cells(NamedTuple):
+    """What users would see and be paid: ``(U, H, d)`` observations, ``(U, H, A)`` rewards, ``(U,)`` visits. Private."""
+
+    observations: np.ndarray
+    rewards: np.ndarray
+    length: np.ndarray
+
+    def of(self, users: np.ndarray) -> Cells:
+        """Those of ``users`` ``(n,)``, zeros of whom there is none."""
+
+        def chosen(cells: np.ndarray) -> np.ndarray:
+            out = np.zeros((len(users), *cells.shape[1:]), cells.dtype)
+            there = (users >= 0) & (users < len(cells))
+            out[there] = cells[users[there]]
+            return out
+
+        return Cells(*map(chosen, self))
+
+    def answers(self, users: np.ndarray, act: Act) -> Answers:
+        """See :meth:`Bandit.answers`."""
+        return answered(self.of(users), act)
+
+
+def answered(cells: Cells, act: Act) -> Answers:
+    """What these users do when they are met by ``act``."""
+    observations, paid, length = cells
+    count, horizon, size = observations.shape
+    # empty places are acted in too: what is computed does not depend on who is there
+    actions = np.asarray(act(observations.reshape(-1, size))).reshape(count, horizon).astype(np.int32)
+    rewards = np.take_along_axis(paid, actions[:, :, None], axis=2)[:, :, 0]
+    return Answers(observations, actions, rewards, length, np.ones(count, bool))
 
 
 def bandit_bounds(bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bounds:
@@ -116,7 +152,8 @@ def _codes(people: Any) -> np.ndarray:
     )
 
 
-def _facts(name: str, known: Bounds) -> LearningFacts:
+def facts_of_bandit(name: str, known: Bounds) -> LearningFacts:
+    """What is public about the users of a bandit with these bounds."""
     assert known.actions is not None
     return LearningFacts(
         name=name,
@@ -129,11 +166,8 @@ def _facts(name: str, known: Bounds) -> LearningFacts:
     )
 
 
-def _places(rows: ArrivingRows, facts: LearningFacts, units: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``(U, H, d)`` observations, ``(U, H, A)`` rewards and ``(U,)`` numbers of visits, by order of the first visit.
-
-    A user with a cell that is no number answers nothing; rows that name nobody belong to nobody.
-    """
+def _in_places(rows: ArrivingRows, facts: LearningFacts, units: int) -> Cells:
+    """Users in the order of their first visit, ``units`` of them at most; rows that name nobody belong to nobody."""
     observations, rewards, codes = rows
     if codes is None:
         index, visit = np.arange(len(rewards)), np.zeros(len(rewards), np.int64)
@@ -149,29 +183,35 @@ def _places(rows: ArrivingRows, facts: LearningFacts, units: int) -> tuple[np.nd
     used = (index < units) & (visit < facts.horizon)
     index, visit, kept = index[used], visit[used], kept[used]
     count = int(index.max()) + 1 if len(index) else 0
+    return cells_of(observations[kept], rewards[kept], index, visit, count, facts)
+
+
+def cells_of(
+    observations: np.ndarray,
+    rewards: np.ndarray,
+    index: np.ndarray,
+    visit: np.ndarray,
+    count: int,
+    facts: LearningFacts,
+) -> Cells:
+    """The cells of ``count`` users from raw rows ``(R, d)`` and ``(R, A)``, of visit ``visit`` of user ``index``.
+
+    A user with a cell that is no number answers nothing.
+    """
     low, high = np.array(facts.observation, np.float64).T
     with np.errstate(invalid="ignore"):
-        finite = np.isfinite(np.hstack([observations[kept], rewards[kept]]))
-        known = np.logical_and.reduce(finite, axis=1)
-        seen = np.where(known[:, None], np.clip(observations[kept], low, high), 0.0)
-        paid = np.where(known[:, None], np.clip(rewards[kept], *facts.reward_bounds), 0.0)
-    places = (
+        known = np.logical_and.reduce(np.isfinite(np.hstack([observations, rewards])), axis=1)
+        seen = np.where(known[:, None], np.clip(observations, low, high), 0.0)
+        paid = np.where(known[:, None], np.clip(rewards, *facts.reward_bounds), 0.0)
+    cells = Cells(
         np.zeros((count, facts.horizon, facts.dimensions), np.float32),
         np.zeros((count, facts.horizon, facts.actions), np.float32),
         np.zeros(count, np.int32),
     )
-    places[0][index, visit], places[1][index, visit] = seen, paid
-    np.add.at(places[2], index, 1)
-    places[2][index[~known]] = 0
-    return places
-
-
-def _rows(cells: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Rows in these ``places``, zeros where there are none."""
-    out = np.zeros((len(places), *cells.shape[1:]), cells.dtype)
-    taken = places < len(cells)
-    out[taken] = cells[places[taken]]
-    return out
+    cells.observations[index, visit], cells.rewards[index, visit] = seen, paid
+    np.add.at(cells.length, index, 1)
+    cells.length[index[~known]] = 0
+    return cells
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ at a time (see :class:`dprl.environments.user_stream.Answers`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from dprl.data.bounds_file import read_bounds
+from dprl.data.parts import MANIFEST
 from dprl.environments import gymnasium_adapter
 from dprl.environments.acrobot import Acrobot
 from dprl.environments.bandit import Bandit, LinearBandit
+from dprl.environments.bandit_parts import BanditInParts
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.learning_source import DISCOUNT, gymnasium_facts
 from dprl.environments.mountain_car import MountainCar
@@ -109,7 +112,8 @@ def open_users(
     """What is public about the users called ``name``, and the users: a simulator, or a source on the host.
 
     Args:
-        name: one of :data:`SIMULATORS`, ``gymnasium:ID`` or ``bandit:FILE``.
+        name: one of :data:`SIMULATORS`, ``gymnasium:ID`` or ``bandit:FILE``; the file may be a folder that ``dprl data
+            partition`` made.
         bounds: of Gymnasium and of a file: public bounds, stated and never measured. Of a bandit: units, observation,
             reward and actions.
         seed: of Gymnasium's episodes.
@@ -119,7 +123,8 @@ def open_users(
     """
     kind, _, rest = name.partition(":")
     if kind == "bandit" and rest:
-        bandit = Bandit.of_file(rest, bounds)
+        in_parts = os.path.isfile(os.path.join(rest, MANIFEST))
+        bandit = BanditInParts.of_folder(rest, bounds) if in_parts else Bandit.of_file(rest, bounds)
         return bandit.facts, bandit
     if kind == "gymnasium" and rest:
         facts = gymnasium_facts(name, rest, read_bounds(bounds, max_importance_ratio=1.0))

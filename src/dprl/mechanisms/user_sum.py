@@ -8,6 +8,7 @@ Proofs: docs/proofs/one-pass-users.md, correlated-noise.md; the clip and the gri
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,9 +23,9 @@ from dprl.accounting.user_relation import CLIPS, MECHANISM, Relation
 from dprl.errors import DprlError
 from dprl.mechanisms.answers import check_rounds
 from dprl.mechanisms.grid import MAX_DIMENSION, MAX_UNITS, clip_to_grid, grid_step
-from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.rounded_gaussian import MAX_STD, MIN_STD
 from dprl.mechanisms.strategy import Correlator, coefficients, column_norm, correlated, correlated_in_float
+from dprl.protocols import NO_JOURNAL, Journal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +151,14 @@ class UserSum:
         """
         return jnp.sum(jnp.where(jnp.asarray(included)[:, None], self.clipped(vectors), 0), axis=0)
 
-    def bind(self, noise: SecureNoise | SeededNoise) -> UserNoise:
-        """The noise of all steps, from a stream of its own: all of it is drawn here, ``steps x dimension`` numbers."""
+    def bind(self, noise: Any) -> UserNoise:
+        """The noise of all steps, from a stream of its own: all of it is drawn here, ``steps x dimension`` numbers.
+
+        Args:
+            noise: a :class:`~dprl.protocols.NoiseSource`.
+        """
         std = self.std / self.grid_step
-        if isinstance(noise, SecureNoise):
+        if noise.secure:
             draws = noise.block(0, self.steps, self.dimension, std)
             correlator = Correlator(self.noise, self.steps, self.dimension)
             for row in draws:
@@ -165,7 +170,7 @@ class UserSum:
         draws = jax.vmap(lambda step: noise.gaussian(step, self.dimension, std))(rows)
         return UserNoise(correlated(self.noise, draws), self.grid_step)
 
-    def in_order(self, noise: SecureNoise | SeededNoise) -> NoiseInOrder:
+    def in_order(self, noise: Any) -> NoiseInOrder:
         """The noise of :meth:`bind` drawn step by step, on the host: for vectors that are long."""
         return NoiseInOrder(self, noise)
 
@@ -174,7 +179,7 @@ def _uncorrelated(mechanism: UserSum) -> bool:
     return len(coefficients(mechanism.noise, mechanism.steps)) == 1
 
 
-def _normals(noise: SeededNoise, steps: Any, dimension: int) -> jax.Array:
+def _normals(noise: Any, steps: Any, dimension: int) -> jax.Array:
     """``(len(steps), dimension)`` standard normals, in the float32 that they are made in."""
     return jax.vmap(lambda step: noise.normals(step, dimension).astype(jnp.float32))(steps)
 
@@ -227,7 +232,7 @@ jax.tree_util.register_dataclass(UserNoise, data_fields=["rows", "scale", "std"]
 class NoiseInOrder:
     """The noise of one step after the other, each for one sum; only the noise that later steps need is kept."""
 
-    def __init__(self, mechanism: UserSum, noise: SecureNoise | SeededNoise) -> None:
+    def __init__(self, mechanism: UserSum, noise: Any) -> None:
         self._mechanism, self._noise = mechanism, noise
         self._correlator = Correlator(mechanism.noise, mechanism.steps, mechanism.dimension)
         self._next = 0
@@ -238,12 +243,20 @@ class NoiseInOrder:
         Raises:
             DprlError: ``step`` is not the next one, or there is none left.
         """
+        return self.kept(lambda: total, step, NO_JOURNAL)
+
+    def kept(self, total: Callable[[], Any], step: int, journal: Journal) -> np.ndarray:
+        """The same of a sum that is computed where the ``journal`` does not have the noised one.
+
+        The step's noise is drawn all the same: that of later steps is made of it.
+        """
         mechanism = self._mechanism
         if step != self._next or step >= mechanism.steps:
             raise DprlError("The steps of a release are noised in order, each of them once.")
         self._next += 1
         draw = np.asarray(self._noise.gaussian(step, mechanism.dimension, mechanism.std / mechanism.grid_step))
-        noised = (np.asarray(total) + self._correlator.correlated(draw)).astype(np.float64)
+        noise = self._correlator.correlated(draw)
+        noised = journal.step(step, mechanism.dimension, lambda: np.asarray(total()) + noise).astype(np.float64)
         noised *= mechanism.grid_step
         return noised
 
@@ -293,7 +306,7 @@ class FloatUserSum:
             found.append((scale @ jnp.where(finite[:, None], part, 0.0)).astype(jnp.float64))
         return jnp.concatenate(found)
 
-    def bind(self, noise: SeededNoise) -> UserNoise:
+    def bind(self, noise: Any) -> UserNoise:
         """The noise of all steps, in float64."""
         exact = self.exact
         multiplier = exact.noise_multiplier if self.noise_multiplier is None else self.noise_multiplier

@@ -21,22 +21,32 @@ def open_account(ledger: str | Path | Ledger | None, dataset: str | None) -> tup
     return (ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)), dataset
 
 
+def learning_account(
+    ledger: str | Path | Ledger | None, dataset: str | None, unit: str, relation: str
+) -> tuple[Ledger, str] | None:
+    """:func:`open_account` of what learns without a log, whose dataset must be declared before.
+
+    Args:
+        unit, relation: as the ledger is to declare them.
+    """
+    declare = f"`dprl ledger create`, --unit {unit!r} and --relation {relation!r}"
+    if dataset is not None and isinstance(ledger, str | Path) and not (lexists(ledger) or lexists(f"{ledger}.intents")):
+        raise DprlError(f"There is no ledger at {ledger}; make one with {declare}.")
+    account = open_account(ledger, dataset)
+    if account is not None and account[1] not in {declared.name for declared in account[0].datasets()}:
+        raise DprlError(f"The ledger {account[0].path} has no dataset {account[1]!r}; declare it with {declare}.")
+    return account
+
+
 def charge_learning(
     ledger: str | Path | Ledger | None, dataset: str | None, budget: Budget, unit: str, relation: str, name: str
 ) -> tuple[Ledger, int] | None:
     """Charge what learns without a log; the ledger and the charge's number, or None where no ledger is given.
 
     Args:
-        unit, relation: as the ledger declares them.
         name: of the algorithm.
     """
-    declare = f"`dprl ledger create`, --unit {unit!r} and --relation {relation!r}"
-    if dataset is not None and isinstance(ledger, str | Path) and not (lexists(ledger) or lexists(f"{ledger}.intents")):
-        raise DprlError(f"There is no ledger at {ledger}; make one with {declare}.")
-    account = open_account(ledger, dataset)
+    account = learning_account(ledger, dataset, unit, relation)
     if account is None:
         return None
-    book, data = account
-    if data not in {declared.name for declared in book.datasets()}:
-        raise DprlError(f"The ledger {book.path} has no dataset {data!r}; declare it with {declare}.")
-    return book, book.charge(data, budget, unit, relation, f"train {name}")
+    return account[0], account[0].charge(account[1], budget, unit, relation, f"train {name}")

@@ -16,14 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from dprl import machine
-from dprl.accounting import certificate as certificates
-from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
-from dprl.algorithms.evaluation.plan import Algorithm, Plan, make_plan
+from dprl.algorithms.evaluation.plan import Algorithm, make_plan
 from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.algorithms.registry import DEFAULT, find
 from dprl.data.readers import Log, read_log
@@ -36,8 +33,8 @@ from dprl.protocols import Bounds
 from dprl.releases.account import open_account
 from dprl.releases.artifacts import MEAN_REWARD, certificate_of, estimate_of, status_of
 from dprl.releases.engines.engine import check_engine, open_engine
-from dprl.releases.run_folder import RunFolder, open_run
-from dprl.releases.save import save_release
+from dprl.releases.resumable import charged, open_run_of, paths_of, save_finished
+from dprl.releases.run_folder import RunFolder
 from dprl.releases.touch import touch_log
 from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 
@@ -85,27 +82,12 @@ class Release:
         Returns:
             Name of each artifact -> its path.
         """
-        if self._saved is not None and self._saved == Path(os.path.abspath(folder)):
-            if sign_key is not None and "signature" not in self.certificate:
-                raise DprlError(f"The release in {folder} was finished without a signature, and is not signed again.")
-            return _paths(self._saved, self.certificate)
-        run = self._run if self._run is not None and self._run.open else None
-
-        def announce(digest: str, path: Path) -> None:
-            _check_unfinished(self._charge, digest, run)
-            if run is not None:
-                run.finish(digest, path)
-
+        done = paths_of(self._saved, folder, self.certificate, sign_key)
+        if done is not None:
+            return done
         others = {} if self.value_function is None else {FILE: self.value_function.to_bytes()}
-        paths, digest = save_release(
-            "estimate.json", self.estimate, others, self.certificate, folder, sign_key, announce
-        )
-        if self._charge is not None:
-            ledger, charge = self._charge
-            ledger.commit(charge, digest)
-        if run is not None:
-            run.remove()
-        return paths
+        files = "estimate.json", self.estimate, others, self.certificate
+        return save_finished(self._charge, self._run, *files, folder, sign_key)
 
 
 def evaluate(
@@ -212,28 +194,16 @@ def evaluate(
     else:
         sent, below = list(policies.values()), behavior
     with open_engine(chosen, log, plan, sent, below, exact=simulated, shards=shards, address=address) as units:
-        folder = None
-        if run is not None:
-            asked = {name: value for name, value in certificate.items() if name != "versions"}
-            asked |= {
-                "log": log.name, "unit_column": log.unit_column, "outcome": outcome, "dataset": dataset,
-                "behavior_policy": None if behavior is None else policy_name(behavior),
-                "ledger": None if account is None else str(account[0].path.absolute()),
-                "strategy": plan.query.strategy.tolist(),
-            }  # fmt: skip
-            folder = open_run(
-                run, resume, {"request": asked, "versions": machine.versions(), "device": machine.device()}
-            )
+        asked = {
+            "log": log.name, "unit_column": log.unit_column, "outcome": outcome,
+            "behavior_policy": None if behavior is None else policy_name(behavior),
+            "strategy": plan.query.strategy.tolist(),
+        }  # fmt: skip
+        folder = open_run_of(run, resume, certificate, account, asked)
         try:
-            finished = None if folder is None else _finished(folder)
-            if folder is not None and finished is None:
-                _ = folder.key  # without it nothing is charged
-            charge = _charge(account, budget, log.unit, plan, folder, resume)
-            _check_unfinished(charge, None if finished is None else finished.certificate["digest"], folder)
-            if folder is not None and finished is not None:  # all was done but for this
-                if charge is not None:
-                    charge[0].commit(charge[1], finished.certificate["digest"])
-                folder.remove()
+            purpose = log.unit, RELATION, f"evaluate {plan.name}"
+            charge, finished = charged(account, folder, resume, budget, *purpose, _restored)
+            if finished is not None:
                 return finished
             inspect = None if account is None else partial(account[0].claim, account[1])
             known = list(policies.values())
@@ -293,55 +263,14 @@ def _named_policies(target: Any) -> dict[str, Any]:
     }
 
 
-def _charge(
-    account: tuple[Ledger, str] | None, budget: Budget, unit: str, plan: Plan, folder: RunFolder | None, resume: bool
-) -> tuple[Ledger, int] | None:
-    if account is None:
-        return None
-    ledger, dataset = account
-    try:
-        token = None if folder is None else folder.token
-        return ledger, ledger.charge(dataset, budget, unit, RELATION, f"evaluate {plan.name}", token)
-    except DprlError:
-        if folder is not None and not resume:
-            folder.remove()
-        raise
-
-
-def _check_unfinished(charge: tuple[Ledger, int] | None, digest: str | None, folder: RunFolder | None) -> None:
-    """One charge, one release: refuse a run, such as a copied one, whose charge belongs to another certificate."""
-    if charge is None or folder is None:
-        return
-    ledger, number = charge
-    known = next((c.digest for c in ledger.history() if c.id == number), None)
-    if known is not None and known != digest:
-        raise DprlError(
-            f"The release of the run in {folder.path} is out already, says the ledger: delete the run folder, for with "
-            "its key the noise can be subtracted."
-        )
-
-
-def _finished(folder: RunFolder) -> Release | None:
-    """The release of this very run, if it reached its folder before the run was interrupted."""
-    if folder.finished is None:
-        return None
-    digest, path = folder.finished
-    try:
-        found = verification.verify(path).content
-        if found["digest"] != digest:
-            return None
-        estimate = json.loads((path / "estimate.json").read_bytes())
-        function = None if estimate["value_function"] is None else load_value_function(path)
-    except (DprlError, OSError, ValueError):
-        return None
+def _restored(path: Path, certificate: Mapping[str, Any]) -> Release:
+    """The release in a folder."""
+    estimate = json.loads((path / "estimate.json").read_bytes())
+    function = None if estimate["value_function"] is None else load_value_function(path)
     values = {
         t["name"]: ValueEstimate(
             t["value"], tuple(t["interval"]), t["privacy_standard_error"], t["sampling_standard_error"]
         )
         for t in estimate["targets"]
     }
-    return Release(values, function, found, estimate, _saved=path)
-
-
-def _paths(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Path]:
-    return {name: folder / name for name in [*certificate["artifacts"], certificates.FILES[certificate["schema"]]]}
+    return Release(values, function, certificate, estimate, _saved=path)

@@ -71,6 +71,11 @@ class _Others(TypedDict, total=False):
     seed: int | None
     simulated: bool
     progress: Callable[[int], None] | None
+    run: str | Path | None
+    resume: bool
+    engine: str | None
+    shards: int | None
+    address: str | None
 
 
 @overload
@@ -94,6 +99,11 @@ def train(
     seed: int | None = None,
     simulated: bool = False,
     progress: Callable[[int], None] | None = None,
+    run: str | Path | None = None,
+    resume: bool = False,
+    engine: str | None = None,
+    shards: int | None = None,
+    address: str | None = None,
 ) -> TrainedRelease | TrainedPolicy:
     """Learn a Q-function in an environment whose reward function is private, or a policy from people who answer once.
 
@@ -112,10 +122,16 @@ def train(
             not private.
         progress: called with the number of samples or people done; if it has a method ``expect``, that is called
             before, with the number of all.
+        run: of a bandit's log: folder, as private as that, in which an interrupted release can be resumed;
+            :meth:`TrainedPolicy.save` removes it.
+        resume: go on with the release of which ``run`` holds the beginning, for what it was charged.
+        engine: where people of a bandit in parts are asked: ``local``, the default, or ``ray``. It changes no digit.
+        shards, address: of the engine ``ray``, see :func:`dprl.evaluate`.
 
     Raises:
-        DprlError: one sentence about the request; never about a reward or an answer. What was charged stays charged,
-            also where the run is interrupted: nothing was released then, and it begins anew.
+        DprlError: one sentence about the request; never about a reward or an answer. What was charged stays charged.
+            Where a run is interrupted nothing was released: it is resumed from its run folder, and begins anew without
+            one.
     """
     if not isinstance(budget, Budget):
         raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
@@ -132,7 +148,16 @@ def train(
             seed=seed,
             simulated=simulated,
             progress=progress,
+            run=run,
+            resume=resume,
+            engine=engine,
+            shards=shards,
+            address=address,
         )
+    if any(x is not None for x in (engine, shards, address)):
+        raise DprlError("engine, shards and address are for people of a log in parts: leave them out.")
+    if run is not None or resume:
+        raise DprlError("Only what is learned from a bandit's log can be resumed: leave run and resume out.")
     if not isinstance(algorithm, FunctionalQ):
         raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.DPPG(users=10000).")
     if isinstance(environment, str):

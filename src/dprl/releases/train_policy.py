@@ -6,6 +6,7 @@ the first person asked. What people answer goes into the mechanism and nowhere e
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,20 +21,24 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.algorithms.policy_gradient import trainer
 from dprl.algorithms.policy_gradient.dp_pg import DPPG, UNIT
+from dprl.algorithms.policy_gradient.estimator import Rates, Shape
+from dprl.algorithms.policy_gradient.on_host import run_on_host, run_resampled
 from dprl.algorithms.policy_gradient.pg_plan import PGPlan, make_pg_plan
 from dprl.algorithms.policy_gradient.published import published_run
-from dprl.algorithms.policy_gradient.resampled import run_resampled
 from dprl.environments.user_source import facts_of, open_users
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.user_sum import UserSum
-from dprl.policies.released import FILE, ReleasedPolicy
-from dprl.protocols import Bounds
-from dprl.releases.account import charge_learning
+from dprl.policies.released import FILE, ReleasedPolicy, read_policy
+from dprl.protocols import NO_JOURNAL, Bounds
+from dprl.releases.account import learning_account
+from dprl.releases.engines.engine import check_engine
+from dprl.releases.engines.logged_users import open_users_engine
 from dprl.releases.policy_artifacts import TRAINING, policy_certificate_of, policy_training_of
 from dprl.releases.policy_returns import measure, measure_on_host
-from dprl.releases.save import save_charged
+from dprl.releases.resumable import charged, open_run_of, paths_of, save_finished
+from dprl.releases.run_folder import RunFolder
 
 _ASKED = 1000  # places on the host whose true answers are measured, in a simulation
 
@@ -52,15 +57,22 @@ class TrainedPolicy:
     certificate: Mapping[str, Any] = field(repr=False)
     training: Mapping[str, Any] = field(repr=False)
     _charge: tuple[Ledger, int] | None = field(default=None, repr=False)
+    _run: RunFolder | None = field(default=None, repr=False)
+    _saved: Path | None = field(default=None, repr=False)
 
     def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
         """Write training record, policy, report and certificate into a new folder, all or nothing.
 
+        The first time, this finishes the release: its charge is committed and its run folder removed.
+
         Returns:
             Name of each artifact -> its path.
         """
-        others = {FILE: self.policy.to_bytes()}
-        return save_charged(self._charge, TRAINING, self.training, others, self.certificate, folder, sign_key)
+        done = paths_of(self._saved, folder, self.certificate, sign_key)
+        if done is not None:
+            return done
+        files = TRAINING, self.training, {FILE: self.policy.to_bytes()}, self.certificate
+        return save_finished(self._charge, self._run, *files, folder, sign_key)
 
 
 def train_policy(
@@ -74,6 +86,11 @@ def train_policy(
     seed: int | None = None,
     simulated: bool = False,
     progress: Callable[[int], None] | None = None,
+    run: str | Path | None = None,
+    resume: bool = False,
+    engine: str | None = None,
+    shards: int | None = None,
+    address: str | None = None,
 ) -> TrainedPolicy:
     """Learn a policy from users of whom each interacts once; see :func:`dprl.train`.
 
@@ -81,11 +98,18 @@ def train_policy(
         users: a name (:func:`dprl.environments.user_source.open_users`), a JAX environment
             (:class:`dprl.protocols.Environment`), or a source of users with ``facts`` and ``batch``, such as
             :class:`~dprl.environments.bandit.Bandit` and :class:`~dprl.environments.user_stream.UserStream`.
+        run, resume: of users of a log, who can be asked again what they were asked before.
+        engine, shards, address: of users of a log in parts.
 
     Raises:
-        DprlError: one sentence about the request; never about an answer. What was charged stays charged, also where
-            the run is interrupted: nothing was released then, and it begins anew.
+        DprlError: one sentence about the request; never about an answer. What was charged stays charged. Where a run
+            is interrupted nothing was released: it is resumed from its run folder, and begins anew without one.
     """
+    if resume and run is None:
+        raise DprlError("Name the run folder of the release to resume.")
+    if run is not None and (seed is not None or simulated or algorithm.published):
+        raise DprlError("Only a private release can be resumed: leave the run folder out, or seed and simulated.")
+    chosen = check_engine(engine, shards, address)
     noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
     if seed is None and algorithm.published:  # has floating-point noise, which is no secure one
         noise = SeededNoise.from_seed(int(noise.below(0, 2**31 - 1)))
@@ -102,11 +126,29 @@ def train_policy(
     certificate = policy_certificate_of(plan, noise, status, people)
     if hasattr(progress, "expect"):
         progress.expect(plan.steps if algorithm.poisson else plan.config.users)  # type: ignore[union-attr]
-    account = charge_learning(ledger, dataset, budget, UNIT, plan.relation, plan.name)
-    # what numbers do to arithmetic is nobody's business either: no warning may depend on the answers
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        theta, history = _learn(plan, source, noise, progress)
+    if run is not None and not hasattr(source, "entering"):
+        raise DprlError("Only what is learned from a bandit's log can be resumed: leave the run folder out.")
+    account = learning_account(ledger, dataset, UNIT, plan.relation)
+    learner = _learner(plan)
+    where = {"exact": not plan.published, "shards": shards, "address": address}
+    with open_users_engine(chosen, source, *learner, **where) as asked:
+        folder = open_run_of(run, resume, certificate, account, {})
+        try:
+            purpose = UNIT, plan.relation, f"train {plan.name}"
+            charge, finished = charged(account, folder, resume, budget, *purpose, _restored)
+            if finished is not None:
+                return finished
+            # what numbers do to arithmetic is nobody's business either: no warning may depend on the answers
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if folder is not None:
+                    noise = folder.bind(source.entering())
+                journal = NO_JOURNAL if folder is None else folder.journal.stream("gradients")
+                theta, history = _learn(plan, learner, asked, noise, journal, progress)
+        except BaseException:
+            if folder is not None:
+                folder.close()
+            raise
     policy = ReleasedPolicy(plan.policy, theta)
     measured, evaluation = None, int(noise.stream("evaluation").below(0, 2**31 - 1))
     # the library's own simulators know nobody; of other environments only the caller can say so
@@ -114,11 +156,17 @@ def train_policy(
         measured = measure(source, policy, history, plan.config, evaluation)
     elif simulated and not hasattr(source, "check"):  # a stream is read once
         measured = measure_on_host(source, policy, history[0], min(plan.config.users or 0, _ASKED), evaluation)
-    if account is not None:
-        entry = {"dataset": dataset, "charge": account[1], "epsilon": budget.epsilon, "delta": budget.delta}
+    if charge is not None:
+        entry = {"dataset": dataset, "charge": charge[1], "epsilon": budget.epsilon, "delta": budget.delta}
         certificate["ledger"] = entry
     certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return TrainedPolicy(policy, certificate, policy_training_of(plan, policy, status, measured), account)
+    return TrainedPolicy(policy, certificate, policy_training_of(plan, policy, status, measured), charge, folder)
+
+
+def _restored(path: Path, certificate: Mapping[str, Any]) -> TrainedPolicy:
+    """The release in a folder."""
+    training = json.loads((path / TRAINING).read_bytes())
+    return TrainedPolicy(read_policy(path / FILE), certificate, training, _saved=path)
 
 
 def _opened(users: Any, bounds: Any, seed: int) -> tuple[LearningFacts, Any]:
@@ -144,27 +192,35 @@ def _check_source(plan: PGPlan, source: Any) -> None:
         source.check()
 
 
+def _learner(plan: PGPlan) -> tuple[Shape, Rates, Any]:
+    """What is compiled, its numbers, and what sees users' vectors."""
+    if plan.settings is not None:
+        return published_run(plan.settings, plan.policy, plan.facts.horizon)
+    return trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts), plan.mechanism
+
+
 def _learn(
-    plan: PGPlan, source: Any, noise: Any, progress: Callable[[int], None] | None
+    plan: PGPlan,
+    learner: tuple[Shape, Rates, Any],
+    source: Any,
+    noise: Any,
+    journal: Any,
+    progress: Callable[[int], None] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The one place where answers meet the mechanism: what is released, and all iterates."""
-    config, facts = plan.config, plan.facts
-    mechanism: Any = plan.mechanism
+    shape, rates, mechanism = learner
     coins = noise.stream("environment")
     key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))
     start, drawn = jax.random.split(key)
-    shape, rates = trainer.shape_of(config, facts), trainer.rates_of(config, facts)
-    if plan.settings is not None:
-        shape, rates, mechanism = published_run(plan.settings, plan.policy, facts.horizon)
     stream = noise.stream("gradients")
-    if config.poisson:
-        state, history = run_resampled(shape, source, rates, mechanism, stream, start, progress)
+    if plan.config.poisson:
+        state, history = run_resampled(shape, source, rates, mechanism, stream, start, progress, journal)
     elif hasattr(source, "observation_bounds"):
         state, history = trainer.run_compiled(shape, source, rates, mechanism.bind(stream), mechanism, start)
     else:
         exact = isinstance(mechanism, UserSum)
         answers = mechanism.in_order(stream) if exact else mechanism.bind(stream)
-        state, history = trainer.run_on_host(shape, source, rates, answers, mechanism, start, progress)
-    theta = trainer.released(config, state, history, drawn)
+        state, history = run_on_host(shape, source, rates, answers, mechanism, start, progress, journal)
+    theta = trainer.released(plan.config, state, history, drawn)
     # what diverges is released as it is, and can be stored
     return np.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0), np.asarray(history)

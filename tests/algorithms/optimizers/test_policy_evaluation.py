@@ -41,16 +41,20 @@ def rows_for(family: RandomChains, log: chains.Log):
     return rows_of(trajectories, ratios, features, family.discount, (0.0, 1.0))
 
 
+def gradients_of(task, theta, w) -> np.ndarray:
+    """``(units, 2n)``: [-A_i' w, A_i theta + C_i w - b_i] of every unit, without JAX."""
+    A, b, C, theta, w = (np.asarray(x) for x in (task.A, task.b, task.C, theta, w))
+    return np.concatenate([-np.einsum("uij,i->uj", A, w), A @ theta + C @ w - b], axis=1)
+
+
 def test_a_unit_is_what_it_is_for_gpope():
     chain, log = jax.jit(SMALL.simulate)(jax.random.key(3))
     task = jax.jit(SMALL.task_of)(chain, log)
     data = padded_units(rows_for(SMALL, log))
     rng = np.random.default_rng(0)
     theta, w = (jnp.asarray(rng.normal(size=3), jnp.float32) for _ in range(2))
-    theirs = gpope.unit_gradients(theta, w, data.block(slice(None)))
-    primal = -jnp.einsum("uij,i->uj", task.A, w)
-    dual = task.A @ theta + task.C @ w - task.b
-    ours = np.concatenate([primal, dual], axis=1)
+    theirs = jax.jit(gpope.unit_gradients)(theta, w, data.block(slice(None)))
+    ours = gradients_of(task, theta, w)
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert np.abs(ours).min(axis=1).max() > 0.0
 
@@ -60,7 +64,7 @@ def test_a_unit_is_what_it_is_for_gpope():
     lengths = np.linalg.norm(ours, axis=1, keepdims=True)
     expected = (ours * np.minimum(1.0, clip / lengths) / clip).sum(axis=0) / SMALL.units
     parameters = jnp.concatenate([theta, w])
-    found = everybody.mean_gradient(task, parameters, jax.random.key(0), clip)
+    found = jax.jit(everybody.mean_gradient)(task, parameters, jax.random.key(0), clip)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     # a Poisson batch: the same in the mean, with the spread of its coins
     keys = jax.random.split(jax.random.key(1), 4000)
@@ -87,8 +91,9 @@ def test_a_unit_is_what_it_is_for_dptd():
     rng = np.random.default_rng(0)
     theta, w = (jnp.asarray(rng.normal(size=3), jnp.float32) for _ in range(2))
     state = program.state_at(jnp.concatenate([theta, w]))
-    theirs = np.asarray(program.contribution(len(program.stages) - 1, state, block))
-    ours = np.concatenate([-jnp.einsum("uij,i->uj", task.A, w), task.A @ theta + task.C @ w - task.b], axis=1)
+    stage = len(program.stages) - 1
+    theirs = np.asarray(jax.jit(lambda state, block: program.contribution(stage, state, block))(state, block))
+    ours = gradients_of(task, theta, w)
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert family.natural_clip(0.3) == 0.3
     tuned, other = (dataclasses.replace(SMALL, serves=s).tuned(Budget(1.0, 1e-5)) for s in ("dptd", "gpope"))

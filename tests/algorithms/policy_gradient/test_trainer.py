@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory
+from dprl.algorithms.policy_gradient.on_host import run_on_host
 from dprl.algorithms.policy_gradient.trainer import (
     init,
     learn_step,
@@ -17,7 +18,6 @@ from dprl.algorithms.policy_gradient.trainer import (
     released,
     run,
     run_compiled,
-    run_on_host,
 )
 from dprl.algorithms.policy_gradient.users import Simulated, rollout
 from dprl.environments import CartPole

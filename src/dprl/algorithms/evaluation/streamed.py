@@ -67,6 +67,10 @@ class Task:
         assert isinstance(self.log.source, Parts)
         return self.log.source
 
+    def share(self) -> Share:
+        """For a worker."""
+        return Share(self)
+
     @property
     def row_bytes(self) -> int:
         """About what a row takes while it is prepared, from public facts."""
@@ -213,6 +217,30 @@ class Shard:
         ratios = self._ratios(log)
         assert ratios is not None
         return plan_rows(self._task.plan, log, ratios, _SMALLEST)
+
+
+class Share:
+    """What a worker is asked for of a :class:`Task`: it keeps the shard that it was asked for last."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._shards: dict[tuple[int, int], Shard] = {}
+
+    def begin(self, start: int, stop: int) -> tuple[Any, ...]:
+        """:meth:`Shard.begin` of these units."""
+        return tuple(self._shard(start, stop).begin())
+
+    def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
+        """:meth:`Shard.total` of these units at a stage and its state; ``included`` has a bit for each."""
+        shard, (stage, state), program = self._shard(start, stop), told, self._task.plan.program
+        assert program is not None
+        bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=shard.units).astype(bool)
+        return shard.total(program, stage, program.stages[stage].mechanism, state, bits)
+
+    def _shard(self, start: int, stop: int) -> Shard:
+        if (start, stop) not in self._shards:
+            self._shards = {(start, stop): Shard(self._task, start, stop)}
+        return self._shards[start, stop]
 
 
 def plan_rows(plan: Plan, log: Trajectories, ratios: np.ndarray, least: int | None = None) -> UnitRows:

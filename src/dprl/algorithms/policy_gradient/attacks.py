@@ -18,6 +18,7 @@ from jax import random
 
 from dprl.algorithms.policy_gradient import trainer
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory
+from dprl.algorithms.policy_gradient.on_host import run_on_host
 from dprl.algorithms.policy_gradient.pg_plan import PGPlan
 from dprl.algorithms.policy_gradient.published import published_run
 from dprl.algorithms.trials import PlanCanary
@@ -70,7 +71,7 @@ class Pushing:
     present: bool
 
     def batch(self, first: int, count: int, act: Any) -> Trajectory:
-        """See :func:`dprl.algorithms.policy_gradient.trainer.run_on_host`."""
+        """See :func:`dprl.algorithms.policy_gradient.on_host.run_on_host`."""
         del act
         context, action, reward = push(self.plan.facts, self.plan.config.interactions)
         observations, actions, rewards = (np.stack([x] * count) for x in (context, action, -reward))
@@ -115,11 +116,11 @@ def exact_sums(plan: PGPlan, source: Any) -> np.ndarray:
     """``(T, dimension)``, int64 where verified: the sum of every batch before its noise, by the release's own loop.
 
     Args:
-        source: of users, see :func:`dprl.algorithms.policy_gradient.trainer.run_on_host`.
+        source: of users, see :func:`dprl.algorithms.policy_gradient.on_host.run_on_host`.
     """
     shape, rates, mechanism = run_of(plan)
     recorder = _Recorder(_exact(mechanism).grid_step if mechanism is plan.mechanism else 1.0)
-    trainer.run_on_host(shape, source, rates, recorder, mechanism, random.key(0))
+    run_on_host(shape, source, rates, recorder, mechanism, random.key(0))
     return np.stack(recorder.totals)
 
 

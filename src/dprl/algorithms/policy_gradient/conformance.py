@@ -21,8 +21,8 @@ from dprl.algorithms.policy_gradient import trainer
 from dprl.algorithms.policy_gradient.attacks import STREAM, canary_of_plan, small_facts
 from dprl.algorithms.policy_gradient.dp_pg import DPPG
 from dprl.algorithms.policy_gradient.estimator import Shape, Trajectory
+from dprl.algorithms.policy_gradient.on_host import run_on_host, run_resampled
 from dprl.algorithms.policy_gradient.pg_plan import Mechanism, PGPlan, make_pg_plan
-from dprl.algorithms.policy_gradient.resampled import run_resampled
 from dprl.algorithms.trials import PlanCanary
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
@@ -62,13 +62,13 @@ class Crowd:
         return Trajectory(contexts, actions, rewards, jnp.asarray(self.length)[place], jnp.ones(count, bool))
 
     def batch(self, first: int, count: int, act: Any) -> Trajectory:
-        """The same for :func:`dprl.algorithms.policy_gradient.trainer.run_on_host`."""
+        """The same for :func:`dprl.algorithms.policy_gradient.on_host.run_on_host`."""
         return self.answers(np.arange(first, first + count), act)
 
     def answers(self, places: np.ndarray, act: Any) -> Trajectory:
-        """The same for :func:`dprl.algorithms.policy_gradient.resampled.run_resampled`; others' places are empty."""
+        """The same of users who are asked in any order; others' places are empty."""
         rows = _ANSWER(_Static(act.policy), self, act.theta, places)
-        length = np.where(places < len(self.length), rows.length, 0)
+        length = np.where((places >= 0) & (places < len(self.length)), rows.length, 0)
         return Trajectory(*(np.asarray(x) for x in rows._replace(length=length)))
 
     def without(self, place: int) -> Crowd:
@@ -187,7 +187,7 @@ class PolicyGradientConformance:
         bound = mechanism.in_order(noise.stream(STREAM)) if on_host else mechanism.bind(noise.stream(STREAM))
         bound = bound if wrap is None else wrap(bound)
         if on_host:
-            state, history = trainer.run_on_host(shape, users, rates, bound, mechanism, random.key(7))
+            state, history = run_on_host(shape, users, rates, bound, mechanism, random.key(7))
         else:
             state, history = trainer.run(shape, users, rates, bound, mechanism, random.key(7))
         return self._released(plan, state, history)

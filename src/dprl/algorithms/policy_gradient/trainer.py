@@ -6,8 +6,6 @@ learned is made of noised sums, and so post-processing: :func:`learn_step` sees 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +18,7 @@ from dprl.algorithms.evaluation.devices import all_reduced, unit_mesh
 from dprl.algorithms.policy_gradient import one_step
 from dprl.algorithms.policy_gradient.dp_pg import DPPG
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory, contribution, return_interval
-from dprl.algorithms.policy_gradient.users import Acting, Simulated
+from dprl.algorithms.policy_gradient.users import Simulated
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.user_sum import UserSum
 from dprl.policies.parametric import Parametric
@@ -86,6 +84,13 @@ class State(NamedTuple):
     baseline: Any  # () float32 in [-1, 1]
     average: Any  # (d,) float64 sum of the iterates from which a batch answered, over their number
     step: Any  # () int32 batches done
+
+
+class Known(NamedTuple):
+    """Of a state, what users' vectors are made of besides their own answers."""
+
+    theta: Any
+    baseline: Any
 
 
 # --- the learner ------------------------------------------------------------------------------------------------------
@@ -156,11 +161,11 @@ def natural_direction(policy: Parametric, theta: Any, gradient: Any, damping: fl
     return jnp.linalg.solve(whole, gradient)
 
 
-def contributions(shape: Shape, rates: Rates, state: State, trajectories: Trajectory) -> Any:
+def contributions(shape: Shape, rates: Rates, known: State | Known, trajectories: Trajectory) -> Any:
     """``(B, dimension)``: the raw vectors of a block of users. Private."""
 
     def one(trajectory: Trajectory) -> Any:
-        return contribution(shape, rates, state.theta, state.baseline, trajectory)
+        return contribution(shape, rates, known.theta, known.baseline, trajectory)
 
     if shape.policy.hidden and shape.horizon > 1:
         # the hidden units of a few users' whole interactions stay in the cache
@@ -168,13 +173,15 @@ def contributions(shape: Shape, rates: Rates, state: State, trajectories: Trajec
     return jax.vmap(one)(trajectories)
 
 
-def block_total(shape: Shape, rates: Rates, mechanism: Any, state: State, rows: Trajectory, included: Any) -> Any:
+def block_total(
+    shape: Shape, rates: Rates, mechanism: Any, known: State | Known, rows: Trajectory, included: Any
+) -> Any:
     """``(dimension,)``: the exact sum of the clipped vectors of a block of users. Private."""
     # a GPU's products of fewer digits have no place in what is clipped
     with jax.default_matmul_precision("highest"):
         if one_step.fits(shape, mechanism):
-            return one_step.clipped_sum(shape, rates, mechanism, state.theta, state.baseline, rows, included)
-        return mechanism.clipped_sum(contributions(shape, rates, state, rows), included)
+            return one_step.clipped_sum(shape, rates, mechanism, known.theta, known.baseline, rows, included)
+        return mechanism.clipped_sum(contributions(shape, rates, known, rows), included)
 
 
 def batch_total(shape: Shape, users: Any, rates: Rates, mechanism: Any, state: State, key: Any, t: Any) -> Any:
@@ -198,15 +205,15 @@ def batch_total(shape: Shape, users: Any, rates: Rates, mechanism: Any, state: S
         )
         return lax.scan(one, jnp.zeros(nothing.shape, nothing.dtype), numbers)[0]
 
-    same, blocks, mesh = (users, rates, state, key, t), -(-shape.batch // block), _mesh(mechanism)
+    same, blocks, mesh = (users, rates, state, key, t), -(-shape.batch // block), mesh_of(mechanism)
     if mesh is None or blocks == 1:
         return total_of(same, jnp.arange(blocks))
     # whole blocks, as many for each device: those beyond the batch are of nobody
     return all_reduced(mesh, total_of, same, jnp.arange(-(-blocks // mesh.size) * mesh.size))
 
 
-def _mesh(mechanism: Any) -> Any:
-    """Several devices where there are some and sums are exact, so that it does not matter who adds what."""
+def mesh_of(mechanism: Any) -> Any:
+    """The devices, where there are several and sums are exact, so that it does not matter who adds what; else None."""
     return unit_mesh() if isinstance(mechanism, UserSum) else None
 
 
@@ -246,72 +253,6 @@ _RUN = jax.jit(run, static_argnums=(0, 4))
 def users_of(environment: Any) -> Any:
     """An environment's users; users themselves are returned as they are."""
     return environment if hasattr(environment, "answer") else Simulated(environment)
-
-
-# --- users outside of JAX ---------------------------------------------------------------------------------------------
-
-
-def run_on_host(
-    shape: Shape,
-    source: Any,
-    rates: Rates,
-    user_noise: Any,
-    mechanism: Any,
-    key: Any,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[State, np.ndarray]:
-    """The same with users who come one after the other.
-
-    Args:
-        source: ``batch(first, count, act)`` gives the trajectories of the users in ``count`` places from ``first`` as
-            arrays ``(count, ...)`` in the order of :class:`Trajectory`; ``act`` is an
-            :class:`~dprl.algorithms.policy_gradient.users.Acting`. A length of 0 is a place that stayed empty.
-        user_noise: as in :func:`run`, or in order.
-        progress: called with the number of places done.
-
-    Returns:
-        As :func:`run`.
-    """
-    state = init(shape, key)
-    history = [np.asarray(state.theta)]
-    seeds = np.random.default_rng(np.asarray(random.key_data(key)))
-    # without their vectors far more users fit into memory
-    block = one_step.BLOCK if one_step.fits(shape, mechanism) else shape.block
-    block = -(-shape.batch // -(-shape.batch // block))
-    mesh = _mesh(mechanism) if shape.batch > block else None
-    together = block * (1 if mesh is None else mesh.size)
-    for t in range(shape.steps):
-        first = t * shape.batch
-        count = min(shape.batch, shape.users - first)
-        act = Acting(shape.policy, state.theta, int(seeds.integers(2**63)))
-        rows = Trajectory(*(np.asarray(part) for part in source.batch(first, count, act)))
-        total = np.zeros(mechanism.dimension, np.int64)
-        for start in range(0, count, together):
-            here = jax.tree.map(lambda x, start=start: _padded(x[start : start + together], together), rows)
-            total = total + np.asarray(_clipped(shape, rates, mechanism, state, here, mesh))
-        state = _learned(shape, rates, state, user_noise.noised(total, t))
-        history.append(np.asarray(state.theta))
-        if progress is not None:
-            progress(first + count)
-    return state, np.stack(history)
-
-
-@partial(jax.jit, static_argnums=(0, 2, 5))
-def _clipped(shape: Shape, rates: Rates, mechanism: Any, state: State, rows: Trajectory, mesh: Any = None) -> Any:
-    def total_of(same: Any, rows: Trajectory) -> Any:
-        rates, state = same
-        answered = rows.length.reshape(len(rows.length), -1).sum(-1) > 0
-        return block_total(shape, rates, mechanism, state, rows, answered)
-
-    same = rates, state
-    return total_of(same, rows) if mesh is None else all_reduced(mesh, total_of, same, rows)
-
-
-_learned = jax.jit(learn_step, static_argnums=0)
-
-
-def _padded(rows: np.ndarray, count: int) -> np.ndarray:
-    return np.pad(rows, [(0, count - len(rows))] + [(0, 0)] * (rows.ndim - 1))
 
 
 def released(config: Any, state: State, history: Any, key: Any) -> np.ndarray:

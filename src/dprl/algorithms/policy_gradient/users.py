@@ -96,7 +96,7 @@ def _single(x: Any) -> Any:
 class Acting:
     """The policy as users outside of JAX meet it: an action for each observation, with fresh coins every time."""
 
-    def __init__(self, policy: Parametric, theta: Any, seed: int) -> None:
+    def __init__(self, policy: Parametric, theta: Any, seed: int | tuple[int, ...]) -> None:
         self.policy, self.theta = policy, theta
         self._generator = np.random.default_rng(seed)
 

@@ -85,7 +85,7 @@ def open_engine(
     if engine == "local":
         yield Shard(task)
         return
-    from dprl.releases.engines.ray_engine import open_ray
+    from dprl.releases.engines.ray_units import open_ray
 
     with open_ray(task, shards, address) as units:
         yield units

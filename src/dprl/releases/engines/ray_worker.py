@@ -13,8 +13,6 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from dprl.errors import DprlError
 
 Answer = tuple[str, Any]
@@ -24,10 +22,10 @@ _OWN = ("cpus", "XLA_FLAGS")
 
 
 class Worker:
-    """A Ray actor. It keeps what it compiled and, of a small shard, the prepared rows; nothing else from call to call.
+    """A Ray actor. It keeps what it compiled and what its task's share keeps; nothing else from call to call.
 
     Args:
-        task: a pickled :class:`~dprl.algorithms.evaluation.streamed.Task`.
+        task: pickled; its ``share()`` has the methods ``begin`` and ``total`` that are called here.
         facts: of the driver, see :func:`facts`.
         core: processor to stay on, where the machine is the driver's own.
     """
@@ -40,34 +38,26 @@ class Worker:
             with contextlib.suppress(OSError, AttributeError):
                 os.sched_setaffinity(0, {core})
         self._pickled, self._facts = task, facts
-        self._task: Any = None
-        self._shards: dict[tuple[int, int], Any] = {}
+        self._opened: Any = None
 
     def ready(self) -> Answer:
         """Whether the task can be done here: no row is read."""
-        return self._answered(lambda: self._opened() and None)
+        return self._answered(lambda: self._share() and None)
 
-    def begin(self, start: int, stop: int) -> Answer:
-        """:meth:`Shard.begin` of these units."""
-        return self._answered(lambda: tuple(self._shard(start, stop).begin()))
+    def begin(self, *arguments: Any) -> Answer:
+        """A share of the first pass."""
+        return self._answered(lambda: self._share().begin(*arguments))
 
-    def total(self, start: int, stop: int, stage: int, state: bytes, included: bytes) -> Answer:
-        """:meth:`Shard.total` of these units; ``included`` has a bit for each."""
-
-        def found() -> np.ndarray:
-            shard = self._shard(start, stop)
-            bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=shard.units).astype(bool)
-            program = self._task.plan.program
-            return shard.total(program, stage, program.stages[stage].mechanism, pickle.loads(state), bits)
-
-        return self._answered(found)
+    def total(self, state: bytes, *arguments: Any) -> Answer:
+        """A share of a step's sum."""
+        return self._answered(lambda: self._share().total(pickle.loads(state), *arguments))
 
     def pid(self) -> int:
         """The process."""
         return os.getpid()
 
-    def _opened(self) -> Any:
-        if self._task is None:
+    def _share(self) -> Any:
+        if self._opened is None:
             here = facts()
             if self._facts != here:
                 names = sorted(name for name in here if self._facts.get(name) != here[name])
@@ -76,15 +66,8 @@ class Worker:
                     "its digits may differ: let workers be of one kind, and start the release on such a machine "
                     "(JAX_PLATFORMS=cpu keeps JAX off a GPU)."
                 )
-            self._task = pickle.loads(self._pickled)
-        return self._task
-
-    def _shard(self, start: int, stop: int) -> Any:
-        from dprl.algorithms.evaluation.streamed import Shard
-
-        if (start, stop) not in self._shards:
-            self._shards = {(start, stop): Shard(self._opened(), start, stop)}
-        return self._shards[start, stop]
+            self._opened = pickle.loads(self._pickled).share()
+        return self._opened
 
     def _answered(self, work: Callable[[], Any]) -> Answer:
         try:

@@ -1,0 +1,123 @@
+"""Users of a contextual bandit whose log is in parts: what a :class:`~dprl.environments.bandit.Bandit` has of one file,
+to the last bit, in memory that holds those who are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl.data.bandit_file import open_parts, vectors_of
+from dprl.data.parts import Parts
+from dprl.data.schema import Schema
+from dprl.environments.bandit import Cells, answered, bandit_bounds, cells_of, facts_of_bandit
+from dprl.environments.user_stream import Act, Answers
+from dprl.learning_facts import LearningFacts
+from dprl.protocols import Bounds
+
+_ROWS = 1 << 16  # that are made numbers of at a time
+
+
+@dataclass(frozen=True)
+class UsersInParts:
+    """Users by their number in the parts; it goes to other processes as it is, and finds the folder there. Private."""
+
+    facts: LearningFacts
+    parts: Parts
+    schema: Schema
+
+    def cells(self, users: np.ndarray) -> Cells:
+        """Of ``users`` ``(n,)``, each once at most or -1 for nobody, in this order."""
+        order = np.argsort(users, kind="stable")
+        order = order[users[order] >= 0]
+        wanted = users[order]
+        horizon = self.facts.horizon
+        found = Cells(
+            np.zeros((len(users), horizon, self.facts.dimensions), np.float32),
+            np.zeros((len(users), horizon, self.facts.actions), np.float32),
+            np.zeros(len(users), np.int32),
+        )
+        columns = [*self.schema.vectors["observation"], *self.schema.vectors["reward"]]
+        lengths = self.parts.rows_of(wanted)
+        # whole users, of about as many rows together
+        for some in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff((np.cumsum(lengths) - 1) // _ROWS)) + 1):
+            if not len(some):
+                continue
+            seen, paid = vectors_of(self.parts.table(wanted[some], columns), self.schema)
+            self.parts.forget()
+            index = np.repeat(np.arange(len(some)), lengths[some])
+            visit = np.arange(len(index)) - np.repeat(np.cumsum(lengths[some]) - lengths[some], lengths[some])
+            used = visit < horizon
+            cells = cells_of(seen[used], paid[used], index[used], visit[used], len(some), self.facts)
+            for whole, part in zip(found, cells, strict=True):
+                whole[order[some]] = part
+        return found
+
+
+@dataclass
+class BanditInParts:
+    """Arriving users, in the order of their first visit, of a folder that ``dprl data partition`` made.
+
+    Attributes:
+        facts: what is public.
+        units: places for users; who comes after they are taken is not looked at.
+        users: those who came, by number.
+    """
+
+    facts: LearningFacts
+    units: int
+    users: UsersInParts = field(repr=False)
+
+    def __post_init__(self) -> None:
+        self._numbers: np.ndarray | None = None
+
+    @property
+    def people(self) -> str:
+        return "named"
+
+    @classmethod
+    def of_folder(cls, folder: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> BanditInParts:
+        """Users of whom names and types of the columns alone are looked at.
+
+        Raises:
+            DprlError: names the column, or the bound, that is missing or of a wrong kind.
+        """
+        known = bandit_bounds(bounds)
+        assert known.actions is not None
+        parts, schema = open_parts(Path(folder), len(known.observation), known.actions)
+        facts = facts_of_bandit(f"bandit:{parts.folder.name}", known)
+        return cls(facts, known.units, UsersInParts(facts, parts, schema))
+
+    def numbers(self, places: np.ndarray) -> np.ndarray:
+        """``(n,)`` who stand in ``places`` ``(n,)``, by their numbers in the parts; -1 for nobody.
+
+        Raises:
+            DprlError: a file was changed, or the rows of a person are not in one place.
+        """
+        numbers = self._all()
+        found = np.full(len(places), -1, dtype=np.int64)
+        there = (places >= 0) & (places < len(numbers))
+        found[there] = numbers[places[there]]
+        return found
+
+    def entering(self) -> tuple[str, int]:
+        """What tells these rows from others; private."""
+        return self.users.parts.digest, len(self._all())
+
+    def _all(self) -> np.ndarray:
+        if self._numbers is None:
+            self.users.parts.check()
+            self._numbers = self.users.parts.arrivals()[: self.units]
+        return self._numbers
+
+    def batch(self, first: int, count: int, act: Act) -> Answers:
+        """See :meth:`Bandit.batch <dprl.environments.bandit.Bandit.batch>`."""
+        return self.answers(np.arange(first, first + count), act)
+
+    def answers(self, places: np.ndarray, act: Act) -> Answers:
+        """See :meth:`Bandit.answers <dprl.environments.bandit.Bandit.answers>`."""
+        return answered(self.users.cells(self.numbers(places)), act)

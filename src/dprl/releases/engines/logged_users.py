@@ -1,0 +1,129 @@
+"""Where the users of a log in parts are asked: in this process, or by the workers of a Ray cluster.
+
+Users are met in blocks of places that public facts fix, each with coins of its own, and a block's sum is an integer: so
+it does not matter who has which blocks. The noise is drawn by the release, once, and goes nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dprl.algorithms.evaluation.streamed import silence, sum_of
+from dprl.algorithms.policy_gradient.estimator import Rates, Shape
+from dprl.algorithms.policy_gradient.on_host import Asked, Meeting, blocks_of, sum_of_blocks
+from dprl.environments.bandit_parts import BanditInParts, UsersInParts
+from dprl.errors import DprlError
+from dprl.releases.engines.ray_workers import RayWorkers, open_workers
+
+_VISITS = 1 << 14
+"""About as many, of several blocks, are read together."""
+
+
+@dataclass(frozen=True)
+class UsersTask:
+    """What is asked of every worker; it goes to other processes as it is."""
+
+    shape: Shape
+    rates: Rates
+    mechanism: Any
+    users: UsersInParts
+
+    def share(self) -> UsersShare:
+        return UsersShare(self)
+
+
+@dataclass(frozen=True)
+class UsersShare:
+    """Asks users for a worker, or for this process."""
+
+    task: UsersTask
+
+    def total(self, meeting: Meeting, first: int, blocks: np.ndarray) -> np.ndarray:
+        """``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of numbers of users, those from ``first``."""
+        task, total = self.task, np.zeros(self.task.mechanism.dimension, dtype=np.int64)
+        if not len(blocks):
+            return total
+        some = max(1, _VISITS // (blocks.shape[1] * task.shape.horizon))
+        pieces = [blocks[start : start + some] for start in range(0, len(blocks), some)]
+
+        def read(piece: np.ndarray) -> Any:
+            with np.errstate(all="ignore"):  # belongs to the thread
+                return task.users.cells(piece.ravel())
+
+        with silence(), ThreadPoolExecutor(1) as aside:
+            following = aside.submit(read, pieces[0])
+            for number, piece in enumerate(pieces):
+                cells = following.result()
+                if number + 1 < len(pieces):
+                    following = aside.submit(read, pieces[number + 1])
+                asked = Asked(task.shape, task.rates, task.mechanism, cells)
+                places = np.arange(piece.size).reshape(piece.shape)
+                total = total + sum_of_blocks(asked, meeting, places, first + number * some)
+        return total
+
+
+class UsersOnEngine:
+    """:class:`~dprl.algorithms.policy_gradient.on_host.LoggedUsers` of a log in parts."""
+
+    def __init__(self, task: UsersTask, source: BanditInParts, workers: RayWorkers | None) -> None:
+        self._task, self._source, self._workers = task, source, workers
+
+    def total(self, meeting: Meeting, places: np.ndarray) -> np.ndarray:
+        task, workers = self._task, self._workers
+        blocks = blocks_of(task.shape, task.mechanism, self._source.numbers(places))
+        if workers is None:
+            return UsersShare(task).total(meeting, 0, blocks)
+        shares, first = [], 0
+        for mine in np.array_split(blocks, min(len(workers), max(1, len(blocks)))):
+            shares.append((first, mine))
+            first += len(mine)
+        return sum_of(workers.totals(meeting, shares))
+
+
+@contextmanager
+def open_users_engine(
+    engine: str,
+    source: Any,
+    shape: Shape,
+    rates: Rates,
+    mechanism: Any,
+    *,
+    exact: bool = True,
+    shards: int | None = None,
+    address: str | None = None,
+) -> Iterator[Any]:
+    """Who is asked in place of ``source``: itself, if its users are not in parts. No row is read yet.
+
+    Args:
+        engine: what :func:`~dprl.releases.engines.engine.check_engine` gave.
+        exact: whether the mechanism's sums are.
+        shards: number of workers; by default one for each processor.
+        address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
+
+    Raises:
+        DprlError: the engine needs a log in parts and exact sums, or the workers cannot be started.
+    """
+    if not isinstance(source, BanditInParts):
+        if engine != "local":
+            raise DprlError(
+                f"The engine {engine} needs users of a log in parts: make one with `dprl data partition FILE --by "
+                "person_id --out FOLDER` and learn from bandit:FOLDER."
+            )
+        yield source
+        return
+    task = UsersTask(shape, rates, mechanism, source.users)
+    if engine == "local":
+        yield UsersOnEngine(task, source, None)
+        return
+    if not exact:
+        raise DprlError(
+            "dp-pg as published adds up in floating point, where digits depend on who adds what: leave the engine out."
+        )
+    with open_workers(lambda dumps: dumps(task), shards, address) as workers:
+        yield UsersOnEngine(task, source, workers)
