@@ -16,7 +16,7 @@ from dprl.accounting import events
 from dprl.accounting.user_relation import CLIPS
 from dprl.algorithms.policy_gradient import attacks, trainer
 from dprl.algorithms.policy_gradient.attacks import Pushing, canary_of_sums, exact_sums
-from dprl.algorithms.policy_gradient.conformance import CONFORMANCE, Crowd
+from dprl.algorithms.policy_gradient.conformance import CONFORMANCE, Arriving, Crowd
 from dprl.algorithms.registry import LEARNING, find_learning
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Comparison, record_replay
@@ -156,12 +156,13 @@ def neighbours(setting: str, users: Crowd) -> Crowd:
     return users.without(PLACE) if SUITE.config(setting).relation == "zero-out" else users.replaced(PLACE)
 
 
-def compared(setting: str, on_host: bool = False, users: Crowd | None = None, others: Crowd | None = None) -> Any:
+def compared(setting: str, way: str = "compiled", users: Crowd | None = None, others: Crowd | None = None) -> Any:
     users = present(SUITE.users(setting)) if users is None else users
     others = neighbours(setting, users) if others is None else others
 
     def run(users: Any, noise: Any, wrap: Any) -> Any:
-        return SUITE.run(setting, users, noise, wrap, on_host)
+        users = Arriving(users) if way == "arriving" else users
+        return SUITE.run(setting, users, noise, wrap, way != "compiled")
 
     return compare_users(run, users, others, NOISE, SUITE.plan(setting).mechanism)
 
@@ -174,17 +175,17 @@ def present(users: Crowd) -> Crowd:
 
 
 @pytest.mark.parametrize(
-    ("setting", "on_host"),
+    ("setting", "way"),
     [
-        pytest.param(s, host, marks=[] if (s, host) == ("square root", True) else pytest.mark.slow)
+        pytest.param(s, way, marks=[] if s == "square root" and way != "compiled" else pytest.mark.slow)
         for s in SUITE.settings
         if s != "resampled"
-        for host in (False, True)
+        for way in ("compiled", "a log", "arriving")
     ],
 )
-def test_only_noised_sums_are_learned_from(setting, on_host):
+def test_only_noised_sums_are_learned_from(setting, way):
     """Bit for bit what is released is the same, and all sums together differ by no more than is accounted for."""
-    found = compared(setting, on_host)
+    found = compared(setting, way)
     assert found.problems == ()
     assert 0.1 < found.largest <= 1.0
     assert found.releases == SUITE.plan(setting).mechanism.steps

@@ -226,7 +226,10 @@ def test_a_unit_that_is_split_is_refused_and_not_named(folder, how):
     SPLIT[how](folder)
     parts = Parts.open(folder)
     refuse(folder, "a unit's rows lie in more than one place. Partition the log again", parts.check)
-    refuse(folder, "a unit's rows lie", read_log(folder, bounds=BOUNDS).load)
+    log = read_log(folder, bounds=BOUNDS)
+    refuse(folder, "a unit's rows lie", log.load)
+    for looks_at in (list, next, lambda blocks: None):  # everything, the first rows, and nothing
+        refuse(folder, "a unit's rows lie", lambda looks_at=looks_at: log.claim_in_blocks(looks_at))
 
 
 @pytest.mark.parametrize("block", [1, 2, 5])
@@ -263,6 +266,7 @@ def test_a_changed_byte_is_noticed(folder, name, where):
     flip(path, int(where * path.stat().st_size))
     refuse(folder, "is damaged", lambda: Parts.open(folder).check())
     refuse(folder, "is damaged", lambda: read_log(folder, bounds=BOUNDS).load())
+    refuse(folder, "is damaged", lambda: read_log(folder, bounds=BOUNDS).claim_in_blocks(lambda blocks: None))
 
 
 def changed_manifest(folder: Path, change: Callable[[dict], object]) -> None:

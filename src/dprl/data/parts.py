@@ -162,11 +162,17 @@ class Parts:
                 self._forget(part)
         return pa.Table.from_batches(found, self._schema(names))
 
-    def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16) -> Iterator[pa.Table]:
-        """All rows, those without an identifier too, ``rows`` at a time; views of the files."""
+    def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16, check: bool = False) -> Iterator[pa.Table]:
+        """All rows, those without an identifier too, ``rows`` at a time; views of the files.
+
+        Args:
+            check: do what :meth:`check` does to each part before its first row, while its files are at hand.
+        """
         names = self._known(columns)
-        schema = self._schema(names)
+        schema, last = self._schema(names), -1
         for part in range(len(self.parts)):
+            if check:
+                last = self._check_part(part, last)
             batch = self._opened(part)[0].select(names)
             for start in range(0, batch.num_rows, rows):
                 yield pa.Table.from_batches([batch.slice(start, rows)], schema)
@@ -184,14 +190,18 @@ class Parts:
             DprlError: a file was changed, or the rows of a unit are not in one place. It names no unit.
         """
         last = -1
-        for number, part in enumerate(self.parts):
-            for name, _, digest in part.files:
-                if sha256_of(self.folder / name) != digest:
-                    raise _damaged(self.folder)
-            last = self._check_units(number, last)
+        for number in range(len(self.parts)):
+            last = self._check_part(number, last)
             self._forget(number)
 
     # --- below the floor ------------------------------------------------------------------------------------------
+
+    def _check_part(self, number: int, last: int) -> int:
+        """See :meth:`_check_units`; the files are those of the manifest, too."""
+        for name, _, digest in self.parts[number].files:
+            if sha256_of(self.folder / name) != digest:
+                raise _damaged(self.folder)
+        return self._check_units(number, last)
 
     def _check_units(self, number: int, last: int) -> int:
         """Refuse a part whose units are not those of its identifiers; returns the last of these, ``last`` for none."""

@@ -69,7 +69,7 @@ class Log:
     def take(self, units: np.ndarray) -> Trajectories:
         """Some units of a log in parts, ``(k,)`` numbers in ascending order: what :meth:`load` has of them, alone.
 
-        :meth:`Parts.check <dprl.data.parts.Parts.check>` comes first, once.
+        :meth:`Parts.check <dprl.data.parts.Parts.check>` or :meth:`claim_in_blocks` comes first, once.
         """
         parts = self._parts()
         taken = assemble(self._raw(parts.table(units, self.schema.columns())), self.bounds, self.unit)
@@ -77,13 +77,19 @@ class Log:
         return taken
 
     def claim_in_blocks(self, inspect: Callable[[Iterable[Mapping[str, np.ndarray]]], object]) -> None:
-        """Call ``inspect`` with the rows of a log in parts: mappings of some rows each, of all together what
+        """Check a log in parts, and call ``inspect`` with its rows: mappings of some rows each, of all together what
         :meth:`load` hands to its own ``inspect``. In bounded memory: it is to go through them once.
+
+        Raises:
+            DprlError: see :meth:`Parts.check <dprl.data.parts.Parts.check>`, which this does on the way.
         """
-        inspect(self._blocks())
+        blocks = self._blocks()
+        inspect(blocks)
+        for _ in blocks:  # what was not looked at is checked all the same
+            continue
 
     def _blocks(self) -> Iterator[dict[str, np.ndarray]]:
-        for table in self._parts().columns_in_blocks(self.schema.columns()):
+        for table in self._parts().columns_in_blocks(self.schema.columns(), check=True):
             yield self._raw(table)
 
     def _parts(self) -> Parts:

@@ -52,8 +52,9 @@ def touch_log(
             found = touch(plan, trajectories, policies, behavior, noise, folder, progress)
             return *found, references(plan, trajectories, policies, behavior) if simulated else None
         assert isinstance(log.source, Parts)
-        log.source.check()
-        if claim is not None:
+        if claim is None:
+            log.source.check()
+        else:
             log.claim_in_blocks(claim)
         found, begun = touch_parts(plan, units, log.source.digest, noise, folder, progress)
         return *found, references_of(plan, begun.exact) if simulated else None

@@ -87,6 +87,17 @@ jax.tree_util.register_dataclass(Crowd, data_fields=["contexts", "coins", "paid"
 
 
 @dataclass(frozen=True)
+class Arriving:
+    """A crowd who come one after the other, and are not asked in another order."""
+
+    crowd: Crowd
+
+    def batch(self, first: int, count: int, act: Any) -> Trajectory:
+        """See :func:`dprl.algorithms.policy_gradient.on_host.run_on_host`."""
+        return self.crowd.batch(first, count, act)
+
+
+@dataclass(frozen=True)
 class _Static:
     """What of a shape an answer needs."""
 
@@ -175,7 +186,7 @@ class PolicyGradientConformance:
         Args:
             users: a :class:`Crowd`; on the host any source of batches.
             wrap: where users are sampled again, of the mechanism itself.
-            on_host: with users who come one after the other.
+            on_host: of users of a log, or of such as are :class:`Arriving`.
         """
         plan = self.plan(setting)
         mechanism: Any = plan.mechanism
