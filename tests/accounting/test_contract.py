@@ -83,6 +83,10 @@ def test_all_classes_of_events_were_tried():
         "LaplaceDpEvent", "NonPrivateDpEvent", "SampledWithoutReplacementDpEvent", "SampledWithReplacementDpEvent",
         "TruncatedSubsampledGaussianDpEvent", "SingleEpochTreeAggregationDpEvent", "ZCDpEvent",
     }  # fmt: skip
+
+
+@pytest.mark.slow  # every setting of every algorithm is calibrated
+def test_all_classes_that_are_emitted_are_known():
     kinds = {type(node).__name__ for name in ALGORITHMS for node in emitted_by(name)}
     assert kinds == EMITTED
 
