@@ -9,7 +9,7 @@ import pytest
 from dp_accounting import dp_event as dpe
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.accountant import epsilon_of
@@ -17,6 +17,8 @@ from dprl.accounting.gaussian_pld import gaussian_pld
 
 
 @given(st.floats(-4.0, 0.0), st.floats(-0.3, 1.5))
+@example(0.0, -0.1)
+@example(0.0, 1.0)
 @settings(max_examples=12)
 def test_it_is_dp_accountings_own(log_rate, log_multiplier):
     rate, multiplier, grid = 10.0**log_rate, 10.0**log_multiplier, 1e-3

@@ -1,7 +1,7 @@
-"""Privacy loss distributions of Gaussians, as dp_accounting makes them, and many times as fast for sampled ones.
+"""Privacy loss distributions of Gaussians, as dp_accounting makes them, and many times as fast.
 
-dp_accounting inverts the privacy loss of a sampled Gaussian at one point of its grid after another, in Python; here
-the same formulas take the whole grid at once. All else is dp_accounting's own: losses, discretisation, composition.
+dp_accounting inverts the privacy loss at one point of its grid after another, in Python; here the same formulas take
+the whole grid at once. All else is dp_accounting's own: losses, discretisation, composition.
 """
 
 from __future__ import annotations
@@ -10,20 +10,15 @@ import math
 from typing import Any
 
 import numpy as np
-from dp_accounting import NeighboringRelation
 from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
 
 def gaussian_pld(sampling_rate: float, noise_multiplier: float, grid: float) -> PrivacyLossDistribution:
     """Of one Gaussian release over a Poisson sample, for add or remove one; pessimistic on a grid of that step."""
-    if sampling_rate == 1.0:
-        return from_gaussian_mechanism(
-            noise_multiplier,
-            value_discretization_interval=grid,
-            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
-        )
+    if sampling_rate == 1.0:  # the same both ways
+        return PrivacyLossDistribution(_distribution(1.0, noise_multiplier, grid, "REMOVE"))
     remove, add = (_distribution(sampling_rate, noise_multiplier, grid, way) for way in ("REMOVE", "ADD"))
     return PrivacyLossDistribution(remove, add)
 
@@ -39,7 +34,11 @@ def _distribution(rate: float, multiplier: float, grid: float, way: str) -> pld_
 
 
 def _deltas(losses: GaussianPrivacyLoss, rate: float, multiplier: float, epsilons: np.ndarray) -> np.ndarray:
-    """:meth:`GaussianPrivacyLoss.get_delta_for_epsilon` of many epsilons, for sampled Gaussians."""
+    """:meth:`GaussianPrivacyLoss.get_delta_for_epsilon` of many epsilons."""
+    if rate == 1.0:
+        x = -0.5 - epsilons * multiplier**2
+        lower: Any = losses.mu_lower_log_cdf(x)
+        return np.clip(losses.mu_upper_cdf(x) - np.exp(epsilons + lower), 0.0, 1.0)
     adding = losses.adjacency_type is AdjacencyType.ADD
     edge = -math.log1p(-rate)
     deltas = np.zeros_like(epsilons)
@@ -47,7 +46,7 @@ def _deltas(losses: GaussianPrivacyLoss, rate: float, multiplier: float, epsilon
     if not adding:
         deltas[~asked] = -np.expm1(epsilons[~asked])
     x = _inverse(rate, multiplier, epsilons[asked], adding)
-    lower: Any = losses.mu_lower_log_cdf(x)
+    lower = losses.mu_lower_log_cdf(x)
     deltas[asked] = losses.mu_upper_cdf(x) - np.exp(epsilons[asked] + lower)
     return np.clip(deltas, 0.0, 1.0)
 
