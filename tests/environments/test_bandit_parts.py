@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.data import partition as partitioning
+from dprl.data import parts
 from dprl.environments import bandit_parts
 from dprl.environments.bandit import Bandit
 from dprl.environments.bandit_parts import BanditInParts
@@ -57,6 +58,7 @@ def test_places_and_answers_are_those_of_the_file(rows, people, parts, horizon, 
 def test_in_pieces_of_whole_people(tmp_path, monkeypatch):
     """However few rows are made numbers of at a time, and by whatever many files and batches they came."""
     monkeypatch.setattr(bandit_parts, "_ROWS", 7)
+    monkeypatch.setattr(parts, "_SORTED", 3)
     file, _ = file_and_parts(tmp_path, table := visits(200, 40))
     (tmp_path / "files").mkdir()
     for i in range(4):

@@ -34,6 +34,7 @@ SCHEMA = "dprl.parts/2"
 MANIFEST = "parts.json"
 
 _BLOCK = 1 << 20  # rows that are checked at a time
+_SORTED = 1 << 22  # about as many units are put in order at a time
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,14 @@ class Parts:
         for part in self.parts:
             came[start : start + part.units] = self._array(part.came, (part.units,))
             start += part.units
-        order = np.argsort(came)
-        del came
-        return order.astype(np.uint32) if self.units < 2**32 else order
+        # some at a time, for their numbers take more memory than the whole
+        order, start = np.empty(self.units, dtype=np.uint32 if self.units < 2**32 else np.int64), 0
+        edges = np.linspace(0, sum(part.rows for part in self.parts), 2 + self.units // _SORTED).astype(np.int64)
+        for low, high in pairwise(edges.tolist()):
+            some = np.flatnonzero((came >= low) & (came < high))
+            order[start : start + len(some)] = some[np.argsort(came[some])]
+            start += len(some)
+        return order
 
     def table(self, units: np.ndarray, columns: Sequence[str]) -> pa.Table:
         """The rows of these units ``(k,)``, which are numbers in ascending order; no page of another one is wanted.

@@ -22,7 +22,12 @@ from dprl.errors import DprlError
 from dprl.releases.engines.ray_workers import RayWorkers, open_workers
 
 _VISITS = 1 << 14
-"""About as many, of several blocks, are read together."""
+"""About as many, of several blocks, are read together; more where a batch has many, for they share pages of the files,
+"""
+_PIECES = 4
+"""but not in fewer pieces, of which one is read while the one before is summed,"""
+_BYTES = 1 << 27
+"""and not more than this."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,10 @@ class UsersShare:
         task, total = self.task, np.zeros(self.task.mechanism.dimension, dtype=np.int64)
         if not len(blocks):
             return total
-        some = max(1, _VISITS // (blocks.shape[1] * task.shape.horizon))
+        facts, horizon = task.users.facts, task.shape.horizon
+        most = _BYTES // (4 * (facts.dimensions + facts.actions))
+        visits = min(max(_VISITS, blocks.size * horizon // _PIECES), most)
+        some = max(1, visits // (blocks.shape[1] * horizon))
         pieces = [blocks[start : start + some] for start in range(0, len(blocks), some)]
 
         def read(piece: np.ndarray) -> Any:
