@@ -83,7 +83,7 @@ class Parts:
     units: int = field(repr=False)
     digest: str
     parts: tuple[Part, ...] = field(repr=False)
-    _maps: dict[int, tuple[pa.RecordBatch, np.ndarray, mmap.mmap]] = field(repr=False, default_factory=dict)
+    _maps: dict[int, tuple[pa.RecordBatch, np.ndarray, tuple[mmap.mmap, ...]]] = field(repr=False, default_factory=dict)
 
     @classmethod
     def open(cls, folder: str | Path) -> Parts:
@@ -137,7 +137,7 @@ class Parts:
         few = sum(part.rows for part in self.parts) < 2**32  # half of the memory
         came, start = np.empty(self.units, dtype=np.uint32 if few else np.int64), 0
         for part in self.parts:
-            came[start : start + part.units] = self._array(part.came, (part.units,))
+            came[start : start + part.units] = self._array(part.came, part.units)[0]
             start += part.units
         # some at a time, for their numbers take more memory than the whole
         order, start = np.empty(self.units, dtype=np.uint32 if self.units < 2**32 else np.int64), 0
@@ -260,14 +260,13 @@ class Parts:
             if start < stop:
                 yield part, units[start:stop] - first[part]
 
-    def _opened(self, number: int) -> tuple[pa.RecordBatch, np.ndarray, mmap.mmap]:
-        """The rows of a part, its offsets ``(U + 1,)`` and the map of its file."""
+    def _opened(self, number: int) -> tuple[pa.RecordBatch, np.ndarray, tuple[mmap.mmap, ...]]:
+        """The rows of a part, its offsets ``(U + 1,)`` and the maps of both files."""
         found = self._maps.get(number)
         if found is None:
             part = self.parts[number]
             try:
-                with (self.folder / part.file).open("rb") as file:
-                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                mapped = _mapped(self.folder / part.file)
                 reader = pa.ipc.open_file(pa.py_buffer(mapped))
                 whole = reader.num_record_batches == 1
                 batch = reader.get_batch(0) if whole else None
@@ -275,28 +274,35 @@ class Parts:
                 raise _damaged(self.folder) from None
             if batch is None or batch.num_rows != part.rows:
                 raise _damaged(self.folder)
-            offsets = self._array(part.offsets, (part.units + 1,))
-            found = self._maps[number] = (batch, offsets, mapped)
+            offsets, also = self._array(part.offsets, part.units + 1)
+            found = self._maps[number] = (batch, offsets, (mapped, also))
         return found
 
-    def _array(self, name: str, shape: tuple[int]) -> np.ndarray:
-        """The int64 numbers of a file, mapped."""
+    def _array(self, name: str, count: int) -> tuple[np.ndarray, mmap.mmap]:
+        """The ``count`` int64 numbers of a file, and its map."""
         try:
-            found = np.asarray(open_memmap(self.folder / name, mode="r"))
+            told = open_memmap(self.folder / name, mode="r")
+            mapped = _mapped(self.folder / name)
         except (OSError, ValueError):
             raise _damaged(self.folder) from None
-        if found.dtype != np.int64 or found.shape != shape:
+        if told.dtype != np.int64 or told.shape != (count,):
             raise _damaged(self.folder)
-        return found
+        return np.frombuffer(mapped, dtype=np.int64, count=count, offset=told.offset), mapped
 
     def _forget(self, number: int) -> None:
         if number in self._maps and hasattr(mmap, "MADV_DONTNEED"):
-            self._maps[number][2].madvise(mmap.MADV_DONTNEED)  # of a file that is only read: no page is lost
+            for mapped in self._maps[number][2]:
+                mapped.madvise(mmap.MADV_DONTNEED)  # of a file that is only read: no page is lost
 
 
 def episode_column(names: Sequence[str]) -> str | None:
     """The column that tells episodes apart, of a log with columns of these names."""
     return next((name for name in ("episode_id", *ALIASES["episode_id"]) if name in names), None)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -135,6 +135,8 @@ class Shard:
         load = lambda policy: load_policy(policy, task.plan.bounds.actions)  # noqa: E731
         self._policies = [load(policy) for policy in task.policies]
         self._behavior: Any = None if task.behavior is None else load(task.behavior)
+        # one thread for all steps: each new one would take memory of its own, and keep it
+        self._aside = ThreadPoolExecutor(1)
         self._kept: UnitRows | None = None
         self._whole: bool | None = None
 
@@ -185,14 +187,17 @@ class Shard:
             with np.errstate(all="ignore"):  # belongs to the thread
                 return prepare(block)
 
-        with ThreadPoolExecutor(1) as aside:
-            following = None
+        following = None
+        try:
             for block in self._blocks(units):
-                ready, following = following, aside.submit(silent, block)
+                ready, following = following, self._aside.submit(silent, block)
                 if ready is not None:
                     yield ready.result()
             if following is not None:
                 yield following.result()
+        finally:
+            if following is not None:  # nothing is read any more when this ends
+                wait([following])
 
     def _blocks(self, units: np.ndarray) -> Iterator[np.ndarray]:
         """The units ``(k,)`` in blocks of about as many rows; one of no unit where there are none."""

@@ -43,15 +43,17 @@ class UsersTask:
         return UsersShare(self)
 
 
-@dataclass(frozen=True)
 class UsersShare:
     """Asks users for a worker, or for this process."""
 
-    task: UsersTask
+    def __init__(self, task: UsersTask) -> None:
+        self._task = task
+        # one thread for all batches: each new one would take memory of its own, and keep it
+        self._aside = ThreadPoolExecutor(1)
 
     def total(self, meeting: Meeting, first: int, blocks: np.ndarray) -> np.ndarray:
         """``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of numbers of users, those from ``first``."""
-        task, total = self.task, np.zeros(self.task.mechanism.dimension, dtype=np.int64)
+        task, total = self._task, np.zeros(self._task.mechanism.dimension, dtype=np.int64)
         if not len(blocks):
             return total
         facts, horizon = task.users.facts, task.shape.horizon
@@ -64,12 +66,12 @@ class UsersShare:
             with np.errstate(all="ignore"):  # belongs to the thread
                 return task.users.cells(piece.ravel())
 
-        with silence(), ThreadPoolExecutor(1) as aside:
-            following = aside.submit(read, pieces[0])
+        with silence():
+            following = self._aside.submit(read, pieces[0])
             for number, piece in enumerate(pieces):
                 cells = following.result()
                 if number + 1 < len(pieces):
-                    following = aside.submit(read, pieces[number + 1])
+                    following = self._aside.submit(read, pieces[number + 1])
                 asked = Asked(task.shape, task.rates, task.mechanism, cells)
                 places = np.arange(piece.size).reshape(piece.shape)
                 total = total + sum_of_blocks(asked, meeting, places, first + number * some)
@@ -81,12 +83,13 @@ class UsersOnEngine:
 
     def __init__(self, task: UsersTask, source: BanditInParts, workers: RayWorkers | None) -> None:
         self._task, self._source, self._workers = task, source, workers
+        self._here = task.share()
 
     def total(self, meeting: Meeting, places: np.ndarray) -> np.ndarray:
         task, workers = self._task, self._workers
         blocks = blocks_of(task.shape, task.mechanism, self._source.numbers(places))
         if workers is None:
-            return UsersShare(task).total(meeting, 0, blocks)
+            return self._here.total(meeting, 0, blocks)
         shares, first = [], 0
         for mine in np.array_split(blocks, min(len(workers), max(1, len(blocks)))):
             shares.append((first, mine))
