@@ -243,7 +243,7 @@ def _(planting: Planting) -> None:
 
 @fault("forgotten charge", "the ledger is charged first")
 def _(planting: Planting) -> None:
-    planting.replace(front, "_charge", lambda original: lambda *args: None)
+    planting.replace(front, "charged", lambda original: lambda *args: (None, None))
 
 
 @fault("charged after the rows were read", "the ledger is charged first")
@@ -253,6 +253,7 @@ def _(planting: Planting) -> None:
     def later(original: Callable[..., Any]) -> Callable[..., Any]:
         def charge(*args: Any) -> Any:
             waiting.append(lambda: original(*args))
+            return None, None
 
         return charge
 
@@ -263,7 +264,7 @@ def _(planting: Planting) -> None:
 
         return touch
 
-    planting.replace(front, "_charge", later)
+    planting.replace(front, "charged", later)
     planting.replace(touching, "touch", paying)
 
 
