@@ -1,5 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# compiled modules are kept: many tests start processes, and each would compile the library again
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-all lint bench audits install
 
 install: .venv/.installed

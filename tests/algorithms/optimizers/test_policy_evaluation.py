@@ -75,6 +75,7 @@ def test_a_unit_is_what_it_is_for_gpope():
     np.testing.assert_allclose(np.std(many, axis=0), spread, rtol=0.1)
 
 
+@pytest.mark.slow  # of GPOPE it is fast
 def test_a_unit_is_what_it_is_for_dptd():
     """Vectors, clip, start and projection of DPTD's own program under a protector of the family."""
     family = dataclasses.replace(SMALL, serves="dptd", clip_norm=0.3)

@@ -135,7 +135,7 @@ def test_who_is_not_there_contributes_nothing():
     np.testing.assert_array_equal(state.theta, 0.0)
 
 
-@pytest.mark.parametrize("horizon", [5, 45])
+@pytest.mark.parametrize("horizon", [pytest.param(5, marks=pytest.mark.slow), 45])
 def test_rollouts_are_cut_at_the_time_limit_and_only_there(horizon):
     policy = Parametric("gaussian", Pendulum().observation_bounds, action=Pendulum().action_bounds)
     theta = jnp.zeros(policy.size, jnp.float32)
