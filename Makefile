@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # compiled modules are kept: many tests start processes, and each would compile the library again
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-all lint bench audits install
+.PHONY: demo test test-all lint bench audits coverage install
 
 install: .venv/.installed
 
@@ -32,3 +32,7 @@ bench: .venv/.installed
 
 audits: .venv/.installed
 	$(BIN)/dprl audit --all --out docs/audits.md
+	$(BIN)/dprl audit --neighbours --out docs/audits.md
+
+coverage: .venv/.installed
+	$(BIN)/python -m benchmarks.coverage

@@ -29,18 +29,19 @@ def serve_candidates() -> None:
     from benchmarks.harness import serve
     from dprl.algorithms.policy_gradient.users import rollout
     from dprl.environments.cart_pole import OBSERVED, CartPole
+    from dprl.mechanisms.noise import SeededNoise
     from dprl.policies.parametric import Parametric
 
     environment = CartPole(horizon=HORIZON)
     policy = Parametric("softmax", environment.observation_bounds, environment.actions)
-    simulate = jax.jit(lambda theta, key: rollout(policy, environment, theta, key, USERS, HORIZON))
+    simulate = jax.jit(lambda theta, coins: rollout(policy, environment, theta, coins, USERS, HORIZON))
     scale, keys = np.asarray(OBSERVED), iter(range(2**31))
 
     def ours(weights: np.ndarray) -> Callable[[], int]:
         theta = jnp.asarray(np.concatenate([np.zeros(5), weights]), jnp.float32)
 
         def go() -> int:
-            jax.block_until_ready(simulate(theta, jax.random.key(next(keys))))
+            jax.block_until_ready(simulate(theta, SeededNoise.from_seed(next(keys)).actions().of_batch(0)))
             return USERS
 
         return go

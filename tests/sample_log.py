@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dprl.data.trajectories import Trajectories
 from dprl.protocols import Bounds
 
-PEOPLE, HORIZON, ACTIONS = 12, 4, 2
+PEOPLE, HORIZON, ACTIONS = 60, 4, 2
 BOUNDS = Bounds(
     units=PEOPLE,
     horizon=HORIZON,
@@ -23,7 +23,7 @@ BOUNDS = Bounds(
     actions=ACTIONS,
     max_importance_ratio=2.0,
 )
-BOUNDS_TOML = """units = 12
+BOUNDS_TOML = """units = 60
 horizon = 4
 reward = [-1, 1]
 observation = [[0, 10], [-5, 5]]

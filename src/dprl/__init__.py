@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dprl.version import VERSION
+
 if TYPE_CHECKING:
     from dprl.accounting.budget import Budget as Budget
     from dprl.accounting.ledger import Ledger as Ledger
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from dprl.value_functions.linear import load_value_function as load_value_function
     from dprl.value_functions.q_function import load_q_function as load_q_function
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "AdaSSP": "dprl.algorithms.evaluation.adassp",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,13 @@ from typing import Any
 
 from dprl.errors import DprlError
 from dprl.temporary import temporary_folder
+
+LOOPBACK = "127.0.0.1"
+KNOCK_SECONDS = 5.0
+"""Longest wait for a connection to an ``--address``, and again for the first words of a server of Ray's."""
+_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""A frame of settings, without any: how both sides of HTTP/2 begin. Length (3 bytes), type, flags, stream (4)."""
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
 
 
 def import_ray() -> Any:
@@ -67,14 +75,14 @@ def processors() -> list[int]:
 def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Generator[Sequence[int], None, None]:
     """A cluster of this machine for this run alone; gives the processors.
 
-    Its ports are open to the network, and whom it lets in may run programs: so it lets in those who have the token.
+    Whom it lets in may run programs: so it listens on loopback alone, and lets in those who have the token.
     """
     usable = processors()
     # Ray opens its own folder to everybody; the one around it is this user's, and removed also when it is interrupted
     with temporary_folder("dprl-ray-", Path("/tmp")) as folder:
         try:
             try:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), _on_loopback() as there:
                     warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's: what is forked is another
                     ray.init(
                         "local",
@@ -82,8 +90,11 @@ def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Gen
                         include_dashboard=False,
                         object_store_memory=1 << 28,
                         _temp_dir=str(folder / "r"),
+                        **there,
                         **quiet,
                     )
+                    if [node["NodeManagerAddress"] for node in ray.nodes()] != [LOOPBACK]:
+                        raise RuntimeError("Ray listens elsewhere.")
             except Exception as error:
                 raise DprlError(f"Ray cannot be started on this machine ({type(error).__name__}).") from None
             yield usable
@@ -92,10 +103,39 @@ def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Gen
 
 
 def _knock(address: str) -> None:
-    """Raise OSError where nobody answers at HOST:PORT; Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    """Raise OSError where nobody at HOST:PORT speaks HTTP/2, as all servers of Ray do; Ray itself would try for
+    minutes, and for ever where somebody listens and says nothing."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal() or "/" in host or os.environ.get("RAY_USE_TLS", "0") != "0":
+        return
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS) as line:
+        until = time.monotonic() + KNOCK_SECONDS
+        line.sendall(_PREFACE)
+        answer = b""
+        while len(answer) < len(_SETTINGS):
+            line.settimeout(max(until - time.monotonic(), 1e-3))
+            received = line.recv(len(_SETTINGS) - len(answer))
+            if not received:
+                raise ConnectionError("The line was closed.")
+            answer += received
+    if answer[3:5] != _SETTINGS[3:5]:
+        raise ConnectionError("This is no HTTP/2.")
+
+
+@contextmanager
+def _on_loopback() -> Iterator[dict[str, str]]:
+    """Options of ``ray.init`` by which its servers listen on this machine's own address alone.
+
+    Ray listens there where that is its node's address, and puts the machine's address in the place of it.
+    """
+    from ray._private import services  # type: ignore[import-not-found]
+
+    replaced = services.resolve_ip_for_localhost
+    services.resolve_ip_for_localhost = lambda host: host
+    try:
+        yield {"_node_ip_address": LOOPBACK}
+    finally:
+        services.resolve_ip_for_localhost = replaced
 
 
 @contextmanager

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from dprl.protocols import Interval
+
+RewardOf = Literal["state", "state-action"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +24,8 @@ class LearningFacts:
         discount: of the returns.
         reward_bounds: smallest and largest reward of one transition.
         on_grid: whether every scaled component is a multiple of the grid on which rewards are answered.
-        reward_ignores_action: whether a reward is a function of the state in which the action is taken.
+        reward_of: what a reward is a function of: the ``state`` in which the action is taken, or ``state-action``, that
+            state and the action. None where nobody says so: it may then depend on the next state, on chance or on time.
         reward_lipschitz: Lipschitz constant of one person's reward function over the scaled observation, if known.
         finite: numbers of states and of actions, where there are finitely many and a reward is a function of the two.
     """
@@ -33,7 +37,7 @@ class LearningFacts:
     discount: float
     reward_bounds: Interval
     on_grid: bool = False
-    reward_ignores_action: bool = False
+    reward_of: RewardOf | None = None
     reward_lipschitz: float | None = None
     finite: tuple[int, int] | None = None
     action: tuple[Interval, ...] | None = None
@@ -43,6 +47,11 @@ class LearningFacts:
     def dimensions(self) -> int:
         """Observation components."""
         return len(self.observation)
+
+    @property
+    def reward_ignores_action(self) -> bool:
+        """Whether it is declared that a reward is paid for the state alone."""
+        return self.reward_of == "state"
 
     def name_of(self, component: int) -> str:
         """Of an observation component, in a report."""

@@ -10,12 +10,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_LIBRARIES = ("dprl", "numpy", "jax", "jaxlib", "cryptography", "scipy", "dp-accounting", "pyarrow", "safetensors")
+from dprl.version import VERSION
+
+_LIBRARIES = ("numpy", "jax", "jaxlib", "cryptography", "scipy", "dp-accounting", "pyarrow", "safetensors")
+_SETTINGS = ("JAX_", "XLA_", "TF_XLA_", "LIBTPU_", "CUDA_", "NVIDIA_TF32", "OMP_", "MKL_", "OPENBLAS_", "NPY_")
 
 
 def versions() -> dict[str, str]:
     """Of Python and the libraries; and the digest of dprl's own code, which may change without its version."""
-    found = {"python": platform.python_version(), "code": _code()}
+    found = {"python": platform.python_version(), "dprl": VERSION, "code": _code()}
     for name in _LIBRARIES:
         try:
             found[name] = metadata.version(name)
@@ -39,6 +42,18 @@ def device() -> dict[str, Any]:
         "cpus": usable,
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
     }
+
+
+def settings() -> dict[str, str]:
+    """Every setting of JAX, and every variable of the environment by which a user may change what is computed how.
+
+    Most change no digit. Which ones do is for no list of ours to say, and a run is resumed as it was begun.
+    """
+    import jax
+
+    found = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
+    # by attribute: a setting may be another one within a thread's ``with`` block
+    return found | {name: str(getattr(jax.config, name, kept)) for name, kept in jax.config.values.items()}
 
 
 @functools.cache

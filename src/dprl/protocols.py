@@ -126,7 +126,7 @@ class Bounds:
         actions: number of discrete actions, or None where actions are continuous.
         action: bounds of each action component, or None where actions are discrete.
         max_importance_ratio: largest ratio of target to behaviour probability of one step.
-        max_cumulative_ratio: largest product of ratios along a trajectory (default: the one-step bound).
+        max_cumulative_ratio: larger products of ratios along a trajectory are cut; see :attr:`cumulative_ratio`.
         value: smallest and largest discounted return, where known more tightly than from ``reward``.
         observation_names: what each observation component is called in the report.
     """
@@ -191,9 +191,32 @@ class Bounds:
             raise DprlError("bounds: observation_names must be one text for each observation component.")
 
     @property
+    def largest_product(self) -> float:
+        """What a product of ratios along a trajectory cannot exceed if the declared facts are true."""
+        large = self.horizon * math.log(self.max_importance_ratio) > 690.0
+        return 1e300 if large else float(self.max_importance_ratio) ** self.horizon
+
+    @property
     def cumulative_ratio(self) -> float:
-        """Bound on a trajectory's importance ratio."""
-        return float(self.max_importance_ratio if self.max_cumulative_ratio is None else self.max_cumulative_ratio)
+        """Bound on a trajectory's importance ratio: the declared one, or one derived from the other bounds.
+
+        The derived one is the largest at which a mean has a standard error of at most a tenth of the range, and at
+        most the root of ``units``. Where three times as much cuts nothing, nothing is cut.
+        """
+        if self.max_cumulative_ratio is not None:
+            return min(float(self.max_cumulative_ratio), self.largest_product)
+        derived = max(self.max_importance_ratio, min(self.units / 100.0, math.sqrt(self.units)))
+        return self.largest_product if self.largest_product <= 3.0 * derived else float(derived)
+
+    @property
+    def derives_cumulative_ratio(self) -> bool:
+        """Whether :attr:`cumulative_ratio` is derived from other bounds than the ratio of one step."""
+        return self.max_cumulative_ratio is None and self.largest_product > self.max_importance_ratio
+
+    @property
+    def cuts_products(self) -> bool:
+        """Whether products of ratios that the declared facts allow are cut."""
+        return self.cumulative_ratio < self.largest_product * (1.0 - 1e-9)
 
     def value_interval(self, discount: float) -> Interval:
         """Smallest and largest discounted return of a trajectory that may end at any step up to the horizon."""
@@ -214,17 +237,6 @@ class Bounds:
     def in_force(self) -> dict[str, Any]:
         """Plain data for a certificate: what was given, and the bound of a trajectory's ratio even if it was not."""
         return self.as_dict() | ({"max_cumulative_ratio": self.cumulative_ratio} if self.horizon > 1 else {})
-
-    def cautions(self) -> list[str]:
-        """What these bounds do to an answer, in words a reader must see."""
-        could = min(self.horizon * math.log(self.max_importance_ratio), 300.0)
-        if self.horizon == 1 or math.log(self.cumulative_ratio) >= could - 1e-9:
-            return []
-        return [
-            f"Importance ratios are multiplied along a trajectory and cut at {self.cumulative_ratio:g} "
-            f"(max_cumulative_ratio), though they could reach {math.exp(could):.3g}: values are pulled towards the "
-            "decisions that were really taken, and no interval counts that."
-        ]
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Bounds:

@@ -1,11 +1,18 @@
-"""Tensors in a safetensors file of which the same content gives the same bytes. A leaf."""
+"""Tensors in a safetensors file of which the same content gives the same bytes, and such files read back. A leaf."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
+
+from dprl.errors import DprlError
+from dprl.strict_json import read_regular, strict_object
+
+MOST_BYTES = 2**31
+"""Of a file that is read; a network of dprl has some megabytes."""
 
 
 def to_bytes(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
@@ -18,3 +25,26 @@ def to_bytes(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> 
     header = json.dumps(json.loads(raw[8:end]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
     return len(header).to_bytes(8, "little") + header + raw[end:]
+
+
+def read(path: Path, what: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Return tensors and metadata of a file that somebody else may have made.
+
+    Args:
+        path: of the file.
+        what: is in it, for the message, such as "a policy".
+
+    Raises:
+        DprlError: there is none, or it is damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        raw = read_regular(path, MOST_BYTES, links=True)
+        length = int.from_bytes(raw[:8], "little")
+        metadata = strict_object(path, raw[8 : 8 + length]).get("__metadata__", {})
+        tensors = load(raw)
+    except (DprlError, SafetensorError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise DprlError(f"Cannot read {what} from {path.name!r}: it is missing or damaged.") from error
+    return tensors, metadata if isinstance(metadata, dict) else {}

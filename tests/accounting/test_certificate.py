@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+import dprl
 from dprl.accounting.certificate import canonical_json, seal, sha256_file, versions, write_atomically
 from dprl.errors import DprlError
 
@@ -59,3 +60,4 @@ def test_versions_name_what_the_numbers_depend_on():
     found = versions()
     assert set(found) == {"dprl", "python", "jax", "dp_accounting", "numpy"}
     assert found["dp_accounting"] == "0.6.0"
+    assert found["dprl"] == dprl.__version__

@@ -18,7 +18,7 @@ from dprl.accounting import ledger_file
 from dprl.accounting.budget import Budget
 from dprl.accounting.intents import intents_path
 from dprl.accounting.ledger import Amount, Ledger
-from dprl.accounting.ledger_schema import EARLIER, SCHEMA
+from dprl.accounting.ledger_schema import KNOWN, VERSION
 from dprl.errors import DprlError, OverspendError
 
 RELATION = "add or remove one"
@@ -199,7 +199,7 @@ def hard_link(path):
 
 def newer(path):
     db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 3")
+    db.execute(f"PRAGMA user_version = {VERSION + 1}")
     db.close()
 
 
@@ -254,9 +254,9 @@ def test_a_ledger_keeps_one_unit_and_one_relation(ledger, path, unit, relation):
 def test_transitions_have_a_ledger_of_their_own(tmp_path, monkeypatch):
     """One that was made before there were transitions goes on, and cannot be declared by them."""
     with monkeypatch.context() as before:
-        before.setattr(ledger_file, "SCHEMA", EARLIER[0])
+        before.setattr(ledger_file, "SCHEMA", KNOWN[VERSION][1])
         ledger = Ledger.create(tmp_path / "earlier.db", "trial", Budget(1.0, 1e-5), "person", RELATION)
-    assert len({*EARLIER, SCHEMA}) == 3
+    assert len({tables for version in KNOWN.values() for tables in version}) == 6
     assert charge(Ledger.open(ledger.path)) == 1
     with pytest.raises(DprlError, match=r"declare 'cohort' by 'transition' .* in a ledger of its own"):
         Ledger.create(ledger.path, "cohort", Budget(1.0, 1e-5), "transition", RELATION)
@@ -269,11 +269,12 @@ def test_transitions_have_a_ledger_of_their_own(tmp_path, monkeypatch):
 REWARDS = "reward functions at most 0.01 apart"
 
 
-@pytest.mark.parametrize("earlier", EARLIER)
-def test_reward_functions_need_tables_that_know_them(tmp_path, monkeypatch, earlier):
+@pytest.mark.parametrize(("version", "place"), [(2, 1), (2, 2), (3, 1), (3, 2)])
+def test_reward_functions_need_tables_that_know_them(tmp_path, monkeypatch, version, place):
     """An older ledger opens and goes on with its own units; an empty one refuses the new one."""
     with monkeypatch.context() as before:
-        before.setattr(ledger_file, "SCHEMA", earlier)
+        before.setattr(ledger_file, "SCHEMA", KNOWN[version][place])
+        before.setattr(ledger_file, "VERSION", version)
         ledger = Ledger.create(tmp_path / "earlier.db", "trial", Budget(1.0, 1e-5), "person", RELATION)
         ledger_file.create(tmp_path / "empty.db")
     assert charge(Ledger.open(ledger.path)) == 1
@@ -452,3 +453,66 @@ def test_the_ledger_alone_is_quick_to_import():
     heavy = "('numpy', 'jax', 'scipy', 'pyarrow', 'dp_accounting')"
     code = f"import sys, dprl.accounting.ledger; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+# --- what a charge is bound to ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=sorted(KNOWN))
+def of_version(request, tmp_path, monkeypatch):
+    """A ledger that was made by this dprl, or before there were bindings."""
+    with monkeypatch.context() as before:
+        before.setattr(ledger_file, "SCHEMA", KNOWN[request.param][0])
+        before.setattr(ledger_file, "VERSION", request.param)
+        ledger = Ledger.create(tmp_path / "of_version.db", "trial", Budget(1.0, 1e-5), "person", RELATION)
+        charge(ledger)
+    return ledger
+
+
+def test_a_charge_is_bound_once(of_version):
+    ledger, second = of_version, charge(of_version)
+    assert ledger.bind(1, "a" * 64)
+    assert ledger.bind(second, "b" * 64)
+    for _ in range(2):
+        assert Ledger.open(ledger.path).bind(1, "a" * 64)
+        assert not Ledger.open(ledger.path).bind(1, "b" * 64)
+    assert str(ledger.spent("trial").epsilon) == "0.2"
+    with pytest.raises(DprlError, match="no charge 3"):
+        ledger.bind(3, "a" * 64)
+    with pytest.raises(DprlError, match="64 hexadecimal digits"):
+        ledger.bind(1, "rows")
+
+
+def test_a_binding_outlives_an_older_copy_of_the_database(ledger):
+    number = charge(ledger)
+    older = ledger.path.read_bytes()
+    assert ledger.bind(number, "a" * 64)
+    ledger.path.write_bytes(older)
+    assert not Ledger.open(ledger.path).bind(number, "b" * 64)
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM binding", "UPDATE binding SET content = content"])
+def test_a_binding_is_never_taken_back(ledger, change):
+    ledger.bind(charge(ledger), "a" * 64)
+    with pytest.raises(DprlError, match="a binding is never"):
+        execute(ledger, change)
+
+
+def test_a_first_creation_waits_for_another_one(tmp_path, monkeypatch):
+    """Of two processes that make the same new file, the one that comes second; SQLite itself would not wait."""
+    path = tmp_path / "new.db"
+    path.touch(0o600)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            other.rollback()
+
+    monkeypatch.setattr(ledger_file.time, "sleep", sleep)
+    ledger = Ledger.create(path, "trial", Budget(1.0, 1e-5), "person", RELATION)
+    assert len(waits) == 3
+    assert [d.name for d in ledger.datasets()] == ["trial"]
+    other.close()

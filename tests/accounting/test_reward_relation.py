@@ -31,6 +31,9 @@ def test_words_say_the_relation_and_nothing_else_does(radius, lipschitz, of_stat
     assert parse_relation(words) == relation
     assert repr(radius) in words
     assert lipschitz is None or repr(lipschitz) in words
+    assert parse_relation(relation.earlier_words()) == relation
+    says = "of the state in which the action is taken" in words
+    assert says == (lipschitz is not None)  # what the proof of a path needs
     for other in (words + " ", words.upper(), words.replace("at most", "at  most"), words.replace("apart", "")):
         assert parse_relation(other) is None
 

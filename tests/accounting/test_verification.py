@@ -19,9 +19,16 @@ from dprl.accounting.certificate import NOT_A_TRAJECTORY, digest, seal, to_bytes
 from dprl.accounting.verification import verify
 from dprl.cli.verify import verify as verify_command
 from dprl.errors import DprlError
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 
 EVENT = events.compose([events.gaussian(8.0), events.poisson_gaussian(0.02, 4.0, 25)])
 ARTIFACTS = ["estimate.json", "value_function.safetensors", "report.html"]
+
+
+def row(name: str, noise_multiplier: float, sampling_rate: float, steps: int) -> dict[str, Any]:
+    """As a sum over three coordinates is described."""
+    common = {"clip_norm": 1.0, "dimension": 3, "steps": steps, "sampling_rate": sampling_rate}
+    return ClippedGaussianSum(noise_multiplier=noise_multiplier, **common).describe(name, "values")
 
 
 def sample() -> dict[str, Any]:
@@ -36,14 +43,8 @@ def sample() -> dict[str, Any]:
         "released": "the noised sums and iterates",
         "not_protected": ["that the log exists"],
         "mechanisms": [
-            {"name": "Gaussian vector", "clip_norm": 1.0, "noise_multiplier": 8.0, "dimension": 3},
-            {
-                "name": "Poisson-sampled clipped Gaussian sum",
-                "clip_norm": 1.0,
-                "noise_multiplier": 4.0,
-                "sampling_rate": 0.02,
-                "steps": 25,
-            },
+            row("Gaussian vector", 8.0, 1.0, 1) | {"share": 0.75},
+            row("Poisson-sampled clipped Gaussian sum", 4.0, 0.02, 25) | {"share": 0.25},
         ],
         "event": events.to_json(EVENT),
         "accountant": accountant.accountant_name(),
@@ -69,7 +70,7 @@ def statement() -> dict[str, Any]:
 def fill(directory: Path, content: dict[str, Any], sign_key: Path | None = None) -> Path:
     """A results folder around ``content``; returns the folder."""
     directory.mkdir(exist_ok=True)
-    estimate = {name: content[name] for name in ("status", "epsilon", "delta")} | {"value": 30.1}
+    estimate = {name: content[name] for name in ("status", "epsilon", "delta")} | {"algorithm": "td", "value": 30.1}
     (directory / "estimate.json").write_bytes(json.dumps(estimate).encode())
     (directory / "value_function.safetensors").write_bytes(bytes(range(64)))
     (directory / "report.html").write_text("<!doctype html><p>report</p>\n")
@@ -231,7 +232,7 @@ def mechanism(index: int, **changes: Any) -> dict[str, Any]:
         (mechanism(1, steps=24), "not those of its privacy event"),
         ({"mechanisms": sample()["mechanisms"][::-1]}, "not those of its privacy event"),
         ({"mechanisms": sample()["mechanisms"][:1]}, "not those of its privacy event"),
-        ({"mechanisms": ["Gaussian vector", "sum"]}, "must be objects"),
+        ({"mechanisms": ["Gaussian vector", "sum"]}, "none that this version"),
         ({"status": "as published"}, "contradicts itself"),
         ({"status": "certain"}, "must be one of"),
         ({"noise": {"secure": False}}, "contradicts itself"),
@@ -243,7 +244,8 @@ def mechanism(index: int, **changes: Any) -> dict[str, Any]:
         ({"privacy_unit": "transition", "not_protected": [NOT_A_TRAJECTORY[:-1]]}, "without saying"),
         ({"surprise": 1}, "unknown field 'surprise'"),
         ({"epsilon": True}, "wrong type"),
-        ({"epsilon": 10**400}, "wrong type"),
+        ({"epsilon": 10**400}, "not strict JSON"),
+        ({"epsilon": 10**18}, "wrong type"),
         ({"released": 3}, "wrong type"),
     ],
 )
@@ -330,13 +332,19 @@ def run(*arguments: object):
 def test_command_says_what_was_verified(tmp_path, results, keys):
     plain = run(results)
     assert plain.exit_code == 0, plain.output
-    assert "epsilon 1, delta 1e-05 a person" in plain.stdout
-    assert "3 files unchanged since; not signed." in plain.stdout
+    first, *rest = plain.stdout.splitlines()
+    assert "epsilon 1, delta 1e-05 per person" in first
+    assert first.endswith("unsigned: shows accidents, not tampering.")
+    assert rest[-1] == "3 files unchanged since."
     found = json.loads(run(results, "--json").stdout)
     assert (found["verified"], found["private"], found["signed"]) == (True, True, False)
     signed = fill(tmp_path / "signed", sample(), keys / "mine.pem")
-    assert "signed by the given key" in run(signed, "--public-key", keys / "mine.pub").stdout
-    assert "--public-key to check by whom" in run(signed).stdout
+    key = json.loads((signed / "certificate.json").read_bytes())["signature"]["public_key"]
+    given, unknown = (run(signed, *more).stdout.splitlines()[0] for more in (("--public-key", keys / "mine.pub"), ()))
+    assert given.endswith(f"signed by {key[:16]}... (the given key).")
+    assert unknown.endswith(f"signed by {key[:16]}... (give --public-key to check by whom).")
+    unreviewed = sample() | {"schema": "dprl.statement/1", "status": "unreviewed"}
+    assert "(unreviewed: an algorithm that is none of dprl's" in run(fill(tmp_path / "u", unreviewed)).stdout
     assert "not a private release (not private)" in run(fill(tmp_path / "s", statement())).stdout
     assert "openssl genpkey -algorithm ed25519" in run("--help").stdout
     assert isinstance(run(tmp_path).exception, DprlError)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,9 @@ from dprl.data.readers import read_log
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.run_key import RunKey
 from dprl.mechanisms.scheduled_sum import ScheduledGaussianSum, to_levels
+from dprl.releases.journal import FolderJournal
 from dprl.value_functions.features import make_features
 
 from . import helpers
@@ -154,8 +157,55 @@ class StopError(Exception):
     """Interrupted."""
 
 
+def test_what_a_resumed_stage_has_spent_is_read_and_never_computed_again(data, tmp_path, monkeypatch):
+    """As if digits came out otherwise: on the way through the journal other levels are proposed than were drawn."""
+    units, _ = data
+    plan, asked, told = plan_of("greedy"), Asked(SeededNoise.from_seed(5)), [0]
+    mechanism = plan.stages[0].mechanism
+    assert isinstance(mechanism, FilteredGaussianSum)
+    monkeypatch.setattr(engine, "_level", lambda *_: told[0])
+
+    def drawn() -> list[tuple[Any, ...]]:
+        return [call for call in asked.calls if call[:2] == ("/value function", "gaussian")]
+
+    def go_on(level: int, until: int) -> None:
+        def stop(done: int) -> None:
+            if done == until:
+                raise StopError
+
+        told[0], journal = level, FolderJournal(tmp_path / "journal", RunKey(bytes(range(32))), bytes(32))
+        with suppress(StopError):
+            engine.run_on_host(plan.program, asked, units, progress=stop, journal=journal)  # type: ignore[arg-type]
+        journal.close()
+
+    levels = [mechanism.on_grid(z) for z in mechanism.levels]
+    go_on(0, 2)  # two of the least noise, which cost the most
+    go_on(3, STEPS + 1)  # then they are taken for two of the most, and the rest of those is drawn
+    spent = [mechanism.costs[levels.index(std)] for *_, std in drawn()]
+    assert spent[:2] == [mechanism.costs[0]] * 2
+    assert [step for _, _, step, _ in drawn()] == list(range(len(spent)))
+    assert sum(spent) <= WHOLE
+    go_on(0, STEPS + 1)
+    assert len(drawn()) == len(spent)
+
+
+def test_a_stage_that_ended_is_not_opened_again(data, tmp_path, monkeypatch):
+    units, _ = data
+    plan, asked, told = plan_of("greedy"), Asked(SeededNoise.from_seed(5)), [0]
+    monkeypatch.setattr(engine, "_level", lambda *_: told[0])
+    for told[0] in (0, 3):
+        journal = FolderJournal(tmp_path / "journal", RunKey(bytes(range(32))), bytes(32))
+        engine.run_on_host(plan.program, asked, units, journal=journal)  # type: ignore[arg-type]
+        journal.close()
+        if not told[0]:
+            before = list(asked.calls)
+    assert asked.calls == before
+
+
 @pytest.mark.parametrize("name", ["scheduled", "greedy"])
-def test_a_release_is_certified_resumed_and_checked(name, tmp_path):
+def test_a_release_is_certified_resumed_and_checked(name, tmp_path, monkeypatch):
+    # as if it were one of dprl's own, which alone are certified
+    monkeypatch.setattr("dprl.releases.status.is_own", lambda *_: True)
     options: dict[str, Any] = {
         "log": LOG, "target_policy": helpers.stepped_policy, "budget": BUDGET, "bounds": BOUNDS,
         "algorithm": CONFIGS[name], "run": tmp_path / "run",

@@ -29,7 +29,7 @@ from dprl.algorithms.evaluation.ratios import step_ratios
 from dprl.algorithms.evaluation.unit_data import rows_of, unit_rows
 from dprl.algorithms.policy_gradient import on_host, trainer
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory
-from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.user_sum import UserSum
 from dprl.policies.parametric import Parametric
 from dprl.value_functions.features import make_features
@@ -46,6 +46,7 @@ ALGORITHMS: dict[str, Any] = {
     "importance-sampling": dprl.ImportanceSampling(discount=0.9),
 }
 FEATURES = {"gpope": "tabular", "dptd": "mlp:5"}
+COINS = SecureNoise(bytes(range(32))).actions()
 RATES = Rates(*map(np.float32, (0.5, 1.0, 1.0, 0.0, 1.0, 1.0, 0.2, 0.3, 0.0, 1.0)))
 POLICY = Parametric("mlp:8", ((0.0, 1.0),) * 2, actions=3)
 
@@ -66,7 +67,7 @@ class Chosen:
 
     def batch(self, first: int, count: int, act: Any) -> Trajectory:
         seen = np.random.default_rng(first).random((count, 1, 2), np.float32)
-        action = act(seen[:, 0])[:, None]
+        action = act(seen[:, 0], np.arange(first, first + count), np.zeros(count, int))[:, None]
         ones = np.ones(count, np.int32)
         return Trajectory(seen, action, np.cos(7.0 * seen[..., 0] + action), ones, ones > 0)
 
@@ -76,7 +77,7 @@ class Standing:
 
     def answers(self, places: np.ndarray, act: Any) -> Trajectory:
         seen = np.where(places < 0, 0.0, np.cos(np.arange(2)[:, None] + 0.3 * places)).T[:, None].astype(np.float32)
-        action = act(seen[:, 0])[:, None]
+        action = act(seen[:, 0], places, np.zeros(len(places), int))[:, None]
         ones = (places >= 0).astype(np.int32)
         return Trajectory(seen, action, np.cos(7.0 * seen[..., 0] + action), ones, ones >= 0)
 
@@ -84,9 +85,10 @@ class Standing:
 class Drawn:
     """The same users in compiled code."""
 
-    def answer(self, shape: Shape, theta: Any, key: Any, slots: Any) -> Trajectory:
-        seen = jax.random.uniform(key, (len(slots), 1, 2), jnp.float32)
-        action = shape.policy.draw(theta, seen[:, 0], shape.policy.coins(key, (len(slots),)))[:, None]
+    def answer(self, shape: Shape, theta: Any, coins: Any, slots: Any) -> Trajectory:
+        drawn = coins.uniforms(slots[0], len(slots), 0, 3)
+        action = shape.policy.draw(theta, drawn[:2].T, drawn[2])[:, None]
+        seen = drawn[:2].T[:, None]
         ones = jnp.ones(len(slots), jnp.int32)
         return Trajectory(seen, action, jnp.cos(7.0 * seen[..., 0] + action), ones, ones > 0)
 
@@ -103,9 +105,9 @@ def learned(users: Any) -> bytes:
     )  # fmt: skip
     parts = tuple(zip(shape.parts, (0.98, 0.2), strict=True))
     mechanism = UserSum(parts=parts, steps=2, batch=70, noise_multiplier=0.01)
-    noise, key = mechanism.bind(SeededNoise.from_seed(2)), jax.random.key(4)
+    noise = mechanism.bind(SeededNoise.from_seed(2))
     run = trainer.run_compiled if isinstance(users, Drawn) else on_host.run_on_host
-    return np.asarray(run(shape, users, RATES, noise, mechanism, key)[1]).tobytes()
+    return np.asarray(run(shape, users, RATES, noise, mechanism, COINS)[1]).tobytes()
 
 
 def prepared(name: str, people: int) -> tuple[Any, Any]:
@@ -250,7 +252,7 @@ def test_what_is_clipped_has_all_digits(name: str) -> None:
     if name == "dp-pg":
         shape = Shape(policy=POLICY, users=8, batch=8, steps=1, horizon=2, bootstrap="none")
         mechanism = UserSum(parts=((shape.dimension, 1.0),), steps=1, batch=8, noise_multiplier=1.0)
-        state = trainer.init(shape, jax.random.key(0))
+        state = trainer.init(shape, COINS)
         ones = np.ones(8, np.int32)
         rows = Trajectory(
             np.zeros((8, 2, 2), np.float32), np.zeros((8, 2), int), np.zeros((8, 2), np.float32), ones, ones > 0

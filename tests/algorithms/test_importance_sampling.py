@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ def test_self_normalised_and_plain_values_against_textbook_formulas():
     centre = sum(discount) / 2.0
     expected = {
         "trajectory": centre + np.mean(weight * (returns - centre)),
-        "per-decision": np.mean((product * reward * discount).sum(axis=1)),
+        "per-decision": centre + np.mean((product * (reward - 0.5) * discount).sum(axis=1)),
         "self-normalised": np.sum(weight * returns) / np.sum(weight),
     }
     for estimator in ESTIMATORS:
@@ -146,10 +147,7 @@ def coverage(generate, policy, bounds: Bounds, config: ImportanceSampling, epsil
     large = read_log(generate(200_000, 10**6), bounds=bounds).load()
     plan = make_plan(config, bounds, Budget(epsilon, 1e-5), [policy])
     vectors = importance.unit_vectors(plan.query, large, [policy])
-    whole = importance.Query(
-        config, plan.query.estimator, Bounds(**{**bounds.as_dict(), "units": large.units}),
-        plan.query.strategy, plan.query.clip_norm,
-    )  # fmt: skip
+    whole = replace(plan.query, bounds=replace(bounds, units=large.units))
     exact = importance.decode(whole, PlainSum(dimension=plan.query.dimension), vectors.sum(axis=0))[0]
     truth, spread = exact.value, exact.sampling_standard_error * math.sqrt(large.units / bounds.units)
     hits, widths = [], []

@@ -81,7 +81,7 @@ def test_of_a_transition_the_value_is_a_mean_reward() -> None:
     assert single.query.bounds.value_interval(1.0) == bounds.reward == (0.0, 1.0)
     assert single.bounds == bounds
     errors = [plan.expectation()[0]["privacy_standard_error"] for plan in (whole, single)]
-    # half-ranges of 5/2 and 1/2, ratios of at most 2.5 and 1.2; the clip norm is a little above one in both
-    assert errors[0] / errors[1] == pytest.approx(5.0 * 2.5 / 1.2, rel=1e-6)
+    # half-ranges of 5/2 and 1/2, ratios of at most 1.2^5, which is less than the declared 2.5, and 1.2
+    assert errors[0] / errors[1] == pytest.approx(5.0 * 1.2**4, rel=1e-6)
     with pytest.raises(DprlError, match="td has no statement for the privacy unit transition"):
         make_plan(TD(), bounds, BUDGET, [helpers.stepped_policy], unit="transition")

@@ -18,7 +18,7 @@ from dprl.algorithms.evaluation.program import run
 from dprl.algorithms.evaluation.protected import FROM_PROTECTOR, Protected
 from dprl.algorithms.evaluation.unit_data import padded_units, rows_of
 from dprl.algorithms.optimizers.projector import Architecture, Hand
-from dprl.algorithms.optimizers.protector import new_protector
+from dprl.algorithms.optimizers.protector import Protector, new_protector
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
@@ -171,3 +171,25 @@ def test_a_release_names_the_protector_and_is_the_same_in_both_forms(tmp_path, s
     assert plan.program is not None
     assert release.value_function is not None
     np.testing.assert_allclose(release.value_function.theta, weights_of(plan.program), atol=1e-5)
+
+
+def test_a_folder_is_read_once(tmp_path, monkeypatch):
+    """All of a plan is made of one reading: of another protector that is put there meanwhile nothing gets in."""
+    folder = new_protector(Architecture(layers=0), HAND, algorithm="gpope", provenance=PUBLIC).save(tmp_path / "p")
+    other = new_protector(Architecture(layers=0), replace(HAND, clip_norm=0.3), algorithm="gpope", provenance=PUBLIC)
+    load, read = Protector.load, []
+
+    def loaded(path):
+        read.append(load(path))
+        other.save(folder)
+        return read[-1]
+
+    monkeypatch.setattr(Protector, "load", loaded)
+    log = read_log(helpers.stepped_log(40, 0), bounds=BOUNDS)
+    plan = make_plan(
+        GPOPE(discount=0.9, optimizer=str(folder)), log.bounds, BUDGET, [helpers.stepped_policy], "tabular"
+    )
+    (first,) = read
+    assert plan.program is not None
+    assert plan.program.protector == first
+    assert plan.config.clip_norm == first.clip_norm  # type: ignore[union-attr]

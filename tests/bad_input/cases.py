@@ -125,7 +125,7 @@ class Case:
     settings: tuple[str, ...] = ()
 
 
-BOUNDS = {"units": 12, "horizon": 4, "reward": [-1, 1], "observation": [[0, 10], [-5, 5]], "actions": 2,
+BOUNDS = {"units": 60, "horizon": 4, "reward": [-1, 1], "observation": [[0, 10], [-5, 5]], "actions": 2,
           "max_importance_ratio": 2}  # fmt: skip
 VALUES: list[Any] = ["infer", "", "é", -1, 0, 1, 3, 1.5, math.inf, -math.inf, math.nan, 1e308, 10**12, 10**12 + 1,
                      10**30,

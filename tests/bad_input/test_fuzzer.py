@@ -252,6 +252,8 @@ def facts(content: dict[str, bytes]) -> tuple[str, str]:
         if name.endswith("estimate.json"):
             found = json.loads(data)
             found["cautions"] = None
+            for target in found["targets"]:
+                target["notes"] = None  # what the noised numbers say
             estimate = masked(json.dumps(found))
     return certificate, estimate
 

@@ -66,9 +66,9 @@ WORLDS = {
     "rewards are all zero": ("reward = [-1, 1]", "reward = [0, 0]"),
     "a reward of one value": ("reward = [-1, 1]", "reward = [1, 1]"),
     "one state": ("[[0, 10], [-5, 5]]", "[[0, 0], [3, 3]]"),
-    "a value of one point": ("units = 12", "units = 12\nvalue = [0.5, 0.5]"),
-    "few units": ("units = 12", "units = 1"),
-    "many units": ("units = 12", "units = 9000"),
+    "a value of one point": ("units = 60", "units = 60\nvalue = [0.5, 0.5]"),
+    "few units": ("units = 60", "units = 1"),
+    "many units": ("units = 60", "units = 9000"),
 }
 
 

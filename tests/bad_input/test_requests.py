@@ -45,8 +45,8 @@ def test_no_bounds_at_all(bounds):
 POINTS = {
     "reward 0": ("reward = [-1, 1]", "reward = [0, 0]", 0.0),
     "reward 5": ("reward = [-1, 1]", "reward = [5, 5]", None),
-    "value": ("units = 12", "units = 12\nvalue = [0.5, 0.5]", 0.5),
-    "a large value": ("units = 12", "units = 12\nvalue = [-4e6, -4e6]", -4e6),
+    "value": ("units = 60", "units = 60\nvalue = [0.5, 0.5]", 0.5),
+    "a large value": ("units = 60", "units = 60\nvalue = [-4e6, -4e6]", -4e6),
     "one component": ("[[0, 10], [-5, 5]]", "[[0, 10], [3, 3]]", None),
     "all components": ("[[0, 10], [-5, 5]]", "[[0, 0], [3, 3]]", None),
     "one action, one step": ("horizon = 4", "horizon = 1", None),

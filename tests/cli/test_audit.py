@@ -127,8 +127,10 @@ REFUSALS = {
     "option and all": (("--all", "--steps", 4), "--steps needs the name of an algorithm"),
     "option and list": (("--epsilon", 2), "--epsilon needs the name of an algorithm"),
     "trials and list": (("--trials", 200), "--trials needs the name"),
-    "all and list": (("--all", "--list"), "either --all or --list"),
+    "all and list": (("--all", "--list"), "one of --all, --neighbours and --list"),
     "all without trials": (("--all", "--trials", 3), "trials must be a whole number from 100"),
+    "neighbours and trials": (("--neighbours", "--trials", "500"), "leaves nothing to chance"),
+    "neighbours without a page": (("--neighbours", "--out", "no.md"), "There is no page"),
     "out without all": (("gpope", "--out", "x.md"), "--out is for the page"),
     "out nowhere": (("--all", "--out", "/no/such/folder/x.md"), "no such folder"),
 }

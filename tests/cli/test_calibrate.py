@@ -181,7 +181,9 @@ def test_learning_is_calibrated_in_its_environment(calibrate, dprl):
     """One mechanism with all of the budget; and back, what a multiplier costs."""
     learning = ["functional-q", "--delta", "1e-4", "--set", "people=100", "--set", "variant=functional"]
     found = json.loads(calibrate(*learning, "--epsilon", "0.9", "--json"))
-    assert found["relation"].startswith("reward functions of the state alone at most 0.005 apart")
+    assert found["relation"].startswith(
+        "reward functions of the state in which the action is taken, at most 0.005 apart"
+    )
     assert found["std"] == pytest.approx(found["noise_multiplier"] * found["sensitivity"])
     assert found["sensitivity"] == pytest.approx(math.sqrt(0.005**2 + 0.005 * 0.02))
     assert epsilon_of(events.from_json(found["event"]), found["delta_of_event"]) == found["epsilon"]

@@ -137,7 +137,7 @@ BOUNDS_FILES = {
     "of infinity": (BOUNDS_TOML.replace("[-1, 1]", "[-1, inf]"), "two finite numbers"),
     "with a ratio below one": (BOUNDS_TOML.replace("ratio = 2", "ratio = 0.5"), "at least 1"),
     "with an unknown name": (BOUNDS_TOML + "people = 3", "unknown name 'people'"),
-    "of too many units": (BOUNDS_TOML.replace("units = 12", "units = 1000000000000"), "units"),
+    "of too many units": (BOUNDS_TOML.replace("units = 60", "units = 1000000000000"), "units"),
 }
 
 

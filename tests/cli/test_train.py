@@ -9,11 +9,11 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.accounting.reward_relation import RewardRelation
 from dprl.algorithms.learning import planner
 
 UNIT = "reward function"
-SMOOTH = "reward functions at most 0.01 apart, whose difference has Lipschitz constant at most 0.04 over the scaled " \
-    "observation"  # fmt: skip
+SMOOTH = RewardRelation(0.01, 0.04).words()
 
 # what is added to, or taken from, a request that is right -> what the sentence must say
 MISTAKES = {
@@ -48,10 +48,7 @@ MISTAKES = {
         {"ledger": "l.db", "dataset": "pupil"},
         f"declare it with `dprl ledger create`, --unit '{UNIT}' and --relation '{SMOOTH}'",
     ),
-    "another radius": (
-        {"ledger": "l.db", "dataset": "tutor", "reward-radius": 0.02},
-        "a release by relation 'reward functions at most 0.02 apart",
-    ),
+    "another radius": ({"ledger": "l.db", "dataset": "tutor", "reward-radius": 0.02}, "of the action, at most 0.02"),
     "overspent": ({"ledger": "l.db", "dataset": "tutor", "epsilon": 2}, "epsilon 1 and delta 0.0002 left for 'tutor'"),
     "full folder": ({"out": "full"}, "is not empty"),
     "no key": ({"sign": "absent.pem"}, "absent.pem"),
@@ -109,7 +106,7 @@ def test_what_is_printed(dprl, place):
         "states, actions and transitions are not protected",
         "report: q/report.html",
     ]
-    assert "recomputed from its event" in dprl("verify", "q").out
+    assert "Recomputed from its event" in dprl("verify", "q").out
     assert dprl("report", "q").out == "q/report.html\n"
     assert f"tutor  (unit: {UNIT}, {SMOOTH})" in dprl("ledger", "show", "l.db").out
     again = dprl(*arguments(ledger="l.db", dataset="tutor", out="again"))
@@ -122,7 +119,7 @@ def test_what_is_printed(dprl, place):
     assert set(printed["paths"]) == {"training.json", "q_function.safetensors", "report.html", "statement.json"}
     (place / "run.toml").write_text('environment = "interval-walk"\nvariant = "output"\npeople = 50\nepsilon = 0.9\n')
     found = dprl("train", "--config", "run.toml", "--delta", "1e-4", "--out", "r")
-    assert "neighbours: reward functions at most 0.01 apart" in found.out
+    assert f"neighbours: {SMOOTH}" in found.out
     assert "no ledger: nothing was charged" in found.out
 
 
@@ -210,7 +207,7 @@ def test_what_is_printed_of_people(dprl, shop):
         "People are told apart by name: each has one place, at the first visit, and answers there alone.",
         "report: p/report.html",
     ]
-    assert "a person, zero out one; recomputed from its event" in dprl("verify", "p").out
+    assert "per person, zero out one; unsigned" in dprl("verify", "p").out
     assert dprl("report", "p").out == "p/report.html\n"
     again = dprl(*asked_of_people(ledger="p.db", dataset="shop", out="again"))
     assert again.code == 2

@@ -24,6 +24,7 @@ from dprl.audits.record_users import UserTape, compare_user_tapes, compare_users
 from dprl.environments.user_stream import Answer, UserStream
 from dprl.errors import DprlError
 from dprl.mechanisms import user_sum
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.strategy import whitened
 from dprl.mechanisms.user_sum import UserSum
@@ -340,11 +341,13 @@ def test_a_run_is_a_function_of_its_keys():
     shape, rates = trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts)
     traced = 0
 
+    coins = ActionCoins.of_key(random.key(7))
+
     def iterates(key: Any, step_size: Any) -> Any:
         nonlocal traced
         traced += 1
         noise = mechanism.bind(SeededNoise(key).stream(attacks.STREAM))
-        return trainer.run(shape, users, rates._replace(step_size=step_size), noise, mechanism, random.key(7))[1]
+        return trainer.run(shape, users, rates._replace(step_size=step_size), noise, mechanism, coins)[1]
 
     keys = jnp.stack([SeededNoise.from_seed(i).key for i in (3, 4)])
     both = jax.jit(jax.vmap(iterates, (0, None)))

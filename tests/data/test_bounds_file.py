@@ -26,7 +26,7 @@ def test_bounds_of_every_form_are_the_same(tmp_path):
         (b"\xff\xfe", "is not text"),
         ("", "units is missing"),
         (BOUNDS_TOML + "gamma = 1\n", "unknown name 'gamma'"),
-        (BOUNDS_TOML.replace("12", '"many"'), "units must be a whole number"),
+        (BOUNDS_TOML.replace("60", '"many"'), "units must be a whole number"),
     ],
 )
 def test_a_file_that_is_not_sound(tmp_path, text, words):

@@ -139,7 +139,7 @@ def test_a_relative_path_is_opened_from_anywhere(made, monkeypatch):
 def test_opening_reads_no_row(made, monkeypatch):
     """The schema of each file, but neither a record batch nor an offset."""
     monkeypatch.setattr(pa.ipc.RecordBatchFileReader, "get_batch", None)
-    monkeypatch.setattr("dprl.data.parts.open_memmap", None)
+    monkeypatch.setattr("dprl.data.parts._mapped", None)
     log = read_log(made, bounds=BOUNDS)
     assert (log.unit, log.unit_column, log.name) == ("person", "person_id", "parts")
 

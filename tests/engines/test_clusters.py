@@ -10,17 +10,22 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import dprl
+from dprl import cluster
 
 from ..releases.in_parts import PartsTrial, contents
 from .conftest import write_bounds
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -38,6 +43,88 @@ def test_nobody_answers_at_the_address(logs, tmp_path):
         with pytest.raises(dprl.DprlError, match=r"no Ray cluster at .* that takes this process"):
             trial.evaluate(engine="ray", address=address)
     assert trial.ledger.history() == []
+
+
+class Listener(threading.Thread):
+    """Whoever connects is told ``answer``, and then nothing until the line is closed."""
+
+    def __init__(self, answer: bytes, close: bool) -> None:
+        super().__init__(daemon=True)
+        self.answer, self.closes, self.lines = answer, close, []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.socket.getsockname()[1]}"
+
+    def run(self) -> None:
+        with suppress(OSError):
+            while True:
+                line, _ = self.socket.accept()
+                self.lines.append(line)
+                line.sendall(self.answer)
+                if self.closes:
+                    line.close()
+
+
+NO_RAY = {
+    "silent": (b"", False), "hangs up": (b"", True), "a web server": (b"HTTP/1.1 400 Bad Request\r\n\r\n", True),
+    "slow": (b"\0\0", False), "something else": (b"SSH-2.0-OpenSSH_9.6\r\n", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("who", NO_RAY)
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_who_answers_at_the_address_is_no_ray(monkeypatch, who, scheme):
+    """Ray would try for minutes, or for ever."""
+    assert 2 * cluster.KNOCK_SECONDS <= 15.0
+    monkeypatch.setattr(cluster, "KNOCK_SECONDS", 0.1)
+    ray = SimpleNamespace(is_initialized=lambda: False, init=lambda *_, **__: pytest.fail("Ray was asked"))
+    listener = Listener(*NO_RAY[who])
+    listener.start()
+    with (
+        listener.socket,
+        pytest.raises(dprl.DprlError, match=r"no Ray cluster at .* that takes this process"),
+        cluster.cluster(ray, None, scheme + listener.address),
+    ):
+        pass
+    for line in listener.lines:
+        line.close()
+
+
+def listening() -> set[str]:
+    """Addresses, in the kernel's spelling, on which processes listen that this one started."""
+    own, sockets = {str(os.getpid())}, set()
+    parents = {p.parent.name: p.read_text().rpartition(")")[2].split()[1] for p in Path("/proc").glob("[0-9]*/stat")}
+    for _ in range(8):  # children of children
+        own |= {process for process, parent in parents.items() if parent in own}
+    for process in own:
+        for link in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):
+                sockets.add(os.readlink(link))
+    text = "".join(Path(f"/proc/net/{kind}").read_text().partition("\n")[2] for kind in ("tcp", "tcp6"))
+    lines = [line.split() for line in text.splitlines()]
+    return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets}
+
+
+LISTENS = """
+import json
+from dprl import cluster
+from tests.engines.test_clusters import listening
+ray = cluster.import_ray()
+with cluster.cluster(ray, 1, None):
+    address = ray.get_runtime_context().gcs_address
+    cluster._knock(address)
+    print(json.dumps([address, sorted(listening())]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="asks the kernel of Linux")
+def test_a_cluster_of_its_own_listens_on_loopback_alone():
+    command = [sys.executable, "-c", LISTENS]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, cwd=ROOT)
+    address, where = json.loads(found.stdout.splitlines()[-1])
+    assert address.startswith("127.0.0.1:")
+    assert where
+    assert set(where) <= {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
 @pytest.mark.slow

@@ -95,13 +95,10 @@ def test_a_worker_that_dies_in_the_middle_of_a_step(logs, cluster, policies, tmp
 def test_nothing_of_the_rows_is_said_or_written_down(logs, cluster, policies, tmp_path, capfd):
     trial = PartsTrial(tmp_path / "trial", logs[1])
     policy = policies()["says_what_it_sees"]
-    with pytest.raises(dprl.DprlError, match=r"could not compute its share \(Indiscreet\)") as caught:
-        everybody(trial, policy, engine="ray", shards=2)
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None
-    assert caught.value.__cause__ is None
+    everybody(trial, policy, engine="ray", shards=2)  # what a policy raises on rows is no answer, and no error
     first = dprl.read_log(logs[1], bounds=dprl.read_bounds(write_bounds(tmp_path))).load().observation[0].tolist()
     said = "".join(capfd.readouterr())
-    assert str(first[0]) not in said + str(caught.value)
+    assert str(first[0]) not in said
     time.sleep(1.0)
     # what the policy itself prints is its own affair; the exception's text is nowhere
     written = [path.read_bytes() for path in cluster.rglob("*") if path.is_file()]

@@ -38,7 +38,8 @@ def write(path, people=PEOPLE) -> None:
         pq.write_table(pa.table({name: cells for name, cells in columns.items() if len(cells)}), path)
 
 
-def second(observations: np.ndarray) -> np.ndarray:
+def second(observations: np.ndarray, places: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    assert len(observations) == len(places) == len(turns)
     return np.ones(len(observations), np.int32)
 
 
@@ -56,9 +57,10 @@ def test_a_persons_rows_are_one_user(tmp_path, suffix, horizon):
     if horizon == 2:
         np.testing.assert_array_equal(whole.observations[:, 1, 0], [2, 5, 0, 0])
         np.testing.assert_allclose(whole.rewards[:, 1], [0.7, 0.4, 0.0, 0.0], rtol=1e-6)
-    # batches are pieces of the same, filled up with empty places
+    # batches are pieces of the same, filled up with empty places; everybody has one, however many are declared
     last = bandit.batch(3, 3, second)
-    assert list(last.length) == [1, 0, 0]
+    assert list(last.length) == [1, 1, 0]
+    assert bandit.count() == 5
     np.testing.assert_array_equal(last.observations[0], whole.observations[3])
 
 

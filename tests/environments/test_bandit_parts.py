@@ -24,7 +24,8 @@ from dprl.errors import DprlError
 from .visits import bounds, file_and_parts, visits
 
 
-def by_sign(observations: np.ndarray) -> np.ndarray:
+def by_sign(observations: np.ndarray, places: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    assert len(observations) == len(places) == len(turns)
     return (observations[:, 0] > 0).astype(np.int32) + (observations[:, 1] > 0)
 
 

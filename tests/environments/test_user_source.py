@@ -56,7 +56,8 @@ def test_users_of_gymnasium():
     assert isinstance(users, GymnasiumUsers)
     asked = []
 
-    def act(observations: np.ndarray) -> np.ndarray:
+    def act(observations: np.ndarray, places: np.ndarray, turns: np.ndarray) -> np.ndarray:
+        assert len(observations) == len(places) == len(turns)
         asked.append(len(observations))
         return np.ones(len(observations), np.int32)
 

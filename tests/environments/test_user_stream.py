@@ -14,7 +14,8 @@ FACTS = LearningFacts(
 )
 
 
-def act(observations: np.ndarray) -> np.ndarray:
+def act(observations: np.ndarray, places: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    assert len(observations) == len(places) == len(turns)
     assert observations.dtype == np.float32
     return (observations[:, 1].astype(int)) % 3
 
@@ -82,8 +83,8 @@ def test_what_is_no_answer_is_nothing_and_nobody_is_told(answer, recwarn, caplog
 
 
 def test_what_is_no_arrival_is_an_empty_place():
-    odd = [None, 3, ("a",), (["a"], visitor(1.0)), (float("nan"), visitor(1.0)), ("z", visitor(1.0))]
-    assert list(stream(odd).batch(0, 6, act).length) == [0, 0, 0, 0, 0, 1]
+    odd = [None, 3, ("a",), (["a"], visitor(1.0)), (float("nan"), visitor(1.0)), ("b", 3), ("z", visitor(1.0))]
+    assert list(stream(odd).batch(0, 7, act).length) == [0, 0, 0, 0, 0, 0, 1]
 
 
 def test_cells_are_clamped_and_what_is_too_long_is_cut():
@@ -119,7 +120,7 @@ def test_continuous_actions_are_kept_as_they_were_drawn():
         return Answer([[0.5]], [action], [1.0])
 
     users = UserStream(known, [(1, answer)], named=True)
-    found = users.batch(0, 1, lambda seen: np.full((len(seen), 2), [1.5, -0.5], np.float32))
+    found = users.batch(0, 1, lambda seen, *_: np.full((len(seen), 2), [1.5, -0.5], np.float32))
     np.testing.assert_array_equal(found.actions, [[[1.5, -0.5]]])
     np.testing.assert_allclose(given[0], [10.0, -0.5])
     np.testing.assert_array_equal(to_environment(np.array([1, 2]), FACTS), [1, 2])

@@ -84,3 +84,12 @@ def test_the_version_follows_the_algorithm(monkeypatch):
     other = versions.module_file("dprl.algorithms.evaluation.td")
     monkeypatch.setattr(versions, "imported", lambda path: (*imported(path), other) if path == file else imported(path))
     assert METHOD.version() != before
+
+
+def test_what_a_plugin_calls_verified_is_unreviewed(tmp_path):
+    """But dprl's own algorithms, with options of the plugin's, are what they are."""
+    path = plugin_file(tmp_path)
+    own = 'METHODS += (algorithm("own", "own", "td", steps=3),)\n'
+    path.write_text(f"from dprl.experiments.algorithm import algorithm\n{path.read_text()}\n{own}")
+    found = {method.name: method.guarantee for method in load_plugin(path).methods}
+    assert found == {"mean-reward": "none", "mine": "unreviewed", "own": "verified"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -179,15 +178,12 @@ def test_the_noise_is_that_of_the_whole_budget(domain):
 @pytest.mark.slow
 def test_doubly_robust_is_what_a_release_computes(domain):
     from dprl.algorithms.evaluation.doubly_robust import DoublyRobust
-    from dprl.algorithms.evaluation.plan import program_for
-    from dprl.algorithms.evaluation.program import run_on_host
-    from dprl.algorithms.evaluation.unit_data import unit_rows
+    from dprl.algorithms.evaluation.plan import make_plan
+    from dprl.releases.touch import touch
 
     problem = problem_of(domain)
     setting = problem.setting
-    config = DoublyRobust(discount=domain.discount)
-    program = program_for(config, setting.bounds, setting.features, setting.budget)
-    noise: Any = SeededNoise(key_of(1))
-    state, _ = run_on_host(program, noise, unit_rows(problem.rows, 40))
-    found = policy_value.doubly_robust(problem, key_of(1))
-    assert found == pytest.approx(program.estimate(state).value, abs=1e-4)  # type: ignore[attr-defined]
+    config, policies = DoublyRobust(discount=domain.discount), [domain.target_policy]
+    plan = make_plan(config, setting.bounds, setting.budget, policies, setting.features.name)
+    (released,), _ = touch(plan, problem.log, policies, None, SeededNoise(key_of(1)), None, None)
+    assert policy_value.doubly_robust(problem, key_of(1)) == pytest.approx(released.value, abs=1e-4)

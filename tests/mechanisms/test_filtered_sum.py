@@ -15,7 +15,7 @@ from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE, effective_multipl
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.grid import MAX_UNITS, grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 SUM = FilteredGaussianSum(
@@ -124,6 +124,21 @@ def test_the_norm_is_right_and_one_unit_moves_it_by_the_clip_norm_at_most():
                 distance = math.hypot(*(unit / limit / 3.0), moved / limit / 6.0)
                 assert distance <= 1.0 / effective_multiplier(3.0, 6.0)
     assert largest > 0.999  # the bound is met: the square of the norm would be far beyond
+
+
+def test_the_norm_of_more_people_than_may_be_declared_is_cut():
+    """Rounding is charged for up to 2^28 people; of more, one unit moves the released norm no further."""
+    clip, most = 0.7 / STEP, MAX_UNITS * 0.7 / STEP
+    rng = np.random.default_rng(3)
+    for people in (0.5, 1.0 - 1e-12, 1.0, 1.0 + 1e-12, 2.0, 3.9):
+        direction = rng.normal(size=5)
+        total = np.array(people * most * direction / np.linalg.norm(direction), dtype=np.int64)
+        unit = np.array(clip * total / np.linalg.norm(total.astype(float)), dtype=np.int64)
+        norms = [int(SUM.answer(jnp.asarray(x))[-1]) for x in (total, total + unit, total - unit)]
+        assert max(norms) <= most + 1.0
+        assert max(norms) - min(norms) <= 2.0 * clip * (1.0 + NORM_ROUNDING)
+        if people < 0.9:
+            assert abs(norms[0] - people * most) < clip * NORM_ROUNDING
 
 
 def test_released_numbers_rows_and_refusals():

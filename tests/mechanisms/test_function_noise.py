@@ -12,7 +12,7 @@ import pytest
 from dprl.accounting import events
 from dprl.accounting.reward_relation import path_delta, path_sensitivity
 from dprl.errors import DprlError
-from dprl.mechanisms.answers import ExactAnswers, Memo
+from dprl.mechanisms.answers import NOWHERE, ExactAnswers, Memo
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.ornstein_uhlenbeck import unit_path
@@ -99,6 +99,31 @@ def test_a_cell_keeps_the_answer_to_its_first_observation():
     assert answers[0] != answers[1]
     with pytest.raises(DprlError, match="charged"):
         apart.noised(np.array([0.1, 0.1]), [[6], [7]], [0, 1], 1)
+
+
+class Recording:
+    """Answers that remember what they were asked: what enters the mechanism."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, int]] = []
+
+    def noised(self, rewards, positions, actions, round_):
+        self.asked += zip(np.asarray(rewards).tolist(), np.asarray(positions)[:, 0].tolist(), strict=True)
+        return np.asarray(rewards) + 1.0
+
+
+def test_what_enters_a_path_is_a_function_of_the_position():
+    """Whatever rewards depend on; and nothing enters for a state that is not known, where a made-up reward is steep."""
+    recording = Recording()
+    memo = Memo(recording, 3)
+    where = [[4], [NOWHERE], [9]]
+    np.testing.assert_array_equal(memo.noised(np.array([0.1, 7.0, 0.2]), where, [0, 0, 0], 0), [1.1, 0.0, 1.2])
+    np.testing.assert_array_equal(
+        memo.noised(np.array([0.3, 0.4, 0.5]), [[9], [4], [5]], [0, 0, 0], 1), [1.2, 1.1, 1.5]
+    )
+    np.testing.assert_array_equal(memo.noised(np.full(3, 9.0), [[NOWHERE]] * 3, [0, 0, 0], 2), np.zeros(3))
+    assert set(recording.asked) == {(0.1, 4), (0.2, 9), (0.5, 5)}
+    assert len(recording.asked) == 6  # as many as were asked for, of one shape; in the last round none
 
 
 @pytest.mark.parametrize(

@@ -158,3 +158,15 @@ def test_every_gradient_has_a_draw_of_its_own(source):
 def test_what_has_no_proof_is_refused(make, changes, message):
     with pytest.raises(DprlError, match=message):
         make(**changes)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=["seeded", "secure"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_binds_all_steps_draws_those_of_one_after_the_other(source, batch):
+    """Also where a round has one reward, and so one number."""
+    mechanism = rewards(steps=4 * batch, batch=batch)
+    bound, stream = mechanism.bind(source.stream("reward")), source.stream("reward")
+    std = mechanism.std / float(bound.step)
+    assert bound.draws.shape == (4, batch)
+    for step in range(4):
+        np.testing.assert_array_equal(bound.draws[step], stream.gaussian(np.uint32(step), batch, std))

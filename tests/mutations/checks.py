@@ -23,7 +23,19 @@ from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
-from .lab import FULL, POISSON, SAMPLING, STAGES, Lab, flat, last_unit, require, rows_where, small_log, suite_of
+from .lab import (
+    FULL,
+    POISSON,
+    SAMPLING,
+    STAGES,
+    Lab,
+    flat,
+    last_unit,
+    require,
+    rows_where,
+    small_log,
+    suite_of,
+)
 
 _LEVEL = 1e-6
 
@@ -63,11 +75,6 @@ def neighbours_in_full_batches(lab: Lab) -> None:
 def neighbours_in_poisson_batches(lab: Lab) -> None:
     """The same with Poisson batches."""
     neighbouring_logs(lab, POISSON)
-
-
-def neighbours_in_sampling(lab: Lab) -> None:
-    """The same for the importance-sampling release."""
-    neighbouring_logs(lab, SAMPLING)
 
 
 def neighbours_in_stages(lab: Lab) -> None:
@@ -261,7 +268,6 @@ CHECKS: dict[str, Callable[[Lab], None]] = {
     for check in (
         neighbours_in_full_batches,
         neighbours_in_poisson_batches,
-        neighbours_in_sampling,
         neighbours_in_stages,
         one_person_is_one_unit,
         contributions_add_up,

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import random
 
 import dprl
 from dprl.accounting.budget import Budget
-from dprl.accounting.reward_relation import path_delta
+from dprl.accounting.reward_relation import DEPTHS, path_delta
 from dprl.accounting.verification import verify
+from dprl.algorithms.learning import q_learner
 from dprl.algorithms.learning.attacks import Shifted, canary_of_plan
 from dprl.algorithms.learning.conformance import CONFORMANCE, SmallWalk
 from dprl.algorithms.learning.functional_q import FunctionalQ
 from dprl.algorithms.learning.learning_plan import answers_of, make_learning_plan
+from dprl.algorithms.learning.run_coins import AddressedCoins
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_rewards import compare_rewards
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.releases.train import train
 
+from ..compilation_cache import on_disk, persistent_cache
 from .lab import Lab, require
 
 BUDGET = Budget(0.9, 1e-4)
@@ -81,15 +87,17 @@ def four_actions_are_told_apart_no_better_than_claimed(lab: Lab) -> None:
 
 
 def a_cell_has_one_answer(lab: Lab) -> None:
-    """Two observations too near for the grid: the second gets what the first got, whatever its reward."""
+    """Two observations too near for the grid, or one that is asked again: the second gets what the first got."""
     del lab
-    facts = replace(SmallWalk().facts, on_grid=False)
-    plan = make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
-    answers = answers_of(plan, SeededNoise.from_seed(1))
-    place, action = np.array([[7], [7]]), np.array([1, 1])
-    first = np.asarray(answers.noised(np.array([0.1, 0.4]), place, action, 0))
-    later = np.asarray(answers.noised(np.array([0.3, 0.2]), place, action, 1))
-    require(len({*first.tolist(), *later.tolist()}) == 1, "a cell answered twice: a difference comes out without noise")
+    for on_grid in (False, True):
+        facts = replace(SmallWalk().facts, on_grid=on_grid)
+        plan = make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
+        answers = answers_of(plan, SeededNoise.from_seed(1))
+        place, action = np.array([[7], [7]]), np.array([1, 1])
+        first = np.asarray(answers.noised(np.array([0.1, 0.4]), place, action, 0))
+        later = np.asarray(answers.noised(np.array([0.3, 0.2]), place, action, 1))
+        found = {*first.tolist(), *later.tolist()}
+        require(len(found) == 1, "a cell answered twice: a difference comes out without noise")
 
 
 def precision_is_paid_for(lab: Lab) -> None:
@@ -99,6 +107,164 @@ def precision_is_paid_for(lab: Lab) -> None:
     least = path_delta(0.9, plan.config.samples, std, float(plan.config.decay or 0.0), 1, 0.5)
     require(plan.delta_sampler >= least > 0.0, "the precision of a path is not in delta")
     require(plan.delta_of_event + plan.delta_sampler <= 1e-4 * (1.0 + 1e-12), "delta is spent twice")
+
+
+class Beyond:
+    """Outside of JAX; half of its observations lie outside of what it declares, and some are none."""
+
+    def __init__(self, more: Callable[[float], float]) -> None:
+        self._more, self._rng, self._place = more, np.random.default_rng(5), 0.0
+
+    def reset(self, seed: int) -> np.ndarray:
+        return self._next()
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
+        reward = 0.2 + self._more(min(max(self._place, 0.0), 1.0))
+        return self._next(), reward, False, False
+
+    def _next(self) -> np.ndarray:
+        self._place = 2.0 * float(self._rng.random()) - 0.5
+        return np.array([self._place if self._rng.random() < 0.8 else np.nan])
+
+
+class Within:
+    """Answers for places of a path; beyond its ends one point of the relation would get many noises."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def noised(self, rewards: Any, positions: Any, *more: Any) -> Any:
+        require(np.all((positions >= 0) & (positions <= 2 ** DEPTHS[1])), "a path is asked beyond its ends")
+        return self._inner.noised(rewards, positions, *more)
+
+
+def neighbours_beyond_the_domain(lab: Lab) -> None:
+    """Record and replay where observations are not what the environment declares."""
+    del lab
+    facts = replace(SmallWalk().facts, on_grid=False)
+    plan = make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
+    shape, rates = q_learner.shape_of(plan.config, facts), q_learner.rates_of(plan.config, facts)
+
+    def run(environment: Any, noise: Any, wrap: Any) -> Any:
+        answers = answers_of(plan, noise, wrap=lambda answers: Within(wrap(answers)))
+        coins = AddressedCoins(ActionCoins.of_key(random.key(1)))
+        state = q_learner.run_on_host(shape, environment, rates, answers, coins)
+        return q_learner.q_of(state, shape, facts, 0.9).weights
+
+    def saw(place: float) -> float:
+        return 0.01 - 0.04 * abs(place % 0.125 - 0.0625)
+
+    found = compare_rewards(run, Beyond(lambda _: 0.0), Beyond(saw), SeededNoise.from_seed(3), plan.mechanism)
+    require(not found.problems, found.problems[0] if found.problems else "")
+
+
+@dataclass(frozen=True)
+class Priced(SmallWalk):
+    """Paid by a table, at which equality does not look."""
+
+    table: Any = field(default=None, compare=False)
+
+    def reward(self, states: Any, actions: Any) -> Any:
+        return jnp.asarray(self.table)[(states[:, 0] * 3.999).astype(int)]
+
+
+class AlsoPriced(Priced):
+    """Equal to no other class."""
+
+
+def a_second_release_is_made_of_its_own_rewards(lab: Lab) -> None:
+    """One after the other in environments that compare equal."""
+    del lab
+
+    def weights(environment: Any) -> list[float]:
+        algorithm = FunctionalQ(variant="observed-reward", **SHORT)
+        released = train(environment, BUDGET, algorithm=algorithm, seed=1).q_function.weights
+        return [float(x) for name in sorted(released) for x in released[name].ravel()]
+
+    low, high = np.full(4, 0.1), np.full(4, 0.4)
+    weights(Priced(table=low))
+    require(weights(Priced(table=high)) == weights(AlsoPriced(table=high)), "made of another environment's rewards")
+
+
+class Ending:
+    """Outside of JAX; keeps the seed of each episode by the sample with which it began, and all actions."""
+
+    facts = replace(SmallWalk().facts, on_grid=False)
+
+    def __init__(self, length: int) -> None:
+        self._length, self.seeds, self.actions = length, dict[int, int](), list[int]()
+
+    def reset(self, seed: int) -> np.ndarray:
+        self.seeds[len(self.actions)] = seed
+        return np.full(1, 0.5)
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
+        self.actions.append(action)
+        return np.full(1, 0.5), 0.1, len(self.actions) % self._length == 0, False
+
+
+def a_coin_stands_at_its_address(lab: Lab) -> None:
+    """Words of ChaCha20 under the release's key, whatever ends when."""
+    del lab
+    algorithm = FunctionalQ(variant="observed-reward", **SHORT)
+    environments = Ending(10), Ending(4)
+    original = vars(SecureNoise)["fresh"]
+    SecureNoise.fresh = classmethod(lambda cls: cls(KEY))  # type: ignore[method-assign]
+    try:
+        for environment in environments:
+            train(environment, BUDGET, algorithm=algorithm)
+    finally:
+        SecureNoise.fresh = original  # type: ignore[method-assign]
+    coins, places = SecureNoise(KEY).stream("learner").actions().of_batch(0), np.arange(20)
+    seeds, second = coins.words_at(places, 3) >> np.uint32(1), coins.words_at(places, 1) >> np.uint32(31)
+    for environment in environments:
+        first = [environment.seeds.get(place, int(seeds[place])) for place in range(20)]
+        require(first == seeds.tolist(), "an episode's seed depends on what ended before")
+        require(environment.actions[:20] == second.tolist(), "the first round, which explores, has other coins")
+
+
+def no_table_lies_on_disk(lab: Lab) -> None:
+    """With JAX's persistent cache on, and an environment that compiles a function of its own."""
+    table, folder = np.arange(4) / 7.0 + 0.123456789, lab.folder()
+
+    class Compiled(SmallWalk):
+        def reward(self, states: Any, actions: Any) -> Any:
+            return jax.jit(lambda x: jnp.asarray(table)[(x[:, 0] * 3.999).astype(int)])(states)
+
+    with persistent_cache(folder):
+        train(Compiled(), BUDGET, algorithm=FunctionalQ(variant="observed-reward", **SHORT))
+        require(table.tobytes() not in on_disk(folder), "a table of rewards lies in the compilation cache")
+
+
+class Quoting:
+    """An environment that quotes a reward in what it raises."""
+
+    facts = replace(SmallWalk().facts, on_grid=False)
+
+    def reset(self, seed: int) -> np.ndarray:
+        return np.full(1, 0.5)
+
+    def step(self, action: int) -> Any:
+        raise BaseException("0.123456789")
+
+
+def nothing_that_an_environment_raises_is_said(lab: Lab) -> None:
+    del lab
+    try:
+        train(Quoting(), BUDGET, algorithm=FunctionalQ(variant="observed-reward", **SHORT))
+    except BaseException as error:
+        require(False, f"an exception after the charge: {type(error).__name__}")
+
+
+def rewards_of_the_next_state_are_refused(lab: Lab) -> None:
+    """Where nobody declares of what rewards are functions, a path has no proof."""
+    del lab
+    facts = replace(SmallWalk().facts, reward_of=None)
+    try:
+        make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
+    except dprl.DprlError:
+        return
+    require(False, "a path is planned for rewards that may depend on the next state")
 
 
 def _released(lab: Lab, **options: Any) -> Any:
@@ -126,9 +292,13 @@ def the_certificate_says_what_a_path_protects(lab: Lab) -> None:
     """One path for all actions protects functions of the state alone, and must say so."""
     try:
         _, _, folder = _released(lab, variant="functional", shared_path=True)
-        verify(folder)
+        content = verify(folder).content
     except dprl.DprlError as error:
         require(False, f"the certificate is refused: {error}")
+    else:
+        require(
+            "of the state in which the action is taken" in content["neighbouring_relation"], "a condition is missing"
+        )
 
 
 CHECKS: dict[str, Callable[[Lab], None]] = {
@@ -140,6 +310,12 @@ CHECKS: dict[str, Callable[[Lab], None]] = {
         neighbours_of_a_planned_q,
         four_actions_are_told_apart_no_better_than_claimed,
         a_cell_has_one_answer,
+        neighbours_beyond_the_domain,
+        a_second_release_is_made_of_its_own_rewards,
+        a_coin_stands_at_its_address,
+        no_table_lies_on_disk,
+        nothing_that_an_environment_raises_is_said,
+        rewards_of_the_next_state_are_refused,
         precision_is_paid_for,
         no_key_is_handed_out,
         the_certificate_says_what_a_path_protects,

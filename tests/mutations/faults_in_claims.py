@@ -20,6 +20,7 @@ from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.releases import evaluate as front
+from dprl.releases import resumable
 from dprl.releases import touch as touching
 from dprl.releases.journal import FolderJournal
 
@@ -38,18 +39,6 @@ def _(planting: Planting) -> None:
         return vectors
 
     planting.replace(importance, "unit_vectors", standardised)
-
-
-@fault("a bound inferred from the log: vectors scaled by the longest of them", "neighbours in sampling")
-def _(planting: Planting) -> None:
-    def scaled(original: Callable[..., Any]) -> Callable[..., Any]:
-        def release(mechanism: Any, noise: Any, vectors: Any, *block: Any) -> Any:
-            longest = max(float(np.linalg.norm(vectors, axis=1).max(initial=0.0)), 1e-6)
-            return original(mechanism, noise, vectors * (mechanism.clip_norm / longest), *block)
-
-        return release
-
-    planting.replace(importance, "release_vector", scaled)
 
 
 @fault("features normalised over the batch", "contributions add up")
@@ -243,7 +232,7 @@ def _(planting: Planting) -> None:
 
 @fault("forgotten charge", "the ledger is charged first")
 def _(planting: Planting) -> None:
-    planting.replace(front, "charged", lambda original: lambda *args: (None, None))
+    planting.replace(resumable, "_charged", lambda original: lambda *args: (None, None))
 
 
 @fault("charged after the rows were read", "the ledger is charged first")
@@ -264,7 +253,7 @@ def _(planting: Planting) -> None:
 
         return touch
 
-    planting.replace(front, "charged", later)
+    planting.replace(resumable, "_charged", later)
     planting.replace(touching, "touch", paying)
 
 
@@ -287,6 +276,7 @@ def _(planting: Planting) -> None:
     loose = tuple(statement.replace(guard, f"{guard} 0 AND") for statement in ledger_file.SCHEMA)
     assert loose != ledger_file.SCHEMA
     planting.constant(ledger_file, "SCHEMA", loose)
+    planting.constant(ledger_file, "KNOWN", {**ledger_file.KNOWN, ledger_file.VERSION: (loose,)})
 
 
 @fault("the same rows under another name", "the same rows have one name")

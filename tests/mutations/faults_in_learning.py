@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 
-from dprl.algorithms.learning import learning_plan, planner, q_learner
+from dprl.accounting.reward_relation import RewardRelation
+from dprl.algorithms.learning import asking, functional_q, learning_plan, planner, q_learner, run_coins
+from dprl.environments import learning_source
 from dprl.mechanisms import function_noise
 from dprl.mechanisms.function_noise import FunctionNoise, PathAnswers
 from dprl.mechanisms.reward_gradient import RewardGradient
+from dprl.releases import train as release
 from dprl.value_functions.q_function import QFunction
 
 from .checks_of_learning import KEY
@@ -56,9 +62,11 @@ def ask(planting: Planting, change: Callable[..., Any]) -> None:
     """``change(answers, sample, j)`` in the place of the answers and the sample of each round."""
 
     def learned(original: Callable[..., Any]) -> Callable[..., Any]:
-        def faulty(shape: Any, rates: Any, state: Any, answers: Any, j: Any, key: Any, sample: Any, parts: Any) -> Any:
+        def faulty(
+            shape: Any, rates: Any, state: Any, answers: Any, j: Any, coins: Any, sample: Any, *more: Any
+        ) -> Any:
             answers, sample = change(answers, sample, j)
-            return original(shape, rates, state, answers, j, key, sample, parts)
+            return original(shape, rates, state, answers, j, coins, sample, *more)
 
         return faulty
 
@@ -136,12 +144,100 @@ def _(planting: Planting) -> None:
     planting.replace(learning_plan, "Memo", lambda original: Forgetful)
 
 
+@fault("the environment a constant of a compiled run, which is kept", "a second release is made of its own rewards")
+def _(planting: Planting) -> None:
+    compiled = jax.jit(q_learner.run, static_argnums=(0, 1))
+
+    def run(original: Callable[..., Any]) -> Callable[..., Any]:
+        def faulty(shape: Any, source: Any, rates: Any, answers: Any, *more: Any) -> Any:
+            return compiled(shape, source.environment, rates, answers, jax.random.key(1))[0]
+
+        return faulty
+
+    planting.replace(q_learner, "run_on_host", run)
+
+
+@fault("anybody's environment compiled as the library's own", "a second release is made of its own rewards")
+def _(planting: Planting) -> None:
+    planting.replace(learning_source, "is_own", lambda original: lambda environment: True)
+
+
+@fault("coins that are counted as they are used", "a coin stands at its address")
+def _(planting: Planting) -> None:
+    """An episode that ends earlier then shifts everybody else's coins."""
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        used = itertools.count()
+        return lambda self, seed: original(self, seed + next(used))
+
+    planting.replace(asking.Asked, "reset", counted)
+
+
+@fault("exploration by a generator that is no ChaCha20", "a coin stands at its address")
+def _(planting: Planting) -> None:
+    def other(original: Callable[..., Any]) -> Callable[..., Any]:
+        def faulty(self: Any, shape: Any, j: int) -> Any:
+            given = original(self, shape, j)
+            return given._replace(exploring=np.random.default_rng(j).random(given.exploring.shape, np.float32))
+
+        return faulty
+
+    planting.replace(run_coins.AddressedCoins, "of_round", other)
+
+
+@fault("what is compiled while rewards are asked for is written to JAX's cache", "no table lies on disk")
+def _(planting: Planting) -> None:
+    planting.replace(release, "nothing_compiled_on_disk", lambda original: nullcontext)
+
+
+@fault("observations that are not moved into their domain", "neighbours beyond the domain")
+def _(planting: Planting) -> None:
+    """Below 0 every one gets fresh noise for one point of the relation."""
+
+    def seen(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, observation: asking.Seen(np.nan_to_num(np.array(observation, np.float64)), True)
+
+    planting.replace(asking.Asked, "_seen", seen)
+
+
+@fault("a reward of zero in a state that is not known", "neighbours beyond the domain")
+def _(planting: Planting) -> None:
+    """The difference of two neighbours is steep there."""
+
+    def seen(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, observation: original(self, observation)._replace(known=True)
+
+    planting.replace(asking.Asked, "_seen", seen)
+    ask(
+        planting,
+        lambda answers, sample, j: (
+            answers,
+            sample._replace(rewards=np.where(sample.units[:, 0] == 0.0, 0.0, sample.rewards)),
+        ),
+    )
+
+
+@fault("an exception of the environment that is passed on", "nothing that an environment raises is said")
+def _(planting: Planting) -> None:
+    planting.replace(asking, "quietly", lambda original: lambda call, otherwise: call())
+
+
+@fault("a path for rewards of which nobody says what they are functions of", "rewards of the next state are refused")
+def _(planting: Planting) -> None:
+    planting.replace(functional_q, "_declared", lambda original: lambda config, facts: "state-action")
+
+
 # --- what is said ---------------------------------------------------------------------------------------------------
 
 
 @fault("the key of the noise beside the weights", "no key is handed out")
 def _(planting: Planting) -> None:
     planting.replace(QFunction, "to_bytes", lambda original: lambda self: original(self) + KEY)
+
+
+@fault("a relation without its proof's condition", "the certificate says what a path protects")
+def _(planting: Planting) -> None:
+    planting.replace(RewardRelation, "words", lambda original: RewardRelation.earlier_words)
 
 
 @fault("one path, and a relation that speaks of any two reward functions", "the certificate says what a path protects")

@@ -15,7 +15,9 @@ GAUSSIAN = ("gaussian", "gaussian:fourier:2", "mlp:5:gaussian")
 
 def _theta(policy, seed=0):
     draws = np.random.default_rng(seed).normal(size=policy.size)
-    return jnp.asarray(policy.initial(jax.random.key(1)) + draws, jnp.float32)
+    return jnp.asarray(
+        policy.initial(jax.random.normal(jax.random.key(1), (policy.random_weights,))) + draws, jnp.float32
+    )
 
 
 def _states(rows=7, seed=3):
@@ -73,7 +75,7 @@ def test_sizes_and_the_start():
     for kind, size in sizes.items():
         facts = {"action": ((0.0, 1.0),) * 2} if "gaussian" in kind else {"actions": 3}
         policy = Parametric(kind, BOX, **facts)
-        start = policy.initial(jax.random.key(0))
+        start = policy.initial(jax.random.normal(jax.random.key(0), (policy.random_weights,)))
         assert policy.size == size == len(start)
         np.testing.assert_allclose(policy.preferences(start, _states()), 0.0, atol=1e-7)
     assert Parametric("tabular", ((0.0, 3.0),), actions=2).size == 8

@@ -62,7 +62,7 @@ class Trial:
 
 def records(journal: bytes) -> list[bytes]:
     """Stream, step and points of every whole record, without the MACs: those are tied to the folder."""
-    found, at, length = [], 0, 16 + 8 * 2 + 32  # the values; then 3 features, primal and dual
+    found, at, length = [], 0, 16 + 8 * 5 + 32  # the values; then 3 features, primal and dual
     while at + length <= len(journal):
         found.append(journal[at : at + length - 32])
         at, length = at + length, 16 + 8 * 6 + 32

@@ -90,6 +90,23 @@ def test_logs_of_every_kind(tmp_path, in_blocks, log, by, options):
     assert release(parts, ALGORITHMS["importance-sampling"], **options) == expected
 
 
+@pytest.mark.slow
+def test_values_around_a_value_function_are_those_of_the_file(tmp_path, in_blocks):
+    """Of several policies, with references: a second pass over the parts, when the value function is there."""
+    file, parts = log_and_parts(tmp_path)
+    policies = {"one": "uniform", "other": "column:target_prob"}
+    made = [
+        dprl.evaluate(
+            str(log), policies, BUDGET, bounds=BOUNDS, person="person_id", algorithm=ALGORITHMS["doubly-robust"],
+            seed=1, simulated=True,
+        )
+        for log in (file, parts)
+    ]  # fmt: skip
+    assert made[0].estimate == made[1].estimate
+    targets = made[0].estimate["targets"]
+    assert len({t["reference"] for t in targets}) == 2
+
+
 def test_a_simulation_shows_the_same_reference(logs, in_blocks):
     file, parts = logs
     options = {"algorithm": ALGORITHMS["importance-sampling"], "simulated": True, "seed": None}

@@ -7,12 +7,14 @@ import os
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import dprl
 from dprl import machine
 from dprl.data.readers import Log
+from dprl.mechanisms.noise import SecureNoise
 from dprl.releases.run_folder import RunFolder, noted_folder
 
 from ..sample_log import BOUNDS
@@ -62,6 +64,12 @@ def test_other_versions_or_another_device_are_refused(begun, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " --xla_cpu_enable_fast_math=true")
         refused(begun, "cannot be resumed: it was begun on another device")
+    for setting in ("JAX_DISABLE_JIT", "JAX_DEFAULT_MATMUL_PRECISION", "OMP_NUM_THREADS"):
+        with monkeypatch.context() as patch:
+            patch.setenv(setting, "7")
+            refused(begun, rf"begun on another device or with other settings of it \({setting}\)")
+    with jax.disable_jit():
+        refused(begun, r"with other settings of it \(jax_disable_jit\)")
     if hasattr(os, "sched_getaffinity"):
         with monkeypatch.context() as patch:
             patch.setattr(os, "sched_getaffinity", lambda _: range(1000))
@@ -278,12 +286,36 @@ def test_a_copy_of_a_finished_run_gives_no_second_release(early, monkeypatch, lo
 
 def test_of_two_copies_under_way_at_once_one_is_saved(early):
     copy = copy_of(early.run)
-    first, second = early.evaluate(), early.evaluate(run=copy, resume=True, log=other_log(reward=0.123))
+    first = early.evaluate()
+    with pytest.raises(dprl.DprlError, match="begun on other data"):
+        early.evaluate(run=copy, resume=True, log=other_log(reward=0.123))
+    (copy / "data").unlink()
+    second = early.evaluate(run=copy, resume=True)
+    second.certificate["created"] = "2001-02-03T04:05:06Z"  # type: ignore[index]
     first.save(early.out)
     with pytest.raises(dprl.DprlError, match="is out already, says the ledger"):
         second.save(early.out.with_name("second"))
     assert sorted(p.name for p in early.out.parent.iterdir() if "ledger" not in p.name) == ["copy.run", "results"]
     first.save(early.out.with_name("again"))  # the same release may be saved as often as one likes
+
+
+def test_a_copy_that_forgot_its_data_gives_no_second_answer(trial, monkeypatch):
+    """Of other rows, for the same charge: the ledger knows what the charge was bound to."""
+    trial.stop_after(2)
+    copy = copy_of(trial.run)
+    for name in ("data", "journal"):
+        (copy / name).unlink()
+    drawn = []
+    gaussian = SecureNoise.gaussian
+    monkeypatch.setattr(SecureNoise, "gaussian", lambda *asked: drawn.append(asked) or gaussian(*asked))
+    with pytest.raises(dprl.DprlError, match="cannot be resumed: it was begun on other data"):
+        trial.evaluate(run=copy, resume=True, log=other_log(reward=0.123))
+    assert drawn == []
+    # with the same rows it is the same release, and so is what goes on in the first folder
+    (copy / "data").unlink()
+    again = trial.evaluate(run=copy, resume=True)
+    assert again.estimate == trial.evaluate().estimate
+    assert len(trial.ledger.history()) == 1
 
 
 @pytest.mark.parametrize("kind", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])

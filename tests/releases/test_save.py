@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import dprl
 from dprl.accounting import certificate, verification
 from dprl.releases import save
 from dprl.releases.save import check_folder, check_key
+from dprl.temporary import temporary_folder
 
 from ..sample_log import BOUNDS, columns
 
@@ -56,6 +59,26 @@ def test_the_working_folder_itself(tmp_path, monkeypatch, release):
     monkeypatch.chdir(inner)
     release.save(".")
     assert (inner / "certificate.json").is_file()
+
+
+SAVE_AND_BE_KILLED = """
+import os, signal, sys
+from dprl.releases import save
+save._report = lambda *_: ""
+save.seal = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+save.save_release("estimate.json", {}, {}, {}, sys.argv[1])
+"""
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(tmp_path, release):
+    with temporary_folder(".results.", tmp_path) as living:
+        subprocess.run([sys.executable, "-c", SAVE_AND_BE_KILLED, tmp_path / "results"], check=False)
+        (left,) = {p for p in tmp_path.iterdir() if p != living}
+        assert (left / "release" / "estimate.json").exists()
+        check_folder(tmp_path / "results")
+        assert set(tmp_path.iterdir()) == {living}
+        release.save(tmp_path / "results")
+        assert set(tmp_path.iterdir()) == {living, tmp_path / "results"}
 
 
 def listing(folder):

@@ -16,6 +16,7 @@ import dprl
 import dprl.releases.train as release_module
 from dprl.accounting import certificate as certificates
 from dprl.accounting.ledger import Ledger
+from dprl.accounting.reward_relation import RewardRelation
 from dprl.accounting.verification import verify
 from dprl.algorithms.learning import planner
 from dprl.environments.interval_walk import IntervalWalk
@@ -27,8 +28,7 @@ from dprl.releases.training_artifacts import NOT_PROTECTED
 BUDGET = dprl.Budget(0.9, 1e-4)
 SMALL = {"samples": 100, "round": 50, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
 UNIT, RELATION = "reward function", "reward functions at most 0.01 apart"
-SMOOTH = f"{RELATION}, whose difference has Lipschitz constant at most 0.04 over the scaled observation"
-ALONE = SMOOTH.replace("functions", "functions of the state alone")
+SMOOTH, ALONE = (RewardRelation(0.01, 0.04, of_state=of_state).words() for of_state in (False, True))
 KEY = bytes(range(7, 39))
 
 
@@ -61,7 +61,7 @@ class Corridor:
     def reset(self, seed: int) -> np.ndarray:
         del seed
         if self.broken:
-            raise RuntimeError("0.123456")
+            raise KeyboardInterrupt
         self.cell, self.time = 0, 0
         return np.zeros(1)
 
@@ -168,7 +168,7 @@ def test_charged_before_the_first_reward_and_never_given_back(tmp_path):
     source = Corridor(broken=True)
     ledger = Ledger.create(tmp_path / "l.db", "tutor", dprl.Budget(1.0, 1e-3), UNIT, RELATION)
     account = {"ledger": ledger, "dataset": "tutor"}
-    with pytest.raises(RuntimeError):
+    with pytest.raises(KeyboardInterrupt):
         train(source, **account, variant="observed-reward")
     (charge,) = ledger.history()
     assert charge.digest is None
@@ -263,7 +263,8 @@ def test_learning_that_diverges_can_be_stored(tmp_path, monkeypatch):
     "options",
     [
         {"variant": "observed-reward"}, {"variant": "observed-reward", "memoise": True},
-        {"variant": "functional", "reward_lipschitz": 0.04}, {"variant": "gradient", "network": "fourier:3"},
+        {"variant": "functional", "reward_lipschitz": 0.04, "reward_of": "state-action"},
+        {"variant": "gradient", "network": "fourier:3"},
         {"variant": "observed-reward", "actor_critic": True},
     ],
     ids=str,

@@ -12,7 +12,7 @@ import pytest
 import dprl
 from dprl.accounting import certificate as certificates
 from dprl.accounting import events
-from dprl.accounting.reward_relation import parse_relation
+from dprl.accounting.reward_relation import RewardRelation, parse_relation
 from dprl.accounting.verification import verify
 from dprl.algorithms.learning import planner
 from dprl.algorithms.learning.learning_plan import make_learning_plan
@@ -21,10 +21,7 @@ from dprl.mechanisms.noise import SecureNoise
 from dprl.releases.training_artifacts import certificate_of
 
 BUDGET, KEY = dprl.Budget(0.9, 1e-4), bytes(range(7, 39))
-SMOOTH = (
-    "reward functions at most 0.01 apart, whose difference has Lipschitz constant at most 0.04 over the scaled "
-    "observation"
-)
+SMOOTH = RewardRelation(0.01, 0.04)
 VARIANTS = {
     "state": {"shared_path": True}, "observed-reward": {}, "gradient": {}, "output": {},
     "off the grid": {"reward_lipschitz": 0.03},
@@ -34,7 +31,7 @@ VARIANTS = {
 
 def planned(name: str) -> dict[str, Any]:
     """The certificate of a variant, before it is sealed: nothing is learned here."""
-    facts = replace(IntervalWalk(dimensions=2 if name == "plane" else 1).facts, reward_ignores_action=False)
+    facts = replace(IntervalWalk(dimensions=2 if name == "plane" else 1).facts, reward_of="state-action")
     facts = replace(facts, on_grid=name != "off the grid")
     variant = name if name in ("observed-reward", "gradient", "output") else "functional"
     options = {"reward_radius": 0.01, "variant": variant} | VARIANTS[name]
@@ -45,7 +42,7 @@ def planned(name: str) -> dict[str, Any]:
 
 def sealed(content: dict[str, Any], folder: Any) -> Any:
     folder.mkdir(exist_ok=True)
-    stated = {name: content[name] for name in ("status", "epsilon", "delta")}
+    stated = {name: content[name] for name in ("status", "epsilon", "delta")} | {"algorithm": "functional-q"}
     (folder / "training.json").write_text(json.dumps(stated))
     certificates.write(certificates.seal(content, folder, ["training.json"]), folder)
     return folder
@@ -62,7 +59,7 @@ def test_every_variant_has_a_certificate_that_holds(tmp_path, name):
     (mechanism,) = content["mechanisms"]
     assert events.to_json(events.from_json(content["event"])) == content["event"]
 
-    def refused(change: Any, message: str = "A mechanism of|not the relation|states less noise") -> None:
+    def refused(change: Any, message: str = "mechanism .*of |not the relation|states less noise") -> None:
         wrong = json.loads(json.dumps(content))
         change(wrong, wrong["mechanisms"][0])
         with pytest.raises(dprl.DprlError, match=message):
@@ -72,6 +69,8 @@ def test_every_variant_has_a_certificate_that_holds(tmp_path, name):
         refused(lambda _, m, n=field_, f=factor: m.update({n: m[n] * f}))
     relation = parse_relation(content["neighbouring_relation"])
     assert relation is not None
+    earlier = content | {"neighbouring_relation": relation.earlier_words()}
+    assert verify(sealed(earlier, tmp_path / "earlier")).private  # certificates are readable for ever
     wider = replace(relation, radius=1.001 * relation.radius).words()
     refused(lambda c, _: c.update(neighbouring_relation=wider))
     refused(lambda c, _: c.update(neighbouring_relation="reward functions"), "does not say how far apart")
@@ -104,7 +103,8 @@ def test_every_variant_has_a_certificate_that_holds(tmp_path, name):
     if name == "off the grid":
         refused(lambda _, m: m.update(spread=0.0))
     if name == "state":  # one path for all actions hides nothing of what depends on them
-        refused(lambda c, _: c.update(neighbouring_relation=SMOOTH))
+        for words in (SMOOTH.words(), SMOOTH.earlier_words()):
+            refused(lambda c, _, w=words: c.update(neighbouring_relation=w))
     if name == "functional":
         root = np.sqrt(2.0)
         refused(lambda _, m: m.update(paths=1, sensitivity=m["sensitivity"] / root, std=m["std"] / root))

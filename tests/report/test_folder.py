@@ -87,9 +87,9 @@ def test_an_altered_estimate_gets_no_report(
     ("name", "content", "match"),
     [
         ("estimate.json", None, "cannot be read"),
-        ("estimate.json", "{", "not JSON"),
-        ("estimate.json", "\ud800".encode("utf-16-le", "surrogatepass").decode("latin-1"), "not JSON"),
-        ("estimate.json", "[]", "schema dprl.estimate/1"),
+        ("estimate.json", "{", "not strict JSON"),
+        ("estimate.json", "\ud800".encode("utf-16-le", "surrogatepass").decode("latin-1"), "not strict JSON"),
+        ("estimate.json", "[]", "not a JSON object"),
         ("certificate.json", '{"schema": "dprl.certificate/2"}', "schema dprl.certificate/1"),
         ("certificate.json", '{"schema": "dprl.certificate/1", "artifacts": 3}', "not the file"),
         ("certificate.json", None, "neither certificate.json nor statement.json"),

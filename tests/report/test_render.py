@@ -395,3 +395,15 @@ def test_a_missing_field_leaves_a_gap_not_an_error(estimate: Artifact, certifica
     for key in estimate["targets"][0]:
         for instead in (None, "word", 0, 1e308, -1e308, 1e-320, 10**400, [1], {}):
             Page(render({**estimate, "targets": [{**estimate["targets"][0], key: instead}]}, certificate))
+
+
+def test_the_mean_weight_stands_beside_the_errors_where_it_was_released(
+    estimate: Artifact, certificate: Artifact
+) -> None:
+    assert "mean weight" not in Page(render(estimate, certificate)).text
+    known = {"mean_weight": 0.62, "sampling_standard_error": 0.48, "sampling_standard_error_at_most": 5.9}
+    targets = [{**estimate["targets"][0], **known}, *estimate["targets"][1:]]
+    page = Page(render({**estimate, "targets": targets}, certificate))
+    assert "A mean weight of 1 proves nothing." in page.text
+    assert "0.62" in page.cells(targets[0]["name"])[0]
+    assert "at most 5.9" in page.text

@@ -92,7 +92,7 @@ SCHEMA = {"schema": "dprl.value-function/1", "features": "columns", "bounds": js
         ({"theta": np.zeros(3)}, SCHEMA, None),
         ({"theta": np.zeros(4)}, SCHEMA, "do not fit its features"),
         ({"theta": np.zeros((3, 1))}, SCHEMA, "do not fit its features"),
-        ({"weights": np.zeros(3)}, SCHEMA, "missing or damaged"),
+        ({"weights": np.zeros(3)}, SCHEMA, "do not fit its features"),
         ({"theta": np.zeros(3)}, {**SCHEMA, "schema": "dprl.value-function/9"}, "of a version"),
         ({"theta": np.zeros(3)}, {}, "of a version"),
         ({"theta": np.zeros(3)}, {k: v for k, v in SCHEMA.items() if k != "bounds"}, "does not describe its features"),

@@ -17,6 +17,7 @@ from dprl.errors import DprlError
 from dprl.value_functions.q_function import (
     FILE,
     QFunction,
+    hidden_weights,
     initial_weights,
     load_q_function,
     q_values,
@@ -116,7 +117,8 @@ def test_an_actor_is_stored_beside_q(tmp_path):
 
 @pytest.mark.parametrize(("network", "inputs", "actions"), CASES[1:3])
 def test_the_start_is_zero_and_tells_states_apart(network, inputs, actions):
-    started = initial_weights(network, jax.random.key(0), inputs, actions)
+    uniforms = np.random.default_rng(0).random(hidden_weights(network, inputs), np.float32)
+    started = initial_weights(network, uniforms, inputs, actions)
     weights = {name: np.asarray(w) for name, w in started.items()}
     unit = np.random.default_rng(0).uniform(size=(40, inputs)).astype(np.float32)
     assert {name: w.shape for name, w in weights.items()} == weight_shapes(network, inputs, actions)

@@ -20,10 +20,11 @@ from typing import Any
 
 from dprl.accounting import signatures
 from dprl.errors import DprlError
+from dprl.version import VERSION
 
 CERTIFICATE, STATEMENT = "certificate.json", "statement.json"
 FILES = {"dprl.certificate/1": CERTIFICATE, "dprl.statement/1": STATEMENT}
-STATUSES = ("verified", "as published", "not private")
+STATUSES = ("verified", "as published", "unreviewed", "not private")
 NOT_A_TRAJECTORY = (
     "A trajectory or a person as a whole: one visited state sits in two transitions, and every further transition of "
     "the same trajectory or person has a guarantee of its own."
@@ -65,9 +66,9 @@ def versions() -> dict[str, str]:
     """Versions of what the numbers of a release depend on; nothing is imported."""
     import platform
 
-    found = {"python": platform.python_version()}
+    # its own, for what is installed beside a checkout may have been installed before
+    found = {"python": platform.python_version(), "dprl": VERSION}
     for name, distribution in (
-        ("dprl", "dprl"),
         ("jax", "jax"),
         ("dp_accounting", "dp-accounting"),
         ("numpy", "numpy"),
@@ -146,5 +147,7 @@ def plain_name(name: Any) -> bool:
     return (
         isinstance(name, str)
         and name not in ("", ".", "..", CERTIFICATE, STATEMENT)
-        and not any(c in name for c in "/\\\0")
+        and len(name) <= 200
+        and name.isprintable()  # no control characters, and no half of a character that no file name has
+        and not any(c in name for c in "/\\")
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,28 +23,31 @@ from pathlib import Path
 
 from dprl.errors import DprlError
 
+_CHECKSUM = re.compile(rb" [0-9a-f]{32}\n")  # and the end of its line, of which there is none within JSON
 _HEADER = b'{"n": 0, "kind": "ledger", "version": 2, "ledger": "'
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is to be entered: a declared dataset, or a charge (which alone has a purpose and a token).
+    """What is to be entered: a declared dataset, a charge, or what a charge is bound to; what does not apply is empty.
 
     Attributes:
-        kind: ``dataset`` or ``charge``.
+        kind: ``dataset``, ``charge`` or ``binding``.
         epsilon, delta: exact decimals, as text.
-        token: 32 hexadecimal digits by which an interrupted run finds its charge again.
+        token: of a charge, 32 hexadecimal digits by which an interrupted run finds it again.
+        content: what the charge with that ``token`` is bound to, 64 hexadecimal digits.
     """
 
     kind: str
     dataset: str
-    epsilon: str
-    delta: str
-    unit: str
-    relation: str
-    time: str
+    epsilon: str = ""
+    delta: str = ""
+    unit: str = ""
+    relation: str = ""
+    time: str = ""
     purpose: str = ""
     token: str = ""
+    content: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Mark:
 
 
 class Intents:
-    """The open file; everything but :attr:`size` and :meth:`check` needs the database's write lock.
+    """The open file; what writes to it needs the database's write lock.
 
     Raises DprlError, in one sentence, for a file that is not the one that the database knows.
     """
@@ -84,6 +88,16 @@ class Intents:
             raise self._changed()
         return content[mark.size :]
 
+    def entered(self, mark: Mark) -> str:
+        """Everything up to ``mark``, in order, as a JSON list: what the database must hold, and nothing else."""
+        self.check(mark)
+        self._file.seek(0)
+        content = self._file.readall()[: mark.size]
+        if not content.startswith(_header(self._ledger, self._key)) or content.count(b"\n") != mark.entries:
+            raise self._changed()
+        # the mark's digest stands for all lines, as each one's checksum does for what lies beyond it
+        return "[" + _CHECKSUM.sub(b",", content).decode()[:-1] + "]"
+
     def unmatched(self, mark: Mark) -> tuple[list[Entry], Mark]:
         """What was never entered, in order, and the mark after it; a torn last line is cut off."""
         *lines, torn = self.check(mark).split(b"\n")
@@ -107,7 +121,7 @@ class Intents:
         """
         if self.size != mark.size or self._hash.hexdigest() != mark.digest:
             raise self._changed()
-        body = {"n": mark.entries} | {k: v for k, v in asdict(entry).items() if v or entry.kind == "charge"}
+        body = {"n": mark.entries} | {name: text for name, text in asdict(entry).items() if text}
         line = _line(json.dumps(body).encode(), self._key)
         try:
             _write(self._file, line)
@@ -161,7 +175,7 @@ def start(shown: Path, real: Path, ledger: str, secret: bytes) -> Mark:
 
     The caller has made sure by :func:`has_entries` that no other ledger's intents lie there.
     """
-    line = _line(_HEADER + ledger.encode() + b'"}', _key(secret))
+    line = _header(ledger, _key(secret))
     try:
         with _open(shown, real, os.O_CREAT) as file:
             file.truncate(0)
@@ -225,6 +239,10 @@ def _unwritten(shown: Path, error: OSError) -> DprlError:
 
 def _key(secret: bytes) -> bytes:
     return hashlib.blake2b(key=secret, digest_size=32, person=b"dprl intents").digest()
+
+
+def _header(ledger: str, key: bytes) -> bytes:
+    return _line(_HEADER + ledger.encode() + b'"}', key)
 
 
 def _line(body: bytes, key: bytes) -> bytes:

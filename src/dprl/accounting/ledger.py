@@ -203,6 +203,27 @@ class Ledger:
             elif row[0] != digest:
                 raise DprlError(f"Charge {charge_id} of the ledger {self.path} already belongs to another release.")
 
+    def bind(self, charge_id: int, content: str) -> bool:
+        """Whether the charge belongs to ``content``: to what it was bound first, here or by an earlier call.
+
+        A run folder calls this when it has met its rows and before anything is drawn, so that no copy of it makes a
+        second release of other rows for the same charge.
+
+        Args:
+            content: 64 hexadecimal digits that say nothing of what they stand for, such as a MAC.
+        """
+        if not _is_hex(content, 64):
+            raise DprlError("A charge is bound to 64 hexadecimal digits.")
+        with ledger_file.writing(self.path) as books:
+            row = books.db.execute(
+                "SELECT dataset, token, content FROM charge LEFT JOIN binding ON charge = id WHERE id = ?", (charge_id,)
+            ).fetchone()
+            if row is None:
+                raise DprlError(f"The ledger {self.path} has no charge {charge_id}.")
+            if row[2] is None:
+                books.enter(Entry("binding", row[0], time=ledger_file.now(), token=row[1], content=content))
+        return row[2] in (None, content)
+
     def claim(self, dataset: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
         """Note that these rows belong to ``dataset``, by a keyed fingerprint that never leaves the ledger's file.
 

@@ -10,6 +10,7 @@ import decimal
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from dprl.accounting import intents as intent_file
 from dprl.accounting.intents import Entry, Intents, Mark, intents_path, open_intents
-from dprl.accounting.ledger_schema import APPLICATION, EARLIER, SCHEMA, VERSION
+from dprl.accounting.ledger_schema import APPLICATION, BINDING, DIFFERENCES, KNOWN, SCHEMA, VERSION
 from dprl.errors import DprlError
 
 BUSY_SECONDS = 30.0
@@ -41,8 +42,23 @@ class Books:
         self._advance(after)
         return row
 
+    def check_tables(self) -> None:
+        """Refuse tables that do not hold what the intents say, each entry of them and nothing else.
+
+        So a database of which a byte is another one shows no amount, and spends none.
+        """
+        entered = self._intents.entered(self._mark())
+        tables = DIFFERENCES if _version(self.db) > min(KNOWN) else DIFFERENCES[:-1]  # the older ones have no bindings
+        if any(self.db.execute(differ, (entered,)).fetchone()[0] for differ in tables):
+            raise DprlError(_explain(self._path))
+
     def settle(self) -> None:
         """Enter what the intents hold and the database does not; needs the write lock."""
+        self.check_tables()
+        if _version(self.db) < VERSION:
+            for statement in BINDING:
+                self.db.execute(statement)
+            self.db.execute(f"PRAGMA user_version = {VERSION}")
         before = self._mark()
         entries, after = self._intents.unmatched(before)
         if entries:  # somebody was interrupted, or an older copy put back
@@ -82,6 +98,11 @@ class Books:
         if entry.kind == "dataset":
             row = (entry.dataset, entry.epsilon, entry.delta, entry.unit, entry.relation, entry.time)
             cursor = self.db.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?)", row)
+        elif entry.kind == "binding":
+            cursor = self.db.execute(
+                "INSERT INTO binding VALUES ((SELECT id FROM charge WHERE token = ?), ?, ?)",
+                (entry.token, entry.content, entry.time),
+            )
         else:
             cursor = self.db.execute(
                 "INSERT INTO charge (dataset, sequence, token, epsilon, delta, purpose, created, settled) "
@@ -123,6 +144,7 @@ def reading(path: Path, *, whole: bool = False) -> Iterator[Books]:
                 pass
             books.db.execute("BEGIN")
         try:
+            books.check_tables()
             yield books
         finally:
             books.db.execute("ROLLBACK")
@@ -168,7 +190,9 @@ def now() -> str:
 @contextmanager
 def _opened(path: Path) -> Iterator[Books]:
     with _connected(path) as db:
-        ledger, secret = db.execute("SELECT ledger, secret FROM book").fetchone()
+        ledger, secret = db.execute("SELECT ledger, secret FROM book").fetchone() or ("", None)
+        if not isinstance(secret, bytes) or len(secret) != 32 or not isinstance(ledger, str):
+            raise DprlError(_explain(path))
         with open_intents(path, intents_path(_real(path)), ledger, secret) as intents:
             yield Books(path, db, intents, secret)
 
@@ -187,12 +211,13 @@ def _connected(path: Path, *, blank: bool = False) -> Iterator[sqlite3.Connectio
             db.execute("PRAGMA trusted_schema = OFF")
             if not (blank and _is_blank(db)):
                 _check_content(path, db)
-            if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            if not _writes_ahead(db):
                 raise DprlError(
                     f"The ledger {path} needs a file system with write-ahead logging; keep it on a local disk."
                 )
             yield db
-    except (sqlite3.Error, decimal.DecimalException) as error:
+    # a message of SQLite's that quotes a damaged page is no text either
+    except (sqlite3.Error, decimal.DecimalException, UnicodeError) as error:
         raise DprlError(_explain(path, error)) from error
 
 
@@ -229,19 +254,16 @@ def _check_file(path: Path, real: Path) -> None:
 def _check_content(path: Path, db: sqlite3.Connection) -> None:
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise DprlError(f"{path} is not a dprl ledger.")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
+    version = _version(db)
     if version > VERSION:
         raise DprlError(f"The ledger {path} was written by a newer version of dprl; update dprl to use it.")
-    if 0 < version < VERSION:
+    if 0 < version < min(KNOWN):
         raise DprlError(
             f"The ledger {path} was written by a development version of dprl: declare what is left of its budgets in "
             "a new one."
         )
     found = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
-    counted = "SELECT 1 FROM book WHERE entries = 1 + (SELECT count(*) FROM dataset) + (SELECT count(*) FROM charge)"
-    known = found in (set(SCHEMA), *map(set, EARLIER))
-    sound = version == VERSION and known and db.execute(counted).fetchone() is not None
-    if not sound:
+    if found not in map(set, KNOWN.get(version, ())):
         raise DprlError(_explain(path))
 
 
@@ -256,6 +278,25 @@ def _check_pages(path: Path, db: sqlite3.Connection) -> None:
     )
     if not sound:
         raise DprlError(_explain(path))
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return db.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _writes_ahead(db: sqlite3.Connection) -> bool:
+    """Switch a new database to write-ahead logging; waits for another process that is making it just now.
+
+    SQLite does not wait here by itself, whatever its timeout.
+    """
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return db.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal"
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > until:
+                raise
+        time.sleep(0.01)
 
 
 def _gone(path: Path) -> DprlError:

@@ -9,12 +9,12 @@ UNITS = ("person", "trajectory", "transition", "reward function")
 RELATIONS = ("add or remove one", "zero out one", "replace one")
 """Of the units that a log holds; what a relation between reward functions says, it says with its numbers."""
 
-APPLICATION, VERSION = 0x6470726C, 2  # "dprl"
+APPLICATION, VERSION = 0x6470726C, 3  # "dprl"
 
 _RELATION = f"CASE unit WHEN '{UNITS[3]}' THEN relation GLOB 'reward functions *' ELSE relation IN {RELATIONS} END"
 _HEX = "{0} IS NULL OR (length({0}) = {1} AND {0} NOT GLOB '*[^0-9a-f]*')"
 
-SCHEMA = (
+_TABLES = (
     # One row: who this ledger is, its secret, and how much of the intents it has entered.
     f"""CREATE TABLE book (
   one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -97,12 +97,68 @@ END""",
 END""",
 )
 
-# what ledgers look like that were made before there were transitions, or reward functions; they go on with the units
-# they know
-EARLIER = tuple(
-    tuple(
-        statement.replace(str(UNITS), str(UNITS[:known])).replace(_RELATION, f"relation IN {RELATIONS}")
-        for statement in SCHEMA
-    )
-    for known in (2, 3)
+BINDING = (
+    # What a charge's run folder was bound to when it first met its rows: nothing else is ever released for the charge.
+    f"""CREATE TABLE binding (
+  charge INTEGER PRIMARY KEY REFERENCES charge (id),
+  content TEXT NOT NULL CHECK ({_HEX.format("content", 64)}),
+  created TEXT NOT NULL
+)""",
+    """CREATE TRIGGER binding_is_kept BEFORE DELETE ON binding BEGIN
+  SELECT RAISE(ABORT, 'a binding is never removed');
+END""",
+    """CREATE TRIGGER binding_is_final BEFORE UPDATE ON binding BEGIN
+  SELECT RAISE(ABORT, 'a binding is never changed');
+END""",
 )
+
+SCHEMA = (*_TABLES, *BINDING)
+
+
+def _known(tables: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """``tables``, and what they look like in ledgers that were made before there were transitions, or reward functions:
+    those go on with the units that they know."""
+    earlier = (
+        tuple(
+            statement.replace(str(UNITS), str(UNITS[:count])).replace(_RELATION, f"relation IN {RELATIONS}")
+            for statement in tables
+        )
+        for count in (2, 3)
+    )
+    return tables, *earlier
+
+
+KNOWN = {2: _known(_TABLES), VERSION: _known(SCHEMA)}
+"""What each version's ledgers are made of. One of version 2 gets its bindings when something is entered."""
+
+_ENTRY = """WITH entry AS MATERIALIZED (
+  SELECT key AS place, coalesce(json_extract(value, '$.purpose'), '') AS purpose, {}
+  FROM json_each(?)
+)""".format(
+    ", ".join(
+        f"json_extract(value, '$.{name}') AS {name}"
+        for name in ("kind", "dataset", "epsilon", "delta", "unit", "relation", "time", "token", "content")
+    )
+)
+_CHARGED = """SELECT row_number() OVER (ORDER BY place) AS id, dataset,
+  row_number() OVER (PARTITION BY dataset ORDER BY place) AS sequence, token, epsilon, delta, purpose, time
+  FROM entry WHERE kind = 'charge'"""
+
+DIFFERENCES = tuple(
+    # the held are different from one another, and as many as are said: so if each is said, they are the same
+    f"{_ENTRY}, said AS ({said}), held AS ({held}) "
+    "SELECT (SELECT count(*) FROM said) <> (SELECT count(*) FROM held) "
+    "OR EXISTS (SELECT * FROM held EXCEPT SELECT * FROM said)"
+    for held, said in (
+        (
+            "SELECT name, epsilon, delta, unit, relation, created FROM dataset",
+            "SELECT dataset, epsilon, delta, unit, relation, time FROM entry WHERE kind = 'dataset'",
+        ),
+        ("SELECT id, dataset, sequence, token, epsilon, delta, purpose, created FROM charge", _CHARGED),
+        (
+            "SELECT charge, content, created FROM binding",
+            f"SELECT id, content, entry.time FROM entry LEFT JOIN ({_CHARGED}) USING (token) WHERE kind = 'binding'",
+        ),
+    )
+)
+"""Of datasets, charges and bindings: whether the table differs from the intents, which are given as a JSON list."""

@@ -22,8 +22,9 @@ _OUTSIDE = 2.0**-49  # a normal beyond REACH has probability 1.2440e-15, and 2**
 _PATH_ERROR = {1: 2.0**-42, 2: 2.0**-40, 3: 2.0**-39}
 _STEP_BITS = 7
 _NUMBER = r"([0-9.e+-]+)"
+_ALONE, _STATE, _ACTION = " of the state alone", " of the state in which the action is taken", " and of the action"
 _WORDS = re.compile(
-    rf"reward functions( of the state alone)? at most {_NUMBER} apart"
+    rf"reward functions(?:({_ALONE})|({_STATE})({_ACTION})?,)? at most {_NUMBER} apart"
     rf"(?:, whose difference has (?:Lipschitz constant at most {_NUMBER}"
     rf"|mixed derivatives of order k at most {_NUMBER} \({_NUMBER}/{_NUMBER}\)\^k) over the scaled observation)?"
 )
@@ -33,13 +34,16 @@ _WORDS = re.compile(
 class RewardRelation:
     """Reward functions r, r' are neighbours if, for every action a, ``f = r(., a) - r'(., a)`` is as small as this.
 
-    Where rewards are random, they are compared under the same randomness. The scaled observation is the observation
-    with its public bounds mapped to ``[0, 1]`` and clipped there.
+    Without a Lipschitz constant a reward may depend on the next state, on chance and on time too; random ones are
+    compared under the same randomness. With one it is a function of the state in which the action is taken and of the
+    action, and the same whenever it is asked. The scaled observation is the observation with its public bounds mapped
+    to ``[0, 1]`` and clipped there. A reward that is no finite number counts as a public constant before two are
+    compared.
 
     Attributes:
         radius: R, largest ``|f|``.
         lipschitz: L, largest ``|f(x) - f(y)|`` over the Manhattan distance of the scaled observations x and y.
-        of_state: f is the same function for every action.
+        of_state: rewards ignore the action, so that f is the same function for every action.
         mixed: L bounds the mixed derivatives too: by ``R (L/R)^k`` for one by each of k different components.
     """
 
@@ -60,10 +64,19 @@ class RewardRelation:
         """The neighbouring relation of a certificate and of a ledger; :func:`parse_relation` reads it.
 
         >>> RewardRelation(0.01, 0.04, of_state=True).words()
-        'reward functions of the state alone at most 0.01 apart, whose difference has Lipschitz constant at most 0.04 \
-over the scaled observation'
+        'reward functions of the state in which the action is taken, at most 0.01 apart, whose difference has \
+Lipschitz constant at most 0.04 over the scaled observation'
         """
-        found = f"reward functions{' of the state alone' if self.of_state else ''} at most {self.radius!r} apart"
+        if self.lipschitz is None:
+            return self.earlier_words()
+        return self._words(f"{_STATE}{'' if self.of_state else _ACTION},")
+
+    def earlier_words(self) -> str:
+        """The words before they said that rewards are functions of the state in which the action is taken."""
+        return self._words(_ALONE if self.of_state else "")
+
+    def _words(self, of: str) -> str:
+        found = f"reward functions{of} at most {self.radius!r} apart"
         if self.lipschitz is None:
             return found
         bound = f"Lipschitz constant at most {self.lipschitz!r}"
@@ -73,17 +86,20 @@ over the scaled observation'
 
 
 def parse_relation(text: str) -> RewardRelation | None:
-    """The relation whose :meth:`RewardRelation.words` are exactly ``text``; None where there is none."""
+    """The relation whose :meth:`RewardRelation.words`, of today or earlier, are ``text``; None if there is none.
+
+    Certificates and ledgers keep their words for ever, so the earlier ones are read too.
+    """
     match = _WORDS.fullmatch(text)
     if match is None:
         return None
-    of_state, radius, lipschitz, _, mixed, _ = match.groups()
-    slope = lipschitz or mixed
+    alone, state, action, radius, lipschitz, _, mixed, _ = match.groups()
+    slope, of_state = lipschitz or mixed, alone is not None or (state is not None and action is None)
     try:
-        found = RewardRelation(float(radius), float(slope) if slope else None, of_state is not None, mixed is not None)
+        found = RewardRelation(float(radius), float(slope) if slope else None, of_state, mixed is not None)
     except (ValueError, DprlError):
         return None
-    return found if found.words() == text else None
+    return found if text in (found.words(), found.earlier_words()) else None
 
 
 def default_decay(sup: float, lipschitz: float) -> float:

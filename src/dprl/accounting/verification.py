@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import re
@@ -12,57 +11,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dprl.accounting import signatures
+from dprl.accounting import advisories, signatures
 from dprl.accounting.accountant import RELATION
 from dprl.accounting.certificate import (
     CERTIFICATE,
     FILES,
-    NOT_A_TRAJECTORY,
-    NOT_THE_TRANSITIONS,
     STATEMENT,
-    STATUSES,
+    canonical_json,
     digest,
     plain_name,
     sha256_file,
     to_bytes,
 )
-from dprl.accounting.ledger_schema import UNITS
+from dprl.accounting.field_verification import check_fields, check_units
 from dprl.accounting.reward_relation import UNIT
 from dprl.accounting.reward_verification import check_relation, check_sensitivities
+from dprl.accounting.row_verification import check_filter, check_rows, check_shares, draws
 from dprl.accounting.user_verification import check_users, counted, of_users
 from dprl.errors import DprlError
+from dprl.strict_json import read_regular, shown, strict_object
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-# Type of each top-level field; None is allowed where it is listed.
-_NUMBER, _NOTHING = (int, float), type(None)
-_FIELDS: dict[str, tuple[type, ...]] = {
-    "schema": (str,),
-    "status": (str,),
-    "epsilon": (*_NUMBER, _NOTHING),
-    "delta": (*_NUMBER, _NOTHING),
-    "privacy_unit": (str,),
-    "neighbouring_relation": (str,),
-    "released": (str,),
-    "not_protected": (list,),
-    "mechanisms": (list,),
-    "event": (dict, _NOTHING),
-    "accountant": (str, _NOTHING),
-    "epsilon_of_event": (*_NUMBER, _NOTHING),
-    "delta_of_event": (*_NUMBER, _NOTHING),
-    "delta_sampler": (*_NUMBER, _NOTHING),
-    "noise": (dict,),
-    "assumed_public": (dict,),
-    "ledger": (dict, _NOTHING),
-    "versions": (dict,),
-    "created": (str,),
-    "artifacts": (dict,),
-    "digest": (str,),
-}
 _HEX = re.compile(r"[0-9a-f]{64}")
 DATA = ("estimate.json", "training.json")
 """What says in numbers what was released: of an evaluation, or of learning in an environment."""
+MOST_BYTES = 2**32
+"""Of a file of a release: more is not digested."""
+_MOST_PARTS = 64  # of an event that differ; each takes the accountant a second
+EVALUATING = (
+    "gpope", "importance-sampling", "recommended", "td", "return-regression", "adassp", "lstd", "noisy-counts",
+    "first-visit", "doubly-robust", "constant", "dptd", "neural-td", "dp-sgda", "dp-gld", "dp-srm",
+)  # fmt: skip
+LEARNING = ("functional-q", "dp-pg")
+"""Algorithms of dprl, by the file that names them; :mod:`dprl.algorithms.registry` has the same."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +58,7 @@ class VerifiedCertificate:
         private: True for a certificate; a statement does not stand for a private release.
         epsilon: epsilon recomputed from the event at ``delta_of_event``, or None where there is no event.
         signed: whether it carries a signature, which was valid; only a public key handed to :func:`verify` says whose.
+        cautions: what advisories say of releases of its kind, where the certificate cannot tell whether it is one.
     """
 
     path: Path
@@ -82,21 +66,34 @@ class VerifiedCertificate:
     private: bool
     epsilon: float | None
     signed: bool
+    cautions: tuple[str, ...] = ()
 
 
-def verify(directory: str | Path, public_key: str | Path | None = None) -> VerifiedCertificate:
+def verify(
+    directory: str | Path, public_key: str | Path | None = None, ledger: str | Path | None = None
+) -> VerifiedCertificate:
     """Check a results folder against its own certificate or statement, and the claim against the accountant.
 
-    The digests must match, every file be listed and unchanged, the fields be complete, the mechanisms agree with the
-    privacy event, and ``estimate.json`` or ``training.json`` with both. For a verified status, epsilon is recomputed
-    from the event and must not exceed the claim; where reward functions are protected, or users who take part once, so
-    is the sensitivity that their relation asks for. With ``public_key``, a PEM file, the signature must be there and
-    be made by that key. A statement without an event makes no claim: there, only digests are checked. Raises DprlError
-    otherwise, in one sentence.
+    The digests must match, every file be listed and unchanged, the fields be complete and in their ranges, the
+    mechanisms agree with the privacy event, and ``estimate.json`` or ``training.json`` with both. For a verified
+    status, epsilon and what the draws of noise cost are recomputed and must not exceed the claim; where reward
+    functions are protected, or users who take part once, so is the sensitivity that their relation asks for. The
+    algorithm must be one of dprl's, and no advisory may have withdrawn the certificate.
+
+    A statement without an event makes no claim: there, only digests are checked.
+
+    Args:
+        directory: the results folder.
+        public_key: a PEM file; the signature must be there and be made by that key.
+        ledger: a ledger; it must hold the charge that the certificate names, for this release and this amount.
+
+    Raises:
+        WithdrawnError: the certificate was made by a version of dprl that is known to have certified too little.
+        DprlError: anything else, in one sentence.
     """
     directory = Path(directory)
     path, content = _read_certificate(directory)
-    _check_fields(path, content)
+    check_fields(path, content)
     if content["digest"] != digest(content):
         raise DprlError(f"{path} does not match its own digest: it was changed after it was written.")
     signed = signatures.check(path, content, public_key)
@@ -104,9 +101,15 @@ def verify(directory: str | Path, public_key: str | Path | None = None) -> Verif
     epsilon = _check_claim(path, content)
     for file, stated in data.items():
         for name in ("status", "epsilon", "delta"):
-            if name not in stated or stated[name] != content[name]:
+            if name not in stated or stated[name] != content[name] or isinstance(stated[name], bool):
                 raise DprlError(f"{name} in {directory / file} is not the {name} of {path}.")
-    return VerifiedCertificate(path, content, path.name == CERTIFICATE, epsilon, signed)
+    private, cautions = path.name == CERTIFICATE, ()
+    if private:
+        _check_algorithm(path, data)
+        cautions = advisories.check(path, content)
+    if ledger is not None:
+        _check_ledger(path, content, ledger)
+    return VerifiedCertificate(path, content, private, epsilon, signed, cautions)
 
 
 def _read_certificate(directory: Path) -> tuple[Path, dict[str, Any]]:
@@ -118,8 +121,8 @@ def _read_certificate(directory: Path) -> tuple[Path, dict[str, Any]]:
     if len(there) > 1:
         raise DprlError(f"{directory} holds both {CERTIFICATE} and {STATEMENT}, so it is unclear what it claims.")
     path = there[0]
-    raw = _read(path)
-    content = _strict_json(path, raw)
+    raw = read_regular(path)
+    content = strict_object(path, raw)
     schema = content.get("schema")
     if not isinstance(schema, str) or schema not in FILES:
         raise DprlError(f"{path} has a schema that this version of dprl does not know.")
@@ -128,31 +131,6 @@ def _read_certificate(directory: Path) -> tuple[Path, dict[str, Any]]:
     if raw != to_bytes(content):
         raise DprlError(f"{path} is not written the way dprl writes it: it was changed afterwards.")
     return path, content
-
-
-def _check_fields(path: Path, content: dict[str, Any]) -> None:
-    for name, kinds in _FIELDS.items():
-        if name not in content:
-            raise DprlError(f"{path} lacks the field {name!r}.")
-        value = content[name]
-        if not isinstance(value, kinds) or isinstance(value, bool) or (isinstance(value, int) and abs(value) > 10**15):
-            raise DprlError(f"The field {name!r} of {path} has the wrong type.")
-    unknown = sorted(set(content) - set(_FIELDS) - {"signature"})
-    if unknown:
-        raise DprlError(f"{path} has an unknown field {unknown[0]!r}.")
-    if content["status"] not in STATUSES:
-        raise DprlError(f"The status of {path} must be one of: {', '.join(STATUSES)}.")
-    if content["privacy_unit"] not in UNITS:
-        raise DprlError(f"The privacy unit of {path} must be one of: {', '.join(UNITS)}.")
-    if content["privacy_unit"] == "transition" and NOT_A_TRAJECTORY not in content["not_protected"]:
-        raise DprlError(f"{path} protects transitions without saying that it does not protect a trajectory.")
-    if content["privacy_unit"] == UNIT and NOT_THE_TRANSITIONS not in content["not_protected"]:
-        raise DprlError(f"{path} protects reward functions without saying that it does not protect transitions.")
-    if not isinstance(content["noise"].get("secure"), bool):
-        raise DprlError(f"{path} does not say whether its noise was secure.")
-    private = content["status"] == "verified" and content["noise"]["secure"]
-    if private != (path.name == CERTIFICATE):
-        raise DprlError(f"Only a verified release with secure noise has a {CERTIFICATE}: {path} contradicts itself.")
 
 
 def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -169,9 +147,11 @@ def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> di
         if entry.name == path.name:
             continue
         if entry.name not in listed:
-            raise DprlError(f"{entry.path} is not listed in {path.name}: remove it, or do not rely on it.")
+            raise DprlError(f"{shown(entry.path)} is not listed in {path.name}: remove it, or do not rely on it.")
         if not entry.is_file(follow_symlinks=False):
             raise DprlError(f"{entry.path} is not a regular file.")
+        if entry.stat(follow_symlinks=False).st_size > MOST_BYTES:
+            raise DprlError(f"{entry.path} is larger than any file of a release.")
         if entry.name in DATA:
             continue
         try:
@@ -185,10 +165,10 @@ def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> di
         if name not in listed:
             continue
         # read once: what is compared is what was digested
-        raw = _read(directory / name)
+        raw = read_regular(directory / name)
         if hashlib.sha256(raw).hexdigest() != listed[name]:
             raise DprlError(f"{directory / name} was changed after {path.name} was written.")
-        data[name] = _strict_json(directory / name, raw)
+        data[name] = strict_object(directory / name, raw)
     return data
 
 
@@ -200,18 +180,26 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
             raise DprlError(f"{path} claims a verified release without a privacy event.")
         return None
     from dprl.accounting import accountant, events
+    from dprl.accounting.renyi_filter import RenyiFilterEvent
 
     try:
         event = events.from_json(content["event"])
-        if events.to_json(event) != content["event"]:
+        if canonical_json(events.to_json(event)) != canonical_json(content["event"]):
             raise DprlError(f"The privacy event of {path} is not one that dprl emits.")
     except (RecursionError, OverflowError) as error:
         raise DprlError(f"The privacy event of {path} is not one that dprl emits.") from error
+    if verified:
+        check_rows(path, content)
     _check_mechanisms(path, content["mechanisms"], event)
     of_event, delta, sampler = (content[name] for name in ("epsilon_of_event", "delta_of_event", "delta_sampler"))
     if delta is None or not 0.0 < delta < 1.0 or (sampler is not None and not 0.0 <= sampler < 1.0):
         raise DprlError(f"delta_of_event and delta_sampler of {path} must be probabilities.")
-    epsilon = accountant.epsilon_of(event, delta)
+    if not isinstance(event, RenyiFilterEvent) and len(accountant.parts_of(event)) > _MOST_PARTS:
+        raise DprlError(f"The privacy event of {path} is not one that dprl emits.")
+    try:
+        epsilon = accountant.epsilon_of(event, delta)
+    except (ValueError, ArithmeticError, MemoryError) as error:
+        raise DprlError(f"The accountant finds no epsilon for the privacy event of {path}.") from error
     if of_event is None:
         if verified or math.isfinite(epsilon):
             raise DprlError(f"{path} does not state the epsilon of its event.")
@@ -228,11 +216,14 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
             check_users(path, content)
         elif content["neighbouring_relation"] != RELATION:
             raise DprlError(f"The accountant answers for {RELATION!r}, which is not the relation that {path} claims.")
+        check_units(path, content)
+        check_shares(path, content)
+        if isinstance(event, RenyiFilterEvent):
+            check_filter(path, content, event)
         # The tolerances are for the last digits of floating-point sums and transforms on another machine.
         if max(epsilon, of_event or 0.0) > claim * (1.0 + 1e-9) + 1e-9:
             raise DprlError(f"{path} claims a smaller epsilon than the accountant finds for its event.")
-        draws = sum(int(m.get("dimension", 0)) * int(m.get("steps") or 1) for m in content["mechanisms"])
-        least = max(precision, events.sampler_delta(claim, draws))
+        least = max(precision, events.sampler_delta(claim, draws(content)))
         if content["noise"].get("secure") and sampler < least * (1.0 - 1e-9):
             raise DprlError(f"delta_sampler of {path} is less than its draws of noise cost.")
         if delta + sampler > whole * (1.0 + 1e-9):
@@ -278,35 +269,45 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], event: DpEvent) -> None
         raise DprlError(f"The mechanisms of {path} are not those of its privacy event.")
 
 
-def _strict_json(path: Path, raw: bytes) -> dict[str, Any]:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) != len(items):
-            raise ValueError("duplicate key")
-        return found
-
-    def constant(name: str) -> Any:
-        raise ValueError(name)
-
-    def number(text: str) -> float:
-        value = float(text)
-        if not math.isfinite(value):
-            raise ValueError("out of range")
-        return value
-
-    try:
-        content = json.loads(raw.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant, parse_float=number)
-    except (ValueError, RecursionError) as error:
-        raise DprlError(f"{path} is not strict JSON.") from error
-    if not isinstance(content, dict):
-        raise DprlError(f"{path} is not a JSON object.")
-    return content
+def _check_algorithm(path: Path, data: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a certificate for an algorithm that is none of dprl's: nobody has proved that it protects anybody."""
+    if len(data) != 1:
+        raise DprlError(
+            f"{path} must come with one of {' and '.join(DATA)}, which says by which algorithm it was made."
+        )
+    ((file, stated),) = data.items()
+    known = EVALUATING if file == DATA[0] else LEARNING
+    if stated.get("algorithm") not in known:
+        raise DprlError(
+            f"{path} certifies an algorithm that this version of dprl does not have: only its own are proved, and "
+            "anything else comes with a statement."
+        )
 
 
-def _read(path: Path) -> bytes:
-    try:
-        if path.is_symlink() and path.name in (CERTIFICATE, STATEMENT):
-            raise DprlError(f"{path} is a link, not a file of the results folder.")
-        return path.read_bytes()
-    except OSError as error:
-        raise DprlError(f"{path} cannot be read: {error.strerror or error}.") from error
+def _check_ledger(path: Path, content: Mapping[str, Any], ledger: str | Path) -> None:
+    """The ledger's own record of the charge that a certificate names is that of this release."""
+    from decimal import Decimal
+
+    from dprl.accounting.ledger import Ledger
+
+    block = content["ledger"]
+    if block is None:
+        raise DprlError(f"{path} names no charge, though a ledger was given.")
+    book = Ledger.open(ledger)
+    declared = [one for one in book.datasets() if one.name == block["dataset"]]
+    charges = [one for one in book.history() if (one.id, one.dataset) == (block["charge"], block["dataset"])]
+    if not declared or not charges:
+        raise DprlError(f"The ledger {ledger} has no charge {block['charge']} to the dataset {block['dataset']!r}.")
+    (charge,), (dataset,) = charges, declared
+    amounts = charge.amount.epsilon, charge.amount.delta
+    if amounts != tuple(Decimal(repr(float(content[name]))) for name in ("epsilon", "delta")):
+        raise DprlError(f"The ledger {ledger} has another epsilon or delta for the charge of {path}.")
+    if (dataset.unit, dataset.relation) != (content["privacy_unit"], content["neighbouring_relation"]):
+        raise DprlError(f"The ledger {ledger} keeps another privacy unit or relation than {path} states.")
+    if charge.digest is None:
+        raise DprlError(
+            f"The ledger {ledger} has the charge of {path} as unfinished: finish the release with --resume, or do not "
+            "rely on it."
+        )
+    if charge.digest != content["digest"]:
+        raise DprlError(f"The ledger {ledger} has the charge of {path} for another release.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -186,6 +187,38 @@ def find_audited(name: str) -> Entry:
     if name not in AUDITED:
         raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(AUDITED)}.")
     return AUDITED[name]
+
+
+_OWN = frozenset(entry.config for entry in AUDITED.values())
+"""Where dprl's own configurations are, as this file has them: what is registered later is not among them."""
+
+
+def is_own(config: object, program: object = None) -> bool:
+    """Whether a configuration and the program it made are dprl's own, which alone are proved and may certify.
+
+    Judged by identity of the exact classes. A subclass may override what a person's vector is, so it is a stranger; and
+    so is a class that was registered, or put in another's place, while the program runs.
+
+    Args:
+        config: an instance.
+        program: that it made, or None where it makes none; a protector's has another one inside.
+    """
+    if not is_own_kind(type(config)):
+        return False
+    while program is not None:
+        kind = type(program)
+        module = sys.modules.get(kind.__module__)
+        inside = kind.__module__.startswith("dprl.algorithms.")
+        if not inside or getattr(module, kind.__qualname__, None) is not kind:
+            return False
+        program = getattr(program, "base", None)
+    return True
+
+
+def is_own_kind(config: type[Any]) -> bool:
+    """Whether the class of a configuration is dprl's own; see :func:`is_own`."""
+    target = f"{config.__module__}:{config.__qualname__}"
+    return target in _OWN and _load(target) is config
 
 
 def _load(target: str) -> Any:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.experimental import io_callback
 
 from dprl import x64 as x64
@@ -156,13 +157,40 @@ class RecordingNoise:
             return self.inner.coins(step, count, rate)
         return np.delete(np.asarray(self.inner.coins(step, count + 1, rate)), self.missing)
 
+    def __getattr__(self, name: str) -> Any:
+        """What else the source has (paths, blocks of draws, coins of actions) is not written down."""
+        return getattr(self.inner, name)
+
     def gaussian(self, step: Any, dimension: int, std: float) -> Any:
-        self.calls.append((self.name, "gaussian", int(step), int(dimension), float(std)))
+        if not isinstance(step, Tracer):
+            self.calls.append((self.name, "gaussian", int(step), int(dimension), float(std)))
         return self.inner.gaussian(step, dimension, std)
 
     def below(self, step: Any, count: int) -> Any:
         self.calls.append((self.name, "below", int(step)))
         return self.inner.below(step, count)
+
+    def actions(self) -> Any:
+        self.calls.append((self.name, "actions"))
+        coins = self.inner.actions()
+        return coins if self.missing is None else CoinsWithout(coins, self.missing)
+
+
+@dataclass(frozen=True)
+class CoinsWithout:
+    """Coins of the actions of people of whom one is ``missing``: the others keep theirs. On the host."""
+
+    inner: Any = field(repr=False)
+    missing: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def of_batch(self, step: int) -> CoinsWithout:
+        return CoinsWithout(self.inner.of_batch(step), self.missing)
+
+    def words_at(self, places: np.ndarray, draw: int) -> np.ndarray:
+        return self.inner.words_at(places + (places >= self.missing), draw)
 
 
 class Recorder:
@@ -183,6 +211,16 @@ class Recorder:
             fields = {name: getattr(mechanism, name) for name in ClippedGaussianSum.__dataclass_fields__}
             self._wrapped[place:] = [RecordingMechanism(**fields, inner=mechanism, recorder=self, place=place)]
         return self._wrapped[place]
+
+    def place_of(self, mechanism: ClippedGaussianSum) -> int:
+        """The place of a mechanism that no wrapper told of; it is that very object, for others may equal it."""
+        for place, known in enumerate(self._tape.mechanisms):
+            if known is mechanism:
+                return place
+        self._tape.mechanisms.append(mechanism)
+        place = len(self._tape.mechanisms) - 1
+        self._tape.entries[place] = []
+        return place
 
     def draw_level(self, place: int, level: int) -> None:
         """The level of the release that comes next."""

@@ -56,13 +56,23 @@ class RewardTape:
     messages: list[str] = field(default_factory=list)
 
 
+@dataclass(eq=False)
+class RewardRecorder:
+    """The tape of the run that is on, and that of the first run, whose answers later ones get."""
+
+    tape: RewardTape
+    first: RewardTape | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class RecordingAnswers:
-    """Answers as ``inner`` does and tells its tape, or replays an earlier tape's answers. Works inside of ``scan``."""
+    """Answers as ``inner`` does and tells the recorder's tape, or replays the first one's. Works inside of ``scan``.
+
+    An argument of compiled functions: with one recorder, what was compiled in one run serves the next.
+    """
 
     inner: Any
-    tape: RewardTape
-    first: RewardTape | None
+    recorder: RewardRecorder
 
     def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> Any:
         return self._told(rewards, positions, actions, round_, self.inner.noised(rewards, positions, actions, round_))
@@ -85,13 +95,17 @@ class RecordingAnswers:
         return io_callback(self._note, shape, *told, ordered=True)
 
     def _note(self, rewards: Any, places: Any, actions: Any, number: Any, answer: Any) -> np.ndarray:
-        place, found = len(self.tape.questions), np.array(answer)
-        if self.first is not None and place < len(self.first.questions):
-            before = self.first.questions[place].answer
+        tape, first = self.recorder.tape, self.recorder.first
+        place, found = len(tape.questions), np.array(answer)
+        if first is not None and place < len(first.questions):
+            before = first.questions[place].answer
             found = before if before.shape == found.shape else found
         asked = Question(np.array(rewards), np.array(places), np.array(actions), int(number), np.array(found))
-        self.tape.questions.append(asked)
+        tape.questions.append(asked)
         return found
+
+
+jax.tree_util.register_dataclass(RecordingAnswers, data_fields=["inner"], meta_fields=["recorder"])
 
 
 Run = Callable[[Any, Any, Callable[[Any], Any]], Mapping[str, np.ndarray]]
@@ -101,7 +115,8 @@ def record_rewards(run: Run, reward: Any, noise: Any, first: RewardTape | None =
     """Run once: ``run(reward, noise, wrap)`` passes what answers through ``wrap`` and returns what is released."""
     tape = RewardTape()
     with listening(tape.messages):
-        results = run(reward, noise, lambda answers: RecordingAnswers(answers, tape, first))
+        recorder = RewardRecorder(tape, first)
+        results = run(reward, noise, lambda answers: RecordingAnswers(answers, recorder))
         jax.effects_barrier()
     tape.results = {name: np.asarray(value) for name, value in results.items()}
     return tape

@@ -6,9 +6,13 @@ Importing this loads typer and nothing heavy, so that ``dprl --help`` answers at
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -72,46 +76,83 @@ app.add_typer(data.data_app, name="data")
 
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point. What a user did wrong is one sentence on stderr and exit code 2."""
+    with _sigterm_as_ctrl_c() as terminated:
+        try:
+            return app(args=arguments)
+        except DprlError as error:
+            _end(" ".join(str(error).split()), 2)
+        except evaluate.UnprintedReleaseError as error:
+            _discard_output()
+            _end(str(error), 1)
+        except evaluate.InterruptedReleaseError:
+            _stopped(terminated, "; what was charged stays charged; the same command with --resume goes on")
+        except train.InterruptedTrainingError:
+            lost = "; nothing was released, and what was charged stays charged; the same command begins anew"
+            _stopped(terminated, lost)
+        except learn_protector.InterruptedLearningError:
+            _stopped(terminated, "; the same command with --resume goes on")
+        except KeyboardInterrupt:  # before typer looks out for it
+            _stopped(terminated)
+        except SystemExit as stop:
+            if stop.code == 130:  # typer has caught Ctrl-C; a release that has a run folder says more
+                _stopped(terminated)
+            if isinstance(stop.code, int | None):
+                raise
+            _defect(stop)  # its text would be printed
+        except BrokenPipeError:
+            _discard_output()
+            sys.exit(1)
+        except BaseException as error:  # a panic of a library written in Rust is no Exception
+            if isinstance(error, OSError) and traceback.extract_tb(error.__traceback__)[-1].name == "echo":
+                _discard_output()
+                _end(f"the output cannot be printed ({error.strerror}).", 1)
+            _defect(error)
+
+
+def _end(sentence: str, code: int) -> NoReturn:
+    print(f"error: {sentence}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _stopped(terminated: list[int], what_is_left: str = "") -> NoReturn:
+    _end(f"{'terminated' if terminated else 'interrupted'}{what_is_left}.", 128 + (terminated or [signal.SIGINT])[0])
+
+
+def _defect(error: BaseException) -> NoReturn:
+    """A mistake of ours, or of code that a user brought: its message and its traceback could quote a row, so both are
+    kept back."""
+    if os.environ.get("DPRL_DEBUG"):
+        raise error
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(frame.filename)} line {frame.lineno}"
+    _end(
+        f"a defect of dprl ({type(error).__name__}, {place}); "
+        "please report it. DPRL_DEBUG=1 shows all of it, which may quote the log.",
+        70,
+    )
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[list[int]]:
+    """While this lasts SIGTERM ends what runs as Ctrl-C does; gives a list that it is then noted in."""
+    came: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    signal.signal(signal.SIGTERM, end)
     try:
-        return app(args=arguments)
-    except DprlError as error:
-        sentence = " ".join(str(error).split())
-        print(f"error: {sentence}", file=sys.stderr)
-        sys.exit(2)
-    except evaluate.InterruptedReleaseError:
-        print(
-            "error: interrupted; what was charged stays charged; the same command with --resume goes on.",
-            file=sys.stderr,
-        )
-        sys.exit(130)
-    except train.InterruptedTrainingError:
-        print(
-            "error: interrupted; nothing was released, and what was charged stays charged; the same command begins "
-            "anew.",
-            file=sys.stderr,
-        )
-        sys.exit(130)
-    except learn_protector.InterruptedLearningError:
-        print("error: interrupted; the same command with --resume goes on.", file=sys.stderr)
-        sys.exit(130)
-    except KeyboardInterrupt:  # before typer looks out for it
-        print("error: interrupted.", file=sys.stderr)
-        sys.exit(130)
-    except SystemExit as stop:
-        if stop.code == 130:  # typer has caught Ctrl-C; a release that has a run folder says more
-            print("error: interrupted.", file=sys.stderr)
-        raise
-    except BrokenPipeError:
-        sys.exit(1)
-    except Exception as error:
-        # a mistake of ours: its message and its traceback could quote a row, so both are kept back
-        if os.environ.get("DPRL_DEBUG"):
-            raise
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{os.path.basename(frame.filename)} line {frame.lineno}"
-        print(
-            f"error: a defect of dprl ({type(error).__name__}, {place}); "
-            "please report it. DPRL_DEBUG=1 shows all of it, which may quote the log.",
-            file=sys.stderr,
-        )
-        sys.exit(70)
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def _discard_output() -> None:
+    """Python writes what is left when it ends, and would complain again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -50,7 +50,18 @@ def audit(
     everything: Annotated[
         bool, typer.Option("--all", help="Run every algorithm's standard attacks and print the page as Markdown.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="With --all: write the page into this file.")] = None,
+    neighbours: Annotated[
+        bool,
+        typer.Option(
+            "--neighbours",
+            help="Release every algorithm on pairs of neighbours and print, as Markdown, how far apart lies what "
+            "enters its mechanisms.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="With --all: write the page into this file. With --neighbours: its section of that page."),
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Say what can be audited.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -64,15 +75,20 @@ def audit(
         "--set": option or None,
     }  # fmt: skip
     given = [name for name, value in one.items() if value is not None]
-    if listing or everything or algorithm is None:
+    if listing or everything or neighbours or algorithm is None:
         if algorithm is not None:
-            raise DprlError("Name one algorithm, or give --all or --list.")
-        if listing and everything:
-            raise DprlError("Give either --all or --list.")
+            raise DprlError("Name one algorithm, or give --all, --neighbours or --list.")
+        if listing + everything + neighbours > 1:
+            raise DprlError("Give one of --all, --neighbours and --list.")
         if given:
             raise DprlError(f"{given[0]} needs the name of an algorithm: see dprl audit --list.")
-    if out is not None and not everything:
-        raise DprlError("--out is for the page of --all.")
+    if out is not None and not (everything or neighbours):
+        raise DprlError("--out is for the page of --all, or for its section of --neighbours.")
+    if neighbours:
+        if trials is not None or as_json:
+            raise DprlError("--neighbours leaves nothing to chance and prints a table: leave --trials and --json out.")
+        _run_neighbours(out)
+        return
     if everything:
         _run_all(trials, seed, confidence, out, as_json)
         return
@@ -197,6 +213,24 @@ def _run_all(trials: int | None, seed: int, confidence: float, out: Path | None,
     if out is None:
         typer.echo(text.rstrip("\n"))
         return
+    _write(out, text)
+
+
+def _run_neighbours(out: Path | None) -> None:
+    from dprl.releases.neighbour_cases import cases, run_cases, section, with_section
+
+    if out is not None and not out.is_file():
+        raise DprlError(f"There is no page {str(out)!r} for the section: write it with dprl audit --all --out.")
+    chosen = list(cases())
+    with Progress(len(chosen), quiet=False, doing="cases") as progress:
+        text = section(run_cases(chosen, progress))
+    if out is None:
+        typer.echo(text.rstrip("\n"))
+        return
+    _write(out, with_section(out.read_text(), text))
+
+
+def _write(out: Path, text: str) -> None:
     from dprl.accounting.certificate import write_atomically
 
     try:

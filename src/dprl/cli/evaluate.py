@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +52,7 @@ _REQUEST = (
 )  # fmt: skip
 
 
-RUN = ".run"
+RUN, KEY = ".run", "key"
 
 
 class InterruptedReleaseError(Exception):
@@ -172,7 +174,37 @@ def evaluate(
         if run is not None and run.is_dir():
             raise InterruptedReleaseError from stop
         raise
-    _print(release, paths, out, as_json)
+    except DprlError as error:
+        raise naming_run(error, run) from error
+    with printing(out):
+        _print(release, paths, out, as_json)
+
+
+class UnprintedReleaseError(Exception):
+    """The release is in its folder, and standard output refuses what is said of it."""
+
+
+@contextmanager
+def printing(out: Path) -> Iterator[None]:
+    """Where nothing can be printed, say at least that the release is in ``out``."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        words = f"the release is in {out}, whole; what is to be said of it cannot be printed ({error.strerror})."
+        raise UnprintedReleaseError(words) from error
+
+
+def naming_run(error: DprlError, run: Path | None) -> DprlError:
+    """The ``error``, and what to do with the run folder that it leaves, if it says nothing of it."""
+    said = str(error).removesuffix(".")
+    if run is None or not os.path.exists(run / KEY) or str(run) in said or "--resume" in said:
+        return error
+    return DprlError(
+        f"{said}: put that right and go on by --resume, or delete {run}, which holds the key to this release's noise "
+        "(what was charged stays spent)."
+    )
 
 
 def run_beside(out: Path) -> Path:
@@ -304,10 +336,12 @@ def _print(release: Any, paths: dict[str, Path], out: Path, as_json: bool) -> No
     width = max(len(name) for name in release.values)
     level = f"{100 * estimate['confidence']:g}%"
     for name, e in release.values.items():
-        low, high = e.interval
+        (low, high), most, weight = e.interval, e.sampling_standard_error_at_most, e.mean_weight
         typer.echo(
             f"{name:<{width}}  {e.value:10.4g}   {level} interval {low:.4g} to {high:.4g}"
-            f"   (privacy noise {e.privacy_standard_error:.3g}, sampling error about {e.sampling_standard_error:.3g})"
+            f"   (privacy noise {e.privacy_standard_error:.3g}, sampling error about {e.sampling_standard_error:.3g}"
+            + ("" if most is None else f", at most {most:.3g}")
+            + (")" if weight is None else f"; mean weight {weight:.3g})")
         )
     # only what follows from public facts: the lines that are printed never depend on the rows
     for sentence in release.public_cautions:

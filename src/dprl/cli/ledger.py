@@ -109,3 +109,24 @@ def history(
             f"{row['id']:>4}  {row['charged']}  {row['dataset']}  epsilon {row['epsilon']:g}  delta {row['delta']:g}  "
             f"{state}  {row['purpose']}"
         )
+
+
+@ledger_app.command("correct")
+def correct(
+    path: _PATH,
+    charge: Annotated[int, typer.Option(help="Number of the charge, as `history` lists it.")],
+    epsilon: Annotated[float, typer.Option(help="Epsilon that the release has really cost.")],
+    delta: Annotated[float, typer.Option(help="Delta that it has really cost.")],
+    why: Annotated[str, typer.Option(help="A public note, such as the name of an advisory.")],
+) -> None:
+    """Charge what a past release has cost beyond its charge, as an advisory says; no charge is ever changed."""
+    from dprl.accounting.correction import correct as charged
+    from dprl.accounting.ledger import Ledger
+
+    found = charged(Ledger.open(path), charge, epsilon, delta, why)
+    typer.echo(f"{path}: charge {found.charge} adds epsilon {found.epsilon:g} to charge {charge}.")
+    if found.missing > 0.0:
+        typer.echo(
+            f"The budget did not hold epsilon {found.missing:g} of it, which is spent all the same: release nothing "
+            "more of this dataset."
+        )

@@ -77,6 +77,9 @@ def _words(made: dict[str, Any]) -> str:
         lines.append(
             f"{m['purpose']}: noise multiplier {m['noise_multiplier']:.4g}, clip norm {m['clip_norm']:.4g}; {rate}"
         )
+    ratio = made["max_cumulative_ratio"]
+    if ratio["derived"]:
+        lines.append(f"max_cumulative_ratio: {ratio['value']:.4g}, derived from the other bounds")
     width = max(len(t["name"]) for t in made["targets"])
     for t in made["targets"]:
         low, high = t["interval_half_width"]

@@ -18,6 +18,8 @@ from dprl.cli.evaluate import (
     InterruptedReleaseError,
     Progress,
     merge_request,
+    naming_run,
+    printing,
     run_beside,
 )
 from dprl.errors import DprlError
@@ -174,7 +176,10 @@ def train(
     except KeyboardInterrupt as stop:
         held = run is not None and run.is_dir()
         raise (InterruptedReleaseError if held else InterruptedTrainingError) from stop
-    (_print_policy if entry.unit == "user" else _print)(release, paths, out, as_json)
+    except DprlError as error:
+        raise naming_run(error, run) from error
+    with printing(out):
+        (_print_policy if entry.unit == "user" else _print)(release, paths, out, as_json)
 
 
 def _check_flags(algorithm: str, chosen: dict[str, Any]) -> None:

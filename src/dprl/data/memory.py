@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dprl.data.schema import Schema
 from dprl.errors import DprlError
+from dprl.user_code import quietly
 
 ANY = pa.null()
 """Stands for the type of a column whose values may be anything."""
@@ -50,7 +51,7 @@ class Columns:
             values = self._columns[name]
             if isinstance(values, list):
                 if name in identifiers:
-                    values = pa.array(map(_text, values), pa.string())
+                    values = pa.array(map(name_of, values), pa.string())
                 elif name in vectors:
                     values = pa.array(map(_row, values), pa.list_(pa.float64()))
                 else:
@@ -115,10 +116,8 @@ def _typed(name: str, values: Any) -> Any:
 
 def _total(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def converted(value: Any) -> Any:
-        try:
-            return convert(value)
-        except Exception:  # a foreign type may raise anything, and what it is belongs to the rows
-            return None
+        # a foreign type may raise anything, and what it is belongs to the rows
+        return quietly(lambda: convert(value), None)
 
     return converted
 
@@ -138,12 +137,17 @@ def _row(value: Any) -> list[float | None]:
 
 
 @_total
-def _text(value: Any) -> str | None:
+def name_of(value: Any) -> str | None:
+    """Name a person or an episode by a Python value: text, or a number as its text; None for whatever names nobody.
+
+    A value that is missing in any spelling (None, NA, NaT, NaN of any type) names nobody, and so does a value of any
+    other type: one that differs from itself would be somebody new each time.
+
+    >>> [name_of(value) for value in ("7", 7, 7.0, np.float32("nan"), np.datetime64("NaT"))]
+    ['7', '7', '7', None, None]
+    """
     if isinstance(value, float | np.floating):
         value = int(value) if float(value).is_integer() else (float(value) if math.isfinite(value) else None)
-    if not isinstance(value, str | int | float | np.integer):
-        return None
-    try:
-        return str(value).encode().decode()
-    except UnicodeEncodeError:
-        return None
+    if isinstance(value, int | float | np.integer) and not isinstance(value, np.timedelta64):  # an integer to numpy
+        value = str(value)
+    return str.encode(value).decode() if isinstance(value, str) else None

@@ -16,6 +16,7 @@ import hashlib
 import json
 import mmap
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
@@ -25,14 +26,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.lib.format import open_memmap
+from numpy.lib import format as npy
 
 from dprl.data.schema import ALIASES
 from dprl.errors import DprlError
+from dprl.strict_json import read_regular, strict_object
 
 SCHEMA = "dprl.parts/2"
 MANIFEST = "parts.json"
 
+_MOST_BYTES = 2**28  # of the manifest, which has some 600 bytes for a part
 _BLOCK = 1 << 20  # rows that are checked at a time
 _SORTED = 1 << 22  # about as many units are put in order at a time
 
@@ -93,13 +96,13 @@ class Parts:
             DprlError: there are none, or a file is missing, cut short or not what the manifest says.
         """
         path = Path(os.path.abspath(folder))
-        try:
-            manifest = json.loads((path / MANIFEST).read_bytes())
-        except FileNotFoundError:
+        if not os.path.lexists(path / MANIFEST):
             raise DprlError(
                 f"There is no log in parts in {str(folder)!r}: `dprl data partition` makes one of a log's files."
-            ) from None
-        except (OSError, ValueError):
+            )
+        try:
+            manifest = strict_object(path / MANIFEST, read_regular(path / MANIFEST, _MOST_BYTES, links=True))
+        except DprlError:
             raise _damaged(path) from None
         by, columns, parts = _parsed(manifest, path)
         for part in parts:
@@ -112,9 +115,10 @@ class Parts:
             try:
                 with pa.memory_map(str(path / part.file)) as file:
                     schema = pa.ipc.open_file(file).schema
-            except (pa.ArrowException, OSError):
+                sound = [(f.name, str(f.type)) for f in schema] == columns and schema.field(by).type == pa.int64()
+            except Exception:  # whatever readers of headers raise where these lie
                 raise _damaged(path) from None
-            if [(f.name, str(f.type)) for f in schema] != columns or schema.field(by).type != pa.int64():
+            if not sound:
                 raise _damaged(path)
             types = list(schema.types)
         digests = [by, *(digest for part in parts for _, _, digest in part.files)]
@@ -270,7 +274,9 @@ class Parts:
                 reader = pa.ipc.open_file(pa.py_buffer(mapped))
                 whole = reader.num_record_batches == 1
                 batch = reader.get_batch(0) if whole else None
-            except (pa.ArrowException, OSError, ValueError):
+                if batch is not None:
+                    batch.validate()  # its buffers hold what its header claims
+            except Exception:  # whatever readers of headers raise where these lie
                 raise _damaged(self.folder) from None
             if batch is None or batch.num_rows != part.rows:
                 raise _damaged(self.folder)
@@ -281,13 +287,17 @@ class Parts:
     def _array(self, name: str, count: int) -> tuple[np.ndarray, mmap.mmap]:
         """The ``count`` int64 numbers of a file, and its map."""
         try:
-            told = open_memmap(self.folder / name, mode="r")
+            with (self.folder / name).open("rb") as file, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a header that is odd Python
+                sound = npy.read_magic(file) == (1, 0)
+                shape, _, dtype = npy.read_array_header_1_0(file)
+                start = file.tell()
             mapped = _mapped(self.folder / name)
-        except (OSError, ValueError):
+        except Exception:  # whatever readers of headers raise where these lie
             raise _damaged(self.folder) from None
-        if told.dtype != np.int64 or told.shape != (count,):
+        if not sound or dtype != np.int64 or shape != (count,) or len(mapped) != start + 8 * count:
             raise _damaged(self.folder)
-        return np.frombuffer(mapped, dtype=np.int64, count=count, offset=told.offset), mapped
+        return np.frombuffer(mapped, dtype=np.int64, count=count, offset=start), mapped
 
     def _forget(self, number: int) -> None:
         if number in self._maps and hasattr(mmap, "MADV_DONTNEED"):

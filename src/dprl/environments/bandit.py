@@ -19,21 +19,28 @@ import numpy as np
 
 from dprl.data.bandit_file import ArrivingRows, open_rows
 from dprl.data.bounds_file import read_bounds
+from dprl.data.memory import name_of
 from dprl.environments.user_stream import Act, Answers
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds, Interval
+
+Claim = Callable[[Any], object]
+"""Told the raw rows of a log, as columns or as blocks of them: notes in a ledger whose budget they have."""
 
 
 @dataclass
 class Bandit:
     """Arriving users, in the order of their first visit; private but for its facts.
 
+    Everybody in the log has a place of that order. In one pass ``units`` places are asked; users who are sampled again
+    are asked wherever they stand.
+
     Attributes:
         facts: what is public.
-        units: places for users; who comes after they are taken is not looked at.
+        units: places for users, as declared.
         named: whether people are told apart.
-        read: gives the rows; called once, when the first batch is asked for.
+        read: gives the rows; called by :meth:`load`, or when the first batch is asked for.
     """
 
     facts: LearningFacts
@@ -91,7 +98,18 @@ class Bandit:
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
         """The answers of the users in ``places`` ``(n,)``, who may have answered before; -1 is the place of nobody."""
-        return answered(self._all().of(places), act)
+        return self._all().answers(places, act)
+
+    def load(self, claim: Claim | None = None) -> None:
+        """Read the rows, for one release; ``claim`` is called with them before anything is made of them."""
+        rows = self.read()
+        if claim is not None:
+            claim(as_claimed(rows.observations, rows.rewards))
+        self._cells = _in_places(rows, self.facts)
+
+    def count(self) -> int:
+        """How many people are in the log, however many are declared; private."""
+        return len(self._all().length)
 
     def entering(self) -> tuple[np.ndarray, ...]:
         """All that is ever made of the rows; private."""
@@ -99,7 +117,8 @@ class Bandit:
 
     def _all(self) -> Cells:
         if self._cells is None:
-            self._cells = _in_places(self.read(), self.facts, self.units)
+            self.load()
+        assert self._cells is not None
         return self._cells
 
 
@@ -123,15 +142,16 @@ class Cells(NamedTuple):
 
     def answers(self, users: np.ndarray, act: Act) -> Answers:
         """See :meth:`Bandit.answers`."""
-        return answered(self.of(users), act)
+        return answered(self.of(users), users, act)
 
 
-def answered(cells: Cells, act: Act) -> Answers:
-    """What these users do when they are met by ``act``."""
+def answered(cells: Cells, places: np.ndarray, act: Act) -> Answers:
+    """What the users with these ``cells``, who stand in ``places``, do when they are met by ``act``."""
     observations, paid, length = cells
     count, horizon, size = observations.shape
+    where, turns = np.repeat(places, horizon), np.tile(np.arange(horizon), count)
     # empty places are acted in too: what is computed does not depend on who is there
-    actions = np.asarray(act(observations.reshape(-1, size))).reshape(count, horizon).astype(np.int32)
+    actions = np.asarray(act(observations.reshape(-1, size), where, turns)).reshape(count, horizon).astype(np.int32)
     rewards = np.take_along_axis(paid, actions[:, :, None], axis=2)[:, :, 0]
     return Answers(observations, actions, rewards, length, np.ones(count, bool))
 
@@ -144,12 +164,15 @@ def bandit_bounds(bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bou
     return known
 
 
+def as_claimed(observations: np.ndarray, rewards: np.ndarray) -> dict[str, np.ndarray]:
+    """Raw rows as a ledger claims them (:mod:`dprl.accounting.fingerprint`); in a bandit's no action was taken."""
+    return {"observation": observations, "action": np.zeros(len(rewards)), "reward": rewards}
+
+
 def _codes(people: Any) -> np.ndarray:
-    """Whole numbers that tell people apart, -1 for nobody: None, an empty text, or what is not a number."""
-    known: dict[Any, int] = {}
-    return np.array(
-        [-1 if p is None or p == "" or p != p else known.setdefault(p, len(known)) for p in people], np.int64
-    )
+    """Whole numbers that tell people apart by their names, -1 for nobody."""
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(n, len(known)) if n else -1 for n in map(name_of, people)], np.int64)
 
 
 def facts_of_bandit(name: str, known: Bounds) -> LearningFacts:
@@ -166,8 +189,8 @@ def facts_of_bandit(name: str, known: Bounds) -> LearningFacts:
     )
 
 
-def _in_places(rows: ArrivingRows, facts: LearningFacts, units: int) -> Cells:
-    """Users in the order of their first visit, ``units`` of them at most; rows that name nobody belong to nobody."""
+def _in_places(rows: ArrivingRows, facts: LearningFacts) -> Cells:
+    """Users in the order of their first visit, everybody; rows that name nobody belong to nobody."""
     observations, rewards, codes = rows
     if codes is None:
         index, visit = np.arange(len(rewards)), np.zeros(len(rewards), np.int64)
@@ -180,7 +203,7 @@ def _in_places(rows: ArrivingRows, facts: LearningFacts, units: int) -> Cells:
         starts = np.flatnonzero(np.diff(index[order], prepend=-1))
         visit = np.empty(len(kept), np.int64)
         visit[order] = np.arange(len(kept)) - np.repeat(starts, np.diff(np.append(starts, len(kept))))
-    used = (index < units) & (visit < facts.horizon)
+    used = visit < facts.horizon
     index, visit, kept = index[used], visit[used], kept[used]
     count = int(index.max()) + 1 if len(index) else 0
     return cells_of(observations[kept], rewards[kept], index, visit, count, facts)

@@ -4,7 +4,7 @@ to the last bit, in memory that holds those who are asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from dprl.data.bandit_file import open_parts, vectors_of
 from dprl.data.parts import Parts
 from dprl.data.schema import Schema
-from dprl.environments.bandit import Cells, answered, bandit_bounds, cells_of, facts_of_bandit
+from dprl.environments.bandit import Cells, Claim, answered, as_claimed, bandit_bounds, cells_of, facts_of_bandit
 from dprl.environments.user_stream import Act, Answers
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
@@ -41,7 +41,7 @@ class UsersInParts:
             np.zeros((len(users), horizon, self.facts.actions), np.float32),
             np.zeros(len(users), np.int32),
         )
-        columns = [*self.schema.vectors["observation"], *self.schema.vectors["reward"]]
+        columns = self._columns()
         lengths = self.parts.rows_of(wanted)
         # whole users, of about as many rows together
         for some in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff((np.cumsum(lengths) - 1) // _ROWS)) + 1):
@@ -57,6 +57,14 @@ class UsersInParts:
                 whole[order[some]] = part
         return found
 
+    def rows_in_blocks(self) -> Iterator[dict[str, np.ndarray]]:
+        """All rows as a ledger claims them, some at a time; the files are checked on the way."""
+        for table in self.parts.columns_in_blocks(self._columns(), check=True):
+            yield as_claimed(*vectors_of(table, self.schema))
+
+    def _columns(self) -> list[str]:
+        return [*self.schema.vectors["observation"], *self.schema.vectors["reward"]]
+
 
 @dataclass
 class BanditInParts:
@@ -64,7 +72,7 @@ class BanditInParts:
 
     Attributes:
         facts: what is public.
-        units: places for users; who comes after they are taken is not looked at.
+        units: places for users, as declared; see :class:`~dprl.environments.bandit.Bandit`.
         users: those who came, by number.
     """
 
@@ -104,14 +112,33 @@ class BanditInParts:
         found[there] = numbers[places[there]]
         return found
 
+    def load(self, claim: Claim | None = None) -> None:
+        """See :meth:`Bandit.load <dprl.environments.bandit.Bandit.load>`.
+
+        Raises:
+            DprlError: a file was changed, or the rows of a person are not in one place.
+        """
+        if claim is None:
+            self.users.parts.check()
+        else:
+            blocks = self.users.rows_in_blocks()
+            claim(blocks)
+            for _ in blocks:  # what was not looked at is checked all the same
+                continue
+        self._numbers = self.users.parts.arrivals()
+
+    def count(self) -> int:
+        """See :meth:`Bandit.count <dprl.environments.bandit.Bandit.count>`."""
+        return len(self._all())
+
     def entering(self) -> tuple[str, int]:
         """What tells these rows from others; private."""
         return self.users.parts.digest, len(self._all())
 
     def _all(self) -> np.ndarray:
         if self._numbers is None:
-            self.users.parts.check()
-            self._numbers = self.users.parts.arrivals()[: self.units]
+            self.load()
+        assert self._numbers is not None
         return self._numbers
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
@@ -120,4 +147,4 @@ class BanditInParts:
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
         """See :meth:`Bandit.answers <dprl.environments.bandit.Bandit.answers>`."""
-        return answered(self.users.cells(self.numbers(places)), act)
+        return answered(self.users.cells(self.numbers(places)), places, act)

@@ -45,10 +45,11 @@ def make(environment_id: str, horizon: int | None) -> Any:
     """The environment, cut after ``horizon`` transitions (default: where it is cut itself)."""
     gymnasium = _gymnasium()
     try:
-        return gymnasium.make(environment_id, max_episode_steps=horizon)
-    except gymnasium.error.Error as error:
+        # its checker would quote observations and rewards in its warnings
+        return gymnasium.make(environment_id, max_episode_steps=horizon, disable_env_checker=True)
+    except Exception as error:
         kind = type(error).__name__
-        raise DprlError(f"Gymnasium cannot make the environment {environment_id!r} ({kind}); check its id.") from None
+    raise DprlError(f"Gymnasium cannot make the environment {environment_id!r} ({kind}); check its id.")
 
 
 def describe(environment_id: str, horizon: int | None = None) -> GymnasiumFacts:

@@ -8,7 +8,7 @@ that of the state in which the action is taken, 1/2 - |s - 1/2| (the mean over t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import jax
@@ -79,7 +79,7 @@ class IntervalWalk:
             discount=self.discount,
             reward_bounds=self.reward_bounds,
             on_grid=True,
-            reward_ignores_action=True,
+            reward_of="state",
             reward_lipschitz=1.0,
         )
 
@@ -127,6 +127,12 @@ class IntervalWalk:
 
     def _on_grid(self, x: Any) -> jax.Array:
         return jnp.round(x * 2.0**self.depth) * 2.0**-self.depth
+
+
+def is_own(environment: Any) -> bool:
+    """Whether this is the library's walk and nothing more; all of it is public then, its rewards included."""
+    own = {option.name for option in fields(IntervalWalk)}
+    return type(environment) is IntervalWalk and vars(environment).keys() == own
 
 
 def _hats_below(points: np.ndarray, ends: np.ndarray) -> np.ndarray:

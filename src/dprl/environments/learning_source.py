@@ -1,20 +1,27 @@
-"""Environments in which is learned: the interval walk as compiled functions, any of Gymnasium's step by step."""
+"""Environments in which is learned, step by step on the host: Gymnasium's, and JAX environments, which stay untraced.
+
+What a source raises is caught by whoever asks it: :class:`dprl.algorithms.learning.asking.Asked`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import random
 
 from dprl.data.bounds_file import read_bounds
 from dprl.environments import gymnasium_adapter
-from dprl.environments.interval_walk import NAME, IntervalWalk
+from dprl.environments.interval_walk import NAME, IntervalWalk, is_own
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
-from dprl.protocols import Bounds
+from dprl.protocols import Bounds, Interval
+from dprl.value_functions.q_function import unit_states
 
 DISCOUNT = 0.99
 """Of a Gymnasium environment, which declares none."""
@@ -33,26 +40,95 @@ class HostSource:
     environment: Any = field(repr=False)
 
     def __post_init__(self) -> None:
-        self._low, high = np.array(self.facts.observation, np.float64).T
-        self._width = np.where(high > self._low, high - self._low, 1.0)
         self._first = int(self.environment.action_space.start)
 
     def reset(self, seed: int | None = None) -> np.ndarray:
-        """``(d,)`` float64 in [0, 1]: the first observation of an episode."""
+        """``(d,)`` float64 in [0, 1], NaN where it is no finite number: the first observation of an episode."""
         observation, _ = self.environment.reset(seed=seed)
-        return self._scaled(observation)
+        return _scaled(observation, self.facts.observation)
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
+    def step(self, action: int) -> tuple[np.ndarray, Any, bool, bool]:
         """The next observation as of :meth:`reset`, the reward as it is, whether the episode terminated, or was cut."""
         following, reward, terminated, truncated, _ = self.environment.step(self._first + int(action))
-        return self._scaled(following), float(reward), bool(terminated), bool(truncated) and not bool(terminated)
+        seen = _scaled(following, self.facts.observation)
+        return seen, reward, bool(terminated), bool(truncated) and not bool(terminated)
 
     def close(self) -> None:
         self.environment.close()
 
-    def _scaled(self, observation: Any) -> np.ndarray:
-        flat = np.asarray(observation, np.float64).reshape(-1)
-        return np.clip((np.nan_to_num(flat) - self._low) / self._width, 0.0, 1.0)
+
+@dataclass
+class Stepwise:
+    """A JAX environment (:class:`dprl.protocols.Environment`), one step after the other.
+
+    It is called, never compiled: whatever its methods hold stays an argument of the operations that they do. Only the
+    library's own walk is compiled: all of it is public.
+
+    Attributes:
+        facts: what is public.
+        environment: whose observations are clamped to the bounds of ``facts`` and scaled to [0, 1].
+    """
+
+    facts: LearningFacts
+    environment: Any = field(repr=False)
+
+    def __post_init__(self) -> None:
+        self._begin, self._move = _OWN if is_own(self.environment) else (_begin, _move)
+
+    def reset(self, seed: int) -> np.ndarray:
+        """As :meth:`HostSource.reset`."""
+        self._steps, self._state, seen = self._begin(self.environment, np.int64(seed))
+        self._time = 0
+        return _scaled(seen, self.facts.observation)
+
+    def step(self, action: int) -> tuple[np.ndarray, Any, Any, bool]:
+        """As :meth:`HostSource.step`."""
+        self._state, reward, over, seen = self._move(
+            self.environment, self._steps, np.int32(self._time), self._state, np.int32(action)
+        )
+        self._time += 1
+        return _scaled(seen, self.facts.observation), reward, over, self._time >= self.facts.horizon
+
+
+# Keys hold nothing of the environment: compiled, they cost a tenth of what they cost operation by operation.
+_keys_of = jax.jit(lambda seed: random.split(random.key(seed)))
+_key_at = jax.jit(lambda keys, time: random.fold_in(keys, time))
+
+
+def _begin(environment: Any, seed: Any) -> tuple[Any, Any, Any]:
+    """Key of an episode's steps, its first state and what is observed of it."""
+    start, steps = _keys_of(seed)
+    state = environment.reset(start)
+    return steps, state, environment.observe(state)
+
+
+def _move(environment: Any, steps: Any, time: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
+    """The next state, the reward, whether the episode terminated, and what is observed."""
+    state, reward, over = environment.step(_key_at(steps, time), state, jnp.asarray(action))
+    return state, reward, over, environment.observe(state)
+
+
+_OWN = jax.jit(_begin, static_argnums=0), jax.jit(_move, static_argnums=0)
+
+
+def _scaled(observation: Any, bounds: tuple[Interval, ...]) -> np.ndarray:
+    """Raises ValueError for another number of components."""
+    flat = np.asarray(observation, np.float64).reshape(1, len(bounds))
+    return unit_states(np.where(np.isfinite(flat), flat, np.nan), bounds)[0]
+
+
+def source_of(environment: Any, facts: LearningFacts) -> Any:
+    """Whatever was handed over, with ``reset(seed)`` and ``step(action)`` on the host."""
+    return Stepwise(facts, environment) if hasattr(environment, "observation_bounds") else environment
+
+
+def declared_facts(environment: Any, facts: LearningFacts) -> LearningFacts:
+    """What an environment that was handed over declares; without what it inherits from the interval walk about rewards.
+
+    A subclass or a wrapper of the walk has rewards of its own, of which the walk's facts say nothing.
+    """
+    inherited = facts.name == NAME and not is_own(environment)
+    return replace(facts, reward_of=None, reward_lipschitz=None) if inherited else facts
 
 
 def open_environment(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from dprl.environments.user_stream import Act, Answers, empty_answers, fill
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
+from dprl.user_code import quietly
 
 SIMULATORS = ("acrobot", "cart-pole", "linear-bandit", "mountain-car", "pendulum")
 _PARALLEL = 64
@@ -63,14 +65,22 @@ class GymnasiumUsers:
         while True:
             while idle and (row := next(waiting, None)) is not None:
                 seed = np.random.SeedSequence([self.seed, first + row]).generate_state(1)[0]
-                running.append(_Episode(row, idle.pop(), int(seed)))
+                environment = idle.pop()
+                begun = quietly(partial(_Episode, row, environment, int(seed)), None)
+                if begun is None:
+                    idle.append(environment)
+                else:
+                    running.append(begun)
             if not running:
                 return answers
-            actions = act(np.stack([episode.seen[-1] for episode in running]).astype(np.float32))
+            seen = np.stack([episode.seen[-1] for episode in running]).astype(np.float32)
+            places, turns = np.array([(first + episode.row, len(episode.actions)) for episode in running]).T
+            actions = act(seen, places, turns)
             still = []
             for episode, action in zip(running, actions, strict=True):
-                if episode.step(action):
-                    fill(answers, episode.row, episode.answer(), self.facts)
+                over = quietly(partial(episode.step, action), None)
+                if over or over is None:
+                    fill(answers, episode.row, episode.answer() if over else None, self.facts)
                     idle.append(episode.environment)
                 else:
                     still.append(episode)

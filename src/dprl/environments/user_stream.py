@@ -7,18 +7,23 @@ nobody is told. Places beyond the last arrival are empty too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dprl.data.memory import name_of
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
+from dprl.user_code import quietly
 
-Act = Callable[[np.ndarray], np.ndarray]
-"""The current policy with fresh coins: ``(n, d)`` observations to actions ``(n,)``, or ``(n, k)`` scaled ones."""
+Act = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""The current policy: ``(n, d)`` observations to actions ``(n,)``, or ``(n, k)`` scaled ones.
+
+Its coins are those of the places ``(n,)`` where the observations' people stand, and of the turns ``(n,)``: how many
+actions each of them took before. So nobody's coins depend on what somebody else does."""
 
 
 _NOBODY = object()
@@ -53,14 +58,17 @@ class Answer(NamedTuple):
 
 
 class Acting:
-    """The current policy, for one user."""
+    """The current policy, for the user in one place."""
 
-    def __init__(self, act: Act, facts: LearningFacts) -> None:
+    def __init__(self, act: Act, facts: LearningFacts, place: int) -> None:
         self._act, self._facts = act, facts
+        self._place, self._turn = np.array([place]), 0
 
     def __call__(self, observation: Any) -> Any:
         """An action for one observation ``(d,)``: an int, or ``(k,)`` scaled components (:meth:`to_environment`)."""
-        action = self._act(np.asarray(observation, np.float32).reshape(1, -1))[0]
+        seen = np.asarray(observation, np.float32).reshape(1, -1)
+        turn, self._turn = self._turn, self._turn + 1
+        action = self._act(seen, self._place, np.array([turn]))[0]
         return action if self._facts.action is not None else int(action)
 
     def to_environment(self, action: Any) -> Any:
@@ -86,22 +94,11 @@ def empty_answers(facts: LearningFacts, count: int) -> Answers:
 
 def fill(answers: Answers, row: int, answer: Any, facts: LearningFacts) -> None:
     """Put one user's :class:`Answer` into its place; the place stays empty where anything about it is wrong."""
-    try:
-        observations, actions, rewards, terminated = answer
-        observations = np.asarray(observations, np.float64).reshape(-1, facts.dimensions)[: facts.horizon]
-        rewards, actions = (np.asarray(cells, np.float64)[: facts.horizon] for cells in (rewards, actions))
-        length = len(observations)
-        shape = (length,) if facts.action is None else (length, len(facts.action))
-        if rewards.shape != (length,) or actions.shape != shape or not length:
-            return
-        cells = (observations, rewards, actions)
-        if not all(np.isfinite(values).all() and (np.abs(values) < 1e30).all() for values in cells):
-            return
-        if facts.action is None and not np.isin(actions, np.arange(facts.actions)).all():
-            return
-        ended = bool(terminated)
-    except Exception:  # whatever it is, it is this user's
+    cells = quietly(lambda: _cells(answer, facts), None)  # whatever is raised, it is this user's
+    if cells is None:
         return
+    observations, actions, rewards, ended = cells
+    length = len(observations)
     low, high = np.array(facts.observation, np.float64).T
     answers.observations[row, :length] = np.clip(observations, low, high)
     answers.actions[row, :length] = actions
@@ -110,18 +107,37 @@ def fill(answers: Answers, row: int, answer: Any, facts: LearningFacts) -> None:
     answers.terminated[row] = ended
 
 
+def _cells(answer: Any, facts: LearningFacts) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
+    """Observations, actions, rewards and whether it terminated; None of what is no answer."""
+    observations, actions, rewards, terminated = answer
+    observations = np.asarray(observations, np.float64).reshape(-1, facts.dimensions)[: facts.horizon]
+    rewards, actions = (np.asarray(cells, np.float64)[: facts.horizon] for cells in (rewards, actions))
+    length = len(observations)
+    shape = (length,) if facts.action is None else (length, len(facts.action))
+    if rewards.shape != (length,) or actions.shape != shape or not length:
+        return None
+    cells = (observations, rewards, actions)
+    if not all(np.isfinite(values).all() and (np.abs(values) < 1e30).all() for values in cells):
+        return None
+    if facts.action is None and not np.isin(actions, np.arange(facts.actions)).all():
+        return None
+    return observations, actions, rewards, bool(terminated)
+
+
 @dataclass
 class UserStream:
     """Users from any iterable of ``(person, answer)``.
 
-    ``person`` is whatever tells people apart (text or a whole number). ``answer(policy)`` is called once, with an
-    :class:`Acting` policy, and gives an :class:`Answer`; of a person who comes again it is not called.
+    ``person`` is the name that tells people apart: text, or a number, which is the same person as its text. Anything
+    else is no name: what is missing in any spelling, what differs from itself, and any other type.
+    ``answer(policy)`` is called once, with an :class:`Acting` policy, and gives an :class:`Answer`; of a person who
+    comes again, and of one without a name where people are named, it is not called.
 
     Attributes:
         facts: what is public.
         users: the iterable; it is asked for one batch at a time.
-        named: whether people are told apart. If so, who has no name (None) answers nothing; if not, every arrival
-            without a name counts as a person of its own, which the certificate says.
+        named: whether people are told apart. If so, who has no name answers nothing; if not, every arrival with None
+            for a name counts as a person of its own, which the certificate says.
         units: places that are declared, if they are.
     """
 
@@ -135,7 +151,7 @@ class UserStream:
         if not isinstance(self.facts, LearningFacts):
             raise DprlError("A stream of users needs the public facts: dprl.LearningFacts(...).")
         self._arriving: Iterator[Any] | None = None
-        self._seen: set[Any] = set()
+        self._seen: set[str] = set()
         self._next = 0
 
     @property
@@ -153,34 +169,28 @@ class UserStream:
             raise DprlError("The batches of a stream are asked for in order, each of them once.")
         self._next += count
         if self._arriving is None:
-            self._arriving = iter(self.users)
-        answers, policy = empty_answers(self.facts, count), Acting(act, self.facts)
+            self._arriving = quietly(lambda: iter(self.users), iter(()))
+        answers = empty_answers(self.facts, count)
         for row in range(count):
-            arrival = next(self._arriving, _NOBODY)
+            arrival = quietly(lambda: next(self._arriving, _NOBODY), None)  # type: ignore[arg-type]
             if arrival is _NOBODY:
                 break
-            answer = self._first_visit(arrival)
-            if answer is None:
-                continue
-            try:
-                given = answer(policy)
-            except Exception:  # an abort would tell everybody about this one user
-                continue
+            # an abort would tell everybody about this one user
+            given = quietly(partial(self._answer, arrival, Acting(act, self.facts, first + row)), None)
             fill(answers, row, given, self.facts)
         return answers
 
+    def _answer(self, arrival: Any, policy: Acting) -> Any:
+        answer = self._first_visit(arrival)
+        return None if answer is None else answer(policy)
+
     def _first_visit(self, arrival: Any) -> Callable[[Acting], Any] | None:
-        """The answer of who comes for the first time; None of anybody else, and of what is no arrival."""
-        try:
-            person, answer = arrival
-            if person is None and self.named:
-                return None
-            if person is not None:
-                if isinstance(person, float) and not math.isfinite(person):
-                    return None
-                if person in self._seen:
-                    return None
-                self._seen.add(person)
-        except Exception:
+        """The answer of who comes for the first time; None of anybody else."""
+        person, answer = arrival
+        if person is None and not self.named:
+            return answer
+        name = name_of(person)
+        if name is None or name in self._seen:
             return None
+        self._seen.add(name)
         return answer

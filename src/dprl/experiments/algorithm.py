@@ -16,7 +16,7 @@ from dprl.algorithms.evaluation.plan import program_for
 from dprl.algorithms.evaluation.program import run
 from dprl.algorithms.evaluation.unit_blocks import SHARED
 from dprl.algorithms.evaluation.unit_data import PaddedUnits, SharedTransitions, scale_of
-from dprl.algorithms.registry import find
+from dprl.algorithms.registry import find, is_own_kind
 from dprl.experiments.method import Guarantee, Method, Status
 from dprl.mechanisms.float_sum import FloatSum
 from dprl.mechanisms.noise import SeededNoise
@@ -60,6 +60,14 @@ def algorithm(
         scalable=bool({"step_size", "step_scale"} & set(kind.options())),
         tunable=(kind, options, at),
     )
+
+
+def is_reviewed(method: Method) -> bool:
+    """Whether a method is one of dprl's own algorithms, made by :func:`algorithm`, with the guarantee that it has."""
+    made = method.batch
+    if not isinstance(made, partial) or made.func is not _answer or method.promise is not None:
+        return False
+    return is_own_kind(made.args[0])
 
 
 def configuration(

@@ -22,6 +22,7 @@ from dprl.algorithms.policy_gradient import published
 from dprl.algorithms.policy_gradient.estimator import Shape
 from dprl.algorithms.policy_gradient.trainer import run
 from dprl.algorithms.policy_gradient.users import Simulated
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Interval
@@ -171,8 +172,8 @@ def _measured(shape: Shape, bandit: TabularBandit, exact: Any, rates: Any, multi
     mechanism = FloatUserSum(exact, multiplier, clips=False)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
-    key = jax.random.fold_in(jax.random.key(3), seed)
-    state, history = run(shape, Simulated(bandit), rates, noise, mechanism, key)
+    coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(3), seed))
+    state, history = run(shape, Simulated(bandit), rates, noise, mechanism, coins)
 
     def at(theta: Any) -> Any:
         value, gradient = jax.value_and_grad(lambda t: bandit.value(t))(jnp.asarray(theta, jnp.float64))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dprl.experiments.problem import Problem, Setting, Trials
 
 FOLDER = Path(__file__).parent / "methods"
-Status = Literal["verified", "as published", "none"]
+Status = Literal["verified", "as published", "unreviewed", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,8 @@ class Guarantee:
     """What a method's output guarantees at a setting.
 
     Attributes:
-        status: ``verified``, ``as published`` (the claim is a paper's), or ``none``.
+        status: ``verified``, ``as published`` (the claim is a paper's), ``unreviewed`` (it is that of somebody else's
+            algorithm), or ``none``.
         claimed: epsilon that is claimed.
         true: epsilon that it really has at ``delta``; None where there is no guarantee, or none that is known.
         delta: of both.
@@ -111,10 +112,13 @@ class Method:
     def guarantees(self, setting: Setting) -> Guarantee:
         """What is true of it at ``setting``."""
         if self.promise is not None:
-            return self.promise(setting)
+            found = self.promise(setting)
+            return replace(found, status="unreviewed", true=None) if self.guarantee == "unreviewed" else found
+        budget = setting.budget
         if self.guarantee == "verified":
-            budget = setting.budget
             return Guarantee(status="verified", claimed=budget.epsilon, true=budget.epsilon, delta=budget.delta)
+        if self.guarantee == "unreviewed":
+            return Guarantee(status="unreviewed", claimed=budget.epsilon, delta=budget.delta)
         return Guarantee(status=self.guarantee)
 
     def version(self) -> str:

@@ -236,6 +236,8 @@ def guarantee_text(series: Mapping[str, Any]) -> str:
     words = "; ".join(dict.fromkeys(g["words"] for g in promises if g["words"]))
     if series["status"] == "verified":
         text = f"verified, ε = {_span(true)}" if true else "verified"
+    elif series["status"] == "unreviewed":
+        text = f"unreviewed: claims ε = {_span(claimed)}" if claimed else "unreviewed"
     else:
         text = f"claims ε = {_span(claimed)}; has {_span(true)}" if true else f"claims ε = {_span(claimed)}"
     return text + (f" ({words})" if words else "")

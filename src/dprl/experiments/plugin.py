@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dprl.errors import DprlError
+from dprl.experiments.algorithm import is_reviewed
 from dprl.experiments.domain import Domain, execute_file
 from dprl.experiments.method import Method, add_methods
 from dprl.experiments.spec import Figure, Paper
@@ -53,4 +54,10 @@ def load_plugin(path: str | Path) -> Plugin:
     if domain is not None and not isinstance(domain, Domain):
         raise DprlError(f"The plugin {str(path)!r}: DOMAIN must be a dprl.experiments.domain.Domain.")
     found = add_methods({}, () if methods is None else methods, path.name)
-    return Plugin(path=path.resolve(), methods=tuple(found.values()), domain=domain)
+    own = tuple(method if is_reviewed(method) else _unreviewed(method) for method in found.values())
+    return Plugin(path=path.resolve(), methods=own, domain=domain)
+
+
+def _unreviewed(method: Method) -> Method:
+    """The method of somebody else, who may call it verified: nobody here has proved what it protects."""
+    return replace(method, guarantee="unreviewed") if method.guarantee == "verified" else method

@@ -16,6 +16,7 @@ from jax import lax, random
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory, advantages
 from dprl.algorithms.policy_gradient.trainer import State, init, learn_step
 from dprl.algorithms.policy_gradient.users import Simulated, rollout
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
@@ -38,7 +39,8 @@ def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, disc
     """``(T + 1, d)`` parameters of the policy along a run of ``steps`` batches of ``batch`` users."""
     value = Parametric("mlp:32:gaussian", policy.observation, action=((0.0, 1.0),))
     key = random.fold_in(random.key(21), seed)
-    weights = jnp.concatenate([policy.initial(random.fold_in(key, 0)), value.initial(random.fold_in(key, 1))])
+    starts = [random.normal(random.fold_in(key, i), (p.random_weights,)) for i, p in enumerate((policy, value))]
+    weights = jnp.concatenate([policy.initial(starts[0]), value.initial(starts[1])])
     horizon = environment.horizon
 
     def values_of(weights: Any, seen: Any) -> Any:
@@ -51,7 +53,8 @@ def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, disc
         return policy.log_prob(weights[: policy.size], flat, actions).reshape(rows.rewards.shape)
 
     def one(state: Adam, t: Any) -> tuple[Adam, Any]:
-        rows = rollout(policy, environment, state.weights[: policy.size], random.fold_in(key, t + 2), batch, horizon)
+        coins = ActionCoins.of_key(key).of_batch(t)
+        rows = rollout(policy, environment, state.weights[: policy.size], coins, batch, horizon)
         inside = jnp.arange(horizon) < rows.length[:, None]
         old, before = log_probs(state.weights, rows), values_of(state.weights, rows.observations)
         last = jnp.arange(horizon) == rows.length[:, None] - 1
@@ -108,11 +111,12 @@ def train_in_epochs(
     """
     mechanism, policy = FloatUserSum(exact, multiplier), shape.policy
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
-    noise, key = mechanism.bind(SeededNoise(words).stream("users")), random.fold_in(random.key(11), seed)
+    noise = mechanism.bind(SeededNoise(words).stream("users"))
+    coins = ActionCoins.of_key(random.fold_in(random.key(11), seed))
     users = Simulated(environment)
 
     def batch(state: State, t: Any) -> tuple[State, None]:
-        rows = users.answer(shape, state.theta, random.fold_in(key, t + 1), jnp.arange(shape.batch))
+        rows = users.answer(shape, state.theta, coins.of_batch(t), jnp.arange(shape.batch))
         acted, level = state.theta, state.baseline
 
         def vector(theta: Any, row: Trajectory) -> Any:
@@ -134,4 +138,4 @@ def train_in_epochs(
 
         return lax.scan(epoch, state, jnp.arange(epochs))[0], None
 
-    return lax.scan(batch, init(shape, key), jnp.arange(shape.steps // epochs))[0].theta
+    return lax.scan(batch, init(shape, coins), jnp.arange(shape.steps // epochs))[0].theta

@@ -20,6 +20,7 @@ from dprl.algorithms.policy_gradient.users import Simulated
 from dprl.experiments import fosp_003 as fosp
 from dprl.experiments.figure_parts_001 import line_over, make_claim, mean_text, table_over
 from dprl.experiments.returns_003 import Points
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
@@ -125,7 +126,8 @@ def _regret(shape: Shape, bandit: TargetBandit, exact: UserSum, rates: Rates, mu
     mechanism = FloatUserSum(exact, multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
-    _, history = run(shape, Simulated(bandit), rates, noise, mechanism, jax.random.fold_in(jax.random.key(5), seed))
+    coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(5), seed))
+    _, history = run(shape, Simulated(bandit), rates, noise, mechanism, coins)
     return bandit.best - jnp.mean(jax.vmap(bandit.value)(history[:-1].astype(jnp.float64)))
 
 

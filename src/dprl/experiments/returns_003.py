@@ -36,6 +36,7 @@ from dprl.experiments.ppo_003 import train_in_epochs, train_ppo
 from dprl.experiments.store import Store, address
 from dprl.experiments.treatment_003 import TreatmentBandit
 from dprl.experiments.versions import fingerprint, libraries, module_file
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
@@ -174,7 +175,8 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     each = []
     for number in range(seed, seed + seeds):
         state, history = _trained(shape, environment, exact, clips, rates, jnp.float64(multiplier), number)
-        theta = released(plan.config, state, history, jax.random.fold_in(jax.random.key(_JUDGE), number))
+        coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_JUDGE), number))
+        theta = released(plan.config, state, history, coins)
         thetas = history if point.prefixes else theta[None]
         each.append([judged(shape.policy, environment, one, number) for one in thetas])
     found = np.array(each)
@@ -188,10 +190,8 @@ def _trained(
     mechanism = FloatUserSum(exact, multiplier, clips)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
-    state, history = run(
-        shape, Simulated(environment), rates, noise, mechanism, jax.random.fold_in(jax.random.key(_LEARNER), seed)
-    )
-    return state, history
+    coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_LEARNER), seed))
+    return run(shape, Simulated(environment), rates, noise, mechanism, coins)
 
 
 def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int) -> np.ndarray:

@@ -17,6 +17,9 @@ from dprl import x64 as x64
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 
+NOWHERE = -1
+"""The position of a state of which nothing is known; positions are 0 or more."""
+
 
 def check_multiplier(noise_multiplier: float) -> None:
     """Raises DprlError for a noise multiplier out of the range for which noise can be drawn."""
@@ -51,31 +54,42 @@ jax.tree_util.register_pytree_node(ExactAnswers, lambda _: ((), None), lambda *_
 class Memo:
     """Gives the first answer again wherever the same is asked; on the host.
 
-    For paths off the grid, where a cell's first observation answers for all of it, and for noised rewards of finite
-    processes, where a pair of state and action is paid for once. Answers that are not kept are seen by nobody.
+    What enters the mechanism is then a function of the position (and of the action), whatever the rewards depend on: a
+    position that is asked again is asked with its first reward. Paths need that, on their grid and off it, where a
+    cell's first observation answers for all of it. Noised rewards of finite processes are paid for once a pair of state
+    and action. Answers that are not kept are seen by nobody.
 
     Args:
         answers: what gives the answers.
         most: how many different ones there may be: what was charged for.
-        shared: ask at a position once, whatever the action. One path needs it: two answers in a cell would differ by
-            what no noise hides. Rewards should then ignore the action, not only their differences.
+        shared: ask at a position once, whatever the action. One path needs it off its grid: two answers in a cell would
+            differ by what no noise hides. Rewards should then ignore the action, not only their differences.
     """
 
     def __init__(self, answers: Any, most: int, shared: bool = False) -> None:
         self._answers, self._most, self._shared = answers, most, shared
+        self._rewards: dict[tuple[int, ...], float] = {}
         self._known: dict[tuple[int, ...], float] = {}
 
     def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
-        """As the ``noised`` it wraps, ``(B,)`` float64.
+        """As the ``noised`` it wraps, ``(B,)`` float64; 0 at the position :data:`NOWHERE`, which is not asked about.
 
         Raises:
             DprlError: more different ones are asked for than ``most``.
         """
-        fresh = np.asarray(self._answers.noised(rewards, positions, actions, round_))
-        asked = zip(np.asarray(actions).tolist(), np.asarray(positions).tolist(), strict=True)
-        keys = [(0 if self._shared else action, *position) for action, position in asked]
-        if len(self._known.keys() | keys) > self._most:
+        rewards, positions, actions = np.array(rewards, np.float64), np.array(positions), np.array(actions)
+        asked = zip(actions.tolist(), positions.tolist(), strict=True)
+        keys = [None if NOWHERE in place else (0 if self._shared else action, *place) for action, place in asked]
+        somewhere = [(i, key) for i, key in enumerate(keys) if key is not None]
+        if len(self._known) + len({key for _, key in somewhere} - self._known.keys()) > self._most:
             raise DprlError("More different rewards were asked for than the release was charged for.")
-        for key, answer in zip(keys, fresh.tolist(), strict=True):
-            self._known.setdefault(key, answer)
-        return np.array([self._known[key] for key in keys])
+        if not somewhere:
+            return np.zeros(len(keys))
+        for i, key in somewhere:
+            rewards[i] = self._rewards.setdefault(key, rewards[i])
+        # arrays of one shape are asked: what is nowhere asks again what another does, and its answer is dropped
+        places = [i if key is not None else somewhere[0][0] for i, key in enumerate(keys)]
+        fresh = np.asarray(self._answers.noised(rewards[places], positions[places], actions[places], round_))
+        for i, key in somewhere:
+            self._known.setdefault(key, float(fresh[i]))
+        return np.array([0.0 if key is None else self._known[key] for key in keys])

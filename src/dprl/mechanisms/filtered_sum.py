@@ -18,7 +18,10 @@ from dprl.accounting import renyi_filter
 from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.grid import MAX_UNITS, grid_step
 
+ENDED = -1
+"""Recorded in place of a level: the step was not admitted, so nothing was drawn, and no step follows."""
 MOST_COORDINATES = 2**16
 """Of a sum whose norm is released: so many squares add up well enough for what rounding is charged."""
 
@@ -92,9 +95,14 @@ class FilteredGaussianSum(ClippedGaussianSum):
         return jnp.concatenate([jnp.asarray(vector), jnp.asarray(norm)])
 
     def answer(self, total: jax.Array) -> jax.Array:
-        """The step's exact sum and its norm, ``(dimension + 1,)`` int64 grid points."""
+        """The step's exact sum and its norm, ``(dimension + 1,)`` int64 grid points.
+
+        The norm is cut at that of :data:`MAX_UNITS` units. Rounding is charged up to there; a log may hold more people
+        than it declares, and a cut moves two norms no further apart.
+        """
         x = total.astype(jnp.float64)
-        norm = jnp.round(jnp.sqrt(jnp.sum(x * x))).astype(jnp.int64)
+        most = MAX_UNITS * self.clip_norm / grid_step(self.clip_norm)
+        norm = jnp.round(jnp.minimum(jnp.sqrt(jnp.sum(x * x)), most)).astype(jnp.int64)
         return jnp.concatenate([total, norm[None]])
 
     def noised(self, total: jax.Array, draw: jax.Array) -> jax.Array:

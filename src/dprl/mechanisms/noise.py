@@ -20,10 +20,11 @@ import numpy as np
 from dprl import x64 as x64
 from dprl.errors import DprlError
 from dprl.mechanisms import keystream, threefry
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION, WORDS, Table, propose, table
 
-_COINS, _GAUSSIAN, _BELOW, _NODES = 0, 1, 2, 3
+_COINS, _GAUSSIAN, _BELOW, _NODES, _ACTIONS, _WORLD = 0, 1, 2, 3, 4, 5
 # Rows of as many proposals lie in the cache together; measured, see benchmarks/noise.py.
 _PROPOSALS = 1 << 15
 # A longer row gains nothing from lying beside others.
@@ -147,6 +148,13 @@ class SecureNoise:
         """Standard normals by address, for a path: its ChaCha20 runs inside of compiled loops."""
         return NodeNoise(jnp.asarray(np.frombuffer(self._subkey(_NODES), dtype="<u4").astype(np.uint32)))
 
+    def actions(self) -> ActionCoins:
+        """Coins of people's actions by address, for the host and for compiled loops."""
+        key, world = (
+            np.frombuffer(self._subkey(purpose), dtype="<u4").astype(np.uint32) for purpose in (_ACTIONS, _WORLD)
+        )
+        return ActionCoins(key, world[:2])
+
     def _subkey(self, purpose: int, of: bytes = b"") -> bytes:
         return keystream.subkey(self._key, b"dprl-purpose", purpose.to_bytes(1, "big") + of)
 
@@ -266,6 +274,10 @@ class SeededNoise:
     def nodes(self) -> NodeNoise:
         """Standard normals by address, for a path."""
         return NodeNoise(self.stream("nodes").key)
+
+    def actions(self) -> ActionCoins:
+        """Coins of people's actions by address."""
+        return ActionCoins(self.stream("actions").key, self.stream("world").key)
 
     @staticmethod
     def _counter(step: Any, purpose: int) -> jax.Array:

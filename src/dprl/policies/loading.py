@@ -18,6 +18,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Bounds, Policy
+from dprl.user_code import quietly
 
 TOLERANCE = 1e-6
 """How far a row of probabilities may be from summing to 1, and from itself when it is asked alone."""
@@ -124,11 +125,13 @@ def _from_file(path: Path, function: str) -> Policy:
     sys.path.insert(0, folder)
     try:
         module_spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         if previous is None:
             del sys.modules[name]
         else:
             sys.modules[name] = previous
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise DprlError(
             f"The policy file {str(path)!r} cannot be executed: it raised {type(error).__name__}."
         ) from None
@@ -196,12 +199,14 @@ def check_policy(policy: Policy | ColumnPolicy, bounds: Bounds, name: str | None
 def _ask_public(policy: Policy, states: np.ndarray, who: str) -> np.ndarray:
     try:
         answer = policy(states.copy())
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise DprlError(f"{who} raised {type(error).__name__} on public synthetic states inside the bounds.") from None
-    try:
-        return np.asarray(answer, dtype=np.float64)
-    except (Exception, SystemExit):
-        raise DprlError(f"{who} returned something that is not an array of numbers.") from None
+    found = quietly(lambda: np.asarray(answer, dtype=np.float64), None)
+    if found is None:
+        raise DprlError(f"{who} returned something that is not an array of numbers.")
+    return found
 
 
 def policy_probabilities(policy: Policy, states: np.ndarray, actions: int, batch: int = 65_536) -> np.ndarray:
@@ -222,12 +227,9 @@ def policy_probabilities(policy: Policy, states: np.ndarray, actions: int, batch
         pending = [(i, min(i + batch, len(states))) for i in range(0, len(states), batch)]
         while pending:
             start, stop = pending.pop()
-            try:
-                answer = np.asarray(policy(states[start:stop].copy()), dtype=np.float64)
-                sound = answer.shape == (stop - start, actions)
-            except (Exception, SystemExit):
-                sound, answer = False, probabilities
-            if sound:
+            asked = states[start:stop].copy()
+            answer = quietly(lambda: np.array(policy(asked), dtype=np.float64), None)  # noqa: B023
+            if answer is not None and answer.shape == (stop - start, actions):
                 probabilities[start:stop] = answer
             elif stop - start > 1:
                 middle = (start + stop) // 2

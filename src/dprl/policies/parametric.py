@@ -114,14 +114,21 @@ class Parametric:
 
     # --- parameters ---------------------------------------------------------------------------------------------------
 
-    def initial(self, key: Any) -> jax.Array:
-        """``(size,)`` float32: all actions equally likely, or a mean in the middle; hidden units are random."""
+    @property
+    def random_weights(self) -> int:
+        """Standard normals that :meth:`initial` takes: one for each weight of the hidden units."""
+        return self.hidden * self.features
+
+    def initial(self, normals: Any) -> jax.Array:
+        """``(size,)`` float32: all actions equally likely, or a mean in the middle; hidden units are random.
+
+        Args:
+            normals: ``(random_weights,)`` float32 standard normals.
+        """
         theta = jnp.zeros(self.size, jnp.float32)
-        if self.hidden:
-            count = self.hidden * self.features
-            draws = random.normal(key, (count,), jnp.float32) * math.sqrt(1.0 / self.features)
-            theta = theta.at[:count].set(draws)
-        return theta
+        if not self.hidden:
+            return theta
+        return theta.at[: self.random_weights].set(jnp.asarray(normals, jnp.float32) * math.sqrt(1.0 / self.features))
 
     def layers(self, theta: Any) -> list[tuple[Any, Any | None]]:
         """Weights ``(out, in)`` and biases ``(out,)`` or None, from the first layer to the last."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.policies.parametric import CONSTANT, Parametric
-from dprl.tensor_file import to_bytes
+from dprl.tensor_file import read, to_bytes
 
 FILE = "policy.safetensors"
 _SCHEMA = "dprl.policy/1"
@@ -106,16 +106,9 @@ def read_policy(path: str | Path) -> ReleasedPolicy:
     Raises:
         DprlError: there is none, or it is damaged.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
     path = path / FILE if path.is_dir() else path
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise DprlError(f"Cannot read a policy from {path.name!r}: it is missing or damaged.") from error
+    tensors, metadata = read(path, "a policy")
     if metadata.get("schema") != _SCHEMA or metadata.get("constant") != json.dumps(CONSTANT):
         raise DprlError(f"{path.name!r} is not a policy of a version that this dprl reads.")
     try:

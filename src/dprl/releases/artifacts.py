@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dprl.accounting import events
 from dprl.accounting.accountant import accountant_name
 from dprl.accounting.certificate import NOT_A_TRAJECTORY, versions
-from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
+from dprl.algorithms.evaluation.intervals import (
+    OUTSIDE_RANGE,
+    SAYS_NOTHING,
+    WEIGHTS_ABOVE_ONE,
+    WEIGHTS_BELOW_ONE,
+    ValueEstimate,
+)
 from dprl.algorithms.evaluation.plan import Plan
-from dprl.algorithms.evaluation.program import ValueFunctionConfig, ValueProgram
+from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.algorithms.evaluation.protected import Protected
 from dprl.config import DERIVED
 from dprl.data.readers import Log
@@ -30,13 +36,6 @@ RETURN, MEAN_REWARD = "discounted return of a trajectory", "mean reward of a tra
 """What a value is of."""
 
 
-def status_of(plan: Plan, secure: bool, simulated: bool) -> str:
-    """What a release may be called: ``verified``, ``as published`` or ``not private``."""
-    if not secure or simulated:
-        return "not private"
-    return "as published" if plan.published else "verified"
-
-
 def estimate_of(
     plan: Plan,
     log: Log,
@@ -49,14 +48,7 @@ def estimate_of(
 ) -> dict[str, Any]:
     """``estimate.json``: released values and public facts."""
     targets = [
-        {
-            "name": name,
-            "value": e.value,
-            "interval": list(e.interval),
-            "privacy_standard_error": e.privacy_standard_error,
-            "sampling_standard_error": e.sampling_standard_error,
-            "reference": None if references is None else references[i],
-        }
+        {"name": name, **e.as_dict(), "reference": None if references is None else references[i]}
         for i, (name, e) in enumerate(values.items())
     ]
     request = {"log": log.name, "unit": log.unit, "discount": plan.config.discount}
@@ -88,23 +80,56 @@ def estimate_of(
         "interval": targets[0]["interval"],
         "targets": targets,
         "value_function": described,
-        "cautions": _cautions(plan, values, log.unit),
+        "public_cautions": public_cautions(plan, list(values)),
+        "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit),
         "request": request,
         "bounds": log.bounds.in_force(),
     }
 
 
-def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> list[str]:
-    """What a reader must know before the numbers; from released values and public facts."""
-    asked, one = plan.query.bounds, "transition" if unit == "transition" else "trajectory"
-    low, high = asked.value_interval(plan.config.discount)
-    outside = [name for name, e in values.items() if not low <= e.value <= high]
-    return asked.cautions() + [
-        f"The value of {name} lies outside of what a {one} can return by the declared bounds "
-        f"({low:g} to {high:g}): noise, a wrong number of units, or a log whose rows cannot be used; the curator can "
-        "look with `dprl data describe`."
-        for name in outside
+def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
+    """What public facts alone say against the values of the policies called ``names``."""
+    asked, said = plan.query.bounds, []
+    if asked.cuts_products:
+        origin = "derived" if asked.derives_cumulative_ratio else "declared"
+        said.append(
+            f"Importance ratios are multiplied along a trajectory and cut at {asked.cumulative_ratio:g} (the {origin} "
+            f"max_cumulative_ratio), though they could reach {asked.largest_product:.3g}. The mean weight shows how "
+            "much was cut, and the intervals are wider by what that can hide; a learned value function is not "
+            "corrected for it."
+        )
+    hopeless = [name for name, hides in zip(names, plan.hopeless(), strict=True) if hides]
+    return said + [
+        f"The privacy noise in the value of {name} is alone as wide as the declared range: its interval says nothing. "
+        "It takes more units, a larger epsilon, or smaller importance ratios."
+        for name in hopeless
     ]
+
+
+def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> list[str]:
+    """What a reader must know before the numbers, from released values and public facts."""
+    one = "transition" if unit == "transition" else "trajectory"
+    low, high = plan.query.bounds.value_interval(plan.config.discount)
+    below = (
+        "what was cut, and what the log does not show, is counted in the interval."
+        if plan.query.bounds.cuts_products
+        else "a declared fact is not true (a ratio that is too small, wrong behaviour probabilities, fewer units, or "
+        "decisions that were never taken in the log); the interval is wider by what that can hide."
+    )
+    out = []
+    for name, e in values.items():
+        weight = math.nan if e.mean_weight is None else e.mean_weight
+        sums = f"The weights of {name} add up to {weight:.2g} where they should to 1: "
+        said = {
+            WEIGHTS_BELOW_ONE: sums + below,
+            WEIGHTS_ABOVE_ONE: sums + "behaviour probabilities are wrong, or there are more units than declared.",
+            OUTSIDE_RANGE: f"The value of {name} lies outside of what a {one} can return by the declared bounds "
+            f"({low:g} to {high:g}): noise, a wrong number of units, or a log whose rows cannot be used; the curator "
+            "can look with `dprl data describe`.",
+            SAYS_NOTHING: f"The interval of {name} is the whole declared range: this release says nothing about it.",
+        }
+        out += [said[note] for note in e.notes]
+    return out
 
 
 def _options(plan: Plan) -> dict[str, Any]:
@@ -132,13 +157,11 @@ def certificate_of(
     plan: Plan, log: Log, policies: Mapping[str, Any], noise: Any, status: str, features: str
 ) -> dict[str, Any]:
     """The certificate before it is sealed: public facts alone, known before the first row is read."""
-    own_value = isinstance(plan.program, ValueProgram)
-    whose = " of the other target policies" if own_value else ""
-    mechanisms = [plan.value_mechanism.describe("Gaussian vector", f"values and intervals{whose}")]
+    mechanisms = [plan.value_mechanism.describe("Gaussian vector", "values and intervals")]
     first = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
     shares = [first]
-    every = "the values and intervals of the other target policies are" if own_value else "every value and interval is"
-    released = f"One noised vector, from which {every} computed"
+    around = ", around the released value function," if plan.around_function else ""
+    released = f"One noised vector, from which{around} every value and interval is computed"
     for stage, share in zip(plan.stages, plan.shares, strict=True):
         sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
         filtered = " and its norm, under a Renyi filter" if isinstance(stage.mechanism, FilteredGaussianSum) else ""
@@ -146,14 +169,11 @@ def certificate_of(
         mechanisms += rows
         shares += divided((1.0 - first) * share, rows)
     if plan.stages:
-        both = (
-            "the value function and the first policy's value and interval are" if own_value else "the value function is"
-        )
         if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages):
             released += ", the noised sum of every step and its noised norm, as many as the budget admitted, from which"
         else:
             released += ", and the noised sum of every step, from which"
-        released += f" {both} computed"
+        released += " the value function is computed"
     for mechanism, share in zip(mechanisms, shares, strict=True):
         mechanism["share"] = share
         if plan.published:
@@ -161,6 +181,9 @@ def certificate_of(
             mechanism["noise_multiplier"] /= 2.0
             mechanism["sensitivity"] = 2.0 * mechanism["clip_norm"]
     options = _options(plan)
+    asked = plan.query.bounds
+    if asked.derives_cumulative_ratio:
+        options["max_cumulative_ratio"] = {"value": asked.cumulative_ratio, "provenance": DERIVED}
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
     if getattr(plan.config, "clip_norm", 0.0) is None:  # what an algorithm that resolves it leaves to its mechanism

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.algorithms.evaluation import importance_sampling as importance
-from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
+from dprl.algorithms.evaluation.intervals import ValueEstimate
 from dprl.algorithms.evaluation.plan import Algorithm, make_plan
 from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.algorithms.registry import DEFAULT, find
@@ -31,11 +31,12 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import Bounds
 from dprl.releases.account import open_account
-from dprl.releases.artifacts import MEAN_REWARD, certificate_of, estimate_of, status_of
+from dprl.releases.artifacts import certificate_of, estimate_of
 from dprl.releases.engines.engine import check_engine, open_engine
-from dprl.releases.resumable import charged, open_run_of, paths_of, save_finished
+from dprl.releases.resumable import Purpose, open_run_of, paths_of, read_and_release, save_finished
 from dprl.releases.run_folder import RunFolder
-from dprl.releases.touch import touch_log
+from dprl.releases.status import status_of
+from dprl.releases.touch import read_rows, release_rows
 from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 
 
@@ -70,9 +71,8 @@ class Release:
 
     @property
     def public_cautions(self) -> list[str]:
-        """What the declared bounds alone say against the answer."""
-        bounds = Bounds.from_mapping(self.estimate["bounds"])
-        return (bounds.of_one_transition() if self.estimate["quantity"] == MEAN_REWARD else bounds).cautions()
+        """What public facts alone say against the answer."""
+        return list(self.estimate.get("public_cautions", ()))
 
     def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
         """Write estimate, value function, report and certificate into a new folder, all or nothing.
@@ -184,6 +184,7 @@ def evaluate(
         noise.total_variation_per_draw if noise.secure else 0.0,
         log.unit,
     )
+    plan.refuse_the_hopeless()
     if hasattr(progress, "expect"):
         progress.expect(plan.steps)  # type: ignore[union-attr]
     status = status_of(plan, noise.secure, simulated)
@@ -200,20 +201,20 @@ def evaluate(
             "strategy": plan.query.strategy.tolist(),
         }  # fmt: skip
         folder = open_run_of(run, resume, certificate, account, asked)
-        try:
-            purpose = log.unit, RELATION, f"evaluate {plan.name}"
-            charge, finished = charged(account, folder, resume, budget, *purpose, _restored)
-            if finished is not None:
-                return finished
-            inspect = None if account is None else partial(account[0].claim, account[1])
-            known = list(policies.values())
-            touched = touch_log(log, units, inspect, plan, known, behavior, noise, folder, progress, simulated)
-        except BaseException:
-            if folder is not None:
-                folder.close()
-            raise
-
-    estimates, function, exact = touched
+        given = log, units, plan, list(policies.values()), behavior, noise, folder, progress, simulated
+        charge, finished, found = read_and_release(
+            account,
+            folder,
+            resume,
+            budget,
+            Purpose(log.unit, RELATION, f"evaluate {plan.name}"),
+            restore=_restored,
+            read=partial(read_rows, log, units),
+            release=lambda rows: release_rows(rows, *given),
+        )
+    if finished is not None:
+        return finished
+    estimates, function, exact = found
     values = dict(zip(policies, estimates, strict=True))
     estimate = estimate_of(plan, log, values, function, exact, status, features, outcome)
     if charge is not None:
@@ -267,10 +268,5 @@ def _restored(path: Path, certificate: Mapping[str, Any]) -> Release:
     """The release in a folder."""
     estimate = json.loads((path / "estimate.json").read_bytes())
     function = None if estimate["value_function"] is None else load_value_function(path)
-    values = {
-        t["name"]: ValueEstimate(
-            t["value"], tuple(t["interval"]), t["privacy_standard_error"], t["sampling_standard_error"]
-        )
-        for t in estimate["targets"]
-    }
+    values = {target["name"]: ValueEstimate.from_mapping(target) for target in estimate["targets"]}
     return Release(values, function, certificate, estimate, _saved=path)

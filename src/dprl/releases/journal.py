@@ -116,6 +116,8 @@ def tampered(path: Path) -> DprlError:
 
 
 def unwritable(path: Path, error: OSError) -> DprlError:
+    if not os.path.lexists(path):
+        return DprlError(f"The run folder {path} is gone, so the run cannot be resumed: what was charged stays spent.")
     return DprlError(
         f"The run folder {path} cannot be written ({error.strerror or error}): what was charged stays charged, and the "
         "run can be resumed."

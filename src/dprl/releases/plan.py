@@ -15,7 +15,7 @@ from dprl.data.readers import UNITS, read_log
 from dprl.errors import DprlError
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
-from dprl.releases.artifacts import MEAN_REWARD, RETURN, divided
+from dprl.releases.artifacts import MEAN_REWARD, RETURN, divided, public_cautions
 from dprl.releases.evaluate import load_policies
 
 VALUES = "values and intervals"
@@ -48,6 +48,7 @@ def plan_release(
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit)
+    plan.refuse_the_hopeless()
     mechanisms = [plan.value_mechanism.describe("Gaussian vector", VALUES)]
     mechanisms += [row for s in plan.stages for row in s.mechanism.rows("Clipped Gaussian sum", s.name)]
     return {
@@ -59,7 +60,11 @@ def plan_release(
         "epsilon_of_event": plan.epsilon_of_event,
         "unit": unit,
         "mechanisms": mechanisms,
-        "cautions": plan.query.bounds.cautions(),
+        "cautions": public_cautions(plan, list(policies)),
+        "max_cumulative_ratio": {
+            "value": plan.query.bounds.cumulative_ratio,
+            "derived": plan.query.bounds.derives_cumulative_ratio,
+        },
         "targets": [
             {
                 "name": name,

@@ -18,8 +18,12 @@ from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.policies.released import FILE, ReleasedPolicy
 
 TRAINING = "training.json"
+PLACES = (
+    "That somebody stands in a place, in which place a person stands, and so in which batch; and how many places there "
+    "are. Who is taken out of a list lets all that follow move up: that is no neighbour here.",
+)
+"""What is not protected where each person takes part in one batch."""
 NOT_PROTECTED = (
-    "In which place a person stands, and so in which batch; and how many places there are.",
     "What an answer tells whoever sees it: each person is met by the policy of that moment, and what a person saw and "
     "did is known to that person and to whoever collected it.",
     "The environment, its public bounds and every hyper-parameter: they must not have been fitted on these people.",
@@ -113,7 +117,11 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
             "Every iterate of the policy, and the noised sums over batches of people from which they are computed; the "
             f"file holds {_ITERATES[plan.config.release]}. {_JOINT}"
         ),
-        "not_protected": [*NOT_PROTECTED, *([NOBODY_IS_NAMED] if people == "unnamed" else [])],
+        "not_protected": [
+            *(() if plan.config.poisson else PLACES),
+            *NOT_PROTECTED,
+            *([NOBODY_IS_NAMED] if people == "unnamed" else []),
+        ],
         "mechanisms": rows,
         "event": events.to_json(plan.event) if plan.event is not None else None,
         # of a Gaussian it makes no difference by which relation its sensitivity was found

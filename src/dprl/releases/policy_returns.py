@@ -65,9 +65,9 @@ def measure_on_host(source: Any, policy: ReleasedPolicy, first: np.ndarray, user
 
     return {
         "returns": {
-            "learned": of(lambda seen: policy.sample(seen, int(draws.integers(2**31)))),
-            "learned, likeliest actions": of(policy.greedy),
-            "before learning": of(lambda seen: before.sample(seen, int(draws.integers(2**31)))),
+            "learned": of(lambda seen, *_: policy.sample(seen, int(draws.integers(2**31)))),
+            "learned, likeliest actions": of(lambda seen, *_: policy.greedy(seen)),
+            "before learning": of(lambda seen, *_: before.sample(seen, int(draws.integers(2**31)))),
         },
         "curve": None,
     }

@@ -1,24 +1,38 @@
-"""A release that can be resumed: one charge and one certificate, wherever it is interrupted (docs/proofs/resume.md)."""
+"""The one way of a release: charged, its rows read and claimed, and released. Wherever it is interrupted, there is one
+charge and one certificate (docs/proofs/resume.md).
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dprl import machine
 from dprl.accounting import certificate as certificates
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.algorithms.evaluation.streamed import silence
 from dprl.errors import DprlError
 from dprl.releases.run_folder import RunFolder, open_run
-from dprl.releases.save import save_release
+from dprl.releases.save import UnsavedError, save_release
 
 Account = tuple[Ledger, str]
 Charge = tuple[Ledger, int]
+Claim = Callable[[Any], object]
+"""Told the raw rows of a log before anything is made of them; what it raises ends the release."""
 T = TypeVar("T")
+
+
+class Purpose(NamedTuple):
+    """What a release is charged for, as the ledger declares it."""
+
+    unit: str
+    relation: str
+    words: str
 
 
 def open_run_of(
@@ -37,24 +51,74 @@ def open_run_of(
         "dataset": None if account is None else account[1],
         "ledger": None if account is None else str(account[0].path.absolute()),
     }
-    return open_run(path, resume, {"request": asked, "versions": machine.versions(), "device": machine.device()})
+    device = machine.device() | machine.settings()
+    return open_run(path, resume, {"request": asked, "versions": machine.versions(), "device": device})
 
 
-def charged(
+def read_and_release(
     account: Account | None,
     folder: RunFolder | None,
     resume: bool,
     budget: Budget,
-    unit: str,
-    relation: str,
-    purpose: str,
+    purpose: Purpose,
+    *,
+    restore: Callable[[Path, Mapping[str, Any]], T],
+    read: Callable[[Claim | None], Any] | None,
+    release: Callable[[Any], Any],
+) -> tuple[Charge | None, T | None, Any]:
+    """Charge the account, read the rows and claim them for it, and release what is made of them.
+
+    Every release of rows goes this way, so that none is read before it is charged, and none released under a second
+    name. Where anything is raised the run folder is closed; what was charged stays charged.
+
+    Args:
+        restore: the release of a folder and its certificate; raises if it cannot be read.
+        read: reads the rows, and hands them to the claim that it is given, if it is given one. None where there are no
+            rows, but a simulator, or people who have not come yet.
+        release: makes of what was read what is to be released.
+
+    Returns:
+        The charge; the finished release, where all was done but the end, and nothing was read; else what was released.
+    """
+    try:
+        charge, finished = _charged(account, folder, resume, budget, purpose, restore)
+        if finished is not None:
+            return charge, finished, None
+        with silence():
+            return charge, None, release(None if read is None else _claimed(read, account))
+    except BaseException:
+        if folder is not None:
+            folder.close()
+        raise
+
+
+def _claimed(read: Callable[[Claim | None], Any], account: Account | None) -> Any:
+    """What was read, and claimed where there is an account."""
+    if account is None:
+        return read(None)
+    ledger, dataset = account
+    claims = 0
+
+    def claim(rows: Any) -> None:
+        nonlocal claims
+        ledger.claim(dataset, rows)
+        claims += 1
+
+    rows = read(claim)
+    if not claims:  # a mistake of ours, and nothing may come of it
+        raise RuntimeError("The rows were read without being claimed.")
+    return rows
+
+
+def _charged(
+    account: Account | None,
+    folder: RunFolder | None,
+    resume: bool,
+    budget: Budget,
+    purpose: Purpose,
     restore: Callable[[Path, Mapping[str, Any]], T],
 ) -> tuple[Charge | None, T | None]:
     """Charge the account, once for all that are begun in one run folder.
-
-    Args:
-        unit, relation: as the ledger declares them.
-        restore: the release of a folder and its certificate; raises if it cannot be read.
 
     Returns:
         The charge, and the release where all was done but the end: then it is finished now.
@@ -66,11 +130,13 @@ def charged(
     if account is not None:
         try:
             token = None if folder is None else folder.token
-            charge = account[0], account[0].charge(account[1], budget, unit, relation, purpose, token)
+            charge = account[0], account[0].charge(account[1], budget, *purpose, token)
         except DprlError:
             if folder is not None and not resume:
                 folder.remove()
             raise
+        if folder is not None:
+            folder.recorded = partial(charge[0].bind, charge[1])
     _check_unfinished(charge, None if found is None else found[0]["digest"], folder)
     if folder is None or found is None:
         return charge, None
@@ -92,7 +158,13 @@ def save_finished(charge: Charge | None, run: RunFolder | None, *arguments: Any)
         if run is not None:
             run.finish(digest, path)
 
-    paths, digest = save_release(*arguments, announce=announce)
+    try:
+        paths, digest = save_release(*arguments, announce=announce)
+    except UnsavedError as error:
+        if run is None:
+            raise
+        again = "make room there, and go on by --resume (in Python, save it again, or resume=True)"
+        raise UnsavedError(f"{str(error).removesuffix('.')}: {again}; it is charged once.") from error
     if charge is not None:
         charge[0].commit(charge[1], digest)
     if run is not None:

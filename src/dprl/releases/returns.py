@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from dprl.algorithms.learning import planner
+from dprl.algorithms.learning.asking import Asked, rewards_at
+from dprl.environments.interval_walk import is_own
 from dprl.learning_facts import LearningFacts
 from dprl.value_functions.q_function import QFunction
 
@@ -18,20 +20,24 @@ Choice = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """States ``(N, d)`` and coins to actions ``(N,)``."""
 
 
-def mean_returns(source: Any, facts: LearningFacts, function: QFunction, seed: int) -> dict[str, float]:
-    """Mean undiscounted return of an episode under the learned policy, a random one, and the best known, if any."""
+def mean_returns(source: Any, asked: Any, facts: LearningFacts, function: QFunction, seed: int) -> dict[str, float]:
+    """Mean undiscounted return of an episode under the learned policy, a random one, and the best known, if any.
+
+    Args:
+        asked: ``source`` step by step on the host.
+    """
     policies: dict[str, Choice] = {
         "learned": lambda states, _: function.policy(states),
         "random": lambda states, coins: coins.integers(facts.actions, size=len(states)),
     }
     if hasattr(source, "transition_matrix") and facts.dimensions == 1:
         points = planner.POINTS
-        rewards = np.stack([np.asarray(source.reward(points[:, None], np.int32(a))) for a in range(facts.actions)])
+        rewards = np.nan_to_num(rewards_at(source, points[:, None], facts.actions))
         best = np.asarray(planner.optimal_q(source.transition_matrix(points), rewards, facts.discount), np.float32)
         optimal = QFunction({"V": best}, f"table:{len(points)}", facts.observation, facts.actions, (-1.0, 1.0))
         policies["best known"] = lambda states, _: optimal.policy(states)
-    run = _compiled if hasattr(source, "observation_bounds") else _on_host
-    return {name: run(source, facts, choose, np.random.default_rng(seed)) for name, choose in policies.items()}
+    run, played = (_compiled, source) if is_own(source) else (_on_host, Asked(asked, facts.dimensions))
+    return {name: run(played, facts, choose, np.random.default_rng(seed)) for name, choose in policies.items()}
 
 
 def _compiled(source: Any, facts: LearningFacts, choose: Choice, coins: np.random.Generator) -> float:
@@ -48,13 +54,15 @@ def _compiled(source: Any, facts: LearningFacts, choose: Choice, coins: np.rando
     return float(total.mean())
 
 
-def _on_host(source: Any, facts: LearningFacts, choose: Choice, coins: np.random.Generator) -> float:
+def _on_host(asked: Asked, facts: LearningFacts, choose: Choice, coins: np.random.Generator) -> float:
     low, high = np.array(facts.observation).T
     total = 0.0
     for _ in range(_EPISODES_ON_HOST):
-        unit, ended = source.reset(int(coins.integers(2**31))), False
-        while not ended:
-            action = choose((low + unit * (high - low))[None], coins)[0]
-            unit, reward, over, cut = source.step(int(action))
-            total, ended = total + reward, over or cut
+        seen = asked.reset(int(coins.integers(2**31)))
+        for _ in range(facts.horizon):
+            action = choose((low + seen.unit * (high - low))[None], coins)[0]
+            seen, reward, over, cut = asked.step(int(action))
+            total += float(np.nan_to_num(reward))
+            if over or cut:
+                break
     return total / _EPISODES_ON_HOST

@@ -17,7 +17,7 @@ import secrets
 import shutil
 import stat
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,6 +38,8 @@ _KINDS = {
     "device": "it was begun on another device or with other settings of it",
 }
 
+_OTHER_DATA = "it was begun on other data (rows, policies or features)"
+
 
 class RunFolder:
     """A locked run folder. Use :func:`open_run`; close it, or remove it when the release is out.
@@ -46,11 +48,14 @@ class RunFolder:
         path: the folder, absolute.
         token: of the charge, 32 hexadecimal digits.
         journal: the noised steps, see :class:`~dprl.protocols.Journal`; after :meth:`bind`.
+        recorded: where the ledger's charge is bound too, set after the charge: given 64 hexadecimal digits, it tells
+            whether the charge belongs to them, which it does where it belonged to nothing before.
     """
 
     path: Path
     token: str
     journal: FolderJournal
+    recorded: Callable[[str], bool] | None = None
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -133,7 +138,7 @@ class RunFolder:
         return self._key
 
     def bind(self, parts: Iterable[Any]) -> SecureNoise:
-        """Tie the run to what was made of the rows: every array that enters a mechanism, in order.
+        """Tie the run, and its charge, to what was made of the rows: every array that enters a mechanism, in order.
 
         Returns the noise source of exactly this: a copy of this folder that is bound to other data has another one.
         Raises DprlError where a run that is resumed was begun on other data. That answer depends on the rows: it is
@@ -148,7 +153,10 @@ class RunFolder:
         elif not hmac.compare_digest(stored[32:], self.key.mac(b"sealed\0" + stored[:32])):
             raise tampered(self.path)
         elif not hmac.compare_digest(stored[:32], found):
-            raise _another(self.path, "it was begun on other data (rows, policies or features)")
+            raise _another(self.path, _OTHER_DATA)
+        # this folder may be a copy whose ``data`` was removed; the charge is one, whatever number of copies there are
+        if self.recorded is not None and not self.recorded(self.key.mac(b"charge\0" + found).hex()):
+            raise _another(self.path, _OTHER_DATA)
         self.journal = FolderJournal(self.path / JOURNAL, self.key, found)
         return self.key.noise(found)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dprl.accounting.certificate import seal, write, write_atomically
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
+from dprl.temporary import temporary_folder
+
+T = TypeVar("T")
 
 
 def check_folder(folder: str | Path) -> Path:
@@ -27,8 +28,9 @@ def check_folder(folder: str | Path) -> Path:
         parent = path.parent
         while not parent.exists():
             parent = parent.parent
-        # permissions do not tell all: a full disk, a read-only file system
-        os.rmdir(tempfile.mkdtemp(prefix=f".{path.name}.", dir=parent))
+        # permissions do not tell all: a full disk, a read-only file system; what a killed release left there goes too
+        with temporary_folder(f".{path.name}.", parent):
+            pass
     except OSError as error:
         raise DprlError(
             f"Cannot write into {str(folder)!r}: {error.strerror or 'it is no folder that can be written'}."
@@ -59,30 +61,41 @@ def save_release(
         announce: called with digest and folder before the folder appears.
     """
     path = check_folder(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    files = {name: json.dumps(content, indent=2, allow_nan=False).encode() + b"\n", **others}
     try:
-        write_atomically(staging / name, json.dumps(content, indent=2, allow_nan=False).encode() + b"\n")
-        for other, raw in others.items():
-            write_atomically(staging / other, raw)
-        write_atomically(staging / "report.html", _report(content, certificate).encode())
-        names = [name, *others, "report.html"]
-        sealed = seal(certificate, staging, names, None if sign_key is None else Path(sign_key))
-        statement = write(sealed, staging).name
-        staging.chmod(0o755)
-        if announce is not None:
-            announce(sealed["digest"], path)
-        staging.rename(path)  # takes the place of an empty folder
-        sync_folder(path.parent)
+        files["report.html"] = _report(content, certificate).encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(f".{path.name}.", path.parent) as around:
+            staging = around / "release"
+            staging.mkdir()
+            for each, raw in files.items():
+                _naming_no_file(write_atomically, staging / each, raw)
+            sealed = seal(certificate, staging, [*files], None if sign_key is None else Path(sign_key))
+            statement = _naming_no_file(write, sealed, staging).name
+            staging.chmod(0o755)
+            if announce is not None:
+                announce(sealed["digest"], path)
+            staging.rename(path)  # takes the place of an empty folder
+            sync_folder(path.parent)
     except OSError as error:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise DprlError(
+        raise UnsavedError(
             f"Cannot write the release into {str(folder)!r}: {error.strerror or 'the disk refused'}."
         ) from error
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
+    return {each: path / each for each in [*files, statement]}, sealed["digest"]
+
+
+class UnsavedError(DprlError):
+    """The disk refused the release, of which nothing is left but what is in memory and in its run folder."""
+
+
+def _naming_no_file(call: Callable[..., T], *arguments: Any) -> T:
+    """``call``; what the system refuses is raised as it is, for the files are beside their place and gone again."""
+    try:
+        return call(*arguments)
+    except DprlError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
         raise
-    return {each: path / each for each in [*names, statement]}, sealed["digest"]
 
 
 def save_charged(charge: tuple[Ledger, int] | None, *arguments: Any) -> dict[str, Path]:

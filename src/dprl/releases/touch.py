@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from dprl.algorithms.evaluation import estimators
 from dprl.algorithms.evaluation import importance_sampling as importance
-from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
+from dprl.algorithms.evaluation.intervals import ValueEstimate
 from dprl.algorithms.evaluation.plan import Plan
-from dprl.algorithms.evaluation.program import ValueProgram, run_on_host
+from dprl.algorithms.evaluation.program import run_on_host
 from dprl.algorithms.evaluation.ratios import step_ratios
-from dprl.algorithms.evaluation.streamed import Begun, as_numbers, exact_sum, plan_rows, release_total, silence
+from dprl.algorithms.evaluation.streamed import Begun, as_numbers, exact_sum, plan_rows, release_total
 from dprl.algorithms.evaluation.unit_data import UnitRows
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
 from dprl.protocols import NO_JOURNAL, Journal
 from dprl.releases.engines.engine import Engine
+from dprl.releases.resumable import Claim
 from dprl.releases.run_folder import RunFolder
 from dprl.value_functions.linear import ValueFunction
 
 Touched = tuple[list[ValueEstimate], ValueFunction | None]
 
 
-def touch_log(
+def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectories | None:
+    """Read the rows of a log and claim them; of one in parts, whose rows are read as they are needed, check them."""
+    if units is None:
+        return log.load(claim)
+    assert isinstance(log.source, Parts)
+    if claim is None:
+        log.source.check()
+    else:
+        log.claim_in_blocks(claim)
+    return None
+
+
+def release_rows(
+    rows: Trajectories | None,
     log: Log,
     units: Engine | None,
-    claim: Callable[[Any], object] | None,
     plan: Plan,
     policies: list[Any],
     behavior: Any,
@@ -37,27 +51,20 @@ def touch_log(
     progress: Any,
     simulated: bool,
 ) -> tuple[list[ValueEstimate], ValueFunction | None, list[float] | None]:
-    """Read the log and release what the plan says; the ledger was charged.
+    """Release what the plan says of what :func:`read_rows` gave.
 
     Args:
         units: of a log in parts; None for one that fits into memory.
-        claim: called with the rows before anything is made of them; what it raises ends it all.
 
     Returns:
         Estimates, value function, and for a simulation the estimates without noise.
     """
-    with silence():
-        if units is None:
-            trajectories = log.load(claim)
-            found = touch(plan, trajectories, policies, behavior, noise, folder, progress)
-            return *found, references(plan, trajectories, policies, behavior) if simulated else None
-        assert isinstance(log.source, Parts)
-        if claim is None:
-            log.source.check()
-        else:
-            log.claim_in_blocks(claim)
-        found, begun = touch_parts(plan, units, log.source.digest, noise, folder, progress)
-        return *found, references_of(plan, begun.exact) if simulated else None
+    if units is None:
+        assert rows is not None
+        found = touch(plan, rows, policies, behavior, noise, folder, progress)
+        return *found, references(plan, rows, policies, behavior, found[1]) if simulated else None
+    found, begun = touch_parts(plan, units, log.source.digest, noise, folder, progress)
+    return *found, references_of(plan, begun.exact, found[1]) if simulated else None
 
 
 def touch(
@@ -70,18 +77,27 @@ def touch(
     progress: Any,
 ) -> Touched:
     """What is released of a log in memory."""
-    vectors = importance.unit_vectors(plan.query, trajectories, policies, behavior)
+
+    def vectors_around(function: ValueFunction | None) -> np.ndarray:
+        baseline = estimators.baseline_of(plan.query, function)
+        return estimators.unit_vectors(plan.query, trajectories, policies, behavior, baseline)
+
+    vectors = None if plan.around_function else vectors_around(None)
     units = None
     if plan.program is not None:
         units = plan_rows(plan, trajectories, step_ratios(policies[0], trajectories, behavior))
     journal: Any = NO_JOURNAL
     if folder is not None:
-        noise = folder.bind(_entering(vectors, units))
+        first = [vectors] if vectors is not None else _under(trajectories, policies, behavior)
+        noise = folder.bind(_entering(first, units))
         journal = folder.journal
-    noised = importance.release_vector(
-        plan.value_mechanism, noise.stream("value"), vectors, journal=journal.stream("value")
-    )
-    return _rest(plan, noised, units, noise, journal, progress)
+
+    def value_vector(function: ValueFunction | None) -> np.ndarray:
+        own = vectors_around(function) if vectors is None else vectors
+        stream = noise.stream("value")
+        return importance.release_vector(plan.value_mechanism, stream, own, journal=journal.stream("value"))
+
+    return _in_order(plan, value_vector, units, noise, journal, progress)
 
 
 def touch_parts(
@@ -94,29 +110,47 @@ def touch_parts(
         # all rows; and what policies, which are functions, make of them
         noise = folder.bind((parts, units.units, begun.total, f"{begun.digest:032x}"))
         journal = folder.journal
-    noised = release_total(plan.value_mechanism, noise.stream("value"), begun.total, journal.stream("value"))
-    return _rest(plan, noised, None if plan.program is None else units, noise, journal, progress), begun
+
+    def value_vector(function: ValueFunction | None) -> np.ndarray:
+        nonlocal begun
+        if plan.around_function and function is not None:
+            begun = units.begin(function.theta)
+        return release_total(plan.value_mechanism, noise.stream("value"), begun.total, journal.stream("value"))
+
+    found = _in_order(plan, value_vector, None if plan.program is None else units, noise, journal, progress)
+    return found, begun
 
 
-def _rest(
-    plan: Plan, noised: np.ndarray, units: UnitRows | Engine | None, noise: Any, journal: Journal, progress: Any
+def _in_order(
+    plan: Plan,
+    value_vector: Callable[[ValueFunction | None], np.ndarray],
+    units: UnitRows | Engine | None,
+    noise: Any,
+    journal: Journal,
+    progress: Any,
 ) -> Touched:
-    """From the noised value vector on."""
-    estimates = importance.decode(plan.query, plan.value_mechanism, noised)
-    if units is None:
-        return estimates, None
-    assert plan.program is not None
-    assert plan.features is not None
-    state, theta = run_on_host(plan.program, noise, units, progress=progress, journal=journal)
-    if isinstance(plan.program, ValueProgram):
-        estimates[0] = plan.program.estimate(state)
-    weights = np.nan_to_num(np.asarray(theta, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    return estimates, ValueFunction(weights, plan.features, plan.bounds.value_interval(plan.config.discount))
+    """The values and the value function, in the plan's order; ``value_vector`` releases that of the values."""
+    noised = None if plan.around_function else value_vector(None)
+    function = None
+    if units is not None:
+        assert plan.program is not None
+        function = plan.function_of(run_on_host(plan.program, noise, units, progress=progress, journal=journal)[1])
+    if noised is None:
+        noised = value_vector(function)
+    baseline = estimators.baseline_of(plan.query, function)
+    return estimators.decode(plan.query, plan.value_mechanism, noised, baseline), function
 
 
-def _entering(vectors: np.ndarray, units: UnitRows | None) -> Iterator[Any]:
+def _under(trajectories: Trajectories, policies: list[Any], behavior: Any) -> Iterator[Any]:
+    """All that a vector of values is made of, besides what is released."""
+    yield from (trajectories.observation, trajectories.reward, trajectories.valid)
+    yield from (trajectories.episode_offsets, trajectories.unit_offsets)
+    yield from (step_ratios(policy, trajectories, behavior) for policy in policies)
+
+
+def _entering(first: Iterable[Any], units: UnitRows | None) -> Iterator[Any]:
     """Everything made of the rows that enters a mechanism, in order: policies, features and row order included."""
-    yield vectors
+    yield from first
     if units is not None:
         yield from (units.phi, units.delta_phi, units.reward, units.rho, units.weight, units.units, units.declared)
         yield from (units.extra[name] for name in sorted(units.extra))
@@ -124,11 +158,16 @@ def _entering(vectors: np.ndarray, units: UnitRows | None) -> Iterator[Any]:
             yield from (members, index)
 
 
-def references(plan: Plan, trajectories: Trajectories, policies: list[Any], behavior: Any) -> list[float]:
-    """The same estimator without noise: for simulations only."""
-    return references_of(plan, exact_sum(importance.unit_vectors(plan.query, trajectories, policies, behavior)))
+def references(
+    plan: Plan, trajectories: Trajectories, policies: list[Any], behavior: Any, function: ValueFunction | None
+) -> list[float]:
+    """The same estimator without noise, around the same value function: for simulations only."""
+    baseline = estimators.baseline_of(plan.query, function)
+    vectors = estimators.unit_vectors(plan.query, trajectories, policies, behavior, baseline)
+    return references_of(plan, exact_sum(vectors), function)
 
 
-def references_of(plan: Plan, exact: tuple[int, ...]) -> list[float]:
+def references_of(plan: Plan, exact: tuple[int, ...], function: ValueFunction | None) -> list[float]:
     """:func:`references` from the sum of the units' vectors."""
-    return [e.value for e in importance.decode(plan.query, plan.value_mechanism, as_numbers(exact))]
+    baseline = estimators.baseline_of(plan.query, function)
+    return [e.value for e in estimators.decode(plan.query, plan.value_mechanism, as_numbers(exact), baseline)]

@@ -20,17 +20,24 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import UNIT
 from dprl.algorithms.learning import planner, published, q_learner
+from dprl.algorithms.learning.asking import rewards_at
 from dprl.algorithms.learning.functional_q import FunctionalQ
 from dprl.algorithms.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
+from dprl.algorithms.learning.run_coins import AddressedCoins
 from dprl.algorithms.policy_gradient.dp_pg import DPPG
-from dprl.environments.learning_source import open_environment
+from dprl.compiled import nothing_compiled_on_disk
+from dprl.environments.interval_walk import is_own
+from dprl.environments.learning_source import declared_facts, open_environment, source_of
 from dprl.errors import DprlError
+from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protocols import Bounds
 from dprl.releases.account import charge_learning
 from dprl.releases.returns import mean_returns
 from dprl.releases.save import save_charged
-from dprl.releases.training_artifacts import TRAINING, certificate_of, status_of, training_of
+from dprl.releases.status import status_of
+from dprl.releases.training_artifacts import TRAINING, certificate_of, training_of
+from dprl.user_code import quietly
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
 
 if TYPE_CHECKING:
@@ -160,18 +167,16 @@ def train(
         raise DprlError("Only what is learned from a bandit's log can be resumed: leave run and resume out.")
     if not isinstance(algorithm, FunctionalQ):
         raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.DPPG(users=10000).")
-    if isinstance(environment, str):
-        facts, source = open_environment(environment, bounds)
-    elif bounds is not None or not hasattr(environment, "facts"):
-        raise DprlError("environment must be interval-walk or gymnasium:ID, or an environment with facts of its own.")
-    else:
-        facts, source = environment.facts, environment
+    facts, source = _opened(environment, bounds)
+    asked = quietly(lambda: source_of(source, facts), source)
     model = None
-    if algorithm.variant == "output" and hasattr(source, "transition_matrix"):
-        model = getattr(source, "transition_matrix")(planner.POINTS)  # noqa: B009  (not every source has one)
+    if algorithm.variant == "output":
+        matrix = quietly(lambda: getattr(source, "transition_matrix", None), None)
+        # one that cannot be read is refused as no matrix
+        model = None if matrix is None else quietly(lambda: np.asarray(matrix(planner.POINTS), np.float64), np.zeros(0))
     noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
     plan = make_learning_plan(algorithm, facts, budget, model)
-    if plan.published and not hasattr(source, "observation_bounds"):
+    if plan.published and not is_own(source):
         raise DprlError("as published: Algorithm 1 is kept for interval-walk alone.")
     weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses what is no network
     answers = None if plan.published else answers_of(plan, noise.stream("reward"))
@@ -179,14 +184,14 @@ def train(
     certificate = certificate_of(plan, noise, status)
     if hasattr(progress, "expect"):
         progress.expect(plan.steps)  # type: ignore[union-attr]
-    charge = charge_learning(ledger, dataset, budget, UNIT, plan.relation.words(), plan.name)
+    charge = charge_learning(ledger, dataset, budget, UNIT, plan.relation, plan.name)
     # what numbers do to arithmetic is nobody's business either: no warning may depend on the rewards
-    with np.errstate(all="ignore"), warnings.catch_warnings():
+    with np.errstate(all="ignore"), warnings.catch_warnings(), nothing_compiled_on_disk():
         warnings.simplefilter("ignore")
-        function = _learn(plan, source, answers, noise, progress)
-    returns = None
-    if simulated:
-        returns = mean_returns(source, facts, function, int(noise.stream("evaluation").below(0, 2**31 - 1)))
+        function = _learn(plan, source, asked, answers, noise, progress)
+        returns = None
+        if simulated:
+            returns = mean_returns(source, asked, facts, function, int(noise.stream("evaluation").below(0, 2**31 - 1)))
     if charge is not None:
         entry = {"dataset": dataset, "charge": charge[1], "epsilon": budget.epsilon, "delta": budget.delta}
         certificate["ledger"] = entry
@@ -194,27 +199,35 @@ def train(
     return TrainedRelease(function, certificate, training_of(plan, function, status, returns), charge)
 
 
+def _opened(environment: Any, bounds: Any) -> tuple[LearningFacts, Any]:
+    """Public facts, and the environment."""
+    if isinstance(environment, str):
+        return open_environment(environment, bounds)
+    facts = quietly(lambda: environment.facts, None)
+    if bounds is not None or not isinstance(facts, LearningFacts):
+        raise DprlError("environment must be interval-walk or gymnasium:ID, or an environment with facts of its own.")
+    return declared_facts(environment, facts), environment
+
+
 def _learn(
-    plan: LearningPlan, source: Any, answers: Any, noise: Any, progress: Callable[[int], None] | None
+    plan: LearningPlan, source: Any, asked: Any, answers: Any, noise: Any, progress: Callable[[int], None] | None
 ) -> QFunction:
-    """The one place where rewards meet the mechanism."""
+    """The one place where rewards meet the mechanism; ``asked`` is ``source`` step by step."""
     config, facts = plan.config, plan.facts
     assert config.discount is not None
-    coins = noise.stream("environment")
-    key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))
-    if plan.published:
+    if plan.published:  # in the library's own walk: a simulation
+        coins = noise.stream("environment")
+        key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))
         rates = published.published_rates(config, facts)
         weights, _ = published.run_published(config, source, rates, noise.stream("reward").nodes(), key)
         return _finite(published.published_q(weights, config, facts))
     shape, rates = q_learner.shape_of(config, facts), q_learner.rates_of(config, facts)
     if config.variant == "output":
-        points = planner.POINTS[:, None]
-        read = np.stack([np.asarray(source.reward(points, np.int32(a))) for a in range(facts.actions)])
+        read = rewards_at(source, planner.POINTS[:, None], facts.actions)
         return _finite(planner.released(plan.model, read, answers, config.discount, facts))
-    if hasattr(source, "observation_bounds"):
-        state, _ = q_learner.run_compiled(shape, source, rates, answers, key)
-    else:
-        state = q_learner.run_on_host(shape, source, rates, answers, key, progress)
+    on_grid = config.variant == "functional" and facts.on_grid
+    coins = AddressedCoins(noise.stream("learner").actions())
+    state = q_learner.run_on_host(shape, asked, rates, answers, coins, progress, on_grid)
     return _finite(q_learner.q_of(state, shape, facts, config.discount))
 
 

@@ -7,14 +7,12 @@ the first person asked. What people answer goes into the mechanism and nowhere e
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from dprl.accounting.budget import Budget
@@ -37,8 +35,9 @@ from dprl.releases.engines.engine import check_engine
 from dprl.releases.engines.logged_users import open_users_engine
 from dprl.releases.policy_artifacts import TRAINING, policy_certificate_of, policy_training_of
 from dprl.releases.policy_returns import measure, measure_on_host
-from dprl.releases.resumable import charged, open_run_of, paths_of, save_finished
+from dprl.releases.resumable import Purpose, open_run_of, paths_of, read_and_release, save_finished
 from dprl.releases.run_folder import RunFolder
+from dprl.releases.status import status_of
 
 _ASKED = 1000  # places on the host whose true answers are measured, in a simulation
 
@@ -113,16 +112,18 @@ def train_policy(
     noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
     if seed is None and algorithm.published:  # has floating-point noise, which is no secure one
         noise = SeededNoise.from_seed(int(noise.below(0, 2**31 - 1)))
-    coins = noise.stream("environment")
-    facts, source = _opened(users, bounds, int(coins.below(2, 2**31 - 1)))
-    if algorithm.poisson and not hasattr(source, "answers"):
-        raise DprlError("dp-pg: only users of a bandit can be sampled again: leave out sampling.")
+    facts, source = _opened(users, bounds, int(noise.stream("environment").below(2, 2**31 - 1)))
+    if algorithm.poisson and not hasattr(source, "count"):
+        raise DprlError(
+            "dp-pg: sampling = 'poisson' draws a coin for everybody in a log that is read whole (bandit:FILE): who has "
+            "not come yet, or is simulated, cannot be sampled again: leave out sampling."
+        )
     plan = make_pg_plan(algorithm, facts, budget, getattr(source, "units", None))
     simulator = hasattr(source, "observation_bounds")
     if not simulator:
         _check_source(plan, source)
     people = "episodes" if simulator else getattr(source, "people", "unnamed")
-    status = "not private" if simulated or seed is not None else "as published" if plan.published else "verified"
+    status = status_of(plan, seed is None, simulated)
     certificate = policy_certificate_of(plan, noise, status, people)
     if hasattr(progress, "expect"):
         progress.expect(plan.steps if algorithm.poisson else plan.config.users)  # type: ignore[union-attr]
@@ -133,22 +134,26 @@ def train_policy(
     where = {"exact": not plan.published, "shards": shards, "address": address}
     with open_users_engine(chosen, source, *learner, **where) as asked:
         folder = open_run_of(run, resume, certificate, account, {})
-        try:
-            purpose = UNIT, plan.relation, f"train {plan.name}"
-            charge, finished = charged(account, folder, resume, budget, *purpose, _restored)
-            if finished is not None:
-                return finished
-            # what numbers do to arithmetic is nobody's business either: no warning may depend on the answers
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                if folder is not None:
-                    noise = folder.bind(source.entering())
-                journal = NO_JOURNAL if folder is None else folder.journal.stream("gradients")
-                theta, history = _learn(plan, learner, asked, noise, journal, progress)
-        except BaseException:
-            if folder is not None:
-                folder.close()
-            raise
+
+        def learned(_: Any) -> tuple[np.ndarray, np.ndarray]:
+            if folder is None:
+                return _learn(plan, learner, asked, noise, NO_JOURNAL, progress)
+            bound = folder.bind(source.entering())
+            return _learn(plan, learner, asked, bound, folder.journal.stream("gradients"), progress)
+
+        charge, finished, found = read_and_release(
+            account,
+            folder,
+            resume,
+            budget,
+            Purpose(UNIT, plan.relation, f"train {plan.name}"),
+            restore=_restored,
+            read=getattr(source, "load", None),  # of a log, whose rows are claimed
+            release=learned,
+        )
+    if finished is not None:
+        return finished
+    theta, history = found
     policy = ReleasedPolicy(plan.policy, theta)
     measured, evaluation = None, int(noise.stream("evaluation").below(0, 2**31 - 1))
     # the library's own simulators know nobody; of other environments only the caller can say so
@@ -209,18 +214,15 @@ def _learn(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The one place where answers meet the mechanism: what is released, and all iterates."""
     shape, rates, mechanism = learner
-    coins = noise.stream("environment")
-    key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))
-    start, drawn = jax.random.split(key)
-    stream = noise.stream("gradients")
+    coins, stream = noise.stream("environment").actions(), noise.stream("gradients")
     if plan.config.poisson:
-        state, history = run_resampled(shape, source, rates, mechanism, stream, start, progress, journal)
+        state, history = run_resampled(shape, source, rates, mechanism, stream, coins, progress, journal)
     elif hasattr(source, "observation_bounds"):
-        state, history = trainer.run_compiled(shape, source, rates, mechanism.bind(stream), mechanism, start)
+        state, history = trainer.run_compiled(shape, source, rates, mechanism.bind(stream), mechanism, coins)
     else:
         exact = isinstance(mechanism, UserSum)
         answers = mechanism.in_order(stream) if exact else mechanism.bind(stream)
-        state, history = run_on_host(shape, source, rates, answers, mechanism, start, progress, journal)
-    theta = trainer.released(plan.config, state, history, drawn)
+        state, history = run_on_host(shape, source, rates, answers, mechanism, coins, progress, journal)
+    theta = trainer.released(plan.config, state, history, coins)
     # what diverges is released as it is, and can be stored
     return np.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0), np.asarray(history)

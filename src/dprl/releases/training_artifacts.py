@@ -34,13 +34,6 @@ _RELEASED = {
 _PURPOSE = {"functional": "rewards", "observed-reward": "rewards", "gradient": "updates", "output": "Q-function"}
 
 
-def status_of(plan: LearningPlan, secure: bool, simulated: bool) -> str:
-    """What a release may be called: ``verified``, ``as published`` or ``not private``."""
-    if not secure or simulated:
-        return "not private"
-    return "as published" if plan.published else "verified"
-
-
 def training_of(
     plan: LearningPlan, function: QFunction, status: str, returns: Mapping[str, float] | None
 ) -> dict[str, Any]:

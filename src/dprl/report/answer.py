@@ -20,6 +20,7 @@ def policies(targets: list[dict[str, Any]], bounds: tuple[float, float] | None) 
     for target, at in zip(targets, places, strict=True):
         value, (low, high) = as_number(target.get("value")), endpoints(target.get("interval"))
         privacy, sampling = _errors(target)
+        most, weight = (as_number(target.get(key)) for key in ("sampling_standard_error_at_most", "mean_weight"))
         interval = MISSING if low is None and high is None else f"{_end(low, at, -1)} to {_end(high, at, 1)}"
         reference = as_number(target.get("reference"))
         name = _name(target)
@@ -40,6 +41,8 @@ def policies(targets: list[dict[str, Any]], bounds: tuple[float, float] | None) 
                 "clipped": bounds is not None and any(_same(e, b) for e, b in zip((low, high), bounds, strict=True)),
                 "privacy": error(privacy, at),
                 "sampling": error(sampling, at),
+                "at_most": error(most, at) if most is not None else "",
+                "weight": "" if weight is None else number(weight, 2),
                 "reference": "–" if reference is None else number(reference, at),
                 **_shares(name, privacy, sampling),
             }

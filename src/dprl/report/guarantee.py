@@ -213,7 +213,8 @@ def protector(certificate: dict[str, Any]) -> list[tuple[str, str]]:
     """(what, value) of the learned protector that made the steps; nothing where there was none."""
     known = section(assumed(certificate).get("protector"))
     provenance = section(known.get("provenance"))
-    origin = "public tasks" if provenance.get("public") is True else text(provenance.get("charged"), "not stated")
+    public = provenance.get("public") is True
+    origin = "public tasks, as its maker says" if public else text(provenance.get("charged"), "not stated")
     rows = [
         ("In force", text(known.get("in_force"), MISSING)),
         ("Noise over the steps", text(known.get("scheduler"), MISSING)),

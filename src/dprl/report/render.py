@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import tempfile
 from functools import cache
@@ -17,6 +16,7 @@ from dprl.errors import DprlError
 from dprl.report.policy import policy_view
 from dprl.report.training import training_view
 from dprl.report.view import CERTIFICATE_SCHEMA, view
+from dprl.strict_json import read_regular, strict_object
 
 REPORT = "report.html"
 ESTIMATE, TRAINING = "estimate.json", "training.json"
@@ -63,7 +63,7 @@ def render_folder(results: Path, out: Path | None = None) -> Path:
     content, digest = _read(results, name)
     certificate, _ = _read(results, seals[0])
     listed = certificate.get("artifacts")
-    listed = listed if isinstance(listed, dict) else {}
+    listed = {n: d for n, d in listed.items() if n.isprintable()} if isinstance(listed, dict) else {}
     if listed.get(name) != digest:
         raise DprlError(
             f"{results / name} is not the file that {seals[0]} lists: restore it, or run the release again."
@@ -86,15 +86,9 @@ def render_folder(results: Path, out: Path | None = None) -> Path:
 def _read(results: Path, name: str) -> tuple[dict[str, Any], str]:
     """The artifact and the SHA-256 of its bytes."""
     path = results / name
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DprlError(f"{path} cannot be read: a report needs it.") from error
-    try:
-        data = json.loads(raw)
-    except ValueError as error:
-        raise DprlError(f"{path} is not JSON.") from error
-    if not isinstance(data, dict) or data.get("schema") != _SCHEMAS[name]:
+    raw = read_regular(path)
+    data = strict_object(path, raw)
+    if data.get("schema") != _SCHEMAS[name]:
         raise DprlError(f"{path} does not follow the schema {_SCHEMAS[name]}.")
     return data, hashlib.sha256(raw).hexdigest()
 

@@ -13,7 +13,7 @@ from dprl.report import answer, charts, guarantee
 from dprl.report.fields import items, leaves, section, text
 from dprl.report.formatting import MISSING, as_number, clean, plain
 
-VERIFIED, AS_PUBLISHED, NOT_PRIVATE = "verified", "as published", "not private"
+VERIFIED, AS_PUBLISHED, UNREVIEWED, NOT_PRIVATE = "verified", "as published", "unreviewed", "not private"
 CERTIFICATE_SCHEMA = "dprl.certificate/1"
 
 # Known only once the page itself has been hashed, so the page may not depend on them.
@@ -50,6 +50,7 @@ def view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any
         "forest": charts.forest([p["row"] for p in policies], confidence),
         "forest_leaves_axis": charts.leaves_axis([p["row"] for p in policies]),
         "has_reference": any(p["row"].reference is not None for p in policies),
+        "has_weights": any(p["weight"] for p in policies),
         "has_clipped": any(p["clipped"] for p in policies),
         "curves": answer.curves(estimate.get("value_function"), estimate.get("bounds")),
         "unit": unit,
@@ -79,4 +80,8 @@ def status(estimate: dict[str, Any], certificate: dict[str, Any]) -> str:
     secure = section(certificate.get("noise")).get("secure") is True
     if claims == {VERIFIED} and secure and certificate.get("schema") == CERTIFICATE_SCHEMA:
         return VERIFIED
-    return AS_PUBLISHED if AS_PUBLISHED in claims and claims <= {VERIFIED, AS_PUBLISHED} else NOT_PRIVATE
+    for weaker in (UNREVIEWED, AS_PUBLISHED):
+        # beside a paper's noise an algorithm that nobody has reviewed is the weaker
+        if weaker in claims and claims <= {VERIFIED, AS_PUBLISHED, weaker} and (secure or weaker != UNREVIEWED):
+            return weaker
+    return NOT_PRIVATE

@@ -11,7 +11,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
-from dprl.tensor_file import to_bytes
+from dprl.tensor_file import read, to_bytes
 from dprl.value_functions.features import Features, make_features
 
 FILE = "value_function.safetensors"
@@ -72,23 +72,20 @@ class ValueFunction:
 
 def load_value_function(path: str | Path) -> ValueFunction:
     """Read a value function back, from its file or from the results folder it lies in."""
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
     path = path / FILE if path.is_dir() else path
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata, theta = file.metadata() or {}, file.get_tensor("theta")
-    except (OSError, SafetensorError) as error:
-        raise DprlError(f"Cannot read a value function from {path.name!r}: it is missing or damaged.") from error
+    tensors, metadata = read(path, "a value function")
     if metadata.get("schema") != _SCHEMA:
         raise DprlError(f"{path.name!r} is not a value function of a version that this dprl reads.")
     try:
         bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
         low, high = map(float, json.loads(metadata["value"]))
+        if not np.isfinite([low, high, *sum(bounds, ())]).all():
+            raise ValueError
         features = make_features(metadata["features"], bounds)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError, DprlError) as error:
         raise DprlError(f"{path.name!r} is damaged: it does not describe its features.") from error
-    if theta.shape != (features.size,):
+    theta = tensors.get("theta")
+    if theta is None or set(tensors) != {"theta"} or theta.dtype != np.float64 or theta.shape != (features.size,):
         raise DprlError(f"{path.name!r} is damaged: its weights do not fit its features.")
     return ValueFunction(theta, features, (low, high))

@@ -18,7 +18,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
-from dprl.tensor_file import to_bytes
+from dprl.tensor_file import read, to_bytes
 from dprl.value_functions.features import Fourier
 
 FILE = "q_function.safetensors"
@@ -47,21 +47,27 @@ def weight_shapes(network: str, inputs: int, actions: int) -> dict[str, tuple[in
     return shapes
 
 
-def initial_weights(network: str, key: Any, inputs: int, actions: int) -> dict[str, Any]:
+def hidden_weights(network: str, inputs: int) -> int:
+    """Number of the weights of hidden units, which :func:`initial_weights` draws."""
+    kind, size = _parse(network)
+    return size * (inputs + 1) if kind == "mlp" else 0
+
+
+def initial_weights(network: str, uniforms: Any, inputs: int, actions: int) -> dict[str, Any]:
     """Float32 weights to start from, of a function that is 0 everywhere.
 
     Args:
-        key: JAX key of the hidden units' weights, uniform within 4 / sqrt(d): their kinks lie within the bounds.
+        uniforms: ``(n,)`` float32 in [0, 1), with n :func:`hidden_weights`. The weights of hidden units are made of
+            these, uniform within 4 / sqrt(d): their kinks lie within the bounds.
     """
     import jax.numpy as jnp
-    from jax import random
 
     shapes = weight_shapes(network, inputs, actions)
     weights = {name: jnp.zeros(shape, jnp.float32) for name, shape in shapes.items()}
     if "W" in shapes:
-        gain = 4.0 / math.sqrt(inputs)
-        for name, one in zip(("W", "b"), random.split(key), strict=True):
-            weights[name] = random.uniform(one, shapes[name], jnp.float32, -gain, gain)
+        hidden = jnp.float32(4.0 / math.sqrt(inputs)) * (2.0 * jnp.asarray(uniforms) - 1.0)
+        first = math.prod(shapes["W"])
+        weights["W"], weights["b"] = hidden[:first].reshape(shapes["W"]), hidden[first:]
     return weights
 
 
@@ -184,16 +190,9 @@ class QFunction:
 
 def load_q_function(path: str | Path) -> QFunction:
     """Read an action-value function back, from its file or from the results folder it lies in."""
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
     path = path / FILE if path.is_dir() else path
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise DprlError(f"Cannot read a Q-function from {path.name!r}: it is missing or damaged.") from error
+    tensors, metadata = read(path, "a Q-function")
     if metadata.get("schema") != _SCHEMA:
         raise DprlError(f"{path.name!r} is not a Q-function of a version that this dprl reads.")
     actor = {name.removeprefix(_ACTOR): w for name, w in tensors.items() if name.startswith(_ACTOR)}

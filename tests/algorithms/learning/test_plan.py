@@ -39,9 +39,7 @@ def test_everything_follows_from_public_facts():
     assert resolved.reward_lipschitz == pytest.approx(2.0 / 100)
     assert resolved.decay == pytest.approx(4.0)
     assert resolved.shared_path is False
-    assert resolve(
-        FunctionalQ(variant="functional", people=100), replace(FACTS, reward_ignores_action=True)
-    ).shared_path
+    assert resolve(FunctionalQ(variant="functional", people=100), replace(FACTS, reward_of="state")).shared_path
     assert (resolved.discount, resolved.network, resolved.step_size) == (0.9, "mlp:32", 3e-3)
     assert "derived" in resolved.hyper_parameters()["decay"]["provenance"]
     assert resolve(resolved, FACTS) == resolved
@@ -132,12 +130,13 @@ def test_a_path_an_action_costs_the_root_of_their_number():
 
 
 def test_a_memo_where_the_proof_needs_one():
-    """Off the grid the first observation of a cell answers for all of it; and pays for more."""
+    """Off the grid the first observation of a cell answers for all of it, and pays for more; on it, for itself."""
     noise = SeededNoise.from_seed(1)
     config = FunctionalQ(variant="functional", people=50, samples=1000)
     on, off = (make_learning_plan(config, replace(FACTS, on_grid=where), BUDGET) for where in (True, False))
-    assert not isinstance(answers_of(on, noise), Memo)
-    assert isinstance(answers_of(off, noise), Memo)
+    for plan, memo in ((on, True), (off, True), (off, False)):
+        assert isinstance(answers_of(plan, noise, memo), Memo)
+    assert not isinstance(answers_of(on, noise, memo=False), Memo)  # compiled
     assert off.mechanism.sensitivity > on.mechanism.sensitivity
     finite = replace(FACTS, finite=(4, 2))
     memoised = make_learning_plan(FunctionalQ(people=50, memoise=True), finite, BUDGET)

@@ -17,6 +17,7 @@ from dprl.algorithms.learning import planner, q_learner, q_updates
 from dprl.algorithms.learning.conformance import SmallWalk
 from dprl.algorithms.learning.functional_q import FunctionalQ, resolve
 from dprl.algorithms.learning.learning_plan import answers_of, make_learning_plan
+from dprl.algorithms.learning.run_coins import KeyedCoins, RoundCoins
 from dprl.mechanisms.answers import ExactAnswers
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values
@@ -65,6 +66,14 @@ def leaves(state: Any) -> list[np.ndarray]:
     return [np.asarray(x) for x in jax.tree.leaves(state)]
 
 
+class SameCoins(KeyedCoins):
+    """Those of a compiled run, on the host."""
+
+    def of_round(self, shape: Any, j: Any) -> RoundCoins:
+        given = super().of_round(shape, j)
+        return RoundCoins(np.asarray(given.exploring), given.replayed, np.zeros(shape.round, int))
+
+
 CASES = [{"variant": "functional", "actor_critic": True}, {}, {"variant": "gradient", "network": "fourier:2"}]
 
 
@@ -74,12 +83,12 @@ def test_compiled_batched_and_step_by_step_are_one(options):
     """The same states, actions and answers, and so the same weights; the two batched runs differ in their noise."""
     plan, shape, rates = parts(**options)
     sources = [SeededNoise.from_seed(i).stream("reward") for i in (1, 2)]
-    answers = [answers_of(plan, source) for source in sources]
+    answers = [answers_of(plan, source, memo=False) for source in sources]
     key = random.key(5)
     both = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *answers)
     batched, history = jax.jit(jax.vmap(lambda a: q_learner.run(shape, Certain(), rates, a, key)))(both)
     told: list[int] = []
-    outside = q_learner.run_on_host(shape, Outside(), rates, answers[0], key, told.append)
+    outside = q_learner.run_on_host(shape, Outside(), rates, answers[0], SameCoins(key), told.append)
     assert told == [10, 20, 30, 40, 50, 60]
     for a, b in zip(leaves(batched), leaves(outside), strict=True):
         np.testing.assert_allclose(a[0], b, rtol=2e-4, atol=2e-6)
@@ -101,7 +110,7 @@ def test_one_update_is_the_semi_gradient():
     config = FunctionalQ(**{**SHORT, "network": "fourier:1", "variant": "gradient", "step_size": 0.5})
     plan = make_learning_plan(config, Certain().facts, Budget(0.9, 1e-4))
     shape, rates = q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
-    state = q_updates.init(shape, random.key(0))
+    state = q_updates.init(shape, np.zeros((2, 8), np.float32))
     V = jnp.array([[0.3, -0.2], [0.1, 0.4]], jnp.float32)
     state = state._replace(q=state.q._replace(weights={"V": V}))
     fresh = q_updates.Transitions(
@@ -125,16 +134,22 @@ def test_a_target_waits_and_an_action_is_as_exploring_as_is_said():
     config = FunctionalQ(**{**SHORT, "exploration": 0.2, "exploration_rounds": 4, "actor_critic": True})
     plan = make_learning_plan(config, Certain().facts, Budget(0.9, 1e-4))
     shape, rates = q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
-    state = q_updates.init(shape, random.key(0))
+    state = q_updates.init(shape, np.zeros((2, 8), np.float32))
+    shape_of = {True: replace(shape, actor_critic=False), False: shape}
     coins = random.uniform(random.key(1), (20_000, 2))
     weights = dict(state.q.weights, c=jnp.array([0.0, 1.0], jnp.float32))
     greedy = state._replace(q=state.q._replace(weights=weights), actor=None)
     likely = np.exp(1.0) / (1.0 + np.exp(1.0))
     acting = state._replace(actor=state.q._replace(weights=weights))
-    taken = jax.jit(jax.vmap(partial(q_updates.act, shape), in_axes=(None, None, None, 0, None)))
+
+    def taken(state: Any, j: Any) -> np.ndarray:
+        exploring = q_updates.explored(shape_of[state.actor is None], rates, coins, j)
+        best = partial(q_updates.best, shape_of[state.actor is None], q_updates.acting_weights(state), np.zeros(1))
+        return np.where(exploring < 0, jax.jit(jax.vmap(best))(coins[:, 1]), exploring)
+
     for j, share in ((0, 1.0), (2, 0.5), (9, 0.2)):
         for chosen, best in ((greedy, 1.0), (acting, likely)):
-            rate = float(np.asarray(taken(rates, chosen, np.zeros(1), coins, np.int32(j))).mean())
+            rate = float(taken(chosen, np.int32(j)).mean())
             assert abs(rate - (share / 2.0 + (1.0 - share) * best)) < 0.02
 
 
@@ -153,8 +168,10 @@ def test_it_learns_what_value_iteration_plans():
     for variant, people, answers in cases:
         plan = make_learning_plan(FunctionalQ(variant=variant, people=people), walk.facts, Budget(0.9, 1e-4))
         shape, rates = q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
-        answers = answers_of(plan, SeededNoise.from_seed(3).stream("reward")) if answers is None else answers
-        state, _ = q_learner.run_compiled(shape, walk, rates, answers, random.key(0))
+        answers = (
+            answers_of(plan, SeededNoise.from_seed(3).stream("reward"), memo=False) if answers is None else answers
+        )
+        state, _ = jax.jit(q_learner.run, static_argnums=(0, 1))(shape, walk, rates, answers, random.key(0))
         q = q_learner.q_of(state, shape, plan.facts, 0.9)
         assert np.mean(q.policy(points)[clear] == best[clear]) > 0.97, variant
         if variant != "gradient":

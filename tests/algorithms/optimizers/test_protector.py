@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -62,7 +63,10 @@ def test_what_it_serves_follows_from_public_facts():
 def test_nothing_said_of_its_origin_is_refused_for_private_data(said):
     with pytest.raises(DprlError, match="train it on public tasks, or charge its training"):
         protector(provenance=said).check_provenance()
-    protector(provenance={"charged": "epsilon 0.1 of the ledger of 2024"}).check_provenance()
+    for vague in ("epsilon 0.1", "charge 0 of trial", "charge 3 of "):
+        with pytest.raises(DprlError, match="name the ledger's entry in its provenance"):
+            protector(provenance={"charged": vague}).check_provenance()
+    protector(provenance={"charged": "charge 3 of trial"}).check_provenance()
 
 
 def test_what_is_damaged_is_refused(tmp_path):
@@ -92,6 +96,62 @@ def test_what_is_damaged_is_refused(tmp_path):
     refused("missing or damaged")
     with pytest.raises(DprlError, match="not finite"):
         replace(protector(), weights=dict(protector().weights) | {"log_clip": np.float32("nan")})
+
+
+def deep(levels: int) -> object:
+    return {} if not levels else {"more": deep(levels - 1)}
+
+
+TYPES = {
+    "steps that are no whole number": {"hand": {"steps": 12.0}},
+    "steps as text": {"hand": {"steps": "12"}},
+    "a rate that is a truth": {"hand": {"sampling_rate": True}},
+    "an infinite clip": {"hand": {"clip_norm": 1e999}},
+    "one step size": {"hand": {"step_sizes": 0.2}},
+    "step sizes of text": {"hand": {"step_sizes": "12"}},
+    "layers that are no whole number": {"architecture": {"layers": 1.0}},
+    "a truth that is a number": {"architecture": {"signal": 1}},
+    "another scheduler": {"architecture": {"scheduler": ["public"]}},
+    "a range of three": {"ranges": {"horizon": [1.0, 2.0, 3.0]}},
+    "a range of truths": {"ranges": {"horizon": [False, True]}},
+    "deep provenance": {"provenance": deep(50)},
+    "very deep provenance": {"provenance": deep(900)},
+    "provenance without end": {"provenance": {"epsilon": 1e999}},
+    "a number as long as a book": {"provenance": {"seed": 10**400}},
+    "half a character": {"provenance": {"tasks": "\ud800"}},
+}
+
+
+@pytest.mark.parametrize("what", TYPES)
+def test_facts_of_another_type_are_refused_when_they_are_read(tmp_path, what):
+    folder = protector().save(tmp_path / "p")
+    content = json.loads((folder / FACTS).read_text())
+    for section, changes in TYPES[what].items():
+        content[section] = {**content[section], **changes}
+    (folder / FACTS).write_text(json.dumps(content))
+    with pytest.raises(DprlError, match=r"damaged") as caught:
+        Protector.load(folder)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", [FACTS, WEIGHTS])
+@pytest.mark.parametrize("kind", ["pipe", "loop", "folder", "large", "header"])
+def test_files_that_are_none_are_refused_and_not_waited_for(tmp_path, name, kind):
+    path = protector().save(tmp_path / "p") / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "header":
+        path.write_bytes(b"\xff" * 64)
+    else:
+        with path.open("wb") as file:
+            file.truncate(20_000_000)
+    with pytest.raises(DprlError, match="missing or damaged"):
+        Protector.load(path.parent)
 
 
 def test_the_families_by_name():

@@ -22,6 +22,7 @@ from dprl.algorithms.policy_gradient.trainer import (
 from dprl.algorithms.policy_gradient.users import Simulated, rollout
 from dprl.environments import CartPole
 from dprl.environments.pendulum import Pendulum
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
@@ -46,6 +47,10 @@ class TableBandit:
         return state, jnp.asarray(PAID)[state, action], jnp.ones((), bool)
 
 
+def coins(seed):
+    return ActionCoins.of_key(jax.random.key(seed))
+
+
 def _shape(**options):
     base = {"policy": TABLE, "users": 60, "batch": 20, "steps": 3, "horizon": 1, "bootstrap": "none", "block": 8}
     return Shape(**(base | options))
@@ -64,7 +69,7 @@ def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
     shape = _shape(users=40_000, batch=40_000, steps=1, block=4096)
     mechanism = _plain(shape)
     noise = mechanism.bind(SeededNoise.from_seed(0))
-    state, history = jax.jit(lambda key: run(shape, TableBandit(), RATES, noise, mechanism, key))(jax.random.key(3))
+    state, history = jax.jit(lambda key: run(shape, TableBandit(), RATES, noise, mechanism, key))(coins(3))
     exact = np.asarray(0.25 * (PAID - PAID.mean(1, keepdims=True)) / 3).T.reshape(-1)  # of the uniform policy
     step = np.asarray(history[1] - history[0]) / 0.5
     assert np.abs(step - exact).max() < 6 * 0.6 / np.sqrt(40_000)
@@ -75,20 +80,20 @@ def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
 def test_on_the_host_the_same_answers_give_the_same_run():
     shape = _shape(users=55, baseline=True)  # the last batch is not full
     mechanism = _mechanism(shape)
-    noise, key = mechanism.bind(SeededNoise.from_seed(2)), jax.random.key(4)
+    noise, key = mechanism.bind(SeededNoise.from_seed(2)), coins(4)
     state, history = run_compiled(shape, TableBandit(), RATES, noise, mechanism, key)
     kept = np.asarray(history)
-    answered = jax.jit(lambda theta, k: Simulated(TableBandit()).answer(shape, theta, k, jnp.arange(8)))
+    answered = jax.jit(lambda theta, mine, slots: Simulated(TableBandit()).answer(shape, theta, mine, slots))
 
     class Source:
         def batch(self, first, count, act):
             t = first // 20
             np.testing.assert_allclose(act.theta, kept[t], atol=1e-6)
-            rows = [
-                answered(jnp.asarray(kept[t]), jax.random.fold_in(jax.random.fold_in(key, t + 1), i)) for i in range(3)
-            ]
+            places = [first + np.arange(8 * i, 8 * i + 8) for i in range(3)]
+            rows = [answered(jnp.asarray(kept[t]), key.of_batch(t), slots) for slots in places]
             whole = jax.tree.map(lambda *x: np.concatenate(x)[:count], *rows)
-            assert act(whole.observations[:, 0]).shape == (count,)
+            acted = act(whole.observations[:, 0], first + np.arange(count), np.zeros(count, int))
+            np.testing.assert_array_equal(acted, whole.actions[:, 0])
             return whole
 
     done, sums = [], []
@@ -130,7 +135,7 @@ def test_who_is_not_there_contributes_nothing():
             totals.append(np.asarray(total))
             return np.zeros(shape.dimension)
 
-    state, _ = run_on_host(shape, Nobody(), RATES, Silent(), _mechanism(shape), jax.random.key(0))
+    state, _ = run_on_host(shape, Nobody(), RATES, Silent(), _mechanism(shape), coins(0))
     np.testing.assert_array_equal(totals[0], 0)
     np.testing.assert_array_equal(state.theta, 0.0)
 
@@ -139,7 +144,7 @@ def test_who_is_not_there_contributes_nothing():
 def test_rollouts_are_cut_at_the_time_limit_and_only_there(horizon):
     policy = Parametric("gaussian", Pendulum().observation_bounds, action=Pendulum().action_bounds)
     theta = jnp.zeros(policy.size, jnp.float32)
-    found = _ROLLOUT(policy, Pendulum(), theta, jax.random.key(0), 3, horizon)
+    found = _ROLLOUT(policy, Pendulum(), theta, coins(0).of_batch(0), 3, horizon)
     assert found.observations.shape == (3, horizon, 3)
     np.testing.assert_array_equal(found.length, horizon)
     assert not np.any(found.terminated)
@@ -158,7 +163,7 @@ def test_rollouts_end_where_the_environment_ends():
     cart = CartPole(horizon=100)
     policy = Parametric("softmax", cart.observation_bounds, actions=2)
     left = jnp.zeros(policy.size, jnp.float32).at[0].set(50.0)  # always to the left: over within a dozen steps
-    found = _ROLLOUT(policy, cart, left, jax.random.key(0), 8, 100)
+    found = _ROLLOUT(policy, cart, left, coins(0).of_batch(0), 8, 100)
     assert np.all(found.terminated)
     assert np.all((np.asarray(found.length) >= 8) & (np.asarray(found.length) <= 11))
     for row in range(8):
@@ -168,7 +173,7 @@ def test_rollouts_end_where_the_environment_ends():
     # each of several interactions of a user starts where the others do
     shape = Shape(policy=policy, users=4, batch=4, steps=1, horizon=100, interactions=3)
     uniform = jnp.zeros(policy.size, jnp.float32)
-    group = jax.jit(lambda k: Simulated(cart).answer(shape, uniform, k, jnp.arange(4)))(jax.random.key(1))
+    group = jax.jit(lambda k: Simulated(cart).answer(shape, uniform, k, jnp.arange(4)))(coins(1).of_batch(0))
     assert group.observations.shape == (4, 3, 100, 4)
     np.testing.assert_array_equal(group.observations[:, 0, 0], group.observations[:, 2, 0])
     assert np.any(np.asarray(group.length)[:, 0] != np.asarray(group.length)[:, 1])
@@ -177,7 +182,7 @@ def test_rollouts_end_where_the_environment_ends():
 def test_steps_fall_linearly_and_the_baseline_follows_what_is_released():
     shape = _shape(steps=5)
     rates = RATES._replace(final=np.float32(0.0), step_size=np.float32(2.0), gain=np.float32(0.5))
-    state = init(shape, jax.random.key(0))
+    state = init(shape, coins(0))
     y = np.zeros(shape.dimension)
     y[0], thetas, baselines = shape.batch, [0.0], [0.0]
     for value in (0.1, 0.3, -0.5, 9.0, 0.0):
@@ -207,13 +212,13 @@ def test_natural_direction_solves_with_the_fisher_matrix():
 def test_what_is_released():
     shape = _shape(steps=4)
     history = np.arange(5.0)[:, None] * np.ones((1, TABLE.size))
-    state = init(shape, jax.random.key(0))._replace(theta=history[-1], average=history[:-1].mean(0))
+    state = init(shape, coins(0))._replace(theta=history[-1], average=history[:-1].mean(0))
 
     @dataclass
     class Config:
         release: str
 
-    assert released(Config("last"), state, history, jax.random.key(0))[0] == 4.0
-    assert released(Config("average"), state, history, jax.random.key(0))[0] == 1.5
-    drawn = [released(Config("uniform"), state, history, jax.random.key(i))[0] for i in range(60)]
+    assert released(Config("last"), state, history, coins(0))[0] == 4.0
+    assert released(Config("average"), state, history, coins(0))[0] == 1.5
+    drawn = [released(Config("uniform"), state, history, coins(i))[0] for i in range(60)]
     assert set(drawn) == {0.0, 1.0, 2.0, 3.0}

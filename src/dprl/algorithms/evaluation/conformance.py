@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, cast
 
-import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
+from dprl.algorithms.evaluation import estimators
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation import program as engine
 from dprl.algorithms.evaluation.attacks import noised_sum
@@ -23,7 +23,7 @@ from dprl.algorithms.evaluation.plan import Algorithm, Plan, make_plan
 from dprl.algorithms.evaluation.program import ValueFunctionConfig
 from dprl.algorithms.evaluation.program_attack import program_canary
 from dprl.algorithms.evaluation.ratios import step_ratios
-from dprl.algorithms.evaluation.unit_attack import unit_canary
+from dprl.algorithms.evaluation.unit_attack import unit_canary, values_of_nothing_known
 from dprl.algorithms.evaluation.unit_data import padded_units, rows_of, unit_rows
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
@@ -84,6 +84,15 @@ class EvaluationConformance:
     def published_settings(self) -> tuple[str, ...]:
         return tuple(self.published)
 
+    @property
+    def policies(self) -> tuple[Any, ...]:
+        """The target policies: one that looks at the state, and one that does not."""
+        return _POLICIES
+
+    @property
+    def budget(self) -> Budget:
+        return _BUDGET
+
     def config(self, setting: str) -> Algorithm:
         return {**self.configs, **self.published}[setting]
 
@@ -129,32 +138,40 @@ class EvaluationConformance:
     ) -> dict[str, np.ndarray]:
         plan, wrap = self.plan(setting), wrap or (lambda mechanism: mechanism)
         streams, log = cast(Any, noise), within(log, plan.bounds)
-        vectors = importance.unit_vectors(plan.query, log, _POLICIES)
-        noised = importance.release_vector(wrap(plan.value_mechanism), streams.stream("value"), vectors)
-        estimates = importance.decode(plan.query, plan.value_mechanism, noised)
-        released = {
-            "value vector": noised,
-            "values": np.array([e.value for e in estimates]),
-            "intervals": np.array([e.interval for e in estimates]),
-        }
+
+        def values_around(function: Any) -> dict[str, np.ndarray]:
+            baseline = estimators.baseline_of(plan.query, function)
+            vectors = estimators.unit_vectors(plan.query, log, _POLICIES, None, baseline)
+            noised = importance.release_vector(wrap(plan.value_mechanism), streams.stream("value"), vectors)
+            estimates = estimators.decode(plan.query, plan.value_mechanism, noised, baseline)
+            return {
+                "value vector": noised,
+                "values": np.array([e.value for e in estimates]),
+                "intervals": np.array([e.interval for e in estimates]),
+            }
+
+        released = {} if plan.around_function else values_around(None)
         if plan.program is not None:
             mechanisms = [wrap(stage.mechanism) for stage in plan.stages]
             units = unit_rows(_rows(plan, log), plan.bounds.units)
-            state, theta = engine.run_on_host(plan.program, streams, units, mechanisms=mechanisms)
-            released["value function"] = np.asarray(theta)
-            if isinstance(plan.program, engine.ValueProgram):
-                own = plan.program.estimate(state)
-                released["values"][0], released["intervals"][0] = own.value, own.interval
+            released["value function"] = np.asarray(
+                engine.run_on_host(plan.program, streams, units, mechanisms=mechanisms)[1]
+            )
+        if plan.around_function:
+            released |= values_around(plan.function_of(released["value function"]))
         return released
 
     def arrays(self, setting: str, log: Trajectories) -> Any:
         plan = self.plan(setting)
         log = within(log, plan.bounds)
-        vectors = jnp.asarray(importance.unit_vectors(plan.query, log, _POLICIES))
+        vectors = values_of_nothing_known(plan, log, _POLICIES)
         return (vectors, None if plan.program is None else padded_units(_rows(plan, log)))
 
     def compute(self, setting: str, key: Any, arrays: Any) -> Any:
         plan, (vectors, units), noise = self.plan(setting), arrays, SeededNoise(key)
+        if plan.around_function:  # values are made on the host, after it
+            assert plan.program is not None
+            return None, engine.run(plan.program, noise, units, batch=8)[1]
         value = noised_sum(plan.value_mechanism, noise.stream("value"), vectors)
         if plan.program is None:
             return value, None

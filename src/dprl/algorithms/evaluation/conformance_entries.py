@@ -42,19 +42,21 @@ GPOPE_CONFORMANCE = EvaluationConformance(
     published={"as published": GPOPE(steps=6, discount=0.9, calibration="as-published")},
     features={"many features": "fourier:11"},
 )
+_ON_POLICY = {"max_importance_ratio": 1.0, "max_cumulative_ratio": 1.0}
+_ONE_STEP = {"horizon": 1, "max_cumulative_ratio": 1.6}
 IMPORTANCE_CONFORMANCE = EvaluationConformance(
     "importance-sampling",
     {
         "trajectory": ImportanceSampling(discount=0.9, estimator="trajectory"),
         "per decision": ImportanceSampling(discount=0.9, estimator="per-decision"),
         "self-normalised": ImportanceSampling(discount=0.9, estimator="self-normalised"),
+        "one decision": ImportanceSampling(discount=0.9),
     },
     importance_canary,
     (Attack(), Attack(epsilon=4.0, trials=100_000)),
+    facts={"one decision": _ONE_STEP},
 )
 
-_ON_POLICY = {"max_importance_ratio": 1.0, "max_cumulative_ratio": 1.0}
-_ONE_STEP = {"horizon": 1, "max_cumulative_ratio": 1.6}
 _DESCENT_ATTACKS = (
     Attack(options={"steps": 50}, trials=400_000),
     Attack(options={"steps": 50, "sampling_rate": 0.1, **_STEPS_ALONE}, trials=400_000),

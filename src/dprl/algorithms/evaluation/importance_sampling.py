@@ -4,8 +4,8 @@ Privacy unit: a trajectory, or a person with all their trajectories. Relation: a
 number of units is public). Released: one noised vector; values, variances and intervals are post-processing.
 Proof and estimators: docs/proofs/importance-sampling.md. Per-decision weights: Precup, Sutton, Singh (2000).
 
-Of each unit and target policy the vector holds a first part f (the weighted return, scaled to [-1, 1]) and a second
-part q (its square, centred), clipped jointly over all policies.
+Of each unit and target policy the vector is made of a pair: its importance weight times how far its return lies above
+the lowest one possible, and the weight times how far it lies below the highest one. Together they are the weight.
 """
 
 from __future__ import annotations
@@ -13,20 +13,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.algorithms.evaluation.importance_intervals import (
+    WEIGHT_SCALE,
+    Known,
+    Scale,
+    between_bounds,
+    centred,
+    chord,
+    half_width,
+    largest_variance,
+    normalised,
+)
+from dprl.algorithms.evaluation.intervals import ValueEstimate, quantile
 from dprl.algorithms.evaluation.ratios import cumulative_ratios, step_ratios
 from dprl.algorithms.evaluation.strategy import least_noise_strategy
-from dprl.algorithms.evaluation.unit_data import scale_of
+from dprl.algorithms.evaluation.unit_data import LEAST_ROWS, scale_of
 from dprl.config import Config
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
-from dprl.protocols import NO_JOURNAL, Bounds, Journal, NoiseSource
+from dprl.protocols import NO_JOURNAL, Bounds, Interval, Journal, NoiseSource
 
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
 ESTIMATOR_NAMES = {
@@ -43,9 +54,11 @@ class ImportanceSampling(Config):
     Attributes:
         discount: gamma, in [0, 1].
         estimator: ``trajectory``, ``per-decision``, ``self-normalised``, or ``auto``: ``trajectory`` for logs of one
-            decision or of the target policy itself, ``per-decision`` otherwise.
-        square_scale: weight of the second part against the first: more of it makes the interval's width more exact
-            and the value less. 0.6, the default, leaves 92% of mu^2 to the value (82% if self-normalised).
+            decision, of the target policy itself, or where its sum has less than half the range; else ``per-decision``.
+        value_baseline: public guess of the value, from which returns are measured in place of the middle of the
+            declared range: for values near one end of it, such as the rate of a rare event. Only where nothing is cut.
+        square_scale: weight of the second moments, from which the interval's width is told, against the value; up to 1
+            they cost the value nothing.
         confidence: nominal coverage of the intervals.
         caution: standard errors of its own noise by which the sampling variance is taken larger in the interval.
         noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
@@ -53,9 +66,10 @@ class ImportanceSampling(Config):
 
     discount: float = 0.99
     estimator: Literal["auto", "trajectory", "per-decision", "self-normalised"] = "auto"
-    square_scale: float = 0.6
+    value_baseline: float | None = None
+    square_scale: float = 1.0
     confidence: float = 0.95
-    caution: float = 0.5
+    caution: float = 1.0
     noise_multiplier: float | None = None
 
     algorithm: ClassVar[str] = "importance-sampling"
@@ -64,10 +78,10 @@ class ImportanceSampling(Config):
         super().__post_init__()
         if not 0.0 <= self.discount <= 1.0:
             raise DprlError("importance-sampling: discount must be between 0 and 1.")
+        if self.value_baseline is not None and not math.isfinite(self.value_baseline):
+            raise DprlError("importance-sampling: value_baseline must be a finite number.")
         if not 0.05 <= self.square_scale <= 1.0:
-            raise DprlError("importance-sampling: square_scale must be between 0.05 and 1 (at most 20% of mu^2).")
-        if self.estimator == "self-normalised" and self.square_scale > 0.6:
-            raise DprlError("importance-sampling: square_scale is at most 0.6 if self-normalised (18% of mu^2).")
+            raise DprlError("importance-sampling: square_scale must be between 0.05 and 1.")
         if not 0.75 < 0.5 + self.confidence / 2.0 < 1.0:  # the quantile, as it is rounded
             raise DprlError("importance-sampling: confidence must be above 0.5 and below 1.")
         if not 0.0 <= self.caution <= 5.0:
@@ -83,6 +97,7 @@ class Query:
     Attributes:
         strategy: ``(K, K)`` matrix S over the target policies.
         clip_norm: L2 bound of a unit's vector, large enough for every pattern that the policies admit.
+        scale: of a unit's pair.
     """
 
     config: ImportanceSampling
@@ -90,64 +105,99 @@ class Query:
     bounds: Bounds
     strategy: np.ndarray
     clip_norm: float
+    scale: Scale
 
     @property
-    def firsts(self) -> int:
-        return 2 if self.estimator == "self-normalised" else 1
+    def pairs(self) -> bool:
+        """Whether both numbers of a pair are released, or only their difference and, more faintly, their sum."""
+        return _releases_pairs(self.estimator, self.bounds)
 
     @property
-    def seconds(self) -> int:
-        return 3 if self.estimator == "self-normalised" else 1
+    def parts(self) -> int:
+        """Released numbers of a policy."""
+        return 5 if self.pairs else 3
 
     @property
     def dimension(self) -> int:
-        return len(self.strategy) * (self.firsts + self.seconds)
+        return len(self.strategy) * self.parts
 
-
-@dataclass(frozen=True)
-class ValueEstimate:
-    """A value and what is known of its error, all of it released."""
-
-    value: float
-    interval: tuple[float, float]
-    privacy_standard_error: float
-    sampling_standard_error: float
+    @property
+    def baseline(self) -> float:
+        """Where in the range returns are measured from, 0 for its low end, 1 for its high one."""
+        low, high, _ = self.scale
+        given = self.config.value_baseline
+        return 0.5 if given is None else min(max((given - low) / (high - low), 0.0), 1.0)
 
 
 def make_query(config: ImportanceSampling, bounds: Bounds, patterns: np.ndarray) -> Query:
     """Choose estimator, strategy and clip norm from public facts."""
+    whole = _scale(bounds.value_interval(config.discount), bounds.cumulative_ratio)
+    steps = _per_decision_scale(bounds, config.discount)
+    estimator: Estimator
     if config.estimator == "auto":
-        plain = bounds.horizon == 1 or bounds.cumulative_ratio == 1.0
-        estimator: Estimator = "trajectory" if plain else "per-decision"
+        plain = bounds.horizon == 1 or bounds.max_importance_ratio == 1.0 or 2.0 * whole.width < steps.width
+        estimator = "trajectory" if plain else "per-decision"
     else:
-        estimator = config.estimator
-    if estimator != "trajectory" and len(patterns) > 1:
-        patterns = np.ones((1, patterns.shape[1]))  # centring moves every policy's coordinate: nothing is disjoint
+        same = config.estimator == "per-decision" and bounds.max_importance_ratio == 1.0
+        estimator = "trajectory" if same else config.estimator  # whose range may be declared more tightly
+    pairs = _releases_pairs(estimator, bounds)
+    if config.value_baseline is not None:
+        if pairs:
+            raise DprlError(
+                "importance-sampling: value_baseline is for weights that are neither cut nor normalised: leave it out."
+            )
+        if not whole.low <= config.value_baseline <= whole.high:
+            raise DprlError("importance-sampling: value_baseline must lie in the declared range of the value.")
+    if bounds.cuts_products and len(patterns) > 1:
+        patterns = np.ones((1, patterns.shape[1]))  # what is cut is no longer proportional to the probabilities
     strategy = least_noise_strategy(patterns)
+    query = Query(config, estimator, bounds, strategy, 1.0, steps if estimator == "per-decision" else whole)
     clip = 0.0
-    for scale in np.linspace(0.0, 1.0, 9):
-        w = patterns * scale
-        for g in (-1.0, 0.0, 1.0):
-            if estimator == "per-decision":
-                parts = [np.full_like(w, g), *_centred(estimator, [np.full_like(w, g)], config.square_scale)]
-            elif estimator == "trajectory":
-                parts = [w * g, *_centred(estimator, [w * g, w], config.square_scale)]
-            else:
-                parts = [w * g, w, *_centred(estimator, [w * g, w], config.square_scale)]
-            vector = np.concatenate([p @ strategy.T for p in parts], axis=1)
+    for weight in np.linspace(0.0, 1.0, 9):
+        for above in np.linspace(0.0, 1.0, 9):
+            parts = _parts(query, patterns * weight * above, patterns * weight * (1.0 - above))
+            vector = np.concatenate([part @ strategy.T for part in parts], axis=1)
             clip = max(clip, float(np.linalg.norm(vector, axis=1).max()))
-    return Query(config, estimator, bounds, strategy, clip)
+    return Query(config, estimator, bounds, strategy, clip, query.scale)
 
 
-def _centred(estimator: Estimator, firsts: list[np.ndarray], scale: float) -> list[np.ndarray]:
-    """The second parts. Centring uses that ratios have mean one, so that what is subtracted is known again later."""
-    if estimator == "per-decision":
-        (f,) = firsts
-        return [scale * (f * f - 0.5)]
-    u, w = firsts
-    if estimator == "trajectory":
-        return [scale * (u * u - 0.5 * w)]
-    return [scale * (u * u - 0.5 * w), scale * u * w, scale * (w * w - w)]
+def _releases_pairs(estimator: Estimator, bounds: Bounds) -> bool:
+    return bounds.cuts_products or estimator == "self-normalised"
+
+
+def _per_decision_scale(bounds: Bounds, discount: float) -> Scale:
+    """Of rewards that are weighted one by one; after its end a trajectory has rewards of zero."""
+    low, high = min(bounds.reward[0], 0.0), max(bounds.reward[1], 0.0)
+    ratio, most, horizon = bounds.max_importance_ratio, bounds.cumulative_ratio, bounds.horizon
+    growing = horizon if ratio == 1.0 else min(horizon, int(math.log(most) / math.log(ratio) + 1e-9))
+    uncut = ratio * _geometric(discount * ratio, growing)
+    total = _geometric(discount, horizon)
+    largest = (uncut + most * (total - _geometric(discount, growing))) / total
+    return _scale((low * total, high * total), min(max(largest, 1.0), most))
+
+
+def _scale(value: Interval, largest: float) -> Scale:
+    """A range of one point is widened: with any width the noise is the same in proportion, and it is never zero."""
+    centre, half = scale_of(value)
+    return Scale(*value, largest) if value[0] < value[1] else Scale(centre - half, centre + half, largest)
+
+
+def _geometric(factor: float, terms: Any) -> Any:
+    """``1 + factor + ... + factor^(terms - 1)``."""
+    return terms * 1.0 if abs(factor - 1.0) < 1e-12 else (1.0 - factor**terms) / (1.0 - factor)
+
+
+def _parts(query: Query, above: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
+    """Released numbers of units, each ``(U, K)``, from their pairs. The second moments vanish where a pair is largest.
+
+    So they cost no norm; what is subtracted in them is released, or known.
+    """
+    scale = query.config.square_scale
+    if query.pairs:
+        return [above, below, scale * above * (above - 1.0), scale * below * (below - 1.0), scale * above * below]
+    u, (slope, intercept) = query.baseline, chord(query.baseline)
+    first, weight = ((1.0 - u) * above - u * below) / max(u, 1.0 - u), above + below
+    return [first, WEIGHT_SCALE * weight, scale * (first * first - slope * first - intercept * weight)]
 
 
 def mechanism(query: Query, noise_multiplier: float) -> ClippedGaussianSum:
@@ -157,14 +207,9 @@ def mechanism(query: Query, noise_multiplier: float) -> ClippedGaussianSum:
 
 def unit_vectors(query: Query, trajectories: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
     """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
-    firsts = [_firsts(query, trajectories, step_ratios(p, trajectories, behavior)) for p in policies]
-    parts = [np.stack([f[i] for f in firsts], axis=1) for i in range(len(firsts[0]))]  # each (U, K)
-    seconds = _centred(query.estimator, parts, query.config.square_scale)
-    kept = parts if query.estimator != "trajectory" else parts[:1]
-    vectors = np.concatenate([_transform(p, query.strategy) for p in (*kept, *seconds)], axis=1)
-    # a centred second part of nothing is not zero
-    usable = np.bincount(trajectories.unit_of_episode(), _sound(trajectories), minlength=trajectories.units) > 0.0
-    return np.where(usable[:, None], vectors, 0.0)
+    pairs = [unit_pairs(query, trajectories, step_ratios(p, trajectories, behavior)) for p in policies]
+    above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
+    return np.concatenate([_transform(part, query.strategy) for part in _parts(query, above, below)], axis=1)
 
 
 def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
@@ -175,34 +220,34 @@ def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
     return out
 
 
-def _firsts(query: Query, trajectories: Trajectories, ratios: np.ndarray) -> list[np.ndarray]:
-    """First parts ``(U,)`` of one policy: [f] (per-decision) or [w g, w]; a unit is the mean over its episodes."""
-    bounds = query.bounds
-    centre, half = scale_of(bounds.value_interval(query.config.discount))
-    limit = bounds.cumulative_ratio
-    discounted = query.config.discount ** trajectories.time() * trajectories.reward
-    product = cumulative_ratios(ratios, trajectories)
-    valid = _sound(trajectories)
+def unit_pairs(query: Query, trajectories: Trajectories, ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of one policy, each ``(U,)``, in [0, 1] and with a sum in [0, 1]; see :class:`Scale`.
+
+    A unit is the mean over its episodes; those that cannot be used count as zeros.
+    """
+    discount, (low, high, largest) = query.config.discount, query.scale
+    product, discounts = cumulative_ratios(ratios, trajectories), discount ** trajectories.time()
+    sound = trajectories.valid & (trajectories.lengths() > 0)  # an episode without rows has no last ratio
+    last = np.zeros(trajectories.episodes)
+    last[sound] = product[trajectories.episode_offsets[1:][sound] - 1]
     if query.estimator == "per-decision":
-        low, high = _per_decision_range(query)
-        middle, reach = scale_of((low, high))
-        total = _per_episode(trajectories, product * discounted)
-        return [_per_unit(trajectories, np.clip((total - middle) / reach, -1.0, 1.0) * valid)]
-    w = np.zeros(trajectories.episodes)
-    w[valid] = product[trajectories.episode_offsets[1:][valid] - 1] / limit
-    g = np.clip((_per_episode(trajectories, discounted) - centre) / half, -1.0, 1.0)
-    return [_per_unit(trajectories, w * g), _per_unit(trajectories, w)]
+        total = _geometric(discount, query.bounds.horizon)
+        share = discounts * product / (total * largest)
+        # the weight of a trajectory that ended stays what it was
+        rest = last * (total - _geometric(discount, trajectories.lengths())) / (total * largest)
+        upper = _fraction(trajectories.reward, low / total, high / total)
+        nothing = _fraction(np.zeros(1), low / total, high / total)
+        above = _per_episode(trajectories, share * upper) + rest * nothing
+        below = _per_episode(trajectories, share * (1.0 - upper)) + rest * (1.0 - nothing)
+    else:
+        upper = _fraction(_per_episode(trajectories, discounts * trajectories.reward), low, high)
+        above, below = last / largest * upper, last / largest * (1.0 - upper)
+    return _per_unit(trajectories, np.where(sound, above, 0.0)), _per_unit(trajectories, np.where(sound, below, 0.0))
 
 
-def _sound(trajectories: Trajectories) -> np.ndarray:
-    """``(E,)`` episodes that contribute; one without transitions has no last ratio, and never that of another."""
-    return trajectories.valid & (trajectories.lengths() > 0)
-
-
-def _per_decision_range(query: Query) -> tuple[float, float]:
-    low, high = query.bounds.value_interval(query.config.discount)
-    limit = query.bounds.cumulative_ratio
-    return (limit * min(low, 0.0) if limit > 1.0 else low), (limit * max(high, 0.0) if limit > 1.0 else high)
+def _fraction(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Where ``values`` lie between ``low``, 0, and ``high``, 1."""
+    return np.clip((values - low) / (high - low), 0.0, 1.0)
 
 
 def _per_episode(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
@@ -229,101 +274,61 @@ def release_vector(
         )
         for start in range(0, len(vectors), block):
             part = vectors[start : start + block]
-            total = total + mechanism.clipped_sum(jnp.asarray(part), jnp.ones(len(part), dtype=bool))
+            # of one shape however few units there are: a compiled norm of another shape may be rounded otherwise
+            padded = np.zeros((max(LEAST_ROWS, 1 << (len(part) - 1).bit_length()), vectors.shape[1]))
+            padded[: len(part)] = part
+            total = total + mechanism.clipped_sum(jnp.asarray(padded), jnp.arange(len(padded)) < len(part))
         return mechanism.noised(total, jnp.asarray(mechanism.draw(noise, 0)))
 
     return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noised))))
 
 
-class _Moments(NamedTuple):
-    """One policy's estimate and its errors, in units of ``reach`` but for the value."""
-
-    value: float
-    reach: float
-    variance: float  # of one unit's contribution, as estimated
-    most: float  # what that variance can be at most
-    error: float  # standard deviation of the noise in `variance`
-    privacy: float  # standard deviation of the noise in the value, in units of the reward
-
-
-def _spread(query: Query, mechanism: Mechanism) -> np.ndarray:
-    """``(K,)`` standard deviation of the noise in each policy's mean of first parts."""
+def _known(query: Query, mechanism: Mechanism) -> list[Known]:
+    """What is known of each policy's released numbers from public facts."""
+    config, units = query.config, query.bounds.units
     noise = mechanism.noise_std if isinstance(mechanism, ClippedGaussianSum) else 0.0
-    return noise / query.bounds.units * np.sqrt(np.sum(np.linalg.inv(query.strategy) ** 2, axis=1))
+    return [
+        Known(
+            scale=query.scale,
+            declared=query.bounds.value_interval(config.discount),
+            baseline=query.baseline,
+            units=units,
+            policies=len(query.strategy),
+            second=config.square_scale,
+            spread=noise / units * float(length),
+            t=quantile(config.confidence),
+            margin=config.caution,
+        )
+        for length in np.sqrt(np.sum(np.linalg.inv(query.strategy) ** 2, axis=1))
+    ]
 
 
 def decode(query: Query, mechanism: Mechanism, noised: np.ndarray) -> list[ValueEstimate]:
     """Values and intervals of all target policies from the released vector: post-processing."""
-    config, units, k = query.config, query.bounds.units, len(query.strategy)
     inverse = np.linalg.inv(query.strategy)
-    parts = [inverse @ part / units for part in noised.reshape(query.firsts + query.seconds, k)]
-    spread = _spread(query, mechanism)
-    normalised = query.estimator == "self-normalised"
-    z = NormalDist().inv_cdf(0.5 + config.confidence / 2.0)
-    out = []
-    for p in range(k):
-        found = (_ratio_of_means if normalised else _mean)(query, [float(part[p]) for part in parts], float(spread[p]))
-        variance = max(found.variance, 0.0)
-        sampling = found.reach * math.sqrt(min(variance, found.most) / units)
-        cautious = found.reach**2 * min(variance + config.caution * found.error, found.most) / units
-        width = z * math.sqrt(cautious + found.privacy**2)
-        out.append(ValueEstimate(found.value, (found.value - width, found.value + width), found.privacy, sampling))
-    return out
-
-
-def _mean(query: Query, part: list[float], spread: float) -> _Moments:
-    """A plain mean of first parts."""
-    scale, limit = query.config.square_scale, query.bounds.cumulative_ratio
-    if query.estimator == "trajectory":
-        offset, half = scale_of(query.bounds.value_interval(query.config.discount))
-        reach, back = limit * half, 0.5 / limit
-    else:
-        (offset, reach), back = scale_of(_per_decision_range(query)), 0.5
-    mean, second = part[0], part[1] / scale + back
-    # the noise in the mean biases its square; both noises enter the variance, the mean's through 2 |mean|
-    variance = second - mean**2 + spread**2
-    error = math.hypot(spread / scale, 2.0 * min(abs(mean), 1.0) * spread)
-    return _Moments(offset + reach * mean, reach, variance, 1.0, error, reach * spread)
-
-
-def _ratio_of_means(query: Query, part: list[float], spread: float) -> _Moments:
-    """Self-normalised: sum(w g) / sum(w), and its variance by linearisation."""
-    scale, limit = query.config.square_scale, query.bounds.cumulative_ratio
-    centre, half = scale_of(query.bounds.value_interval(query.config.discount))
-    # the mean weight is known to be 1 / limit; far below that the ratio would be noise over noise
-    u, w = part[0], max(part[1], 0.25 / limit)
-    ratio = min(max(u / w, -1.0), 1.0)
-    uu, uw, ww = part[2] / scale + 0.5 / limit, part[3] / scale, part[4] / scale + 1.0 / limit
-    variance = (uu - 2.0 * ratio * uw + ratio**2 * ww) / w**2
-    error = math.sqrt(1.0 + 4.0 * ratio**2 + ratio**4) * spread / scale / w**2
-    # E w^2 (g - ratio)^2 is at most 4 E w
-    return _Moments(centre + half * ratio, half, variance, 4.0 / w, error, half / w * spread * math.hypot(1.0, ratio))
+    parts = [inverse @ part / query.bounds.units for part in noised.reshape(query.parts, len(query.strategy))]
+    estimate = centred
+    if query.pairs:
+        estimate = between_bounds if query.bounds.cuts_products else normalised
+    known = _known(query, mechanism)
+    return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
 
 
 def expect(query: Query, mechanism: Mechanism) -> list[tuple[float, float, float]]:
     """What the errors will be, from public facts alone.
 
     Returns:
-        Of each target policy: the privacy standard error (for a self-normalised value, the largest), the largest
-        sampling standard error that the bounds allow, and the half-width of the interval at that error.
+        Of each target policy: the largest privacy standard error of the value, the largest sampling standard error that
+        the bounds allow, and the largest half-width of the interval. Where products are cut, that is half of the
+        declared range: what is cut is not known before.
     """
-    config, bounds, limit = query.config, query.bounds, query.bounds.cumulative_ratio
-    low, high = bounds.value_interval(config.discount)
-    z = NormalDist().inv_cdf(0.5 + config.confidence / 2.0)
     out = []
-    for spread in map(float, _spread(query, mechanism)):
-        if query.estimator == "self-normalised":
-            found = _ratio_of_means(query, [1.0 / limit, 1.0 / limit, 0.0, 0.0, 0.0], spread)
-            variance = found.most
-        else:
-            found = _mean(query, [1.0, 0.0], spread)
-            if query.estimator == "trajectory":
-                variance = 1.0 / limit  # E (w g)^2 <= E w
-            else:
-                least, most = _per_decision_range(query)
-                means = np.clip([(least + most) / 2.0, low, high], low, high)
-                variance = float(np.max((most - means) * (means - least))) / found.reach**2
-        sampling = found.reach * math.sqrt(variance / bounds.units)
-        cautious = found.reach * math.sqrt(min(variance + config.caution * found.error, found.most) / bounds.units)
-        out.append((found.privacy, sampling, z * math.hypot(cautious, found.privacy)))
+    for known in _known(query, mechanism):
+        unit = query.scale.width * (1.0 if query.pairs else max(query.baseline, 1.0 - query.baseline))
+        variance = 1.0 / query.scale.largest  # a weight is at most `largest`, and one in the mean
+        widest = (known.declared[1] - known.declared[0]) / 2.0
+        if not query.bounds.cuts_products:
+            upper = largest_variance(known, variance, 0.0)
+            widest = min(widest, unit * half_width(known, upper))
+        out.append((unit * known.spread, unit * known.error(variance, 0.0), widest))
     return out

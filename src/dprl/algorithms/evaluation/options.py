@@ -138,6 +138,9 @@ class ValueFunctionConfig(Config):
     algorithm: ClassVar[str] = ""
     """Its name in the registry."""
 
+    around_function: ClassVar[bool] = False
+    """Whether values are taken around the released value function, and therefore after it."""
+
     neural: ClassVar[bool] = False
     """Whether it learns any differentiable value function, not only one that is linear in its features."""
 

@@ -12,14 +12,19 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
+from dprl.algorithms.evaluation import estimators
 from dprl.algorithms.evaluation import importance_sampling as importance
+from dprl.algorithms.evaluation.around import AroundQuery
 from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
-from dprl.algorithms.evaluation.program import Facts, Program, Shape, Stage, ValueFunctionConfig, ValueProgram
+from dprl.algorithms.evaluation.program import Facts, Program, Shape, Stage, ValueFunctionConfig
+from dprl.algorithms.evaluation.protected import loaded
 from dprl.algorithms.evaluation.strategy import public_patterns
 from dprl.config import Mark
 from dprl.errors import DprlError
@@ -29,8 +34,10 @@ from dprl.mechanisms.grid import MAX_UNITS
 from dprl.mechanisms.scheduled_sum import ScheduledGaussianSum
 from dprl.protocols import Bounds, Precondition
 from dprl.value_functions.features import Features, make_features
+from dprl.value_functions.linear import ValueFunction
 
 Algorithm = ValueFunctionConfig | ImportanceSampling
+ESTIMATOR_NAMES = {**importance.ESTIMATOR_NAMES, AroundQuery.estimator: "doubly robust"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Plan:
     config: Algorithm
     bounds: Bounds
     budget: Budget
-    query: importance.Query
+    query: estimators.ValueQuery
     value_mechanism: ClippedGaussianSum
     features: Features | None
     program: Program | None
@@ -89,11 +96,18 @@ class Plan:
     @property
     def estimator(self) -> str:
         """What the values come from, in words."""
-        vector = importance.ESTIMATOR_NAMES[self.query.estimator]
-        if not isinstance(self.program, ValueProgram):
-            return vector
-        several = len(self.query.strategy) > 1
-        return f"doubly robust for the first policy, {vector} for the others" if several else "doubly robust"
+        return ESTIMATOR_NAMES[self.query.estimator]
+
+    @property
+    def around_function(self) -> bool:
+        """Whether values are taken around the released value function, and therefore after it."""
+        return isinstance(self.query, AroundQuery)
+
+    def function_of(self, weights: Any) -> ValueFunction:
+        """The value function with these released weights; what is no number counts as zero."""
+        assert self.features is not None
+        theta = np.nan_to_num(np.asarray(weights, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        return ValueFunction(theta, self.features, self.bounds.value_interval(self.config.discount))
 
     @property
     def published(self) -> bool:
@@ -108,9 +122,7 @@ class Plan:
     def expectation(self) -> list[dict[str, float]]:
         """What to expect of each target policy's errors, from public facts: for ``dprl plan``."""
         z = NormalDist().inv_cdf(0.5 + self.query.config.confidence / 2.0)
-        expected = importance.expect(self.query, self.value_mechanism)
-        if isinstance(self.program, ValueProgram):
-            expected[0] = self.program.expect()
+        expected = estimators.expect(self.query, self.value_mechanism)
         return [
             {
                 "privacy_standard_error": privacy,
@@ -120,6 +132,20 @@ class Plan:
             }
             for privacy, sampling, widest in expected
         ]
+
+    def hopeless(self) -> list[bool]:
+        """Of each target policy, whether the noise alone makes its interval as wide as the declared range."""
+        low, high = self.query.bounds.value_interval(self.config.discount)
+        return [low < high and 2.0 * e["interval_half_width_at_least"] >= high - low for e in self.expectation()]
+
+    def refuse_the_hopeless(self) -> None:
+        """Refuse a release of values alone of which public facts show that it would say nothing of any of them."""
+        for_values = self.around_function or isinstance(self.config, ImportanceSampling)
+        if for_values and all(self.hopeless()):
+            raise DprlError(
+                f"{self.name}: the noise alone would make every interval as wide as the declared range: it "
+                "takes more units, a larger epsilon, or a smaller max_importance_ratio or max_cumulative_ratio."
+            )
 
 
 def make_plan(
@@ -154,16 +180,22 @@ def make_plan(
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
     feature_map = make_features(features, bounds.observation)  # a wrong name is refused even where none are used
     asked = bounds.of_one_transition() if unit == "transition" else bounds
-    query = importance.make_query(_sampling(config), asked, public_patterns(policies, bounds))
+    query = _query(config, asked, policies, feature_map)
     shapes: tuple[Shape, ...] = ()
     conditions: tuple[Precondition, ...] = ()
     facts, draws = None, query.dimension
     if isinstance(config, ValueFunctionConfig):
+        config = loaded(config)
         facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share, unit)
         shapes = config.shapes(facts)
         draws += sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)
     sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
     if sampler >= 0.1 * budget.delta:
+        if 10.0 * events.sampler_delta(1.0, draws, total_variation) < 0.1 * budget.delta:
+            raise DprlError(
+                "epsilon is too large for this delta: what the rounding of the noise adds to delta grows with "
+                "e^epsilon. Take a smaller epsilon or a larger delta."
+            )
         raise DprlError(
             "delta is too small for so many draws of noise: take a larger delta, fewer features or, where the "
             "algorithm has that option, fewer steps."
@@ -173,10 +205,10 @@ def make_plan(
     program = None
     if isinstance(config, ValueFunctionConfig):
         assert facts is not None
-        value = importance.mechanism(query, whole / math.sqrt(config.value_share))
+        value = estimators.mechanism(query, whole / math.sqrt(config.value_share))
         if any(shape.adaptive is not None for shape in shapes):
             filtered = _filtered(config, shapes, inner, config.value_share)
-            value = importance.mechanism(query, filtered.value)
+            value = estimators.mechanism(query, filtered.value)
             program = config.program(facts, (filtered.stage,))
             event = _filtered_event(value, program.stages)
         elif config.published:
@@ -193,7 +225,7 @@ def make_plan(
             config = resolved
     else:
         given = config.noise_multiplier
-        value = importance.mechanism(query, whole if given is None else given)
+        value = estimators.mechanism(query, whole if given is None else given)
         event = value.event()
     epsilon = epsilon_of(event, inner.delta)
     used = None if program is None else feature_map
@@ -216,6 +248,7 @@ def program_for(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, unit: str = "trajectory"
 ) -> Program:
     """The value function alone, with all of ``budget``: for experiments that release nothing else."""
+    config = loaded(config)
     facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.shapes(facts)
     if config.published:
@@ -225,11 +258,13 @@ def program_for(
     return config.program(facts, _calibrated(shapes, [], facts.mu, budget, _given(config)))
 
 
-def _sampling(config: Algorithm) -> ImportanceSampling:
-    """What asks for value and interval."""
-    if isinstance(config, ImportanceSampling):
-        return config
-    return ImportanceSampling(discount=config.discount, confidence=config.confidence)
+def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features: Features) -> estimators.ValueQuery:
+    """What asks for values and intervals."""
+    if isinstance(config, ValueFunctionConfig) and config.around_function:
+        return AroundQuery(config, bounds, features, len(policies))
+    if not isinstance(config, ImportanceSampling):
+        config = ImportanceSampling(discount=config.discount, confidence=config.confidence)
+    return importance.make_query(config, bounds, public_patterns(policies, bounds))
 
 
 def _facts(

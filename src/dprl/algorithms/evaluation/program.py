@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.algorithms.evaluation.devices import sum_over_devices, unit_mesh
-from dprl.algorithms.evaluation.importance_sampling import ValueEstimate
 from dprl.algorithms.evaluation.options import Facts as Facts
 from dprl.algorithms.evaluation.options import Shape as Shape
 from dprl.algorithms.evaluation.options import Stage as Stage
@@ -27,7 +26,7 @@ from dprl.algorithms.evaluation.options import ValueFunctionConfig as ValueFunct
 from dprl.algorithms.evaluation.unit_data import LEAST_ROWS, UnitRows, gather
 from dprl.algorithms.evaluation.unit_source import Units
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism, PlainSum
-from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
 from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
 
 State = Any
@@ -77,19 +76,6 @@ class AdaptiveProgram(Protocol):
         """The step's level among the mechanism's, before it is drawn. It is a proposal: the filter admits it, or ends
         the stage; what was spent is the loop's, not the program's.
         """
-        ...
-
-
-@runtime_checkable
-class ValueProgram(Protocol):
-    """A program that also estimates the value of the first target policy: in place of the release's value vector."""
-
-    def estimate(self, state: State) -> ValueEstimate:
-        """From the final state, which is released."""
-        ...
-
-    def expect(self) -> tuple[float, float, float]:
-        """Privacy standard error, largest sampling standard error, half-width of the interval at that error."""
         ...
 
 
@@ -302,14 +288,24 @@ def run_steps_on_host(
         draw = mechanism.draw(noise, step) if level is None else mechanism.draw(noise, step, level=level)  # type: ignore[call-arg]
         return mechanism.noised(total, jnp.asarray(draw))
 
-    level, spent = None, 0
+    def filtered_step(step: int, state: State, spent: int) -> np.ndarray:
+        """What the journal keeps of a step: its level, all that is spent after it, and what it releases."""
+        level = int(_level(program, stage, state, np.uint32(step)))  # type: ignore[arg-type]
+        admitted, after = mechanism.admit(spent, level)  # type: ignore[union-attr]
+        if not admitted:  # before anything is drawn
+            return np.array([ENDED, spent] + [0] * mechanism.released)
+        return np.concatenate([np.array([level, int(after)]), np.asarray(noised(step, state, level))])
+
+    spent = 0
     for step in range(mechanism.steps):
         if filtered:
-            level = int(_level(program, stage, state, np.uint32(step)))  # type: ignore[arg-type]
-            admitted, spent = mechanism.admit(spent, level)  # type: ignore[union-attr]
-            if not admitted:  # before anything is drawn
+            # what was spent is what the record says, also where the level would come out otherwise today
+            record = journal.step(step, 2 + mechanism.released, partial(filtered_step, step, state, spent))
+            (level, spent), points = record[:2].tolist(), record[2:]
+            if level == ENDED:
                 break
-        points = journal.step(step, mechanism.released, partial(noised, step, state, level))
+        else:
+            points = journal.step(step, mechanism.released, partial(noised, step, state, None))
         state = _advance(program, stage, mechanism, state, points, np.uint32(step))
         if progress is not None:
             progress(done + step + 1)

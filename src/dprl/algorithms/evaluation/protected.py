@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.scheduled_sum import to_levels
 
+C = TypeVar("C", bound=ValueFunctionConfig)
 FROM_PROTECTOR = Mark("from the protector (stated public)")
 _DECIDED = (
     "steps", "sampling_rate", "clip_norm", "step_size", "schedule", "offset", "average", "primal_step", "dual_step",
@@ -110,13 +111,21 @@ def check_options(config: Any) -> None:
         raise DprlError(f"{config.algorithm}: an optimizer has no calibration = 'as-published': leave one of them out.")
 
 
+def loaded(config: C) -> C:
+    """``config`` with its protector in place of the folder, so that all of a release is made of one reading of it."""
+    folder = getattr(config, "optimizer", None)
+    if not isinstance(folder, str):
+        return config
+    return dataclasses.replace(config, optimizer=Protector.load(folder))  # type: ignore[call-arg]
+
+
 def choose(config: Any, facts: Facts) -> Chosen:
     """Load the protector of ``config.optimizer``; from public facts, whether it or its hand schedule is in force.
 
     Raises:
         DprlError: there is none, it is another algorithm's, or nothing says that it was learned on public tasks.
     """
-    protector = Protector.load(config.optimizer)
+    protector = config.optimizer if isinstance(config.optimizer, Protector) else Protector.load(config.optimizer)
     protector.check_provenance()
     if protector.algorithm != config.algorithm:
         whom = protector.algorithm or "tasks that are no policy evaluation"

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.algorithms.evaluation import importance_sampling as importance
+from dprl.algorithms.evaluation import estimators
 from dprl.algorithms.evaluation.plan import Plan
 from dprl.algorithms.evaluation.program import sum_of_rows
 from dprl.algorithms.evaluation.ratios import step_ratios
@@ -82,7 +82,7 @@ class Begun(NamedTuple):
     """What a first pass over some units gives; of several shards it is added up, see :func:`together`. Private.
 
     Attributes:
-        total: ``(dimension,)`` int64, the sum of the value query's clipped vectors.
+        total: ``(dimension,)`` int64, the sum of the value query's clipped vectors; zero where these are still to come.
         digest: of what policies and bounds make of each unit's rows: the sum of the units' digests modulo 2^128.
         exact: the sums without clipping, in units of 2^-44; none where they are not asked for.
     """
@@ -140,13 +140,21 @@ class Shard:
         self._kept: UnitRows | None = None
         self._whole: bool | None = None
 
-    def begin(self) -> Begun:
-        """Once through the rows: the value query, and a digest of what enters the mechanisms."""
-        query, mechanism = self._task.plan.query, self._task.plan.value_mechanism
+    def begin(self, weights: np.ndarray | None = None) -> Begun:
+        """Once through the rows: the value query, and a digest of what enters the mechanisms.
+
+        Where values are taken around the released value function, a first pass without its ``weights`` gives the
+        digest, and one with them the sum.
+        """
+        plan = self._task.plan
+        query, mechanism = plan.query, plan.value_mechanism
+        baseline = None if weights is None else estimators.baseline_of(query, plan.function_of(weights))
 
         def prepared(units: np.ndarray) -> tuple[np.ndarray, int]:
             log = self._taken(units)
-            vectors = importance.unit_vectors(query, log, self._policies, self._behavior)
+            if plan.around_function and baseline is None:
+                return np.zeros((log.units, mechanism.dimension)), self._digest_of_ratios(log)
+            vectors = estimators.unit_vectors(query, log, self._policies, self._behavior, baseline)
             return vectors, _digest(vectors, self._ratios(log), log)
 
         total, digest, exact = np.zeros(mechanism.dimension, dtype=np.int64), 0, (0,) * mechanism.dimension
@@ -217,6 +225,11 @@ class Shard:
         """``(N,)`` those of the first target policy, of which the value function is; None where none is learned."""
         return None if self._task.plan.program is None else step_ratios(self._policies[0], log, self._behavior)
 
+    def _digest_of_ratios(self, log: Trajectories) -> int:
+        """Of all policies: with the rows and what is released, all that the value query is made of."""
+        nothing = np.zeros((log.units, 0))
+        return sum(_digest(nothing, step_ratios(policy, log, self._behavior), log) for policy in self._policies)
+
     def _prepared(self, units: np.ndarray) -> UnitRows:
         log = self._taken(units)
         ratios = self._ratios(log)
@@ -231,9 +244,9 @@ class Share:
         self._task = task
         self._shards: dict[tuple[int, int], Shard] = {}
 
-    def begin(self, start: int, stop: int) -> tuple[Any, ...]:
+    def begin(self, start: int, stop: int, weights: np.ndarray | None = None) -> tuple[Any, ...]:
         """:meth:`Shard.begin` of these units."""
-        return tuple(self._shard(start, stop).begin())
+        return tuple(self._shard(start, stop).begin(weights))
 
     def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
         """:meth:`Shard.total` of these units at a stage and its state; ``included`` has a bit for each."""

@@ -8,6 +8,7 @@ private.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation import importance_sampling as importance
+from dprl.algorithms.evaluation import estimators
 from dprl.algorithms.evaluation.attacks import addition, always, noised_sum
 from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
 from dprl.algorithms.evaluation.plan import Plan, make_plan
@@ -145,4 +146,11 @@ def _arrays(plan: Plan, log: Trajectories) -> tuple[Any, PaddedUnits]:
     ratios, discount = step_ratios(always, log), plan.config.discount
     value, columns = plan.bounds.value_interval(discount), plan.program.columns
     rows = rows_of(log, ratios, plan.features, discount, value, plan.weighting, columns=columns, most=plan.rows)
-    return jnp.asarray(importance.unit_vectors(plan.query, log, [always])), padded_units(rows)
+    return values_of_nothing_known(plan, log, [always]), padded_units(rows)
+
+
+def values_of_nothing_known(plan: Plan, log: Trajectories, policies: Sequence[Any]) -> Any:
+    """``(U, dimension)`` vectors for the values; around a value function, if any, that is the middle everywhere."""
+    function = None if plan.features is None else plan.function_of(np.zeros(plan.features.size))
+    baseline = estimators.baseline_of(plan.query, function)
+    return jnp.asarray(estimators.unit_vectors(plan.query, log, policies, None, baseline))

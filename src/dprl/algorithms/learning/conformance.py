@@ -20,9 +20,11 @@ from dprl.algorithms.learning import planner, q_learner
 from dprl.algorithms.learning.attacks import Shifted, canary_of_plan
 from dprl.algorithms.learning.functional_q import FunctionalQ
 from dprl.algorithms.learning.learning_plan import LearningPlan, Mechanism, answers_of, make_learning_plan
+from dprl.algorithms.learning.run_coins import AddressedCoins
 from dprl.algorithms.trials import PlanCanary
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.protocols import Attack, Interval
 
 _UNITS = 200  # of an attack that states none; a reward function has no number
@@ -65,7 +67,7 @@ class SmallWalk:
             discount=self.discount,
             reward_bounds=self.reward_bounds,
             on_grid=True,
-            reward_ignores_action=False,
+            reward_of="state-action",
             reward_lipschitz=1.0,
         )
 
@@ -150,6 +152,10 @@ class LearningConformance:
     def published_settings(self) -> tuple[str, ...]:
         return tuple(self.published)
 
+    @property
+    def budget(self) -> Budget:
+        return _BUDGET
+
     def config(self, setting: str) -> FunctionalQ:
         return {**self.configs, **self.published}[setting]
 
@@ -171,16 +177,16 @@ class LearningConformance:
         wrap: Callable[[Any], Any] | None = None,
         on_host: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Run as a release does, with what answers replaced by ``wrap(answers)``; returns all that is released.
+        """Run as a release does, and return all that is released.
 
         Args:
+            wrap: what answers is replaced by ``wrap(answers)``, which sees what enters the mechanism.
             environment: :attr:`environment`, or that with other rewards.
             on_host: step by step, as with an environment that lives outside of JAX.
         """
         plan = self.plan(setting)
         config, facts = plan.config, plan.facts
-        answers = answers_of(plan, noise.stream("reward"))
-        answers = answers if wrap is None else wrap(answers)
+        answers = answers_of(plan, noise.stream("reward"), on_host, wrap)
         if config.variant == "output":
             at = jnp.asarray(planner.POINTS)[:, None]
             rewards = [environment.reward(at, jnp.full(len(at), a)) for a in range(facts.actions)]
@@ -190,7 +196,8 @@ class LearningConformance:
         shape, rates = q_learner.shape_of(config, facts), q_learner.rates_of(config, facts)
         key, iterates = random.key(7), dict[str, np.ndarray]()
         if on_host:
-            state = q_learner.run_on_host(shape, OnHost(environment), rates, answers, key)
+            coins = AddressedCoins(ActionCoins.of_key(key))
+            state = q_learner.run_on_host(shape, OnHost(environment), rates, answers, coins)
         else:
             state, history = q_learner.run(shape, environment, rates, answers, key)
             iterates = {f"iterates of {name}": np.asarray(w) for name, w in history.items()}

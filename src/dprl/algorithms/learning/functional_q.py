@@ -1,8 +1,9 @@
 """Q-learning that protects the reward function (paper 001, repaired): its options, and what they mean.
 
 Privacy unit: the reward function, as a whole.
-Relation: two reward functions at most ``reward_radius`` apart everywhere; of the variants with a path, their difference
-has Lipschitz constant at most ``reward_lipschitz`` over the observation scaled to [0, 1].
+Relation: two reward functions at most ``reward_radius`` apart everywhere; of the variants with a path, functions of the
+state in which the action is taken, and of the action, whose difference has Lipschitz constant at most
+``reward_lipschitz`` over the observation scaled to [0, 1].
 Released: the weights of the Q-function, of which any number of questions may be asked; and as many iterates as anybody
 wants, for everything is made of noised answers about the rewards alone.
 Not protected: states, actions and transitions.
@@ -16,6 +17,7 @@ update that has the reward in it (reward-gradient), ``output`` a path to the opt
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -23,7 +25,7 @@ from typing import Any, ClassVar, Literal
 from dprl.accounting.reward_relation import LARGEST_DECAY, RewardRelation, default_decay
 from dprl.config import DERIVED, Config
 from dprl.errors import DprlError
-from dprl.learning_facts import LearningFacts
+from dprl.learning_facts import LearningFacts, RewardOf
 
 Variant = Literal["functional", "observed-reward", "gradient", "output"]
 MAX_SAMPLES, MAX_UPDATES = 10**7, 10**6
@@ -45,8 +47,11 @@ class FunctionalQ(Config):
         mixed_derivatives: states that the bound R (L/R)^j holds for all mixed derivatives of order j of that
             difference, without which several dimensions have no proof.
         decay: beta of the kernel exp(-beta |x - y|); by default L/R, which is best, and at least 1.
-        shared_path: one path for all actions, which protects reward functions of the state alone; by default the
-            environment's public fact.
+        reward_of: what a reward is a function of, by a public fact (functional): the ``state`` in which the action is
+            taken, or ``state-action``, that state and the action; never of the next state, chance or time. By default
+            what the environment declares.
+        shared_path: one path for all actions, which protects reward functions of the state alone; by default where
+            rewards are such functions.
         memoise: one answer for each state and action of a finite environment (observed-reward).
         network: ``mlp:HIDDEN`` or ``fourier:ORDER`` (a linear function an action).
         samples: environment steps, T.
@@ -75,6 +80,7 @@ class FunctionalQ(Config):
     reward_lipschitz: float | None = None
     mixed_derivatives: bool = False
     decay: float | None = None
+    reward_of: RewardOf | None = None
     shared_path: bool | None = None
     memoise: bool = False
     network: str | None = None
@@ -154,11 +160,13 @@ def _contradictions(c: FunctionalQ) -> Iterator[str]:
         if getattr(c, name) is not None:
             yield f"{name} is an option of calibration = 'as-published' alone"
     for name, variants in (
-        ("decay", PATHS), ("shared_path", ("functional",)), ("mixed_derivatives", ("functional",)),
-        ("reward_lipschitz", PATHS), ("memoise", ("observed-reward",)),
+        ("decay", PATHS), ("reward_of", ("functional",)), ("shared_path", ("functional",)),
+        ("mixed_derivatives", ("functional",)), ("reward_lipschitz", PATHS), ("memoise", ("observed-reward",)),
     ):  # fmt: skip
         if getattr(c, name) and c.variant not in variants:
             yield f"{name} is an option of the variant {' and '.join(variants)} alone"
+    if c.shared_path and c.reward_of == "state-action":
+        yield "one path protects rewards of the state alone, which reward_of = 'state-action' denies: leave one out"
     if c.actor_critic and c.variant in ("gradient", "output"):
         yield f"actor_critic needs replayed samples, which the variant {c.variant} has none of"
 
@@ -217,13 +225,26 @@ def resolve(config: FunctionalQ, facts: LearningFacts) -> FunctionalQ:
         raise DprlError("functional-q: an observation component with a single value cannot be scaled to [0, 1].")
     if c.variant == "functional":
         _check_dimensions(c, facts)
+        reward_of = derived["reward_of"] = _declared(c, facts)
         if c.decay is None:
             derived["decay"] = default_decay(radius, lipschitz)
         if c.shared_path is None:
-            derived["shared_path"] = facts.reward_ignores_action
+            derived["shared_path"] = reward_of == "state"
     elif facts.dimensions != 1:
         raise DprlError("functional-q: the variant output has a proof for one observation component alone.")
     return c.replace(DERIVED, **derived)
+
+
+def _declared(c: FunctionalQ, facts: LearningFacts) -> RewardOf:
+    """What a reward is a function of, as the environment or the options declare it."""
+    reward_of = c.reward_of or ("state" if c.shared_path else facts.reward_of)
+    if reward_of is None or reward_of not in typing.get_args(RewardOf):
+        raise DprlError(
+            "functional: the proof covers rewards of the state in which the action is taken, and of the action, not of "
+            "the next state, chance or time: state reward_of = 'state' or 'state-action' where that is a public fact, "
+            "or use observed-reward."
+        )
+    return reward_of
 
 
 def _check_dimensions(c: FunctionalQ, facts: LearningFacts) -> None:

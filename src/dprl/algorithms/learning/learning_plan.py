@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -205,15 +206,23 @@ def epsilon_at(mechanism: Mechanism, delta: float) -> tuple[float, float]:
     raise DprlError("This noise multiplier is too small to give any guarantee at this delta.")
 
 
-def answers_of(plan: LearningPlan, noise: Any) -> Any:
-    """What the learner asks: the mechanism with ``noise``, a stream of its own; in a memo where the proof needs one."""
-    mechanism = plan.mechanism
-    if isinstance(mechanism, RewardNoise) and plan.config.memoise:
-        return Memo(mechanism.bind(noise, rounds=plan.config.rounds), mechanism.steps)
+def answers_of(plan: LearningPlan, noise: Any, memo: bool = True, wrap: Callable[[Any], Any] | None = None) -> Any:
+    """What the learner asks: the mechanism with ``noise``, a stream of its own; in a memo where the proof needs one.
+
+    Args:
+        memo: False for compiled simulations, on the grid and with rewards that are known to be functions of the state
+            and the action: their answers repeat by themselves.
+        wrap: put around the mechanism, within the memo: it sees what enters the mechanism.
+    """
+    mechanism, config = plan.mechanism, plan.config
     assert mechanism is not None
-    if isinstance(mechanism, FunctionNoise) and not mechanism.on_grid:
-        return Memo(mechanism.bind(noise), mechanism.answers, shared=mechanism.paths == 1)
-    return mechanism.bind(noise)
+    wrapped = wrap or (lambda answers: answers)
+    if isinstance(mechanism, RewardNoise) and config.memoise:
+        return Memo(wrapped(mechanism.bind(noise, rounds=config.rounds)), mechanism.steps)
+    answers = wrapped(mechanism.bind(noise))
+    if isinstance(mechanism, FunctionNoise) and config.variant == "functional" and (memo or not mechanism.on_grid):
+        return Memo(answers, mechanism.answers, shared=mechanism.paths == 1 and not mechanism.on_grid)
+    return answers
 
 
 def _event(releases: int | None, noise_multiplier: float) -> events.DpEvent:

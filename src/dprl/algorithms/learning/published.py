@@ -20,7 +20,7 @@ from dprl.algorithms.learning.q_learner import positions_of
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, unit_path
-from dprl.value_functions.q_function import QFunction, initial_weights, q_values, unit_states
+from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values, unit_states
 
 
 class PublishedRates(NamedTuple):
@@ -57,7 +57,7 @@ def published_rates(config: FunctionalQ, facts: LearningFacts) -> PublishedRates
 def initial(network: str, key: Any, actions: int) -> Any:
     """Random weights to begin with, those of the last layer too: so that the first actions are the network's."""
     first, second = random.split(key)
-    weights = initial_weights(network, first, 1, actions)
+    weights = initial_weights(network, random.uniform(first, (hidden_weights(network, 1),), jnp.float32), 1, actions)
     weights["V"] = random.uniform(second, weights["V"].shape, jnp.float32, -1.0, 1.0)
     return weights
 

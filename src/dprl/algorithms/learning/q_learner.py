@@ -17,20 +17,25 @@ from jax import lax, random
 
 from dprl import x64 as x64
 from dprl.accounting.reward_relation import DEPTHS
+from dprl.algorithms.learning.asking import Asked, Seen
 from dprl.algorithms.learning.functional_q import FunctionalQ
 from dprl.algorithms.learning.q_updates import (
     Rates,
     Shape,
     State,
     Transitions,
-    act,
+    acting_weights,
+    best,
+    explored,
     gradient_step,
     gradients,
     init,
     learn_round,
     released_weights,
 )
+from dprl.algorithms.learning.run_coins import AddressedCoins, KeyedCoins
 from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.answers import NOWHERE
 from dprl.value_functions.q_function import QFunction, unit_states
 
 _COARSEST = 7  # of positions in more dimensions than a path has: they are names of states alone
@@ -75,6 +80,8 @@ def rates_of(config: FunctionalQ, facts: LearningFacts) -> Rates:
 def run(shape: Shape, environment: Any, rates: Rates, answers: Any, key: Any) -> tuple[State, Any]:
     """A whole run; may be compiled with ``shape`` and ``environment`` static, and batched over answers and keys.
 
+    For simulations alone: what is compiled holds the environment's rewards. A release is :func:`run_on_host`.
+
     Args:
         environment: :class:`~dprl.protocols.Environment`.
         answers: of a mechanism: ``noised`` or, in the gradient variant, ``noised_mean``.
@@ -83,41 +90,39 @@ def run(shape: Shape, environment: Any, rates: Rates, answers: Any, key: Any) ->
     Returns:
         The learner's state, and Q's weights after each round, ``(rounds, ...)`` each.
     """
-    bounds = environment.observation_bounds
+    bounds, given_coins = environment.observation_bounds, KeyedCoins(key)
 
     def unit_of(state: Any) -> Any:
         return unit_states(jnp.reshape(environment.observe(state), (1, -1)).astype(jnp.float64), bounds, jnp)[0]
 
     def one(carry: Any, j: Any) -> tuple[Any, Any]:
         state, walk = carry
-        keys = random.split(random.fold_in(key, j + 1), 4)
-        coins = random.uniform(keys[0], (shape.round, 2), jnp.float32)
+        keys, coins = given_coins.keys_of_round(j), given_coins.of_round(shape, j)
+        exploring = explored(shape, rates, coins.exploring, j)
         starts = jax.vmap(environment.reset)(random.split(keys[1], shape.round))
 
         def step(walk: Any, given: Any) -> tuple[Any, Any]:
-            (there, time), (coin, start, noise) = walk, given
+            (there, time), (action, coin, start, noise) = walk, given
             there = jax.tree.map(lambda new, old: jnp.where(time == 0, new, old), start, there)
             unit = unit_of(there)
-            action = act(shape, rates, state, unit, coin, j)
+            greedy = best(shape, acting_weights(state), unit, coin).astype(jnp.int32)
+            action = jnp.where(action < 0, greedy, action)
             following, reward, over = environment.step(noise, there, action)
             time = jnp.where(over | (time + 1 >= environment.horizon), 0, time + 1)
             reward = jnp.asarray(reward, jnp.float64)
             return (following, time), (unit, action, reward, unit_of(following), jnp.asarray(over, bool))
 
         walk, (units, actions, rewards, following, over) = lax.scan(
-            step, walk, (coins, starts, random.split(keys[2], shape.round))
+            step, walk, (exploring, coins.exploring[:, 1], starts, random.split(keys[2], shape.round))
         )
-        sample = Sample(units, actions, rewards, following, over)
-        state = _learned(shape, rates, state, answers, j, keys[3], sample, _PLAIN)
+        sample = Sample(units, jnp.ones(shape.round, bool), actions, rewards, following, over)
+        state = _learned(shape, rates, state, answers, j, coins.replayed, sample, _PLAIN)
         return (state, walk), state.q.weights
 
-    start = init(shape, random.fold_in(key, 0))
+    start = init(shape, given_coins.initial(shape))
     walk = (environment.reset(key), jnp.int32(0))  # replaced by the first step's start
     (state, _), history = lax.scan(one, (start, walk), jnp.arange(shape.rounds, dtype=jnp.int32))
     return state, history
-
-
-run_compiled = jax.jit(run, static_argnums=(0, 1))
 
 
 def run_on_host(
@@ -125,36 +130,38 @@ def run_on_host(
     source: Any,
     rates: Rates,
     answers: Any,
-    key: Any,
+    coins: AddressedCoins,
     progress: Callable[[int], None] | None = None,
+    on_grid: bool = False,
 ) -> State:
-    """The same with an environment that lives outside of JAX.
+    """The same step by step, with an environment of which nothing is compiled; actions are chosen in NumPy.
 
     Args:
-        source: ``reset(seed)`` gives an observation ``(d,)`` scaled to [0, 1]; ``step(action)`` the next one, the
-            reward, whether the episode terminated, and whether it was cut.
+        source: as :class:`~dprl.algorithms.learning.asking.Asked` takes it.
         answers: as in :func:`run`, or a memo around them.
+        coins: all that is drawn but the noise.
         progress: called with the number of samples done.
+        on_grid: whether observations are declared to lie on the grid of a path; others are not asked about then.
     """
-    state = init(shape, random.fold_in(key, 0))
-    seeds = np.random.default_rng(np.asarray(random.key_data(key)))
-    unit: np.ndarray | None = None
+    asked = Asked(source, shape.dimensions, DEPTHS[shape.dimensions] if on_grid else None)
+    state = init(shape, coins.initial(shape))
+    seen: Seen | None = None
     for j in range(shape.rounds):
-        keys = random.split(random.fold_in(key, j + 1), 4)
-        coins = np.asarray(random.uniform(keys[0], (shape.round, 2), jnp.float32))
+        given = coins.of_round(shape, j)
+        exploring = explored(shape, rates, given.exploring, np.int32(j), np)
+        weights = jax.tree.map(np.asarray, acting_weights(state))
         rows: list[tuple[Any, ...]] = []
-        for coin in coins:
-            if unit is None:
-                unit = np.asarray(source.reset(int(seeds.integers(2**31))), np.float64)
-            action = int(_COMPILED.act(shape, rates, state, unit, coin, np.int32(j)))
-            following, reward, over, cut = source.step(action)
-            following = np.asarray(following, np.float64)
-            # a reward that is no number counts as 0, wherever it comes from
-            rows.append((unit, action, float(reward), following, bool(over)))
-            unit = None if over or cut else following
-        units, actions, rewards, after, over = (np.array(column) for column in zip(*rows, strict=True))
-        sample = Sample(units, actions.astype(np.int32), rewards.astype(np.float64), after, over)
-        state = _learned(shape, rates, state, answers, np.int32(j), keys[3], sample, _COMPILED)
+        for action, coin, seed in zip(exploring.tolist(), given.exploring[:, 1], given.seeds.tolist(), strict=True):
+            if seen is None:
+                seen = asked.reset(seed)
+            if action < 0:
+                action = int(best(shape, weights, seen.unit, coin, np))
+            following, reward, over, cut = asked.step(action)
+            rows.append((*seen, action, reward, following.unit, over))
+            seen = None if over or cut else following
+        units, known, actions, rewards, after, over = (np.array(column) for column in zip(*rows, strict=True))
+        sample = Sample(units, known, actions.astype(np.int32), rewards.astype(np.float64), after, over)
+        state = _learned(shape, rates, state, answers, np.int32(j), given.replayed, sample, _COMPILED)
         if progress is not None:
             progress((j + 1) * shape.round)
     return state
@@ -188,6 +195,7 @@ class Sample(NamedTuple):
     """Of a round, with the true rewards. Private."""
 
     units: Any  # (B, d) float64 scaled observations
+    known: Any  # (B,) bool: whether they are observations at all
     actions: Any  # (B,) int32
     rewards: Any  # (B,) float64
     following: Any  # (B, d) float64
@@ -197,28 +205,31 @@ class Sample(NamedTuple):
 class _Parts(NamedTuple):
     """The learner's functions, which see no reward: as they are, or compiled one by one."""
 
-    act: Any
     learn: Any
     gradients: Any
     step: Any
 
 
-_PLAIN = _Parts(act, learn_round, gradients, gradient_step)
+_PLAIN = _Parts(learn_round, gradients, gradient_step)
 _COMPILED = _Parts(*(jax.jit(part, static_argnums=0) for part in _PLAIN))
 
 
 def _learned(
-    shape: Shape, rates: Rates, state: State, answers: Any, j: Any, key: Any, sample: Sample, parts: _Parts
+    shape: Shape, rates: Rates, state: State, answers: Any, j: Any, replayed: Any, sample: Sample, parts: _Parts
 ) -> State:
     """What a round learns: the one place where rewards are, on their way to the mechanism."""
+    xp = np if isinstance(sample.units, np.ndarray) else jnp
     states, following = sample.units.astype(np.float32), sample.following.astype(np.float32)
+    # from a state that is not known a public constant is learned, and no reward
+    rewards = xp.where(sample.known, sample.rewards, rates.centre)
     if shape.gradient:
         nothing = np.zeros(shape.round, np.float32)  # no reward is remembered
         fresh = Transitions(states, sample.actions, nothing, following, sample.over)
         clipped = answers.clip(parts.gradients(shape, state, fresh))
-        mean = answers.noised_mean(sample.rewards, clipped, j)
+        mean = answers.noised_mean(rewards, clipped, j)
         return parts.step(shape, rates, state, fresh, clipped, mean, j)
-    y = answers.noised(sample.rewards, positions_of(sample.units), sample.actions, j)
+    positions = xp.where(sample.known[:, None], positions_of(sample.units), NOWHERE)
+    y = xp.where(sample.known, answers.noised(rewards, positions, sample.actions, j), rates.centre)
     scaled = ((y - rates.centre) * rates.scale).astype(np.float32)
     fresh = Transitions(states, sample.actions, scaled, following, sample.over)
-    return parts.learn(shape, rates, state, fresh, j, key)
+    return parts.learn(shape, rates, state, fresh, j, replayed)

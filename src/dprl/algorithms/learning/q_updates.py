@@ -1,5 +1,7 @@
 """One round of the learner as pure functions in float32: acting, and what is made of answers. No reward is seen here.
 
+Nothing is drawn here: the caller brings uniform numbers (:mod:`dprl.algorithms.learning.run_coins`).
+
 Q-learning with replay, a target network and epsilon-greedy actions: Mnih et al. (2015), with Adam. An actor is improved
 on the learned Q alone (paper 001, section 3.3).
 """
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import lax
 
 from dprl import x64 as x64
 from dprl.value_functions.q_function import initial_weights, q_values
@@ -94,14 +96,14 @@ class Rates(NamedTuple):
     ending: Any
 
 
-def init(shape: Shape, key: Any) -> State:
-    """Before the first round."""
+def init(shape: Shape, uniforms: Any) -> State:
+    """State before the first round, from ``(2, n)`` uniform numbers: of the weights of Q, and of an actor."""
 
-    def adam(number: int) -> Adam:
-        weights = initial_weights(shape.network, random.fold_in(key, number), shape.dimensions, shape.actions)
+    def adam(own: Any) -> Adam:
+        weights = initial_weights(shape.network, own, shape.dimensions, shape.actions)
         return Adam(weights, _zeros(weights), _zeros(weights))
 
-    q, actor = adam(0), adam(1) if shape.actor_critic else None
+    q, actor = adam(uniforms[0]), adam(uniforms[1]) if shape.actor_critic else None
     n, d = (0 if shape.gradient else shape.samples), shape.dimensions
     memory = Transitions(
         jnp.zeros((n, d), jnp.float32), jnp.zeros(n, jnp.int32), jnp.zeros(n, jnp.float32),
@@ -110,35 +112,54 @@ def init(shape: Shape, key: Any) -> State:
     return State(q, q.weights, actor, jnp.float32(0), _zeros(released_weights(q, actor)), memory)
 
 
-def act(shape: Shape, rates: Rates, state: State, unit: Any, coins: Any, j: Any) -> Any:
-    """One action.
+def explored(shape: Shape, rates: Rates, coins: Any, j: Any, xp: Any = jnp) -> Any:
+    """``(...)`` int32: the action where a sample explores, -1 where it takes the :func:`best` one.
 
     Args:
-        unit: ``(d,)`` observation scaled to [0, 1].
-        coins: ``(2,)`` uniform numbers.
+        coins: ``(..., 2)`` uniform numbers.
         j: number of the round.
+        xp: numpy or jax.numpy.
     """
-    share = jnp.maximum(rates.exploration, 1.0 - j.astype(jnp.float32) / rates.exploration_rounds)
-    chosen = state.q if state.actor is None else state.actor
-    values = q_values(shape.network, chosen.weights, unit[None].astype(jnp.float32), jnp)[0]
-    if state.actor is None:
-        best = jnp.argmax(values)
-    else:
-        best = _pick(jax.nn.softmax(values), coins[1])
-        coins = coins.at[1].set(coins[0] / share)  # uniform where it is used, and not the coin that chose above
-    uniform = jnp.minimum((coins[1] * shape.actions).astype(jnp.int32), shape.actions - 1)
-    return jnp.where(coins[0] < share, uniform, best.astype(jnp.int32))
+    share = xp.maximum(rates.exploration, 1.0 - j.astype(np.float32) / rates.exploration_rounds)
+    # an actor's choice takes the second coin; where the sample explores, the first over the share is uniform too
+    second = coins[..., 0] / share if shape.actor_critic else coins[..., 1]
+    uniform = xp.minimum((second * shape.actions).astype(np.int32), shape.actions - 1)
+    return xp.where(coins[..., 0] < share, uniform, -1)
 
 
-def learn_round(shape: Shape, rates: Rates, state: State, fresh: Transitions, j: Any, key: Any) -> State:
-    """Updates on replayed samples, after those of round ``j`` (from 0) joined the memory."""
+def acting_weights(state: State) -> Any:
+    """Weights of the network that acts."""
+    return (state.q if state.actor is None else state.actor).weights
+
+
+def best(shape: Shape, weights: Any, unit: Any, coin: Any, xp: Any = jnp) -> Any:
+    """Action where nothing is explored: the best by Q, or one drawn from the actor.
+
+    Args:
+        weights: of :func:`acting_weights`.
+        unit: ``(d,)`` observation scaled to [0, 1].
+        coin: uniform number, of an actor's choice.
+        xp: numpy or jax.numpy.
+    """
+    values = q_values(shape.network, weights, unit[None].astype(np.float32), xp)[0]
+    if not shape.actor_critic:
+        return xp.argmax(values)
+    odds = xp.exp(values - values.max())
+    return xp.minimum(xp.sum(xp.cumsum(odds / odds.sum()) < coin), shape.actions - 1)
+
+
+def learn_round(shape: Shape, rates: Rates, state: State, fresh: Transitions, j: Any, uniform: Any) -> State:
+    """Updates on replayed samples, after those of round ``j`` (from 0) joined the memory.
+
+    Args:
+        uniform: ``(updates, batch)`` uniform numbers, which choose the samples.
+    """
 
     def joined(memory: Any, new: Any) -> Any:
         return lax.dynamic_update_slice_in_dim(memory, new.astype(memory.dtype), j * shape.round, axis=0)
 
     memory = jax.tree.map(joined, state.memory, fresh)
     state = state._replace(memory=memory)
-    uniform = random.uniform(key, (shape.updates, shape.batch), jnp.float32)
     filled = (j + 1) * shape.round
     places = jnp.minimum((uniform * filled).astype(jnp.int32), filled - 1)
     step_size = _step_size(shape, rates, j)
@@ -228,10 +249,6 @@ def _averaged(shape: Shape, state: State, j: Any) -> State:
 def released_weights(q: Adam, actor: Adam | None) -> tuple[Any, Any]:
     """Of Q and of the actor, which may be None."""
     return q.weights, None if actor is None else actor.weights
-
-
-def _pick(odds: Any, coin: Any) -> Any:
-    return jnp.minimum(jnp.sum(jnp.cumsum(odds) < coin), odds.shape[0] - 1)
 
 
 def _zeros(tree: Any) -> Any:

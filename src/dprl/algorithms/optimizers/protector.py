@@ -11,12 +11,14 @@ import hashlib
 import json
 import math
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -43,10 +45,15 @@ from dprl.algorithms.optimizers.projector import (
 )
 from dprl.errors import DprlError
 from dprl.tensor_file import to_bytes
+from dprl.user_code import quietly
+
+R = TypeVar("R")
 
 WEIGHTS, FACTS = "protector.safetensors", "protector.json"
 _SCHEMA = "dprl.protector/1"
-_LARGEST_FILE = 2**26
+_LARGEST = {WEIGHTS: 2**24, FACTS: 2**18}
+_DEEPEST = 8  # of what provenance holds, one in the other
+_LEDGER_ENTRY = re.compile(r"charge [1-9][0-9]* of \S.*")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,10 +168,10 @@ class Protector:
     def check_provenance(self) -> None:
         """Refuse for private data what may have been learned from private data."""
         said, charged = self.provenance.get("public"), self.provenance.get("charged")
-        if said is not True and not (isinstance(charged, str) and charged.strip()):
+        if said is not True and not (isinstance(charged, str) and _LEDGER_ENTRY.fullmatch(charged)):
             raise DprlError(
                 "The protector does not say that it was trained on public tasks: train it on public tasks, or charge "
-                "its training and say so in its provenance."
+                'its training and name the ledger\'s entry in its provenance, such as "charged": "charge 3 of trial".'
             )
 
     def start(self, parameters: jax.Array) -> tuple[ProtectorState, jax.Array]:
@@ -216,36 +223,37 @@ class Protector:
     @classmethod
     def load(cls, folder: str | Path) -> Protector:
         """Read a protector back from its folder."""
-        from safetensors import SafetensorError
         from safetensors.numpy import load
 
         folder = Path(folder)
         try:
-            raw, text = _read(folder / WEIGHTS), _read(folder / FACTS)
-            weights, facts = load(raw), json.loads(text)
-        except (OSError, SafetensorError, ValueError, RecursionError) as error:
+            raw, text = (_read(folder / name, size) for name, size in _LARGEST.items())
+            facts = json.loads(text, parse_constant=_refuse_constant)
+        except (OSError, ValueError, RecursionError) as error:
             raise DprlError(f"Cannot read a protector from {str(folder)!r}: it is missing or damaged.") from error
+        weights = quietly(lambda: load(raw), None)  # it panics at some files
+        if weights is None:
+            raise DprlError(f"Cannot read a protector from {str(folder)!r}: it is missing or damaged.")
         damaged = DprlError(f"The protector in {str(folder)!r} is damaged, or of a version that this dprl cannot read.")
         if not isinstance(facts, dict) or facts.get("schema") != _SCHEMA:
             raise damaged
         if facts.get("weights_digest") != hashlib.sha256(raw).hexdigest():
             raise DprlError(f"The protector in {str(folder)!r} is damaged: its weights are not what it describes.")
         try:
-            hand = dict(facts["hand"])
-            hand["step_sizes"] = tuple(float(size) for size in hand["step_sizes"])
-            ranges = {str(n): (float(low), float(high)) for n, (low, high) in facts["ranges"].items()}
-            finite = all(math.isfinite(x) for pair in ranges.values() for x in pair)
-            if not finite or not all(isinstance(facts[name], str) for name in ("algorithm", "features")):
+            pairs = {name: _of_type(tuple[float, float], pair) for name, pair in facts["ranges"].items()}
+            if not isinstance(facts["provenance"], dict) or not _plain(facts["provenance"]):
                 raise damaged
             return cls(
-                architecture=Architecture(**facts["architecture"]),
-                hand=Hand(**hand),
+                architecture=_record(Architecture, facts["architecture"]),
+                hand=_record(Hand, facts["hand"]),
                 weights=weights,
-                algorithm=facts["algorithm"],
-                features=facts["features"],
-                ranges=ranges,
-                provenance=dict(facts["provenance"]),
+                algorithm=_of_type(str, facts["algorithm"]),
+                features=_of_type(str, facts["features"]),
+                ranges=pairs,
+                provenance=facts["provenance"],
             )
+        except DprlError:
+            raise
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise damaged from error
 
@@ -278,9 +286,45 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(_LARGEST_FILE + 1)
-    if len(content) > _LARGEST_FILE:
-        raise ValueError("too large")
+def _read(path: Path, size: int) -> bytes:
+    """A file of at most ``size`` bytes; what is no file, such as a pipe, is not waited for."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+        content = file.read(size + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    if content is None or len(content) > size:
+        raise ValueError("no file, or too large")
     return content
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+def _record(kind: type[R], content: Any) -> R:
+    """``content`` as the fields of ``kind``, each of its declared type."""
+    types = get_type_hints(kind)
+    return kind(**{name: _of_type(types[name], value) for name, value in content.items()})
+
+
+def _of_type(kind: Any, value: Any) -> Any:
+    """``value`` of JSON as it is where it is of type ``kind``; a whole number is a float too, and a list a tuple."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is tuple and isinstance(value, list):
+        every = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return tuple(_of_type(one, x) for one, x in zip(every, value, strict=True))
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if (origin is Literal and value in inner) or (origin is None and type(value) is kind):
+        return value
+    if type(None) in inner:
+        return None if value is None else _of_type(inner[0], value)
+    raise TypeError("another type")
+
+
+def _plain(value: Any, depth: int = 0) -> bool:
+    """Whether ``value`` of JSON can stand on a certificate: not deep, numbers finite, text that can be written."""
+    if isinstance(value, dict | list):
+        inner = [*value, *value.values()] if isinstance(value, dict) else value
+        return depth < _DEEPEST and all(_plain(x, depth + 1) for x in inner)
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode() == value
+    return value is None or abs(value) <= 1e300  # numbers and truth

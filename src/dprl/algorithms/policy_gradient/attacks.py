@@ -7,9 +7,9 @@ every policy that was ever shown: whatever is learned from them tells less. Ever
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,14 @@ from jax import random
 
 from dprl.algorithms.policy_gradient import trainer
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory
-from dprl.algorithms.policy_gradient.on_host import run_on_host
+from dprl.algorithms.policy_gradient.on_host import Asked, Meeting, run_on_host, run_resampled
 from dprl.algorithms.policy_gradient.pg_plan import PGPlan
 from dprl.algorithms.policy_gradient.published import published_run
 from dprl.algorithms.trials import PlanCanary
 from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.strategy import whitened
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
@@ -53,7 +55,7 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
     if isinstance(plan.mechanism, UserSum):
         return _one_pass(plan, plan.mechanism)
     if isinstance(plan.mechanism, ClippedGaussianSum):
-        return _resampled(plan, plan.mechanism)
+        return _resampled(plan)
     raise RuntimeError("There is no attack on this mechanism.")
 
 
@@ -120,7 +122,7 @@ def exact_sums(plan: PGPlan, source: Any) -> np.ndarray:
     """
     shape, rates, mechanism = run_of(plan)
     recorder = _Recorder(_exact(mechanism).grid_step if mechanism is plan.mechanism else 1.0)
-    run_on_host(shape, source, rates, recorder, mechanism, random.key(0))
+    run_on_host(shape, source, rates, recorder, mechanism, ActionCoins.of_key(random.key(0)))
     return np.stack(recorder.totals)
 
 
@@ -186,21 +188,105 @@ def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, descri
     return PlanCanary(plan=plan, score=score, draws=exact.steps * exact.dimension, description=description)
 
 
-def _resampled(plan: PGPlan, mechanism: ClippedGaussianSum) -> PlanCanary:
-    """Who is in a batch is secret: of the canary's place only the probability is known."""
+@dataclass(frozen=True)
+class Crowded:
+    """A log of more people than are declared: the canary first, if present, and ``units`` who come after.
+
+    All see the same and take the same action, whatever the policy.
+
+    Attributes:
+        last: what the last of them is paid, times the canary's reward; all others between are paid nothing.
+    """
+
+    facts: LearningFacts
+    units: int
+    present: bool
+    last: float
+
+    def count(self) -> int:
+        """See :class:`dprl.algorithms.policy_gradient.on_host.LoggedUsers`."""
+        return self.units + self.present
+
+    def answers(self, places: np.ndarray, act: Any) -> Trajectory:
+        """See :class:`dprl.algorithms.policy_gradient.on_host.Asked`."""
+        del act
+        context, action, reward = push(self.facts)
+        first, last = (places == 0) & self.present, places == self.units - 1 + self.present
+        observations, actions, rewards = (np.stack([x] * len(places)) for x in (context, action, reward))
+        rewards *= np.where(first, 1.0, np.where(last, self.last, 0.0))[:, None]
+        length = ((places >= 0) & (places < self.units + self.present)).astype(np.int32)
+        return Trajectory(observations, actions, rewards, length, np.ones(len(places), bool))
+
+
+class _Everybody:
+    """Lets everybody who has a coin into every batch, and keeps how many they are. Adds no noise."""
+
+    def __init__(self, mechanism: ClippedGaussianSum) -> None:
+        self._mechanism, self.count = mechanism, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mechanism, name)
+
+    def coins(self, noise: Any, step: Any, units: int) -> np.ndarray:
+        del noise, step
+        self.count = units
+        return np.zeros(units, dtype=bool)
+
+    def draw(self, noise: Any, step: Any) -> Any:
+        del noise, step
+        return jnp.zeros(self._mechanism.dimension, dtype=jnp.int64)
+
+
+def vectors_of(plan: PGPlan, source: Any) -> np.ndarray:
+    """``(count, dimension)`` int64: what each of those who have a coin adds to a batch, by the release's own loop,
+    under the first policy."""
+    shape, rates, mechanism = run_of(plan)
+    everybody, coins = _Everybody(mechanism), ActionCoins.of_key(random.key(0))
+    run_resampled(replace(shape, steps=1), source, rates, cast(Any, everybody), None, coins)
+    state = trainer.init(shape, coins)
+    asked, meeting = Asked(shape, rates, mechanism, source), Meeting(state.theta, state.baseline, coins.of_batch(0))
+    return np.stack([asked.total(meeting, np.array([place])) for place in range(everybody.count)])
+
+
+def _resampled(plan: PGPlan) -> PlanCanary:
+    """Of two pairs of logs the one that is further apart: where the canary pushes the last person out, that is one in
+    which this person pushes against the canary."""
     users = int(plan.config.users or 1)
-    vector = jnp.zeros((1, mechanism.dimension)).at[0, 0].set(2.0 * mechanism.clip_norm)
-    rate, std = mechanism.sampling_rate, mechanism.noise_std
+    pairs = [[vectors_of(plan, Crowded(plan.facts, users, there, last)) for there in (False, True)] for last in (0, -1)]
+    apart = [float(np.linalg.norm(present.sum(axis=0) - absent.sum(axis=0))) for absent, present in pairs]
+    return canary_of_vectors(plan, *pairs[int(apart[1] > 1.01 * apart[0])])
+
+
+def canary_of_vectors(plan: PGPlan, absent: np.ndarray, present: np.ndarray) -> PlanCanary:
+    """Tells :func:`vectors_of` a log from those of its neighbour, by all noised sums of people who are sampled.
+
+    Who is in a batch is secret: only probabilities are known. The attacker computes the likelihood of either log.
+    """
+    mechanism = cast(ClippedGaussianSum, plan.mechanism)
+    users, rate, std = int(plan.config.users or 1), mechanism.sampling_rate, mechanism.noise_std
+    everybody = [absent, present]
+    # those who add something, and all ways in which they may be drawn together
+    paid = [np.flatnonzero(np.any(rows, axis=1)) for rows in everybody]
+    drawn = [np.array(list(itertools.product([0.0, 1.0], repeat=len(places)))) for places in paid]
+    vectors = [rows[places] for rows, places in zip(everybody, paid, strict=True)]
+    sums = [ways @ rows * grid_step(mechanism.clip_norm) for ways, rows in zip(drawn, vectors, strict=True)]
+    weights = [(np.log(rate) * ways + np.log1p(-rate) * (1.0 - ways)).sum(axis=1) for ways in drawn]
+
+    def likelihood(y: Any, there: int) -> Any:
+        near = (sums[there] @ y - np.sum(sums[there] ** 2, axis=1) / 2.0) / std**2
+        return jax.nn.logsumexp(near + weights[there])
 
     def score(key: Any, present: Any) -> Any:
         noise = SeededNoise(key).stream(STREAM)
 
+        def total(step: Any, there: int) -> Any:
+            included = mechanism.coins(noise, step, len(everybody[there]))[paid[there]]
+            return jnp.sum(jnp.where(included[:, None], jnp.asarray(vectors[there]), 0), axis=0)
+
         def seen(step: Any) -> Any:
-            included = mechanism.coins(noise, step, users)[:1] & (present > 0.5)
-            draw = mechanism.draw(noise, step)
-            y = mechanism.release(mechanism.clipped_sum(vector, included), draw)[0]
-            ratio = mechanism.clip_norm * (y - mechanism.clip_norm / 2.0) / std**2
-            return jnp.logaddexp(jnp.log1p(-rate), math.log(rate) + ratio)
+            exact = jnp.where(present > 0.5, total(step, 1), total(step, 0))
+            y = mechanism.release(exact, mechanism.draw(noise, step))
+            return likelihood(y, 1) - likelihood(y, 0)
 
         return jnp.sum(jax.vmap(seen)(jnp.arange(mechanism.steps, dtype=jnp.uint32)))
 
@@ -209,6 +295,7 @@ def _resampled(plan: PGPlan, mechanism: ClippedGaussianSum) -> PlanCanary:
         score=score,
         draws=mechanism.steps * (mechanism.dimension + users),
         gaussian=False,
-        description=f"one of {users} users answers at full clip norm whenever it is sampled (with probability "
-        f"{rate:g} in each of {mechanism.steps} batches), or never; all noised sums are seen",
+        description=f"the first of {users + 1} people, in a log of {users} declared ones, answers at full clip norm "
+        f"whenever they are sampled (with probability {rate:g} in each of {mechanism.steps} batches), or is not there; "
+        "all noised sums are seen",
     )

@@ -26,6 +26,7 @@ from dprl.algorithms.policy_gradient.pg_plan import Mechanism, PGPlan, make_pg_p
 from dprl.algorithms.trials import PlanCanary
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.protocols import Attack
 
 _UNITS = 200  # of an attack that states none
@@ -49,9 +50,9 @@ class Crowd:
     paid: Any
     length: Any
 
-    def answer(self, shape: Shape, theta: Any, key: Any, slots: Any) -> Trajectory:
+    def answer(self, shape: Shape, theta: Any, coins: Any, slots: Any) -> Trajectory:
         """See :class:`dprl.algorithms.policy_gradient.users.Users`."""
-        del key
+        del coins
         place = jnp.minimum(slots, len(self.length) - 1)
         contexts, coins, paid = (jnp.asarray(x)[place] for x in (self.contexts, self.coins, self.paid))
         count, horizon = contexts.shape[:2]
@@ -70,6 +71,10 @@ class Crowd:
         rows = _ANSWER(_Static(act.policy), self, act.theta, places)
         length = np.where((places >= 0) & (places < len(self.length)), rows.length, 0)
         return Trajectory(*(np.asarray(x) for x in rows._replace(length=length)))
+
+    def count(self) -> int:
+        """See :class:`dprl.algorithms.policy_gradient.on_host.LoggedUsers`."""
+        return len(self.length)
 
     def without(self, place: int) -> Crowd:
         """The user in ``place`` answers nothing."""
@@ -133,6 +138,10 @@ class PolicyGradientConformance:
     def published_settings(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def budget(self) -> Budget:
+        return _BUDGET
+
     def config(self, setting: str) -> DPPG:
         return self.configs[setting]
 
@@ -193,18 +202,18 @@ class PolicyGradientConformance:
         shape, rates = trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts)
         if plan.config.poisson:
             mechanism = mechanism if wrap is None else wrap(mechanism)
-            run = run_resampled(shape, users, rates, mechanism, noise.stream(STREAM), random.key(7))
+            run = run_resampled(shape, users, rates, mechanism, noise.stream(STREAM), ActionCoins.of_key(random.key(7)))
             return self._released(plan, *run)
         bound = mechanism.in_order(noise.stream(STREAM)) if on_host else mechanism.bind(noise.stream(STREAM))
         bound = bound if wrap is None else wrap(bound)
         if on_host:
-            state, history = run_on_host(shape, users, rates, bound, mechanism, random.key(7))
+            state, history = run_on_host(shape, users, rates, bound, mechanism, ActionCoins.of_key(random.key(7)))
         else:
-            state, history = trainer.run(shape, users, rates, bound, mechanism, random.key(7))
+            state, history = trainer.run(shape, users, rates, bound, mechanism, ActionCoins.of_key(random.key(7)))
         return self._released(plan, state, history)
 
     def _released(self, plan: PGPlan, state: Any, history: Any) -> dict[str, np.ndarray]:
-        weights = trainer.released(plan.config, state, history, random.key(8))
+        weights = trainer.released(plan.config, state, history, ActionCoins.of_key(random.key(8)))
         return {"policy": weights, "iterates": np.asarray(history), "baseline": np.asarray(state.baseline)}
 
     def canary(
@@ -262,6 +271,7 @@ CONFORMANCE = PolicyGradientConformance(
         _attack(noise="banded:4"),
         _attack(policy="mlp:4"),
         _attack(sampling="poisson", steps=10),
+        _attack(sampling="poisson", steps=2, batch=100),
         _attack("as-published"),
     ),
 )

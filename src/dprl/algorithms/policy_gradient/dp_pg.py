@@ -4,7 +4,7 @@ Privacy unit: a person, who is a whole interaction: everything that one person s
 Relation: zero out one (default: a person answers nothing, and how many places there are is public), or replace one;
 of people who are sampled again and again, add or remove one.
 Released: every iterate of the policy, and the noised sums of clipped vectors that they are computed from.
-Not protected: in which place of which batch a person stands, and what an answer tells the person who gave it.
+Not protected: in one pass, that a person stands in a place, and in which; and what an answer tells who gave it.
 
 A person's vector (score function times returns, and one statistic for the baseline) is clipped part by part; the sum
 over a batch is noised; everything after that is post-processing: step, baseline, and bootstrap at the time limit.
@@ -39,14 +39,16 @@ class DPPG(Config):
     Attributes:
         policy: ``softmax`` (linear), ``softmax:fourier:ORDER``, ``gaussian`` (continuous actions), ``mlp:HIDDEN`` or
             ``mlp:HIDDEN:gaussian``.
-        users: N, places for users; public, and never how many came.
-        batch: m, places in a batch; by default users / steps.
+        users: N, places for users; public, and never how many came. Of users who are sampled again, what they are
+            taken to be for rate and normaliser: whoever else is in the log takes part too.
+        batch: m, places in a batch, or people expected in one; by default users / steps.
         steps: T, number of batches, fewer where some would be empty; by default 20 to 40 for episodes, 25 for who
             acts once.
         calibration: ``verified``, or the paper's own noise, which certifies nothing.
         relation: what two neighbouring sets of users differ by: one who answers nothing, or one who answers anew.
         noise: ``independent``, or correlated over the batches: ``square-root`` or ``banded:BANDS``.
-        sampling: ``one-pass``, each user in one batch; or ``poisson``: users come back, and batches are secret.
+        sampling: ``one-pass``, each user in one batch; or ``poisson``, of a log that is read whole: everybody in it may
+            be in every batch, by secret coins.
         clip_norm: C, L2 bound of a user's whole vector.
         step_size: of a mean gradient in units of C.
         decay: of the step size over the batches: linear to zero, or constant.

@@ -1,7 +1,7 @@
 """Learning from users outside of JAX: who come one after the other, or stand in a log and can be asked in any order.
 
-Users of a log are met in blocks of places that public facts fix, each by itself and with coins of its own: so the sum
-of a batch is the same integer whoever asks them, in whatever order, and wherever the blocks are.
+Users of a log are met in blocks of a size that public facts fix, each user with coins of their own: so the sum of a
+batch is the same integer whoever asks them, in whatever order, and wherever the blocks are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
-from jax import random
 
 from dprl import x64 as x64
 from dprl.algorithms.evaluation.devices import all_reduced
@@ -21,6 +20,7 @@ from dprl.algorithms.policy_gradient import one_step
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory
 from dprl.algorithms.policy_gradient.trainer import Known, State, block_total, init, learn_step, mesh_of
 from dprl.algorithms.policy_gradient.users import Acting
+from dprl.mechanisms.action_coins import ActionCoins, BatchCoins
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.protocols import NO_JOURNAL, Journal
 
@@ -31,15 +31,19 @@ Progress = Callable[[int], None]
 
 
 class Meeting(NamedTuple):
-    """What the users of one batch meet: released quantities, and the seed of the coins of their actions."""
+    """What the users of one batch meet: released quantities, and the coins of their actions."""
 
     theta: Any  # (d,) float32
     baseline: Any  # () float32
-    seed: int
+    coins: BatchCoins
 
 
 class LoggedUsers(Protocol):
-    """Users who stand in a log, wherever that is."""
+    """Users who stand in a log, wherever that is; and :meth:`count` where the log is read whole."""
+
+    def count(self) -> int:
+        """How many people are in the log, however many are declared. Private."""
+        ...
 
     def total(self, meeting: Meeting, places: np.ndarray) -> np.ndarray:
         """``(dimension,)``: the exact sum of the clipped vectors of the users in ``places`` ``(n,)``. Private."""
@@ -55,6 +59,7 @@ class Asked:
         source: ``answers(places, act)`` gives the trajectories of the users in ``places`` ``(n,)``, of whom some may be
             :data:`NOBODY`, as arrays ``(n, ...)`` in the order of :class:`Trajectory`; ``act`` is an
             :class:`~dprl.algorithms.policy_gradient.users.Acting`. A length of 0 is a place that stayed empty.
+            ``count()`` is how many people there are in all.
     """
 
     shape: Shape
@@ -64,7 +69,11 @@ class Asked:
 
     def total(self, meeting: Meeting, places: np.ndarray) -> np.ndarray:
         """See :class:`LoggedUsers`."""
-        return sum_of_blocks(self, meeting, blocks_of(self.shape, self.mechanism, places), 0)
+        return sum_of_blocks(self, meeting, blocks_of(self.shape, self.mechanism, places))
+
+    def count(self) -> int:
+        """See :class:`LoggedUsers`."""
+        return self.source.count()
 
 
 def blocks_of(shape: Shape, mechanism: Any, places: np.ndarray) -> np.ndarray:
@@ -87,17 +96,18 @@ def _block(shape: Shape, mechanism: Any) -> int:
     return -(-shape.batch // -(-shape.batch // most))
 
 
-def sum_of_blocks(asked: Asked, meeting: Meeting, blocks: np.ndarray, first: int) -> np.ndarray:
-    """``(dimension,)``: the sum over the places in ``blocks`` ``(B, size)``, the batch's blocks from ``first`` on."""
+def sum_of_blocks(asked: Asked, meeting: Meeting, blocks: np.ndarray) -> np.ndarray:
+    """``(dimension,)``: the sum over the places in ``blocks`` ``(B, size)``, some of the batch's."""
     shape, mechanism = asked.shape, asked.mechanism
     total = np.zeros(mechanism.dimension, np.int64)
     mesh = mesh_of(mechanism) if -(-shape.batch // blocks.shape[1]) > 1 else None
     together = 1 if mesh is None else mesh.size
+    act = Acting(shape.policy, meeting.theta, meeting.coins)
     for start in range(0, len(blocks), together):
-        met = []
-        for number, places in enumerate(blocks[start : start + together], first + start):
-            act = Acting(shape.policy, meeting.theta, (meeting.seed, number))
-            met.append(Trajectory(*(np.asarray(part) for part in asked.source.answers(places, act))))
+        met = [
+            Trajectory(*(np.asarray(part) for part in asked.source.answers(places, act)))
+            for places in blocks[start : start + together]
+        ]
         size = together * blocks.shape[1]
         rows = met[0] if together == 1 else jax.tree.map(lambda *x, n=size: _padded(np.concatenate(x), n), *met)
         known = meeting.theta, meeting.baseline
@@ -111,7 +121,7 @@ def run_on_host(
     rates: Rates,
     user_noise: Any,
     mechanism: Any,
-    key: Any,
+    coins: ActionCoins,
     progress: Progress | None = None,
     journal: Journal = NO_JOURNAL,
 ) -> tuple[State, np.ndarray]:
@@ -120,6 +130,7 @@ def run_on_host(
     Args:
         source: :class:`LoggedUsers`, a source of them as :class:`Asked` has it, or users who come one after the other:
             ``batch(first, count, act)`` gives the trajectories of those in ``count`` places from ``first``.
+        coins: of initial weights and of actions.
         user_noise: as in :func:`~dprl.algorithms.policy_gradient.trainer.run`, or in order.
         progress: called with the number of places done.
         journal: of the noised sums, where the noise comes in order.
@@ -135,7 +146,7 @@ def run_on_host(
 
         return user_noise.noised(total(), step) if journal is NO_JOURNAL else user_noise.kept(total, step, journal)
 
-    return _run(shape, rates, answer, key, lambda step: _end(shape, step), progress)
+    return _run(shape, rates, answer, coins, lambda step: _end(shape, step), progress)
 
 
 def run_resampled(
@@ -144,7 +155,7 @@ def run_resampled(
     rates: Rates,
     mechanism: ClippedGaussianSum,
     noise: Any,
-    key: Any,
+    coins: ActionCoins,
     progress: Progress | None = None,
     journal: Journal = NO_JOURNAL,
 ) -> tuple[State, np.ndarray]:
@@ -153,11 +164,14 @@ def run_resampled(
     Privacy unit: a person. Relation: add or remove one. Released: every noised sum, hence every iterate. The event is
     that of :class:`~dprl.mechanisms.clipped_sum.ClippedGaussianSum` (docs/proofs/clipped-gaussian-sum.md).
 
+    Everybody in the log has a coin in every step, however many they are, and ``shape.users`` is a normaliser: in a log
+    that was cut at a number of users, who is added would push somebody out, and two people would change.
+
     Args:
-        shape: ``batch`` is the expected number of members, by which sums are divided.
+        shape: ``batch`` is the expected number of members of a log of ``users``, by which sums are divided.
         source: as of :func:`run_on_host`, but for users who come one after the other.
-        noise: of the coins and of the sums.
-        key: of actions.
+        noise: of the coins that say who is in a batch, and of the sums.
+        coins: of initial weights and of actions.
         progress: called with the number of batches done.
         journal: of the noised sums.
     """
@@ -165,29 +179,28 @@ def run_resampled(
 
     def answer(step: int, meeting: Meeting) -> Any:
         def noised() -> Any:
-            places = np.flatnonzero(np.asarray(mechanism.coins(noise, step, shape.users)))
+            places = np.flatnonzero(np.asarray(mechanism.coins(noise, step, asked.count())))
             total = jax.numpy.asarray(asked.total(meeting, places))
             return mechanism.noised(total, jax.numpy.asarray(mechanism.draw(noise, step)))
 
         return mechanism.scaled(jax.numpy.asarray(journal.step(step, mechanism.dimension, noised)))
 
-    return _run(shape, rates, answer, key, lambda step: step + 1, progress)
+    return _run(shape, rates, answer, coins, lambda step: step + 1, progress)
 
 
 def _run(
     shape: Shape,
     rates: Rates,
     answer: Callable[[int, Meeting], Any],
-    key: Any,
+    coins: ActionCoins,
     done: Callable[[int], int],
     progress: Progress | None,
 ) -> tuple[State, np.ndarray]:
     """``answer`` gives the noised sum of a step; ``done`` what is said after it."""
-    state = init(shape, key)
+    state = init(shape, coins)
     history = [np.asarray(state.theta)]
-    seeds = np.random.default_rng(np.asarray(random.key_data(key)))
     for step in range(shape.steps):
-        meeting = Meeting(history[-1], np.asarray(state.baseline), int(seeds.integers(2**63)))
+        meeting = Meeting(history[-1], np.asarray(state.baseline), coins.of_batch(step))
         state = _learned(shape, rates, state, answer(step, meeting))
         history.append(np.asarray(state.theta))
         if progress is not None:
@@ -215,7 +228,7 @@ class _Stream(Asked):
         if shape.batch > block:
             mesh = mesh_of(mechanism)
         together = block * (1 if mesh is None else mesh.size)
-        act = Acting(shape.policy, meeting.theta, meeting.seed)
+        act = Acting(shape.policy, meeting.theta, meeting.coins)
         rows = Trajectory(*(np.asarray(part) for part in self.source.batch(int(places[0]), len(places), act)))
         total = np.zeros(mechanism.dimension, np.int64)
         for start in range(0, len(places), together):

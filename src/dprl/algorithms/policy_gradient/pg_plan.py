@@ -133,12 +133,13 @@ def _step_size(config: DPPG, noise_multiplier: float) -> float:
 
 def event_of(config: DPPG, noise_multiplier: float) -> events.DpEvent:
     """The privacy event of resolved options: one release however many batches, unless users come more than once."""
-    if config.poisson:
-        assert config.users is not None
-        assert config.batch is not None
-        assert config.steps is not None
-        return events.poisson_gaussian(config.batch / config.users, noise_multiplier, config.steps)
-    return events.gaussian(noise_multiplier)
+    # one batch of everybody is one release, whichever way it is sampled
+    if not config.poisson or (config.batch == config.users and config.steps == 1):
+        return events.gaussian(noise_multiplier)
+    assert config.users is not None
+    assert config.batch is not None
+    assert config.steps is not None
+    return events.poisson_gaussian(config.batch / config.users, noise_multiplier, config.steps)
 
 
 def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import lax
 
 from dprl import x64 as x64
 from dprl.algorithms.evaluation.devices import all_reduced, unit_mesh
@@ -19,7 +19,9 @@ from dprl.algorithms.policy_gradient import one_step
 from dprl.algorithms.policy_gradient.dp_pg import DPPG
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory, contribution, return_interval
 from dprl.algorithms.policy_gradient.users import Simulated
+from dprl.compiled import nothing_compiled_on_disk
 from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.user_sum import UserSum
 from dprl.policies.parametric import Parametric
 
@@ -96,9 +98,9 @@ class Known(NamedTuple):
 # --- the learner ------------------------------------------------------------------------------------------------------
 
 
-def init(shape: Shape, key: Any) -> State:
+def init(shape: Shape, coins: ActionCoins) -> State:
     """Before the first batch."""
-    theta = shape.policy.initial(random.fold_in(key, 0))
+    theta = shape.policy.initial(coins.initial(shape.policy.random_weights))
     return State(theta, jnp.float32(0.0), jnp.zeros(theta.shape, jnp.float64), jnp.int32(0))
 
 
@@ -184,17 +186,19 @@ def block_total(
         return mechanism.clipped_sum(contributions(shape, rates, known, rows), included)
 
 
-def batch_total(shape: Shape, users: Any, rates: Rates, mechanism: Any, state: State, key: Any, t: Any) -> Any:
+def batch_total(
+    shape: Shape, users: Any, rates: Rates, mechanism: Any, state: State, coins: ActionCoins, t: Any
+) -> Any:
     """``(dimension,)``: the exact sum of the clipped vectors of batch ``t``. Private."""
     block = min(shape.block, shape.batch)
 
     def total_of(same: Any, numbers: Any) -> Any:
-        users, rates, state, key, t = same
+        users, rates, state, coins, t = same
 
         def one(total: Any, number: Any) -> tuple[Any, None]:
             place = number * block + jnp.arange(block)
             slots = t * shape.batch + place
-            trajectories = users.answer(shape, state.theta, random.fold_in(key, number), slots)
+            trajectories = users.answer(shape, state.theta, coins.of_batch(t), slots)
             included = (place < shape.batch) & (slots < shape.users)
             return total + block_total(shape, rates, mechanism, state, trajectories, included), None
 
@@ -205,7 +209,7 @@ def batch_total(shape: Shape, users: Any, rates: Rates, mechanism: Any, state: S
         )
         return lax.scan(one, jnp.zeros(nothing.shape, nothing.dtype), numbers)[0]
 
-    same, blocks, mesh = (users, rates, state, key, t), -(-shape.batch // block), mesh_of(mechanism)
+    same, blocks, mesh = (users, rates, state, coins, t), -(-shape.batch // block), mesh_of(mechanism)
     if mesh is None or blocks == 1:
         return total_of(same, jnp.arange(blocks))
     # whole blocks, as many for each device: those beyond the batch are of nobody
@@ -217,22 +221,24 @@ def mesh_of(mechanism: Any) -> Any:
     return unit_mesh() if isinstance(mechanism, UserSum) else None
 
 
-def run(shape: Shape, environment: Any, rates: Rates, user_noise: Any, mechanism: Any, key: Any) -> tuple[State, Any]:
-    """A whole run; may be compiled with ``shape`` and ``mechanism`` static, and batched over rates, noise and keys.
+def run(
+    shape: Shape, environment: Any, rates: Rates, user_noise: Any, mechanism: Any, coins: ActionCoins
+) -> tuple[State, Any]:
+    """A whole run; may be compiled with ``shape`` and ``mechanism`` static, and batched over rates, noise and coins.
 
     Args:
         environment: an :class:`~dprl.protocols.Environment`, or :class:`~dprl.algorithms.policy_gradient.users.Users`.
         user_noise: ``mechanism`` with its noise, from its ``bind``.
         mechanism: what clips and sums.
-        key: of the simulation alone.
+        coins: of initial weights, of actions and of the simulation.
 
     Returns:
         The last state, and the iterates ``(T + 1, d)`` float32, which are all released.
     """
-    users, start = users_of(environment), init(shape, key)
+    users, start = users_of(environment), init(shape, coins)
 
     def one(state: State, t: Any) -> tuple[State, Any]:
-        total = batch_total(shape, users, rates, mechanism, state, random.fold_in(key, t + 1), t)
+        total = batch_total(shape, users, rates, mechanism, state, coins, t)
         state = learn_step(shape, rates, state, user_noise.noised(total, t))
         return state, state.theta
 
@@ -241,10 +247,22 @@ def run(shape: Shape, environment: Any, rates: Rates, user_noise: Any, mechanism
 
 
 def run_compiled(
-    shape: Shape, environment: Any, rates: Rates, user_noise: Any, mechanism: Any, key: Any
+    shape: Shape, environment: Any, rates: Rates, user_noise: Any, mechanism: Any, coins: ActionCoins
 ) -> tuple[State, Any]:
-    """:func:`run`, compiled."""
-    return _RUN(shape, users_of(environment), rates, user_noise, mechanism, key)
+    """:func:`run`, compiled; for this call alone where the environment is somebody's own.
+
+    A compiled program holds the environment, with whatever tables are in it. So one that people bring along is never
+    compared with another, its program is not kept, and none of it is written to JAX's cache on disk.
+    """
+    users = users_of(environment)
+    if not isinstance(users, Simulated) or type(users.environment).__module__.startswith("dprl."):
+        return _RUN(shape, users, rates, user_noise, mechanism, coins)
+    alone: Any = jax.jit(lambda rates, user_noise, coins: run(shape, users, rates, user_noise, mechanism, coins))
+    with nothing_compiled_on_disk():
+        try:
+            return jax.block_until_ready(alone(rates, user_noise, coins))
+        finally:
+            alone.clear_cache()
 
 
 _RUN = jax.jit(run, static_argnums=(0, 4))
@@ -255,11 +273,11 @@ def users_of(environment: Any) -> Any:
     return environment if hasattr(environment, "answer") else Simulated(environment)
 
 
-def released(config: Any, state: State, history: Any, key: Any) -> np.ndarray:
+def released(config: Any, state: State, history: Any, coins: ActionCoins) -> np.ndarray:
     """``(d,)`` float32, what ``config.release`` says: the ``last`` iterate, or of those by which a batch answered the
     ``average`` or one ``uniform``ly drawn."""
     if config.release == "average":
         return np.asarray(state.average, np.float32)
     if config.release == "uniform":
-        return np.asarray(history[int(random.randint(key, (), 0, len(history) - 1))], np.float32)
+        return np.asarray(history[coins.below(len(history) - 1)], np.float32)
     return np.asarray(state.theta, np.float32)

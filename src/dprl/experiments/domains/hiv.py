@@ -164,6 +164,7 @@ def _domain() -> Domain:
             observation=PATIENT.observation_bounds,
             actions=PATIENT.actions,
             max_importance_ratio=float(PATIENT.actions),
+            max_cumulative_ratio=float(PATIENT.actions),
             value=VALUE,
             observation_names=("log10 T1", "log10 T2", "log10 T1*", "log10 T2*", "log10 V", "log10 E"),
         ),

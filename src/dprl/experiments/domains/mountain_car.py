@@ -80,6 +80,7 @@ def public_bounds(max_importance_ratio: float) -> Bounds:
         observation=CAR.observation_bounds,
         actions=CAR.actions,
         max_importance_ratio=max_importance_ratio,
+        max_cumulative_ratio=max_importance_ratio,
         value=(-1.0 / (1.0 - CAR.discount), 0.0),
         observation_names=("position", "velocity"),
     )

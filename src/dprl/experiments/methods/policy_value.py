@@ -2,14 +2,14 @@
 
 The private ones are what a release of them alone computes, with the exact mechanism, and spend the whole budget. Ratios
 multiplied along a trajectory are cut at the public ``max_cumulative_ratio``, which here is the largest ratio of one
-step, as it is where nothing else is declared; importance sampling without privacy cuts nothing.
+step; importance sampling without privacy cuts nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -17,11 +17,13 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
+from dprl.algorithms.evaluation import estimators
 from dprl.algorithms.evaluation import importance_sampling as importance
 from dprl.algorithms.evaluation.doubly_robust import DoublyRobust
 from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling, Query
-from dprl.algorithms.evaluation.plan import program_for
+from dprl.algorithms.evaluation.plan import Plan, make_plan
 from dprl.algorithms.evaluation.program import noiseless, run
+from dprl.algorithms.evaluation.ratios import step_ratios
 from dprl.algorithms.evaluation.strategy import public_patterns
 from dprl.experiments.method import Method
 from dprl.experiments.problem import Problem
@@ -46,10 +48,19 @@ def importance_sampling(estimator: Estimator, problem: Problem, key: Any) -> flo
 
 
 def importance_sampling_exact(estimator: Estimator, problem: Problem, key: Any) -> float:
-    """The same without noise, clips and cuts."""
+    """The estimator of the textbook, without noise, clips and cuts."""
+    del key
     query = query_of(estimator, problem, UNCUT)
-    plain, noise = PlainSum(dimension=query.dimension), cast(Any, SeededNoise(key))
-    return importance.decode(query, plain, importance.release_vector(plain, noise, vectors_of(query, problem)))[0].value
+    log = replace(problem.log, bounds=query.bounds)
+    ratios = step_ratios(problem.domain.target_policy, log)
+    above, below = (float(part.sum()) / query.bounds.units for part in importance.unit_pairs(query, log, ratios))
+    low, high, largest = query.scale
+    weight = largest * (above + below)
+    weighted = query.scale.width * above + low * weight
+    if estimator == "self-normalised":
+        return weighted / weight
+    centre = (low + high) / 2.0 if estimator == "trajectory" else 0.0
+    return weighted + centre * (1.0 - weight)
 
 
 @cache
@@ -73,23 +84,40 @@ def vectors_of(query: Query, problem: Problem) -> np.ndarray:
 
 def doubly_robust(problem: Problem, key: Any) -> float:
     """The doubly robust value that a release gives, with the whole budget on it and its value function."""
-    setting = problem.setting
-    config = DoublyRobust(discount=setting.domain.discount)
-    program: Any = program_for(config, setting.bounds, setting.features, setting.budget)
-    return program.estimate(_last_state(program, False, key, problem.layout)).value
+    plan = _plan(problem, problem.setting.bounds, problem.budget)
+    noise: Any = SeededNoise(key)
+    theta = _theta(plan.program, False, key, problem.layout)
+    return _around(plan, theta, plan.value_mechanism, noise.stream("value"), problem)
 
 
 def doubly_robust_exact(problem: Problem, key: Any) -> float:
-    """The same without noise, clips and a cut of a trajectory's estimate."""
-    setting = problem.setting
-    config = DoublyRobust(discount=setting.domain.discount, reach=1e4)
-    program: Any = program_for(config, setting.bounds, setting.features, PLENTY)
-    return program.estimate(_last_state(program, True, key, problem.layout)).value
+    """The same without noise, clips and cuts."""
+    bounds = problem.setting.bounds
+    if not problem.domain.on_policy:
+        bounds = replace(bounds, max_cumulative_ratio=UNCUT)
+    plan = _plan(problem, bounds, PLENTY)
+    theta = _theta(plan.program, True, key, problem.layout)
+    return _around(plan, theta, PlainSum(dimension=plan.query.dimension), SeededNoise(key), problem)
+
+
+def _plan(problem: Problem, bounds: Any, budget: Budget) -> Plan:
+    domain = problem.domain
+    config = DoublyRobust(discount=domain.discount)
+    return make_plan(config, bounds, budget, [domain.target_policy], problem.setting.features.name)
 
 
 @partial(jax.jit, static_argnames=("program", "plain"))
-def _last_state(program: Any, plain: bool, key: Any, data: Any) -> Any:
-    return run(program, SeededNoise(key), data, mechanisms=noiseless(program) if plain else None)[0]
+def _theta(program: Any, plain: bool, key: Any, data: Any) -> Any:
+    return run(program, SeededNoise(key), data, mechanisms=noiseless(program) if plain else None)[1]
+
+
+def _around(plan: Plan, theta: Any, mechanism: Any, noise: Any, problem: Problem) -> float:
+    """The value around a value function."""
+    baseline = estimators.baseline_of(plan.query, plan.function_of(theta))
+    log = replace(problem.log, bounds=plan.bounds)
+    vectors = estimators.unit_vectors(plan.query, log, [problem.domain.target_policy], None, baseline)
+    noised = importance.release_vector(mechanism, noise, vectors)
+    return estimators.decode(plan.query, mechanism, noised, baseline)[0].value
 
 
 def truncated(problem: Problem, key: Any) -> float:

@@ -28,8 +28,12 @@ class Engine(Protocol):
 
     units: int
 
-    def begin(self) -> Begun:
-        """A first pass over the rows: the value query, and a digest of all that enters the mechanisms."""
+    def begin(self, weights: np.ndarray | None = None) -> Begun:
+        """A pass over the rows: the value query, and a digest of all that enters the mechanisms.
+
+        ``weights`` are those of the released value function, where values are taken around it: see
+        :meth:`~dprl.algorithms.evaluation.streamed.Shard.begin`.
+        """
         ...
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray: ...

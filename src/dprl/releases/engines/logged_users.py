@@ -1,7 +1,7 @@
 """Where the users of a log in parts are asked: in this process, or by the workers of a Ray cluster.
 
-Users are met in blocks of places that public facts fix, each with coins of its own, and a block's sum is an integer: so
-it does not matter who has which blocks. The noise is drawn by the release, once, and goes nowhere.
+Users are met in blocks of a size that public facts fix, each user with coins of their own, and a block's sum is an
+integer: so it does not matter who has which blocks. The noise is drawn by the release, once, and goes nowhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 from dprl.algorithms.evaluation.streamed import silence, sum_of
 from dprl.algorithms.policy_gradient.estimator import Rates, Shape
 from dprl.algorithms.policy_gradient.on_host import Asked, Meeting, blocks_of, sum_of_blocks
+from dprl.environments.bandit import Cells, answered
 from dprl.environments.bandit_parts import BanditInParts, UsersInParts
+from dprl.environments.user_stream import Act, Answers
 from dprl.errors import DprlError
 from dprl.releases.engines.ray_workers import RayWorkers, open_workers
 
@@ -51,8 +53,8 @@ class UsersShare:
         # one thread for all batches: each new one would take memory of its own, and keep it
         self._aside = ThreadPoolExecutor(1)
 
-    def total(self, meeting: Meeting, first: int, blocks: np.ndarray) -> np.ndarray:
-        """``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of numbers of users, those from ``first``."""
+    def total(self, meeting: Meeting, blocks: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of users' numbers, who stand in ``places``."""
         task, total = self._task, np.zeros(self._task.mechanism.dimension, dtype=np.int64)
         if not len(blocks):
             return total
@@ -72,10 +74,21 @@ class UsersShare:
                 cells = following.result()
                 if number + 1 < len(pieces):
                     following = self._aside.submit(read, pieces[number + 1])
-                asked = Asked(task.shape, task.rates, task.mechanism, cells)
-                places = np.arange(piece.size).reshape(piece.shape)
-                total = total + sum_of_blocks(asked, meeting, places, first + number * some)
+                here = places[number * some :][: len(piece)]
+                asked = Asked(task.shape, task.rates, task.mechanism, _Read(cells, here.ravel()))
+                total = total + sum_of_blocks(asked, meeting, np.arange(piece.size).reshape(piece.shape))
         return total
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Users whose ``cells`` were read, in the order of their ``places`` ``(n,)``; asked by their number in it."""
+
+    cells: Cells
+    places: np.ndarray
+
+    def answers(self, users: np.ndarray, act: Act) -> Answers:
+        return answered(self.cells.of(users), self.places[users], act)
 
 
 class UsersOnEngine:
@@ -87,14 +100,16 @@ class UsersOnEngine:
 
     def total(self, meeting: Meeting, places: np.ndarray) -> np.ndarray:
         task, workers = self._task, self._workers
-        blocks = blocks_of(task.shape, task.mechanism, self._source.numbers(places))
+        where = blocks_of(task.shape, task.mechanism, places)
+        blocks = self._source.numbers(where.ravel()).reshape(where.shape)
         if workers is None:
-            return self._here.total(meeting, 0, blocks)
-        shares, first = [], 0
-        for mine in np.array_split(blocks, min(len(workers), max(1, len(blocks)))):
-            shares.append((first, mine))
-            first += len(mine)
-        return sum_of(workers.totals(meeting, shares))
+            return self._here.total(meeting, blocks, where)
+        count = min(len(workers), max(1, len(blocks)))
+        shares = zip(np.array_split(blocks, count), np.array_split(where, count), strict=True)
+        return sum_of(workers.totals(meeting, list(shares)))
+
+    def count(self) -> int:
+        return self._source.count()
 
 
 @contextmanager

@@ -22,13 +22,14 @@ class RayUnits:
         self._workers, self._task = workers, task
         self._ranges: list[tuple[int, int]] = []
 
-    def begin(self) -> Begun:
+    def begin(self, weights: np.ndarray | None = None) -> Begun:
         """See :class:`~dprl.releases.engines.engine.Engine`."""
         rows = np.cumsum(self._task.parts.rows_of(np.arange(self.units)))
         count = len(self._workers)
         aims = np.arange(1, count) * (int(rows[-1]) if self.units else 0) // count
         self._ranges = list(pairwise([0, *np.searchsorted(rows, aims).tolist(), self.units]))
-        return together([Begun(*found) for found in self._workers.begin(self._ranges)])
+        shares = [(start, stop, weights) for start, stop in self._ranges]
+        return together([Begun(*found) for found in self._workers.begin(shares)])
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
         """See :class:`~dprl.algorithms.evaluation.unit_source.Units`."""

@@ -1,0 +1,215 @@
+"""Laws from which logs are drawn, with the true value of each target policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from dprl.policies.loading import ColumnPolicy
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Trajectories as tables ``(N, H)``, in which steps after a trajectory's end mean nothing.
+
+    Attributes:
+        state: ``(N, H)`` or ``(N, H, d)``, what is observed before a decision.
+        probability: stated probability of the action under the behaviour policy.
+        ratio: target policy -> ``(N, H)`` true target probability over the stated one.
+        length: ``(N,)`` number of steps.
+        person: ``(N,)`` whose trajectory it is, from 0, in ascending order.
+        target: of each policy that is a column of the log, ``(N, H)`` its probability of the action.
+    """
+
+    state: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    probability: np.ndarray
+    ratio: Mapping[str, np.ndarray]
+    length: np.ndarray
+    person: np.ndarray
+    target: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The log as columns of rows, with everything that ``dprl.read_log`` asks for."""
+        trajectories, steps = self.action.shape
+        time = np.broadcast_to(np.arange(steps), (trajectories, steps))
+        alive = time < self.length[:, None]
+        whole = {"action": self.action, "reward": self.reward, "behavior_prob": self.probability, **self.target}
+        state = self.state if self.state.ndim == 3 else self.state[..., None]
+        return {
+            "person_id": np.repeat(self.person, self.length),
+            "episode_id": np.repeat(np.arange(trajectories), self.length),
+            "t": time[alive],
+            **{f"observation_{i}": state[alive][:, i].astype(np.float64) for i in range(state.shape[-1])},
+            **{name: cells[alive] for name, cells in whole.items()},
+            "terminated": (time == self.length[:, None] - 1)[alive],
+        }
+
+
+class Domain(Protocol):
+    """A law of trajectories and what is known about it."""
+
+    @property
+    def policies(self) -> Mapping[str, Any]:
+        """Target policies as ``dprl.evaluate`` takes them."""
+        ...
+
+    def draw(self, rng: np.random.Generator, people: int) -> Paths: ...
+
+    def value(self, policy: str) -> float:
+        """The expected discounted return under a target policy, up to the horizon."""
+        ...
+
+
+class TablePolicy:
+    """Probabilities ``(S, A)`` looked up by the state, which is the first component of the observation."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        self.table = table
+
+    def __call__(self, states: Any, /) -> np.ndarray:
+        index = np.clip(np.rint(np.asarray(states)[:, 0]), 0, len(self.table) - 1)
+        return self.table[index.astype(np.int64)]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process with finitely many states, actions and rewards; its values follow by dynamic programming.
+
+    Attributes:
+        start: ``(S,)`` law of the first state.
+        following: ``(S, A, S + 1)`` law of the next state; the last place is the end.
+        outcomes: ``(S, A, K)`` law of the reward.
+        rewards: ``(K,)``, or ``(S, A, K)``.
+        behavior: ``(S, A)``, the policy that made the log.
+        targets: name -> ``(S, A)``.
+        stated: ``(S, A)``, what the log says that the behaviour policy was; the truth by default.
+        visits: ``(S,)`` number of trajectories of a person who starts in a state, all of them from there.
+    """
+
+    start: np.ndarray
+    following: np.ndarray
+    outcomes: np.ndarray
+    rewards: np.ndarray
+    behavior: np.ndarray
+    targets: Mapping[str, np.ndarray]
+    horizon: int
+    discount: float = 1.0
+    stated: np.ndarray | None = None
+    visits: np.ndarray | None = None
+
+    @property
+    def policies(self) -> dict[str, TablePolicy]:
+        return {name: TablePolicy(table) for name, table in self.targets.items()}
+
+    def draw(self, rng: np.random.Generator, people: int) -> Paths:
+        states = len(self.start)
+        first = _pick(rng, np.broadcast_to(np.cumsum(self.start), (people, states)))
+        visits = np.ones(people, np.int64) if self.visits is None else self.visits[first]
+        person = np.repeat(np.arange(people), visits)
+        return self.follow(rng, self.behavior, first[person], person)
+
+    def follow(self, rng: np.random.Generator, policy: np.ndarray, first: np.ndarray, person: np.ndarray) -> Paths:
+        """Trajectories of ``policy`` from the states ``first`` ``(N,)``."""
+        count, states = len(first), len(self.start)
+        shape = (count, self.horizon)
+        state, action, rewards = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
+        length = np.full(count, self.horizon)
+        values = np.broadcast_to(self.rewards, self.outcomes.shape)
+        act_edges, outcome_edges, next_edges = (np.cumsum(x, axis=-1) for x in (policy, self.outcomes, self.following))
+        now, alive = first.copy(), np.ones(count, bool)
+        for t in range(self.horizon):
+            act = _pick(rng, act_edges[now])
+            state[:, t], action[:, t] = now, act
+            rewards[:, t] = values[now, act, _pick(rng, outcome_edges[now, act])]
+            after = _pick(rng, next_edges[now, act])
+            length[alive & (after == states)] = t + 1
+            alive &= after < states
+            now = np.where(alive, after, 0)
+        stated = self.behavior if self.stated is None else self.stated
+        probability = stated[state, action]
+        ratio = {name: table[state, action] / probability for name, table in self.targets.items()}
+        return Paths(state, action, rewards, probability, ratio, length, person)
+
+    def value(self, policy: str) -> float:
+        return self.value_of(self.targets[policy])
+
+    def value_of(self, policy: np.ndarray) -> float:
+        """The value of any policy ``(S, A)``."""
+        mean = np.sum(self.outcomes * self.rewards, axis=-1)
+        ahead = np.zeros(len(self.start) + 1)
+        for _ in range(self.horizon):
+            ahead[:-1] = np.sum(policy * (mean + self.discount * self.following @ ahead), axis=1)
+        return float(self.start @ ahead[:-1])
+
+
+def _pick(rng: np.random.Generator, edges: np.ndarray) -> np.ndarray:
+    """``(N,)`` indices drawn from laws of which the rows of ``edges`` ``(N, K)`` are the cumulative sums."""
+    draws, out = rng.random(len(edges)), np.zeros(len(edges), np.int64)
+    for k in range(edges.shape[1] - 1):
+        out += draws >= edges[:, k]
+    return out
+
+
+@dataclass(frozen=True)
+class Population:
+    """Finitely many recorded trajectories, drawn with replacement; the true value is a sum over all of them.
+
+    Attributes:
+        recorded: the trajectories, with true probabilities of the behaviour policy.
+        stated: ``(N, H)`` in their place in the log, if it is to say something else.
+    """
+
+    recorded: Paths
+    stated: np.ndarray | None = None
+
+    @property
+    def policies(self) -> dict[str, ColumnPolicy]:
+        return {name: ColumnPolicy(name) for name in self.recorded.target}
+
+    def draw(self, rng: np.random.Generator, people: int) -> Paths:
+        found = self.recorded
+        drawn = rng.integers(0, len(found.length), people)
+        stated = found.probability if self.stated is None else self.stated
+        ratio = {name: table[drawn] / stated[drawn] for name, table in found.target.items()}
+        target = {name: table[drawn] for name, table in found.target.items()}
+        return Paths(
+            found.state[drawn], found.action[drawn], found.reward[drawn], stated[drawn], ratio, found.length[drawn],
+            np.arange(people), target,
+        )  # fmt: skip
+
+    def value(self, policy: str) -> float:
+        found = self.recorded
+        alive = np.arange(found.action.shape[1]) < found.length[:, None]
+        weight = np.cumprod(np.where(alive, found.ratio[policy], 1.0), axis=1)
+        return float(np.where(alive, weight * found.reward, 0.0).sum(axis=1).mean())
+
+
+@dataclass(frozen=True)
+class Arms:
+    """A trial: an arm is drawn with equal chances, then one of the outcomes that were recorded in that arm."""
+
+    outcomes: tuple[np.ndarray, ...]
+
+    @property
+    def policies(self) -> dict[str, TablePolicy]:
+        eye = np.eye(len(self.outcomes))
+        return {f"arm_{a}": TablePolicy(eye[a : a + 1]) for a in range(len(eye))}
+
+    def draw(self, rng: np.random.Generator, people: int) -> Paths:
+        arms = len(self.outcomes)
+        arm, place = rng.integers(0, arms, people), rng.random(people)
+        reward = np.zeros(people)
+        for a, recorded in enumerate(self.outcomes):
+            mine = arm == a
+            reward[mine] = recorded[(place[mine] * len(recorded)).astype(np.int64)]
+        ratio = {f"arm_{a}": arms * (arm == a)[:, None].astype(np.float64) for a in range(arms)}
+        ones, each = np.ones((people, 1)), np.ones(people, np.int64)
+        return Paths(0.0 * ones, arm[:, None], reward[:, None], ones / arms, ratio, each, np.arange(people))
+
+    def value(self, policy: str) -> float:
+        return float(self.outcomes[int(policy.removeprefix("arm_"))].mean())

@@ -1,0 +1,178 @@
+"""Run the logs of a row through ``dprl.evaluate`` and count how often the intervals hold the true value."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+import dprl
+from benchmarks.coverage.domains import Domain
+from benchmarks.coverage.rows import Row
+from benchmarks.coverage.standard import PLANNED
+from dprl.protocols import Bounds
+from dprl.releases import touch
+
+LOGS = 500
+TABLE, DEVELOPMENT, QUICK = 21, 7, 3
+"""First numbers of the seeds: nothing was chosen by looking at logs of the table's."""
+WHOLE = ("importance sampling", "self-normalised importance sampling")
+"""Estimators that weigh whole trajectories; the others lose less of their early weights."""
+SIMULATED = 1_000_000
+Z = NormalDist().inv_cdf(0.975)
+
+
+def bounds_of(row: Row) -> Bounds:
+    return Bounds(units=row.units, **row.bounds)
+
+
+def facts_of(row: Row) -> dict[str, Any]:
+    """What a row asks for, as plain data."""
+    config = row.algorithm()
+    return {
+        "name": row.name, "title": row.title, "units": row.units, "people": row.people or row.units, "unit": row.unit,
+        "epsilon": row.epsilon, "delta": row.delta, "algorithm": config.algorithm,
+        "options": {name: value["value"] for name, value in config.hyper_parameters().items()},
+        "bounds": bounds_of(row).as_dict(), "flag": row.flag, "counted": row.counted,
+    }  # fmt: skip
+
+
+def plan_of(row: Row) -> dict[str, Any]:
+    """What ``dprl plan`` says of the row, from public facts alone. Raises what the release would refuse."""
+    from dprl.releases.plan import plan_release
+
+    return plan_release(
+        None, list(row.domain().policies.values()), dprl.Budget(row.epsilon, row.delta), row.algorithm(),
+        bounds=bounds_of(row), unit=row.unit,
+    )  # fmt: skip
+
+
+def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULATED) -> dict[str, Any]:
+    """The row's figures as plain data: for each target policy, what the intervals of ``logs`` logs did.
+
+    Args:
+        seeds: one of ``TABLE``, ``DEVELOPMENT`` and ``QUICK``.
+        simulated: trajectories or people from which the known bias bound is computed.
+    """
+    started = time.perf_counter()
+    domain, bounds = row.domain(), bounds_of(row)
+    found: dict[str, Any] = {"row": facts_of(row), "logs": logs, "seeds": seeds}
+    releases: list[Any] = []
+    try:
+        for number in range(logs):
+            releases.append(_release(row, domain, np.random.default_rng([seeds, _number(row), number])))
+    except dprl.DprlError as refusal:
+        if releases:  # a refusal follows from public facts: the first log would have been refused too
+            raise
+        with suppress(dprl.DprlError):
+            plan_of(row)
+            raise RuntimeError(f"{row.name}: the plan does not refuse what the release refuses.") from refusal
+        return {**found, "refused": str(refusal), "seconds": round(time.perf_counter() - started, 1)}
+    plan = plan_of(row)
+    low, high = bounds.value_interval(row.algorithm().discount)
+    found["policies"] = []
+    for policy, expected in zip(domain.policies, plan["targets"], strict=True):
+        figures = _count(domain.value(policy), [r.values[policy] for r in releases], high - low)
+        rng = np.random.default_rng([seeds, _number(row)])
+        whole = plan["estimator"] in WHOLE
+        bias = _bias_bound(row, domain, policy, whole, simulated, rng)
+        spread = max(figures["standard_deviation"], figures["privacy_standard_error"])  # the noise is known
+        widest = expected["interval_half_width"][1]
+        best = min(2.0 * Z * spread + bias, high - low)
+        figures |= {
+            "policy": policy,
+            "known_bias_bound": bias,
+            "known_width": best,
+            "width_over_known": figures["median_width"] / best,
+            "planned_half_width": widest,
+            "wider_than_planned": int((figures.pop("widths") > 2.0 * widest * (1.0 + 1e-9)).sum()),
+            "usable": widest <= PLANNED * (high - low),
+        }
+        found["policies"].append(figures)
+    return {**found, "range": [low, high], "seconds": round(time.perf_counter() - started, 1)}
+
+
+def _number(row: Row) -> int:
+    return zlib.crc32(row.name.encode())
+
+
+def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
+    columns = domain.draw(rng, row.people or row.units).columns()
+    if row.unit == "trajectory":
+        del columns["person_id"]
+    budget, person = dprl.Budget(row.epsilon, row.delta), "person_id" if row.unit == "person" else None
+    with _compiled_once(row, len(columns["reward"])):
+        return dprl.evaluate(
+            columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row), unit=row.unit,
+            person=person, seed=int(rng.integers(2**62)),
+        )  # fmt: skip
+
+
+@contextmanager
+def _compiled_once(row: Row, rows: int) -> Iterator[None]:
+    """Fill the rows of a log up with zeros, as is done for a log in parts: one compiled program serves all logs.
+
+    Otherwise each log of another number of rows is compiled for anew. No digit of a release depends on it.
+    """
+    most = max(rows, row.units * bounds_of(row).horizon) + 1
+    plain = touch.plan_rows
+    touch.plan_rows = partial(plain, least=1 << (most - 1).bit_length())
+    try:
+        yield
+    finally:
+        touch.plan_rows = plain
+
+
+def _count(truth: float, estimates: list[Any], span: float) -> dict[str, Any]:
+    ends = np.array([e.interval for e in estimates])
+    values = np.array([e.value for e in estimates])
+    notes = Counter(note for e in estimates for note in e.notes)
+    widths = ends[:, 1] - ends[:, 0]
+    width = float(np.median(widths))
+    return {
+        "widths": widths,
+        "truth": truth,
+        "hits": int(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).sum()),
+        "below": int((ends[:, 1] < truth).sum()),
+        "above": int((ends[:, 0] > truth).sum()),
+        "median_width": width,
+        "width_over_range": width / span,
+        "mean_value": float(values.mean()),
+        "standard_deviation": float(values.std()),
+        "privacy_standard_error": float(np.median([e.privacy_standard_error for e in estimates])),
+        "median_bias_bound": float(np.median([e.bias_bound for e in estimates])),
+        "notes": dict(sorted(notes.items())),
+    }
+
+
+def _bias_bound(row: Row, domain: Domain, policy: str, whole: bool, simulated: int, rng: np.random.Generator) -> float:
+    """Bound on the bias from what cutting, lack of overlap and missing people take from mean weights, without privacy.
+
+    For whole trajectories ``(1 - E w')`` times the value range; per decision the sum over steps of
+    ``gamma^t (1 - E w'_t)`` times the reward range, weights of ended trajectories carried on. What was cut is compared
+    path by path, so that chance adds nothing where nothing is cut.
+    """
+    bounds, discount, chunk = bounds_of(row), row.algorithm().discount, 50_000
+    steps = np.arange(bounds.horizon)
+    sums = np.zeros((3, bounds.horizon))
+    for _ in range(simulated // chunk):
+        paths = domain.draw(rng, chunk)
+        ratio = np.where(steps < paths.length[:, None], paths.ratio[policy], 1.0)
+        true = np.cumprod(ratio, axis=1)
+        kept = np.minimum(np.cumprod(np.minimum(ratio, bounds.max_importance_ratio), axis=1), bounds.cumulative_ratio)
+        sums += np.stack([(x.sum(axis=0) * chunk / len(true)) for x in (true, true**2, true - kept)]) / simulated
+    mean, square, removed = sums
+    error = np.sqrt(np.maximum(square - mean**2, 0.0) / simulated)
+    absent = np.where(np.abs(1.0 - mean) < 5.0 * error, 0.0, 1.0 - mean)  # with full overlap the mean is 1
+    missing = np.maximum(1.0 - (row.people or row.units) / row.units * (1.0 - absent - removed), 0.0)
+    low, high = bounds.value_interval(discount)
+    of_wholes = float(missing[-1] * (high - low))
+    reward = max(bounds.reward[1], 0.0) - min(bounds.reward[0], 0.0)
+    return of_wholes if whole else min(of_wholes, float(np.sum(discount**steps * missing) * reward))

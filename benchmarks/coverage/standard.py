@@ -1,0 +1,46 @@
+"""What a row must show, and why it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+HITS, MISSES, OVERALL = 460 / 500, 25 / 500, 0.945
+"""Least share of intervals that hold in a row, largest share of misses on one side, least share over all rows."""
+WIDEST, USABLE_WIDTH, FLAGGED = 1.5, 0.5, 460 / 500
+"""Largest width over the known one, over the declared range where a row is marked usable; least share of flags."""
+PLANNED = 0.25
+"""A row is marked usable if ``dprl plan`` expects a half-width of at most this share of the declared range."""
+
+
+def failures(record: Mapping[str, Any]) -> list[str]:
+    """What a row's record does not meet; empty where it meets everything."""
+    return [f"{p['policy']}: {why}" for p in record.get("policies", ()) for why in _failures(record, p)]
+
+
+def _failures(record: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    logs, flag = record["logs"], record["row"]["flag"]
+    if flag is not None and found["notes"].get(flag, 0) < FLAGGED * logs:
+        yield f"{flag} was said of {found['notes'].get(flag, 0)} logs only"
+    if not record["row"]["counted"]:
+        return
+    if found["hits"] < HITS * logs:
+        yield f"{found['hits']} hits"
+    for side in ("below", "above"):
+        if found[side] > MISSES * logs:
+            yield f"{found[side]} misses {side}"
+    if found["width_over_known"] > WIDEST:
+        yield f"{found['width_over_known']:.2f} times the width of an interval that knows"
+    if usable(record, found) and found["width_over_range"] >= USABLE_WIDTH:
+        yield f"{found['width_over_range']:.0%} of the declared range"
+
+
+def usable(record: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether a policy's row is marked usable: by its plan, which holds only if what was declared is true."""
+    return bool(found["usable"]) and record["row"]["flag"] is None
+
+
+def overall(records: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Hits and intervals over all rows that count."""
+    counted = [(p["hits"], r["logs"]) for r in records if r["row"]["counted"] for p in r.get("policies", ())]
+    return sum(hits for hits, _ in counted), sum(logs for _, logs in counted)

@@ -1,0 +1,185 @@
+"""Certificates that earlier versions wrote and that are known to be false, or may be: each is named and explained.
+
+A certificate cannot be taken back from whoever holds it, so every later version knows which of them do not hold.
+Whether an advisory speaks of a certificate is decided from the certificate alone. ``SECURITY.md`` has them for people.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dprl.accounting.reward_verification import PATHS
+from dprl.accounting.row_verification import OF_SAMPLED_USERS, draws
+from dprl.errors import DprlError
+
+Certificate = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Advisory:
+    """One defect of earlier versions, and the certificates that it may have made false.
+
+    Attributes:
+        name: by which it is cited, ``DPRL-YEAR-NUMBER``.
+        before: first version without the defect.
+        speaks_of: whether a certificate of such a version is of the kind concerned.
+        words: what is wrong, as the end of a sentence about the certificate.
+        withdraws: True where every certificate of the kind is false; else the reader is cautioned, for only some are.
+        corrected: the epsilon that is proved for such a release at its stated delta; None where there is no proof.
+    """
+
+    name: str
+    before: tuple[int, ...]
+    speaks_of: Callable[[Certificate], bool]
+    words: str
+    withdraws: bool = True
+    corrected: Callable[[Certificate], float] | None = None
+
+
+class WithdrawnError(DprlError):
+    """A certificate that an advisory has withdrawn.
+
+    Attributes:
+        advisory: the advisory's name.
+        epsilon: what is proved for the release at its stated delta, or None.
+    """
+
+    def __init__(self, message: str, advisory: str, epsilon: float | None) -> None:
+        super().__init__(message)
+        self.advisory, self.epsilon = advisory, epsilon
+
+
+def check(path: Path, content: Certificate) -> tuple[str, ...]:
+    """Return the cautions that are due with a certificate.
+
+    Raises:
+        WithdrawnError: it is known to be false; says what is proved in its place.
+    """
+    cautions = []
+    for one in ADVISORIES:
+        if not (_version(content) < one.before and one.speaks_of(content)):
+            continue
+        if not one.withdraws:
+            cautions.append(f"{one.name}: {one.words}.")
+            continue
+        epsilon = None if one.corrected is None else one.corrected(content)
+        proved = "no epsilon is proved for this release"
+        if epsilon is not None and math.isfinite(epsilon):
+            proved = (
+                f"what is proved for this release is epsilon {epsilon:.6g}, where it states {content['epsilon']:g}, at "
+                f"delta {content['delta']:g}"
+            )
+        else:
+            epsilon = None
+        raise WithdrawnError(f"{path} is withdrawn by {one.name}: {one.words}; {proved}.", one.name, epsilon)
+    return tuple(cautions)
+
+
+def epsilon_of_two(event: Any, delta: float) -> float:
+    """Return an epsilon at ``delta`` for removing one unit and adding another, where ``event`` is for one of these.
+
+    With the data that lack both units in the middle, ``P(A) <= e^e1 R(A) + d1`` and ``R(A) <= e^e2 Q(A) + d2`` give
+    ``epsilon = e1 + e2`` at ``d1 + e^e1 d2``, for every way to divide ``delta``: docs/proofs/withdrawn.md.
+    """
+    from dprl.accounting.accountant import epsilon_of
+
+    best = math.inf
+    for share in (0.5, 0.8):
+        first = epsilon_of(event, share * delta)
+        second = (1.0 - share) * delta * math.exp(-first) if first < 500.0 else 0.0
+        if second > 0.0:
+            best = min(best, first + epsilon_of(event, second))
+    return best
+
+
+def _two_people(content: Certificate) -> float:
+    """:func:`epsilon_of_two` of a certificate, with the sampler's share of its delta at that epsilon."""
+    from dprl.accounting import events
+
+    event, delta = events.from_json(content["event"]), float(content["delta"])
+    assumed = 2.0 * float(content["epsilon"]) + 1.0
+    for _ in range(20):
+        sampler = events.sampler_delta(assumed, draws(content))
+        if not sampler < delta:
+            break
+        found = epsilon_of_two(event, delta - sampler)
+        if found <= assumed:  # the sampler costs less at a smaller epsilon
+            return found
+        assumed = 1.01 * found
+    return math.inf
+
+
+def _version(content: Certificate) -> tuple[int, ...]:
+    """The version of dprl that wrote a certificate; before all others where it does not say."""
+    found = re.match(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})", str(content["versions"].get("dprl", "")))
+    return (0,) if found is None else tuple(map(int, found.groups()))
+
+
+def _names(content: Certificate) -> set[str]:
+    return {row["name"] for row in content["mechanisms"]}
+
+
+def _off_the_walk(content: Certificate) -> bool:
+    """Of the variant functional, in another environment than the one whose reward is of the state alone."""
+    public = content["assumed_public"]
+    variant = public.get("hyper_parameters", {}).get("variant", {"value": None})["value"]
+    where = public.get("environment", {}).get("name")
+    return PATHS in _names(content) and variant == "functional" and where != "interval-walk"
+
+
+def _of_rewards(content: Certificate) -> bool:
+    return content["privacy_unit"] == "reward function"
+
+
+def _named(content: Certificate) -> bool:
+    return str(content["assumed_public"].get("reading", "")).startswith("People are told apart by name")
+
+
+_FIRST_SOUND = (0, 2, 0)
+ADVISORIES = (
+    Advisory(
+        "DPRL-2026-01",
+        _FIRST_SOUND,
+        lambda content: OF_SAMPLED_USERS in _names(content),
+        "dp-pg with sampled people cut the log at the declared number of units, so that in a log that holds as many "
+        "one more person changed two",
+        corrected=_two_people,
+    ),
+    Advisory(
+        "DPRL-2026-02",
+        _FIRST_SOUND,
+        _off_the_walk,
+        "the variant functional of functional-q has no proof for rewards that depend on the next state or on chance, "
+        "nor for observations outside of their bounds, and nothing kept them out",
+    ),
+    Advisory(
+        "DPRL-2026-03",
+        _FIRST_SOUND,
+        _of_rewards,
+        "a second functional-q release of one process could be made of the first one's rewards; rely on the "
+        "certificate only if it was the first of its process",
+        withdraws=False,
+    ),
+    Advisory(
+        "DPRL-2026-04",
+        _FIRST_SOUND,
+        lambda content: content["event"]["type"] == "RenyiFilter",
+        "a run that was resumed under other settings of JAX could spend more than its filter admits; rely on the "
+        "certificate only if the run was not resumed",
+        withdraws=False,
+    ),
+    Advisory(
+        "DPRL-2026-05",
+        _FIRST_SOUND,
+        _named,
+        "a person whose name was a kind of NaN was taken for a new one at each visit; rely on the certificate only if "
+        "every name was text or a whole number",
+        withdraws=False,
+    ),
+)
+"""In the order in which they are asked; the first that withdraws a certificate speaks."""

@@ -1,0 +1,120 @@
+"""What a released value is, and what every estimator's interval has in common.
+
+An interval counts the sampling error, the privacy noise, and a bias that is measured: with true behaviour
+probabilities importance weights have mean one, so what their released mean lacks bounds what cutting them, lack of
+overlap and missing people took away. Everything here is post-processing of released numbers and public facts.
+Derivations: docs/proofs/importance-sampling.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from statistics import NormalDist
+from typing import Any
+
+from dprl.protocols import Interval
+
+WEIGHTS_BELOW_ONE = "weights-below-one"
+WEIGHTS_ABOVE_ONE = "weights-above-one"
+OUTSIDE_RANGE = "outside-range"
+SAYS_NOTHING = "says-nothing"
+
+VARIANCE_MARGIN = 1.0
+"""Standard errors of its own noise by which a noised variance is taken larger before an interval uses it."""
+FAULT = 0.00135
+"""Chance, over all policies of a release, that a mean weight of one is called too low by accident, or too high."""
+
+
+@dataclass(frozen=True)
+class ValueEstimate:
+    """A value and what is known of its error, all of it released.
+
+    Attributes:
+        value: as released; noise can carry it out of the declared range, and then ``notes`` says so.
+        interval: at the nominal confidence; it never leaves the declared range.
+        privacy_standard_error: of the value, exactly known.
+        sampling_standard_error: of the value, estimated from noised second moments.
+        sampling_standard_error_at_most: an upper confidence value of it; None where it was not released.
+        mean_weight: mean importance weight, which is one where nothing was cut and every declared fact is true.
+        mean_weight_error: standard error of ``mean_weight``, noise included.
+        bias_bound: how much of the interval's width stands for what weights lack.
+        notes: what a reader must be told: ``weights-below-one``, ``weights-above-one``, ``outside-range`` (the value
+            was outside of what the declared bounds allow), ``says-nothing`` (the interval is the declared range).
+    """
+
+    value: float
+    interval: Interval
+    privacy_standard_error: float
+    sampling_standard_error: float
+    sampling_standard_error_at_most: float | None = None
+    mean_weight: float | None = None
+    mean_weight_error: float | None = None
+    bias_bound: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self) | {"interval": list(self.interval), "notes": list(self.notes)}
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> ValueEstimate:
+        """Read plain data, in which what an earlier version did not release is missing."""
+        known: dict[str, Any] = {field.name: data[field.name] for field in fields(cls) if field.name in data}
+        known |= {"interval": tuple(known["interval"]), "notes": tuple(known.get("notes", ()))}
+        return cls(**known)
+
+
+def quantile(confidence: float) -> float:
+    """Normal quantile t of a two-sided interval: value +- t standard errors."""
+    return NormalDist().inv_cdf(0.5 + confidence / 2.0)
+
+
+def variance_at_most(variance: float, error: float, most: float, margin: float = VARIANCE_MARGIN) -> float:
+    """Bound a variance that was noised from above.
+
+    Args:
+        variance: as decoded; it may be negative.
+        error: standard deviation of the noise in it.
+        most: what it can be at most by public facts.
+        margin: how many of ``error`` are added.
+    """
+    return min(max(variance, 0.0) + margin * error, most)
+
+
+def skew_margin(t: float, largest: float, units: float) -> float:
+    """What a studentised mean of few large contributions needs beside its standard error (Johnson 1978).
+
+    Args:
+        t: normal quantile.
+        largest: contribution of one unit.
+        units: number of units that the mean is over.
+    """
+    return (1.0 + 2.0 * t * t) * largest / (6.0 * units)
+
+
+def weight_notes(mean: float, error: float, policies: int) -> tuple[str, ...]:
+    """Whether a mean weight differs from one by more than chance, with ``error`` its standard error if it is one."""
+    limit = NormalDist().inv_cdf(1.0 - FAULT / policies) * error
+    if mean < 1.0 - limit:
+        return (WEIGHTS_BELOW_ONE,)
+    return (WEIGHTS_ABOVE_ONE,) if mean > 1.0 + limit else ()
+
+
+def within_range(
+    value: float, interval: Interval, declared: Interval, notes: tuple[str, ...] = ()
+) -> tuple[Interval, tuple[str, ...]]:
+    """Cut an interval to what the declared bounds allow, and note what a reader must be told of it and of the value.
+
+    An interval wholly outside of the declared range, and one whose weights add up to more than one, say nothing: they
+    become the declared range.
+    """
+    low, high = declared
+    start, end = max(min(interval), low), min(max(interval), high)
+    if not low <= value <= high:
+        notes = (*notes, OUTSIDE_RANGE)
+    if start > end or WEIGHTS_ABOVE_ONE in notes:
+        start, end = low, high
+    if start <= low < high <= end:
+        notes = (*notes, SAYS_NOTHING)
+    return (start, end), notes

@@ -1,0 +1,125 @@
+"""How large a unit's doubly robust estimate can be, from public facts alone: exact, by going back from the horizon.
+
+Symbols: R largest ratio of one step, W largest product of ratios, w the weight of a trajectory before a step and x the
+one after it, V the baseline. What is bounded is derived in docs/proofs/doubly-robust.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dprl.protocols import Bounds, Interval
+
+DIRECTIONS = 16
+_SMALLEST = 1e-9  # a weight below which nothing matters
+ROUNDING = 1.0 + 1e-9
+
+
+class ToCome(NamedTuple):
+    """What a trajectory that is not over can still return from each step on, discounted to that step.
+
+    Attributes:
+        low, high: ``(H,)``.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def width(self) -> np.ndarray:
+        """``(H,)``; never more than that of the first step, for values do not grow because rewards may come late."""
+        return np.minimum(self.high - self.low, (self.high - self.low)[0])
+
+    def part(self, start: float, end: float) -> ToCome:
+        """The part of every step's range between the fractions ``start`` and ``end`` of its width."""
+        return ToCome(self.low + start * self.width, self.low + end * self.width)
+
+
+def to_come(bounds: Bounds, discount: float) -> ToCome:
+    """From the bounds of rewards; and from those of returns, less what a trajectory can have had before."""
+    horizon, (least, most) = bounds.horizon, bounds.reward
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        power = discount ** np.arange(horizon, dtype=np.float64)
+        before = np.append(0.0, np.cumsum(power)[:-1])
+        left = np.cumsum(power)[::-1]
+        low, high = (least * left if least < 0.0 else np.full(horizon, least)), most * left
+        high = high if most > 0.0 else np.full(horizon, most)
+        if bounds.value is not None:
+            tighter = [(bounds.value[0] - most * before) / power, (bounds.value[1] - least * before) / power]
+            low, high = np.fmax(low, np.fmin(tighter[0], high)), np.fmin(high, np.fmax(tighter[1], low))
+            # wider again, so that what is still open never grows with time, discounted to the start
+            open_at = power * (high - low)
+            missing = (np.maximum.accumulate(open_at[::-1])[::-1] - open_at) / (2.0 * power)
+            low, high = low - np.nan_to_num(missing), high + np.nan_to_num(missing)
+    return ToCome(low, high)
+
+
+def farthest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, centre: float, *, both: bool) -> float:
+    """Radius about ``centre`` of a unit's lower estimate L; ``both``: of the point (L, U) about (centre, centre).
+
+    Args:
+        known: what is to come.
+        baseline: the range of V at each step.
+    """
+    if not both:
+        ends = (largest(bounds, discount, known, baseline, sign, 0.0) - sign * centre for sign in (1.0, -1.0))
+        return max(*ends, 1e-300) * ROUNDING
+    radius = 0.0
+    for angle in 2.0 * math.pi * np.arange(DIRECTIONS) / DIRECTIONS:
+        a, b = math.cos(angle), math.sin(angle)
+        radius = max(radius, largest(bounds, discount, known, baseline, a, b) - (a + b) * centre)
+    # what no direction sees beyond the radius lies within the polygon around it
+    return max(radius / math.cos(math.pi / DIRECTIONS), 1e-300) * ROUNDING
+
+
+def largest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float) -> float:
+    """Largest ``a L + b U`` that the rows of a trajectory can make."""
+    rewards = _back(bounds, discount, known, baseline, a, b, bounds.reward)
+    low, high = bounds.reward
+    if bounds.value is None or low < 0.0 < high:
+        return rewards
+    # of rewards of one sign no weighting returns more than the largest weight times what all of them can be
+    most = bounds.cumulative_ratio * max((a + b) * known.low[0], (a + b) * known.high[0], 0.0)
+    return min(rewards, most + _back(bounds, discount, known, baseline, a, b, (0.0, 0.0)))
+
+
+def _back(
+    bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float, rewards: Interval
+) -> float:
+    """The same by dynamic programming over the weight: what is to come is piecewise convex in it, and is therefore
+    largest at one of finitely many weights.
+    """
+    limit, ratio, both = bounds.cumulative_ratio, bounds.max_importance_ratio, a + b
+    weights = _weights(bounds)
+    reachable = np.minimum(weights * ratio, limit) * ROUNDING
+    upto, downto = (np.searchsorted(weights, x, side="right") - 1 for x in (reachable, weights * ROUNDING))
+    safe = np.full(len(weights), True) if not bounds.cuts_products else weights * ratio <= limit * ROUNDING
+    unsafe = bounds.cuts_products & (weights * ratio * ROUNDING >= limit)
+    reward = max(both * rewards[0], both * rewards[1])
+    after = np.zeros(len(weights))
+    for t in range(bounds.horizon - 1, -1, -1):
+        to_go = discount * np.maximum(after, 0.0)  # a trajectory may end with any step
+        ends = both * baseline.low[t], both * baseline.high[t]
+
+        def best(value: float, where: np.ndarray, to_go: np.ndarray = to_go) -> np.ndarray:
+            return weights * value + np.maximum.accumulate(weights * (reward - value) + to_go)[where]
+
+        after = np.where(safe, np.maximum(best(min(ends), upto), best(max(ends), downto)), -np.inf)
+        after = np.where(unsafe, np.maximum(after, best(a * known.low[t] + b * known.high[t], upto)), after)
+    return float(after[np.searchsorted(weights, 1.0)])
+
+
+def _weights(bounds: Bounds) -> np.ndarray:
+    """``(P,)`` the weights, ascending, where what is to come may bend, and those that a trajectory reaches fastest."""
+    limit, ratio = bounds.cumulative_ratio, bounds.max_importance_ratio
+    if ratio <= 1.0:
+        return np.array([0.0, 1.0])
+    steps = min(bounds.horizon, math.ceil(math.log(limit) / math.log(ratio)) + 1)
+    up = np.minimum(ratio ** np.arange(steps + 1.0), limit)
+    if not bounds.cuts_products:
+        return np.unique(np.append(0.0, up))
+    count = min(bounds.horizon, math.ceil(math.log(limit / _SMALLEST) / math.log(ratio)))
+    return np.unique(np.concatenate([[0.0], up, limit / ratio ** np.arange(count + 1.0)]))

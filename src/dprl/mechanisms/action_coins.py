@@ -1,0 +1,151 @@
+"""The coins by which people's actions are drawn, and whatever else of learning is random but is no noise.
+
+Every coin has an address: the step (which batch), the place (which person) and the number of the draw, counted by that
+person alone. The learner of Q-functions has rounds for steps and samples for places (``learning/run_coins.py``). So
+who stands in one place, how often they are asked and whether they answer at all changes nobody else's coin: a proof may
+fix all coins, whoever the people are (docs/proofs/one-pass-users.md, step 2). These coins hide nothing and may be
+known: privacy rests on the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dprl import x64 as x64
+from dprl.mechanisms import chacha, keystream, threefry
+
+_KEY_WORDS = 8
+_BLOCK = 16  # words of ChaCha20 in a block: those of as many places beside each other
+_GAP = 2048  # words that are sooner made than skipped
+_INITIAL, _CHOICE = 2**32 - 1, 2**32 - 2  # steps that no batch has
+
+
+@dataclass(frozen=True)
+class ActionCoins:
+    """Use :meth:`SecureNoise.actions <dprl.mechanisms.noise.SecureNoise.actions>`, or :meth:`of_key` in an experiment.
+
+    Attributes:
+        key: ``(8,)`` uint32 of ChaCha20 for a release, ``(2,)`` uint32 of threefry for everything else; the length
+            decides. Pass the whole object to a compiled function: closed over, the key would be part of its program.
+        world: ``(2,)`` uint32, a JAX key of what a simulated world does to its people, see :meth:`BatchCoins.worlds`.
+    """
+
+    key: Any = field(repr=False)
+    world: Any = field(repr=False)
+
+    @classmethod
+    def of_key(cls, key: Any) -> ActionCoins:
+        """Coins of a JAX key ``jax.random.key(...)``, which may be traced: never for a release."""
+        own, world = jax.random.split(key)
+        return cls(jax.random.key_data(own), jax.random.key_data(world))
+
+    def of_batch(self, step: Any) -> BatchCoins:
+        """The coins of batch ``step``, which may be traced."""
+        return BatchCoins(self.key, self.world, step)
+
+    def of_start(self) -> BatchCoins:
+        """The coins of what is drawn before the first batch."""
+        return self.of_batch(_INITIAL)
+
+    def initial(self, count: int) -> jax.Array:
+        """``(count,)`` float32 standard normals of which initial weights are made."""
+        return threefry.normal_of(_words(self.of_start(), 0, count, 0, 1)[0])
+
+    def below(self, count: int) -> int:
+        """One index below ``count``, which is at most 2^16: each with probability 1/``count``, up to 2^-32."""
+        return int(_words(self.of_batch(_CHOICE), 0, 1, 0, 1)[0, 0]) * count >> 32
+
+
+@dataclass(frozen=True)
+class BatchCoins:
+    """The coins of one batch.
+
+    Attributes:
+        key, world: see :class:`ActionCoins`.
+        step: number of the batch.
+    """
+
+    key: Any = field(repr=False)
+    world: Any = field(repr=False)
+    step: Any
+
+    def uniforms(self, first: Any, count: int, draw: Any, draws: int) -> jax.Array:
+        """``(draws, count)`` float32 in [0, 1): ``draws`` from number ``draw`` of the ``count`` places from ``first``.
+
+        ``first`` and ``draw`` may be traced.
+        """
+        return uniform_of(_words(self, first, count, draw, draws))
+
+    def normals(self, first: Any, count: int, draw: Any, draws: int) -> jax.Array:
+        """The same as standard normals."""
+        return threefry.normal_of(_words(self, first, count, draw, draws))
+
+    def worlds(self, first: Any, count: int) -> jax.Array:
+        """``(count,)`` JAX keys, one for each place from ``first``: of what a simulated world does to its person.
+
+        Whatever an environment draws is threefry's: it is part of who a simulated person is, and hides nobody.
+        """
+        world = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(self.world), impl="threefry2x32"), self.step)
+        return jax.vmap(jax.random.fold_in, (None, 0))(world, jnp.arange(count, dtype=jnp.uint32) + first)
+
+    def words_at(self, places: np.ndarray, draw: int) -> np.ndarray:
+        """``(n,)`` uint32: the words of draw number ``draw`` of the ``places`` ``(n,)``, on the host.
+
+        Those of ChaCha20 come from the quicker :mod:`dprl.mechanisms.keystream`.
+        """
+        out, order = np.empty(len(places), dtype=np.uint32), np.argsort(places, kind="stable")
+        ordered = places[order]
+        for some in np.split(np.arange(len(places)), np.flatnonzero(np.diff(ordered) > _GAP) + 1):
+            if len(some):
+                first, last = int(ordered[some[0]]), int(ordered[some[-1]])
+                out[order[some]] = self._stretch(first, last + 1 - first, draw)[ordered[some] - first]
+        return out
+
+    def _stretch(self, first: int, count: int, draw: int) -> np.ndarray:
+        if not _is_chacha(self.key):  # as many as a power of two: few lengths to compile
+            return np.asarray(_words(self, first, 1 << (count - 1).bit_length(), draw, 1)[0])[:count]
+        skipped = first % _BLOCK
+        key = np.asarray(self.key, dtype="<u4").tobytes()
+        words = keystream.words(key, draw, int(self.step), first // _BLOCK, -(-(skipped + count) // 2))
+        return words.view("<u4")[skipped : skipped + count]
+
+
+jax.tree_util.register_dataclass(ActionCoins, data_fields=["key", "world"], meta_fields=[])
+jax.tree_util.register_dataclass(BatchCoins, data_fields=["key", "world", "step"], meta_fields=[])
+
+
+def uniform_of(words: Any) -> Any:
+    """float32 in [0, 1) of uint32 ``words``, exactly: a multiple of 2^-24."""
+    return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def _is_chacha(key: Any) -> bool:
+    return key.shape[-1] == _KEY_WORDS
+
+
+# Compiled where it is called by itself; inside of a traced function nothing but its own operations.
+@partial(jax.jit, static_argnums=(2, 4), inline=True)
+def _words(coins: BatchCoins, first: Any, count: int, draw: Any, draws: int) -> jax.Array:
+    """``(draws, count)`` uint32: the words of these draws of these places, one after the other.
+
+    Of ChaCha20: word ``place % 16`` of block ``place // 16`` of the region with tag ``draw`` and index ``step``.
+    """
+    first, step = jnp.asarray(first).astype(jnp.uint32), jnp.asarray(coins.step).astype(jnp.uint32)
+    draw = (jnp.asarray(draw).astype(jnp.uint32) + jnp.arange(draws, dtype=jnp.uint32))[:, None]
+    if not _is_chacha(coins.key):
+        key = threefry.threefry2x32((coins.key[0], coins.key[1]), step, jnp.zeros_like(step))
+        place = (first + jnp.arange(count, dtype=jnp.uint32))[None]
+        return threefry.threefry2x32(key, *jnp.broadcast_arrays(place, draw))[0]
+    blocks = count // _BLOCK + 2  # the first and the last may be begun
+    number = (first // _BLOCK + jnp.arange(blocks, dtype=jnp.uint32))[None]
+    address = jnp.broadcast_arrays(number, draw, step, jnp.zeros_like(step))
+    # stacked first: XLA would make each block once for every one of its words
+    words = jnp.stack(chacha.block(jnp.asarray(coins.key), tuple(address))).transpose(1, 2, 0).reshape(draws, -1)
+    return lax.dynamic_slice_in_dim(words, first % _BLOCK, count, axis=1)

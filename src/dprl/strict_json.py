@@ -1,0 +1,123 @@
+"""Files that somebody else may have made: regular, of bounded size, and JSON that has one meaning. A leaf."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from dprl.errors import DprlError
+
+MOST_BYTES = 2**23
+"""Of a JSON file of a release; the largest that dprl writes has some hundred kilobytes."""
+MOST_DEPTH = 32
+"""Of lists and objects within each other; what dprl writes has eight."""
+_MOST_NUMBER = 2**63
+
+
+def read_regular(path: str | Path, most: int = MOST_BYTES, links: bool = False) -> bytes:
+    """Return the bytes of a regular file of at most ``most`` bytes.
+
+    A pipe or a device is refused without being waited for, and so is a link unless ``links`` are allowed.
+
+    Raises:
+        DprlError: one sentence that names the file.
+    """
+    with os.fdopen(open_regular(path, most, links), "rb") as file:
+        try:
+            raw = file.read(most + 1)
+        except OSError as error:
+            raise DprlError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
+    if len(raw) > most:  # it grew meanwhile
+        raise DprlError(f"{shown(path)} is larger than any such file that dprl writes.")
+    return raw
+
+
+def open_regular(path: str | Path, most: int, links: bool = False) -> int:
+    """Open a file as :func:`read_regular` does, and return its descriptor."""
+    follow = 0 if links else os.O_NOFOLLOW
+    try:
+        if not links and os.path.islink(path):
+            raise DprlError(f"{shown(path)} is a link, not a regular file.")
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
+    except OSError as error:
+        raise DprlError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise DprlError(f"{shown(path)} is not a file name.") from error
+    status = os.fstat(file)
+    reason = None
+    if not stat.S_ISREG(status.st_mode):
+        reason = "is not a regular file"
+    elif status.st_size > most:
+        reason = "is larger than any such file that dprl writes"
+    if reason is not None:
+        os.close(file)
+        raise DprlError(f"{shown(path)} {reason}.")
+    return file
+
+
+def strict_object(name: str | Path, raw: bytes) -> dict[str, Any]:
+    """Parse ``raw`` as a JSON object in UTF-8 that every reader understands alike.
+
+    A key that stands twice, NaN, infinity, a number beyond double precision, a whole number beyond 64 bits and more
+    than :data:`MOST_DEPTH` levels are refused.
+
+    >>> strict_object("a.json", b'{"a": [1, 0.5]}')
+    {'a': [1, 0.5]}
+    >>> strict_object("a.json", b'{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    dprl.errors.DprlError: a.json is not strict JSON.
+
+    Args:
+        name: of the file, for messages.
+        raw: its bytes.
+    """
+    try:
+        content = json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_once, parse_constant=_none, parse_float=_finite, parse_int=_whole
+        )
+    except (ValueError, RecursionError) as error:
+        raise DprlError(f"{shown(name)} is not strict JSON.") from error
+    if not isinstance(content, dict):
+        raise DprlError(f"{shown(name)} is not a JSON object.")
+    level: list[Any] = [content]
+    for _ in range(MOST_DEPTH):
+        level = [x for node in level for x in (node.values() if isinstance(node, dict) else node)]
+        level = [x for x in level if isinstance(x, dict | list)]
+    if level:
+        raise DprlError(f"{shown(name)} is not strict JSON: it is nested too deeply.")
+    return content
+
+
+def shown(path: str | Path) -> str:
+    """Return a file's name as a message prints it: quoted where it holds what a terminal would not show."""
+    text = os.fspath(path)
+    return text if text.isprintable() else ascii(text)
+
+
+def _once(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(items)
+    if len(found) != len(items):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _none(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("out of range")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text) if len(text) <= 20 else _MOST_NUMBER
+    if abs(value) >= _MOST_NUMBER:
+        raise ValueError("out of range")
+    return value

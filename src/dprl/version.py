@@ -1,0 +1,3 @@
+"""The version, as the project file has it. A leaf."""
+
+VERSION = "0.2.0"

@@ -1,0 +1,179 @@
+"""The checks of what accidents could undo: interruptions, copies of a run folder, damaged files."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import dprl
+from dprl.accounting.ledger import Ledger
+from dprl.accounting.renyi_filter import WHOLE
+from dprl.algorithms.evaluation import program as engine
+from dprl.errors import DprlError
+from dprl.mechanisms.clipped_sum import RELATION
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.run_key import RunKey
+from dprl.releases.journal import FolderJournal
+
+from .lab import FULL, Caught, Lab, require, small_log, suite_of
+
+
+def _interrupted(lab: Lab) -> tuple[Path, Callable[..., dprl.Release], Ledger]:
+    """A run that is charged and bound, and ended before it was saved; and the call that goes on with a run."""
+    folder = lab.folder()
+    ledger = Ledger.create(folder / "ledger.db", "trial", dprl.Budget(2.0, 2e-4), "trajectory", RELATION)
+
+    def release(run: Path, columns: Any = None, resume: bool = True) -> dprl.Release:
+        columns = small_log() if columns is None else columns
+        return dprl.evaluate(
+            columns, "uniform", dprl.Budget(1.0, 1e-4), bounds=suite_of(FULL).bounds,
+            algorithm=dprl.ImportanceSampling(), ledger=ledger, dataset="trial", run=run, resume=resume,
+        )  # fmt: skip
+
+    release(folder / "run", resume=False)
+    gc.collect()  # a process that has ended holds no lock
+    return folder / "run", release, ledger
+
+
+def one_charge_has_one_answer(lab: Lab) -> None:
+    """Not even in memory is there a second one, of other rows, by a copy of the run folder that forgot its data."""
+    run, release, _ = _interrupted(lab)
+    copy = Path(shutil.copytree(run, run.with_name("copy")))
+    for name in ("data", "journal"):
+        (copy / name).unlink()
+    columns = small_log()
+    columns["reward"] = columns["reward"] / 2.0
+    with suppress(DprlError):
+        release(copy, columns)
+        raise Caught("a copied run gives a second answer for the charge of the first")
+
+
+def a_run_goes_on_with_its_own_settings(lab: Lab) -> None:
+    run, release, _ = _interrupted(lab)
+    with suppress(DprlError), jax.disable_jit():
+        release(run)
+        raise Caught("a run is resumed with settings by which digits may come out otherwise")
+
+
+@dataclass(frozen=True)
+class _Stage:
+    mechanism: FilteredGaussianSum
+    by_index: bool = False
+
+
+_FILTERED = FilteredGaussianSum(
+    clip_norm=1.0, noise_multiplier=3.0, dimension=2, sampling_rate=0.5, steps=12, levels=(4.0, 10.0),
+    norm_multiplier=20.0, order=12, budget=0.4,
+)  # fmt: skip
+
+
+class _Greedy:
+    """A program of one filtered stage, which proposes ``level_now``; the rows are zeros."""
+
+    stages = (_Stage(_FILTERED),)
+    units, level_now = 5, 0
+
+    def level(self, *_: Any) -> Any:
+        return self.level_now
+
+    def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
+        return state
+
+    def total(self, *_: Any) -> np.ndarray:
+        return np.zeros(2, dtype=np.int64)
+
+
+class _Counted:
+    """Notes the noise that is asked for."""
+
+    def __init__(self, stds: list[float], inner: Any) -> None:
+        self._stds, self._inner = stds, inner
+
+    def stream(self, name: str) -> Any:
+        return self._inner.stream(name)  # the norm's
+
+    def gaussian(self, step: Any, dimension: int, std: float) -> Any:
+        self._stds.append(float(std))
+        return self._inner.gaussian(step, dimension, std)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def a_filtered_budget_is_kept_when_digits_change(lab: Lab) -> None:
+    """A stage that is interrupted and goes on while other levels are proposed than before."""
+    path, stds = lab.folder() / "journal", list[float]()
+
+    def run(level: int, stop_at: int) -> None:
+        def stop(done: int) -> None:
+            if done == stop_at:
+                raise KeyboardInterrupt
+
+        program: Any = _Greedy()
+        program.level_now = level
+        journal = FolderJournal(path, RunKey(bytes(range(32))), bytes(32))
+        noise = _Counted(stds, SeededNoise.from_seed(1))
+        with suppress(KeyboardInterrupt):
+            engine.run_steps_on_host(program, 0, _FILTERED, noise, program, 0.0, stop, journal.stream("stage"))
+        journal.close()
+
+    run(0, 3)
+    run(1, 99)
+    run(0, 99)
+    levels = [_FILTERED.on_grid(level) for level in _FILTERED.levels]
+    found = Counter(levels.index(std) for std in stds)
+    require(found[0] >= 3, "nothing was drawn")
+    require(sum(_FILTERED.costs[level] * count for level, count in found.items()) <= WHOLE, "a filter is overspent")
+
+
+def a_damaged_ledger_shows_no_amount(lab: Lab) -> None:
+    """One byte of one amount, in the page of the database where it stands."""
+    path = lab.folder() / "ledger.db"
+    ledger = Ledger.create(path, "trial", dprl.Budget(2.5, 2e-4), "trajectory", RELATION)
+    ledger.charge("trial", dprl.Budget(1.9001, 1e-4), "trajectory", RELATION, "release")
+    path.write_bytes(path.read_bytes().replace(b"1.9001", b"0.9001"))
+    with suppress(DprlError):
+        Ledger.open(path).spent("trial")
+        raise Caught("a damaged database shows that less was spent")
+
+
+def what_user_code_raises_is_not_heard(lab: Lab) -> None:
+    """A policy that panics at a row, as a library of Rust's does: no Exception, and the row in its text."""
+
+    class PanicException(BaseException):
+        pass
+
+    def policy(states: Any) -> Any:
+        if len(states) not in (1, 64):  # not the public ones
+            raise PanicException(states[0])
+        return np.full((len(states), 2), 0.5)
+
+    try:
+        dprl.evaluate(
+            small_log(), policy, dprl.Budget(1.0, 1e-4), bounds=suite_of(FULL).bounds,
+            algorithm=dprl.ImportanceSampling(), seed=0,
+        )  # fmt: skip
+    except PanicException as error:
+        raise Caught("a policy's panic is heard, after the charge and with a row in it") from error
+
+
+CHECKS: dict[str, Callable[[Lab], None]] = {
+    check.__name__.replace("_", " "): check
+    for check in (
+        one_charge_has_one_answer,
+        a_run_goes_on_with_its_own_settings,
+        a_filtered_budget_is_kept_when_digits_change,
+        a_damaged_ledger_shows_no_amount,
+        what_user_code_raises_is_not_heard,
+    )
+}

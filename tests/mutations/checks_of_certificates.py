@@ -1,0 +1,116 @@
+"""The checks of certificates: what verify refuses, who gets one, and what becomes of files made to do harm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.accounting.certificate import seal, write
+from dprl.accounting.verification import verify
+from dprl.algorithms.evaluation.importance_sampling import release_vector
+from dprl.errors import DprlError
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.grid import MAX_UNITS, grid_step
+from dprl.mechanisms.noise import SeededNoise
+from dprl.releases import status
+from tests.accounting.test_advisories import OLD, learned, sampled_people
+from tests.accounting.test_strict_verification import block, under_a_filter
+from tests.accounting.test_verification import fill, mechanism, sample
+from tests.conformance.toy import Toy
+
+from .lab import Lab, require
+
+
+def _refused(folder: Path, what: str) -> None:
+    try:
+        verify(folder)
+    except DprlError:
+        return
+    except Exception as error:
+        require(False, f"{what} ends in {type(error).__name__}")
+    require(False, f"{what} is found good")
+
+
+def certificates_are_held_to_their_rows(lab: Lab) -> None:
+    """A good one is found good; every impossible number of a row, of the units, the ledger or the date is refused."""
+    filtered, folder = under_a_filter(), lab.folder() / "r"
+    for good in (sample(), sample() | block(), filtered):
+        verify(fill(folder, good))
+    for value in (-5, True, 2.0, "x"):
+        _refused(fill(folder, sample() | mechanism(1, dimension=value) | {"delta_sampler": 0.0}), "a dimension")
+    public = {"bounds": {"units": 30}, "hyper_parameters": {}, "policies": []}
+    _refused(fill(folder, sample() | {"assumed_public": public, "delta": 0.5}), "a delta of one half for 30 units")
+    for changes in ({"epsilon": 0.1}, {"charge": 0}, {"dataset": 3}):
+        _refused(fill(folder, sample() | block(**changes)), "an invented ledger block")
+    _refused(fill(folder, sample() | {"created": "9999-99-99"}), "a date that does not exist")
+    first, row = filtered["mechanisms"]
+    for changes in ({"noise_multiplier": 2.0 * row["noise_multiplier"]}, {"share": 0.4}):
+        rows = [first | ({"share": 0.6} if "share" in changes else {}), row | changes]
+        _refused(fill(folder, filtered | {"mechanisms": rows}), "a changed row of a filter")
+
+
+def only_proved_algorithms_are_certified(lab: Lab) -> None:
+    """Neither a stranger's class gets a certificate, nor does verify take one for an unknown algorithm."""
+
+    class Plan:
+        config, program, published = Toy(), None, False
+
+    require(status.status_of(Plan(), True, False) == "unreviewed", "a stranger's algorithm gets a certificate")
+    folder = fill(lab.folder() / "r", sample())
+    stated = json.loads((folder / "estimate.json").read_bytes())
+    content = sample() | {"delta": 1e-5}
+    (folder / "estimate.json").write_text(json.dumps(stated | {"algorithm": "mine"}))
+    write(seal(content, folder, ["estimate.json", "value_function.safetensors", "report.html"]), folder)
+    _refused(folder, "a certificate for an unknown algorithm")
+
+
+def false_certificates_are_withdrawn(lab: Lab) -> None:
+    folder = lab.folder()
+    verify(learned(folder / "new", sampled_people()))
+    _refused(learned(folder / "old", sampled_people(**OLD)), "a certificate of people who were cut")
+
+
+def harmful_files_end_in_a_sentence(lab: Lab) -> None:
+    folder = fill(lab.folder() / "r", sample())
+    for raw in (b"[" * 200_000, b'{"a":' * 200_000, b'{"event": 1' + b"0" * 5000 + b"}", b"\xff"):
+        (folder / "certificate.json").write_bytes(raw)
+        _refused(folder, "a file of brackets")
+
+
+def a_norm_has_the_clip_as_its_sensitivity(lab: Lab) -> None:
+    """Also of a log with more people than may be declared; and value vectors have one shape, however few they are."""
+    del lab
+    common = {"clip_norm": 0.7, "noise_multiplier": 3.0, "dimension": 2, "sampling_rate": 0.1, "steps": 3}
+    one = FilteredGaussianSum(**common, levels=(3.0,), norm_multiplier=6.0, order=12, budget=0.1)
+    most = MAX_UNITS * 0.7 / grid_step(0.7)
+    released = int(one.answer(jnp.asarray([int(3 * most), 0]))[-1])
+    require(released <= most + 1.0, "the norm of too many people is released")
+    shapes = set()
+
+    class Seen(ClippedGaussianSum):
+        def clipped_sum(self, vectors: Any, included: Any) -> Any:
+            shapes.add(vectors.shape)
+            return super().clipped_sum(vectors, included)
+
+    for units in (1, 64):
+        seen = Seen(clip_norm=1.0, noise_multiplier=2.0, dimension=2)
+        release_vector(seen, SeededNoise.from_seed(1), np.zeros((units, 2)))
+    require(shapes == {(64, 2)}, "the shape of what is compiled tells how few people there are")
+
+
+CHECKS: dict[str, Callable[[Lab], None]] = {
+    check.__name__.replace("_", " "): check
+    for check in (
+        certificates_are_held_to_their_rows,
+        only_proved_algorithms_are_certified,
+        false_certificates_are_withdrawn,
+        harmful_files_end_in_a_sentence,
+        a_norm_has_the_clip_as_its_sensitivity,
+    )
+}

@@ -1,0 +1,59 @@
+"""The checks of intervals: what they hold, and what is said where they say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
+from dprl.algorithms.evaluation.plan import make_plan
+from dprl.errors import DprlError
+
+from ..algorithms.many_logs import LOGS, bernoulli, estimates, first, hits, one_decision, several
+from .lab import Lab, require
+
+
+def what_is_cut_is_counted(lab: Lab) -> None:
+    """Ten decisions whose products are cut, at a declared and at the derived bound."""
+    del lab
+    for cumulative in (None, 4.0):
+        generate, policy, bounds, truth = several(200, 0.9, cumulative)
+        found = estimates(generate, policy, bounds, ImportanceSampling(discount=1.0))
+        require(hits(found, truth) >= LOGS - 6, "intervals do not hold the value where ratios are cut")
+
+
+def false_facts_show(lab: Lab) -> None:
+    """A ratio that is declared ten times too small."""
+    del lab
+    found = estimates(bernoulli(100.0, 0.1), first, one_decision(1000, 10.0), ImportanceSampling(), 2.0)
+    require(hits(found, 0.1) >= LOGS - 6, "intervals do not hold the value where a ratio is declared too small")
+
+
+def sampling_errors_are_bounded(lab: Lab) -> None:
+    """The largest sampling error that is told is at least the true one, in most logs."""
+    del lab
+    found = estimates(bernoulli(50.0, 0.05), first, one_decision(1000, 50.0), ImportanceSampling())
+    true = np.sqrt((50.0 * 0.25 - 0.45**2) / 1000)
+    enough = [(e.sampling_standard_error_at_most or 0.0) >= 0.97 * true for e in found]
+    require(sum(enough) >= LOGS - 6, "sampling errors are told too small")
+    require(all(0.0 <= e.interval[0] <= e.interval[1] <= 1.0 for e in found), "an interval leaves the declared range")
+
+
+def the_hopeless_is_refused(lab: Lab) -> None:
+    """A hundred people with weights of up to 20, at an epsilon of 0.1."""
+    del lab
+    try:
+        make_plan(ImportanceSampling(), one_decision(100, 20.0), Budget(0.1, 1e-4), [first]).refuse_the_hopeless()
+    except DprlError:
+        return
+    require(False, "a release that can say nothing is not refused")
+
+
+CHECKS: dict[str, Callable[[Lab], None]] = {
+    "what is cut is counted": what_is_cut_is_counted,
+    "false facts show": false_facts_show,
+    "sampling errors are bounded": sampling_errors_are_bounded,
+    "the hopeless is refused": the_hopeless_is_refused,
+}

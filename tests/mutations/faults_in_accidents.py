@@ -1,0 +1,53 @@
+"""Faults that only accidents show: an interruption, a copied folder, a damaged file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dprl import machine
+from dprl.accounting.ledger import Ledger
+from dprl.accounting.ledger_file import Books
+from dprl.policies import loading
+from dprl.releases.journal import FolderJournal
+
+from .planting import Planting, fault
+
+
+@fault("a charge is bound to nothing: a run folder's copy may forget its data", "one charge has one answer")
+def _(planting: Planting) -> None:
+    planting.replace(Ledger, "bind", lambda original: lambda self, charge, content: True)
+
+
+@fault("settings of JAX are not bound", "a run goes on with its own settings")
+def _(planting: Planting) -> None:
+    planting.replace(machine, "settings", lambda original: dict)
+
+
+@fault("what was spent is computed again on resuming", "a filtered budget is kept when digits change")
+def _(planting: Planting) -> None:
+    def again(original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(self: Any, tag: bytes, step: int, dimension: int, compute: Callable[[], Any]) -> Any:
+            kept = original(self, tag, step, dimension, compute)
+            kept[:2] = compute()[:2]
+            return kept
+
+        return step
+
+    planting.replace(FolderJournal, "step", again)
+
+
+@fault("the ledger's tables are trusted over its intents", "a damaged ledger shows no amount")
+def _(planting: Planting) -> None:
+    planting.replace(Books, "check_tables", lambda original: lambda self: None)
+
+
+@fault("only Exceptions of a policy are caught", "what user code raises is not heard")
+def _(planting: Planting) -> None:
+    def quietly(call: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return call()
+        except Exception:
+            return otherwise
+
+    planting.replace(loading, "quietly", lambda original: quietly)

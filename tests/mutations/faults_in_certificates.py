@@ -1,0 +1,101 @@
+"""Faults in who gets a certificate, and in what verify takes for a good one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.accounting import advisories, field_verification, row_verification, verification
+from dprl.algorithms.evaluation import importance_sampling as importance
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.releases import status
+
+from .planting import Planting, fault
+
+ROWS = "certificates are held to their rows"
+
+
+def _nothing(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **options: None
+
+
+@fault("a negative dimension, for which no draw costs anything", ROWS)
+def _(planting: Planting) -> None:
+    planting.replace(row_verification, "_proved", lambda original: lambda row: True)
+    schemas = {
+        name: {field: (lambda value: True) if field == "dimension" else kind for field, kind in schema.items()}
+        for name, schema in row_verification.SCHEMAS.items()
+    }
+    planting.constant(row_verification, "SCHEMAS", schemas)
+
+
+@fault("a delta of one half for thirty units", ROWS)
+def _(planting: Planting) -> None:
+    planting.replace(verification, "check_units", _nothing)
+
+
+@fault("a ledger block that nobody compares", ROWS)
+def _(planting: Planting) -> None:
+    planting.replace(field_verification, "_check_ledger_block", _nothing)
+
+
+@fault("a date that does not exist", ROWS)
+def _(planting: Planting) -> None:
+    planting.replace(field_verification, "_is_date", lambda original: lambda created: True)
+
+
+@fault("fields of a filter's row that nobody recomputes", ROWS)
+def _(planting: Planting) -> None:
+    planting.replace(verification, "check_filter", _nothing)
+
+
+@fault("whatever class is released is certified", "only proved algorithms are certified")
+def _(planting: Planting) -> None:
+    planting.replace(status, "is_own", lambda original: lambda config, program=None: True)
+
+
+@fault("verify takes any algorithm's certificate", "only proved algorithms are certified")
+def _(planting: Planting) -> None:
+    planting.replace(verification, "_check_algorithm", _nothing)
+
+
+@fault("what was certified falsely stays certified", "false certificates are withdrawn")
+def _(planting: Planting) -> None:
+    planting.replace(advisories, "check", lambda original: lambda path, content: ())
+
+
+@fault("JSON that is read as it comes", "harmful files end in a sentence")
+def _(planting: Planting) -> None:
+    planting.replace(verification, "strict_object", lambda original: lambda name, raw: json.loads(raw))
+
+
+@fault("the norm of more people than rounding is charged for", "a norm has the clip as its sensitivity")
+def _(planting: Planting) -> None:
+    def uncut(original: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(self: Any, total: Any) -> Any:
+            x = total.astype(jnp.float64)
+            return jnp.concatenate([total, jnp.round(jnp.sqrt(jnp.sum(x * x))).astype(jnp.int64)[None]])
+
+        return answer
+
+    planting.replace(FilteredGaussianSum, "answer", uncut)
+
+
+@fault("value vectors compiled for as many people as there are", "a norm has the clip as its sensitivity")
+def _(planting: Planting) -> None:
+    def unpadded(original: Callable[..., Any]) -> Callable[..., Any]:
+        def release(mechanism: ClippedGaussianSum, noise: Any, vectors: Any, *more: Any) -> Any:
+            total = mechanism.clipped_sum(jnp.asarray(vectors), jnp.ones(len(vectors), dtype=bool))
+            return np.asarray(mechanism.release(total, jnp.asarray(mechanism.draw(noise, 0))))
+
+        return release
+
+    from . import checks_of_certificates
+
+    for module in (importance, checks_of_certificates):
+        planting.replace(module, "release_vector", unpadded)

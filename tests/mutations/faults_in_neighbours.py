@@ -1,0 +1,98 @@
+"""Faults that one person or one reward shows, where neighbours are released through the front door."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import jax
+import numpy as np
+
+from dprl.algorithms.evaluation import importance_sampling
+from dprl.algorithms.learning import functional_q, q_learner
+from dprl.environments import bandit, user_stream
+from dprl.environments.bandit import Cells
+from dprl.mechanisms.action_coins import BatchCoins
+
+from .planting import Planting, fault
+
+
+@fault("a log is cut at the declared number of people", "neighbours in logs")
+def _(planting: Planting) -> None:
+    planting.replace(
+        importance_sampling,
+        "unit_vectors",
+        lambda original: lambda query, *more: original(query, *more)[: query.bounds.units],
+    )
+
+
+@fault("what a person adds is scaled by the largest of the log", "neighbours in logs")
+def _(planting: Planting) -> None:
+    def scaled(original: Any) -> Any:
+        def faulty(*asked: Any) -> Any:
+            vectors = original(*asked)
+            return vectors / max(np.abs(vectors).max(initial=0.0), 1e-3)
+
+        return faulty
+
+    planting.replace(importance_sampling, "unit_vectors", scaled)
+
+
+@fault("sampled people are those of the first places", "neighbours among sampled people")
+def _(planting: Planting) -> None:
+    def cut(original: Any) -> Any:
+        return lambda rows, facts: Cells(*(cells[:12] for cells in original(rows, facts)))
+
+    planting.replace(bandit, "_in_places", cut)
+
+
+@fault("who answers nothing has no place", "neighbours in places of a log")
+def _(planting: Planting) -> None:
+    def closed(original: Any) -> Any:
+        def faulty(rows: Any, facts: Any) -> Cells:
+            cells = original(rows, facts)
+            return Cells(*(each[cells.length > 0] for each in cells))
+
+        return faulty
+
+    planting.replace(bandit, "_in_places", closed)
+
+
+@fault("all who arrive draw from one generator", "neighbours among those who arrive")
+def _(planting: Planting) -> None:
+    def shared(original: Any) -> Any:
+        taken = count()
+        return lambda self, places, draw: original(self, np.array([next(taken) for _ in places], np.int64), 0)
+
+    planting.replace(BatchCoins, "words_at", shared)
+
+
+@fault("a name of another type that is not a number is a new one", "neighbours without names")
+def _(planting: Planting) -> None:
+    strangers = count()
+
+    def new(original: Any) -> Any:
+        return lambda value: original(value) if value is None else original(value) or f"stranger {next(strangers)}"
+
+    planting.replace(user_stream, "name_of", new)
+
+
+@fault(
+    "an environment is a constant of what is compiled, and another that equals it finds its rewards",
+    "neighbours in environments that compare equal",
+)
+def _(planting: Planting) -> None:
+    compiled = jax.jit(q_learner.run, static_argnums=(0, 1))
+
+    def constant(original: Any) -> Any:
+        del original
+        return lambda shape, asked, rates, answers, key, *more: compiled(shape, asked.environment, rates, answers, key)[
+            0
+        ]
+
+    planting.replace(q_learner, "run_on_host", constant)
+
+
+@fault("rewards of which nobody declares anything are taken for those of the state", "neighbours by what is declared")
+def _(planting: Planting) -> None:
+    planting.replace(functional_q, "_declared", lambda original: lambda config, facts: "state-action")

@@ -1,0 +1,54 @@
+"""Faults in learning from people: in who is numbered and drawn, in whose coins are whose, in names and in claims."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from dprl.accounting import events
+from dprl.algorithms.policy_gradient import pg_plan
+from dprl.environments import user_stream
+from dprl.environments.bandit import Bandit
+from dprl.mechanisms.action_coins import BatchCoins
+from dprl.releases import resumable
+
+from .planting import Planting, fault
+
+
+@fault("people who are sampled again are cut at their declared number", "who is added to a log moves nobody else")
+def _(planting: Planting) -> None:
+    planting.replace(Bandit, "count", lambda original: lambda self: min(original(self), self.units))
+
+
+def in_order(original: Any) -> Any:
+    """The next coins that nobody had yet, as of a generator that all share."""
+    taken = count()
+    return lambda self, places, draw: original(self, np.array([next(taken) for _ in places], dtype=np.int64), 0)
+
+
+@fault("coins of actions in the order in which people act", "who is silent moves nobody else")
+def _(planting: Planting) -> None:
+    planting.replace(BatchCoins, "words_at", in_order)
+
+
+@fault("a name that is missing is a new one each time", "a name that is missing is nobody")
+def _(planting: Planting) -> None:
+    strangers = count()
+    planting.replace(
+        user_stream, "name_of", lambda original: lambda value: original(value) or f"stranger {next(strangers)}"
+    )
+
+
+@fault("rows that are learned from are not claimed", "rows that are learned from have one name")
+def _(planting: Planting) -> None:
+    planting.replace(resumable, "_claimed", lambda original: lambda read, account: read(None))
+
+
+@fault("one batch of everybody is accounted for as a sample", "one batch of everybody has a price")
+def _(planting: Planting) -> None:
+    def sampled(original: Any) -> Any:
+        return lambda config, z: events.poisson_gaussian(config.batch / config.users, z, config.steps)
+
+    planting.replace(pg_plan, "event_of", sampled)
