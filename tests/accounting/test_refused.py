@@ -56,7 +56,7 @@ REFUSED = {
     ),
     "unclipped gradients": ("tests/accounting/test_contract.py:def test_a_clip_norm_that_bounds_nothing_is_refused",),
     "bounds inferred from the data": (
-        "tests/mutations/faults_in_claims.py:a bound inferred from the log",
+        "tests/mutations/faults_in_neighbours.py:what a person adds is scaled by the largest of the log",
         "tests/test_protocols.py:def test_a_missing_bound_is_named_and_never_inferred",
     ),
     "a fixed noise seed in a release": (

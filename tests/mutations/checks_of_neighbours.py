@@ -17,9 +17,8 @@ def _hold(found: Found) -> None:
 
 
 def neighbours_in_logs(lab: Lab) -> None:
-    # where products are cut a vector has no negative parts, and where nothing is cut the largest stand in every log
-    for setting in ("trajectory", "one decision"):
-        _hold(log_neighbours(find_audited("importance-sampling"), setting, lab.folder()))
+    # where products are cut a vector has no negative parts
+    _hold(log_neighbours(find_audited("importance-sampling"), "trajectory", lab.folder()))
 
 
 def neighbours_among_sampled_people(lab: Lab) -> None:

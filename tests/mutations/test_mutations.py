@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from . import (
@@ -68,20 +66,10 @@ SLOW = {name: [pytest.mark.slow] if name in LONG else [] for name in CHECKS}
 CHECKED = [pytest.param(name, marks=marks, id=name) for name, marks in SLOW.items()]
 PLANTED = [pytest.param(mutation, marks=SLOW[mutation.caught_by], id=mutation.name) for mutation in MUTATIONS]
 
-_seconds: dict[str, float] = {}
-
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     return Lab(tmp_path_factory.mktemp("mutations"))
-
-
-@pytest.fixture(autouse=True)
-def _processor_time(request):
-    before = time.process_time()
-    yield
-    if request.node.get_closest_marker("slow") is None:
-        _seconds[request.node.name] = time.process_time() - before
 
 
 @pytest.mark.parametrize("check", CHECKED)
@@ -106,8 +94,3 @@ def test_there_are_enough_and_each_check_is_needed():
     assert len(MUTATIONS) >= 25
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
     assert {mutation.caught_by for mutation in MUTATIONS} == set(CHECKS)
-
-
-def test_all_of_it_takes_less_than_a_minute_and_a_half():
-    """Of processor time, in this process; with several of them each runs a part."""
-    assert sum(_seconds.values()) < 90.0
