@@ -21,6 +21,11 @@ def neighbours_in_logs(lab: Lab) -> None:
     _hold(log_neighbours(find_audited("importance-sampling"), "trajectory", lab.folder()))
 
 
+def neighbours_in_logs_of_one_decision(lab: Lab) -> None:
+    # where nothing is cut the largest vector stands in every log
+    _hold(log_neighbours(find_audited("importance-sampling"), "one decision", lab.folder()))
+
+
 def neighbours_among_sampled_people(lab: Lab) -> None:
     _hold(user_neighbours(find_audited("dp-pg"), "resampled", lab.folder(), source="arrays"))
 
@@ -51,6 +56,7 @@ CHECKS: dict[str, Callable[[Lab], None]] = {
     check.__name__.replace("_", " "): check
     for check in (
         neighbours_in_logs,
+        neighbours_in_logs_of_one_decision,
         neighbours_among_sampled_people,
         neighbours_in_places_of_a_log,
         neighbours_among_those_who_arrive,

@@ -17,7 +17,7 @@ from dprl.mechanisms.action_coins import BatchCoins
 from .planting import Planting, fault
 
 
-@fault("a log is cut at the declared number of people", "neighbours in logs")
+@fault("a log is cut at the declared number of people", "neighbours in logs of one decision")
 def _(planting: Planting) -> None:
     planting.replace(
         importance_sampling,
