@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
-from dprl.algorithms.registry import AUDITED, Entry
+from dprl.audits.log_neighbours import handed_out
 from dprl.audits.neighbours import LogOf
+from dprl.audits.reward_neighbours import Walk, ways_of
+from dprl.audits.user_neighbours import UNITS, Crowd, Users
 from dprl.data.readers import read_log
-from dprl.releases.evaluate import evaluate
-from dprl.releases.neighbours import handed_out
-from dprl.releases.reward_neighbours import Walk, ways_of
-from dprl.releases.train import train
-from dprl.releases.user_neighbours import UNITS, Crowd, Users
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.registry import AUDITED, Entry
+from dprl.release.evaluate import evaluate
+from dprl.release.train import train
 
 RECORDED = Path(__file__).parent / "releases.json"
 _SEED = 7
