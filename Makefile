@@ -6,10 +6,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 install: .venv/.installed
 
-.venv/.installed: pyproject.toml constraints.txt
+.venv/.installed: pyproject.toml papers/pyproject.toml constraints.txt
 	@echo 'installing into .venv, about a minute'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e papers
 	@touch $@
 
 demo: .venv/.installed

@@ -51,7 +51,7 @@ def columns(name: str) -> tuple[Any, Any]:
     import jax
 
     from dprl.environments.rollout import rollout
-    from dprl.experiments.domains.cart_pole import CART, DOMAIN
+    from dprl_papers.domains.cart_pole import CART, DOMAIN
 
     log = rollout(CART, DOMAIN.behavior, jax.random.key(1), UNITS, batch=UNITS)
     return DOMAIN.bounds(UNITS), log
@@ -71,11 +71,11 @@ def main(name: str, folder: str, cores: int) -> None:
     from dprl.engine.unit_data import padded_units, rows_of, unit_rows
     from dprl.evaluation.dptd import DPTD
     from dprl.evaluation.plan import program_for
-    from dprl.experiments.neural import run_curves
     from dprl.mechanisms.clipped_sum import ClippedGaussianSum, PlainSum
     from dprl.mechanisms.float_sum import FloatSum
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
     from dprl.value_functions.network import MLP
+    from dprl_papers.harness.neural import run_curves
 
     class Quiet(ClippedGaussianSum):
         """Clips, and draws no noise."""

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import dprl
-from dprl.experiments.protectors_002 import trajectories_of
 from dprl.protectors.policy_evaluation import RandomChains
+from dprl_papers.paper_002_l2p.protectors import trajectories_of
 
 SEEDS = 5
 

@@ -13,8 +13,8 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
 from dprl.cli import calibrate as command
-from dprl.experiments.privacy_000 import JOINT, initial_release_epsilon
 from dprl.registry import ALGORITHMS
+from dprl_papers.paper_000_dptd.privacy import JOINT, initial_release_epsilon
 
 BUDGET = ["--epsilon", "1", "--delta", "1e-5"]
 

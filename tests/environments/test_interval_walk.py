@@ -61,7 +61,7 @@ def test_transition_matrix_is_the_walks():
 
 def test_returns_of_the_random_and_of_the_best_policy():
     """10.895 and 20.542, which every normalised return is between; the best policy walks to the middle."""
-    from dprl.experiments.returns_001 import BEST, RANDOM
+    from dprl_papers.paper_001_functional_q.returns import BEST, RANDOM
 
     walk, n = IntervalWalk(), 513
     points = np.linspace(0.0, 1.0, n)

@@ -310,8 +310,8 @@ def test_fourier_features_are_scaled_by_their_order():
 
 def chain_errors(options: DescentConfig, units: int, epsilon: float, seeds: int, success: float = 1.0) -> np.ndarray:
     """RMSE of the value function on simulated chains, whole budget."""
-    from dprl.experiments.domains.chain import chain_domain
-    from dprl.experiments.problem import Logs
+    from dprl_papers.domains.chain import chain_domain
+    from dprl_papers.harness.problem import Logs
 
     domain = chain_domain("chain", "chain", success)
     bounds = domain.bounds(units)

@@ -25,11 +25,11 @@ from dprl.evaluation.recommended import Recommended, choose
 from dprl.evaluation.recommended_statistics import Statistics
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD, TDProgram
-from dprl.experiments.domains.chain import draw_log
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl.value_functions.linear import ValueFunction
+from dprl_papers.domains.chain import draw_log
 
 from . import helpers, one_shot
 

@@ -15,7 +15,9 @@ from contextlib import contextmanager, suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
+from dprl import added
 from dprl.cli import (
     audit,
     calibrate,
@@ -25,21 +27,41 @@ from dprl.cli import (
     ledger,
     plan,
     report,
-    reproduce,
     simulate,
     train,
     verify,
 )
 from dprl.errors import DprlError
 
+
+class _Commands(TyperGroup):
+    """The commands of this folder, and those that other distributions add."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *added.names(added.COMMANDS)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None or cmd_name not in {"reproduce", *added.names(added.COMMANDS)}:
+            return command
+        function = added.load(added.COMMANDS, cmd_name, f"dprl {cmd_name}")
+        alone = typer.Typer(**_SETTINGS)
+        alone.command(cmd_name)(function)
+        return typer.main.get_command(alone)
+
+
+_SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 app = typer.Typer(
     name="dprl",
+    cls=_Commands,
     help="Differentially private reinforcement learning, with guarantees that hold.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **_SETTINGS,
 )
 
 
@@ -69,7 +91,6 @@ app.command(short_help="Attack an algorithm, and bound its epsilon from below.")
 app.command(short_help="Simulate a log that nobody is in, with its bounds.")(simulate.simulate)
 app.command(short_help="Recompute a certificate's epsilon, check every digest.")(verify.verify)
 app.command(short_help="Draw report.html again from a release's artifacts.")(report.report)
-app.command(short_help="A paper's figures again, beside what it says.")(reproduce.reproduce)
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(data.data_app, name="data")
 

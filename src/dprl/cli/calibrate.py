@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dprl import added
 from dprl.accounting.budget import Budget
 from dprl.cli.evaluate import FEATURES, SET, configure, merge_request
 from dprl.errors import DprlError
@@ -238,9 +239,8 @@ def _words(made: dict[str, Any]) -> str:
 
 def _at_least(made: dict[str, Any]) -> float:
     """The epsilon of the first noised sum alone, where one record that pushes one way is replaced by its opposite."""
-    from dprl.experiments.privacy_000 import JOINT, initial_release_epsilon
-
-    return initial_release_epsilon(made["units"], made["noise_multiplier"], JOINT, made["delta"])
+    at_least = added.load(added.PUBLISHED, "first-noised-sum", "calibration=as-published")
+    return at_least(made["units"], made["noise_multiplier"], made["delta"])
 
 
 def _published(made: dict[str, Any]) -> str:

@@ -1,0 +1,134 @@
+"""Mountain Car on-policy: the policy that logs is the one that is evaluated, a soft form of what Q-learning learned.
+
+Q is learned with the coupled Fourier basis of order 5 (:mod:`dprl_papers.harness.q_learning`); the policy is
+``0.8 softmax(Q / 0.1) + 0.2 uniform``, so that each action has a probability of at least 1/15. Values are discounted
+by 0.99 and never truncated; a log cuts trajectories after 200 steps. Rewards are -1, so values lie in [-100, 0].
+
+``mountain_car.safetensors`` holds the weights of Q and true values: means of rollouts of the simulator from states that
+the policy visits, and from starts. ``python -m dprl_papers.domains.mountain_car`` makes the file anew, and that of
+the off-policy domain, in some minutes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dprl.environments.mountain_car import MountainCar
+from dprl.policies import UniformPolicy
+from dprl.protocols import Bounds, Policy
+from dprl.value_functions.features import Features, make_features
+from dprl_papers.harness.domain import Domain
+from dprl_papers.harness.q_learning import SoftPolicy, learn
+from dprl_papers.harness.simulated import simulate_log, stored_starts, stored_truth
+
+CAR = MountainCar()
+ASSETS = Path(__file__).with_suffix(".safetensors")
+OFF_POLICY_ASSETS = ASSETS.with_name("mountain_car_off_policy.safetensors")
+TEMPERATURE, EPSILON = 0.1, 0.2
+UNIFORM = UniformPolicy(CAR.actions)
+START_POSITIONS = (-0.6, -0.4)
+_ROLLOUT_STEPS = 900  # 0.99^900 of the largest value is 0.012
+
+
+def learn_weights() -> np.ndarray:
+    """``(36, 3)`` weights of Q: 400,000 steps, some 2,500 trajectories."""
+    return learn(CAR, _basis(), seed=0, steps=400_000, step_size=0.01)
+
+
+def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
+    """The policy of learned weights."""
+    return SoftPolicy(weights, _basis(), temperature, epsilon)
+
+
+def _basis() -> Features:
+    return make_features("fourier-coupled:5", CAR.observation_bounds)
+
+
+def simulate_truth(
+    policy: Policy, states: np.ndarray, seed: int, repetitions: int, steps: int = _ROLLOUT_STEPS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values of ``policy`` at ``(S, 2)`` states, and their standard errors."""
+    from dprl_papers.harness.true_values import rollout_values
+
+    return rollout_values(CAR, policy, states, seed, steps=steps, repetitions=repetitions, rewards=CAR.reward_bounds)
+
+
+def start_states() -> np.ndarray:
+    """``(100, 2)`` starts: middles of intervals of positions that are equally probable, at rest."""
+    low, high = START_POSITIONS
+    positions = low + (high - low) * (np.arange(100) + 0.5) / 100
+    return np.stack([positions, np.zeros(100)], axis=1)
+
+
+def simulate_starts(policy: Policy, seed: int, repetitions: int) -> dict[str, np.ndarray]:
+    """What a file holds of the starts; the truncated values are of the same rollouts."""
+    states = start_states()
+    values, errors = simulate_truth(policy, states, seed, repetitions)
+    truncated, _ = simulate_truth(policy, states, seed, repetitions, CAR.horizon)
+    return {"start_states": states, "start_values": values, "start_errors": errors, "start_truncated": truncated}
+
+
+def public_bounds(max_importance_ratio: float) -> Bounds:
+    """Public facts of a log; the value range follows from rewards of -1 and the discount."""
+    return Bounds(
+        units=1,
+        horizon=CAR.horizon,
+        reward=CAR.reward_bounds,
+        observation=CAR.observation_bounds,
+        actions=CAR.actions,
+        max_importance_ratio=max_importance_ratio,
+        max_cumulative_ratio=max_importance_ratio,
+        value=(-1.0 / (1.0 - CAR.discount), 0.0),
+        observation_names=("position", "velocity"),
+    )
+
+
+def main() -> None:
+    """Learn the policy and simulate the true values of both domains."""
+    from safetensors.numpy import save_file
+
+    weights = learn_weights()
+    policy = soft_policy(weights)
+    log = simulate_log(CAR, policy, replace(public_bounds(1.0), units=400), seed=1)
+    states = log.observation[np.random.default_rng(2).choice(len(log.observation), 400, replace=False)]
+    values, errors = simulate_truth(policy, states, seed=3, repetitions=100)
+    starts = simulate_starts(policy, seed=5, repetitions=100)
+    kept = {"weights": weights, "states": states, "values": values, "standard_errors": errors}
+    save_file({**kept, **starts}, ASSETS)
+    values, errors = simulate_truth(UNIFORM, states, seed=4, repetitions=200)
+    starts = simulate_starts(UNIFORM, seed=6, repetitions=200)
+    save_file({"states": states, "values": values, "standard_errors": errors, **starts}, OFF_POLICY_ASSETS)
+
+
+def load_policy() -> SoftPolicy:
+    """The stored policy."""
+    from safetensors.numpy import load_file
+
+    return soft_policy(load_file(ASSETS)["weights"])
+
+
+def _domain() -> Domain:
+    policy = load_policy()
+    return Domain(
+        name="mountain_car",
+        label="Mountain Car, on-policy",
+        discount=CAR.discount,
+        features="fourier:5",
+        public=public_bounds(1.0),
+        target_policy=policy,
+        behavior=policy,
+        simulate=lambda bounds, seed: simulate_log(CAR, policy, bounds, seed),
+        true_values=lambda: stored_truth(ASSETS),
+        start_values=lambda: stored_starts(ASSETS),
+        mean_reward=-1.0,
+        depends_on=(ASSETS,),
+    )
+
+
+if __name__ == "__main__":
+    main()
+else:
+    DOMAIN = _domain()

@@ -1,0 +1,137 @@
+"""Algorithms as methods of an experiment: one line each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.engine.program import run
+from dprl.engine.unit_blocks import SHARED
+from dprl.engine.unit_data import PaddedUnits, SharedTransitions, scale_of
+from dprl.evaluation.plan import program_for
+from dprl.mechanisms.float_sum import FloatSum
+from dprl.mechanisms.noise import SeededNoise
+from dprl.registry import find, is_own_kind
+from dprl_papers.harness.method import Guarantee, Method, Status
+
+if TYPE_CHECKING:
+    from dprl_papers.harness.problem import Setting, Trials
+
+
+def algorithm(
+    name: str,
+    label: str,
+    config: str | type[Any],
+    *,
+    guarantee: Status = "verified",
+    promise: Callable[[Setting], Guarantee] | None = None,
+    at: Callable[[Setting], Mapping[str, Any]] | None = None,
+    trivial: bool = False,
+    clamp: bool = True,
+    **options: Any,
+) -> Method:
+    """An algorithm with the whole budget on its value function.
+
+    Args:
+        name, label, guarantee, promise, trivial, clamp: as in :class:`Method`.
+        config: its name in the registry, or its configuration, a ``ValueFunctionConfig``.
+        at: further options that follow from a setting.
+        options: of its configuration; the others have their defaults.
+    """
+    kind = find(config).load_config() if isinstance(config, str) else config
+    file = inspect.getsourcefile(kind)
+    return Method(
+        name=name,
+        label=label,
+        guarantee=guarantee,
+        batch=partial(_answer, kind, options, at),
+        promise=promise,
+        options=options | {"config": kind.__name__},
+        sources=() if file is None else (Path(file),),
+        trivial=trivial,
+        clamp=clamp,
+        scalable=bool({"step_size", "step_scale"} & set(kind.options())),
+        tunable=(kind, options, at),
+    )
+
+
+def is_reviewed(method: Method) -> bool:
+    """Whether a method is one of dprl's own algorithms, made by :func:`algorithm`, with the guarantee that it has."""
+    made = method.batch
+    if not isinstance(made, partial) or made.func is not _answer or method.promise is not None:
+        return False
+    return is_own_kind(made.args[0])
+
+
+def configuration(
+    kind: type[Any], options: Mapping[str, Any], at: Callable[[Setting], Mapping[str, Any]] | None, setting: Setting
+) -> Any:
+    """The algorithm's configuration at a setting, its step size times the setting's factor.
+
+    Where the step size is tuned it is one here, and the noised sums are multiplied by it: one compiled program serves
+    all step sizes.
+    """
+    config = kind(discount=setting.domain.discount, **options, **({} if at is None else at(setting)))
+    if setting.tuned is not None:
+        return config.replace(step_size=1.0)
+    if setting.factor == 1.0:
+        return config
+    if "step_scale" in kind.options():
+        return config.replace(step_scale=setting.factor)
+    chosen = getattr(_program(config, setting).config, "step_size", None)  # the one that it chooses by itself
+    return config if chosen is None else config.replace(step_size=chosen * setting.factor)
+
+
+def _program(config: Any, setting: Setting) -> Any:
+    return program_for(config, setting.bounds, setting.features, setting.budget)
+
+
+def _answer(
+    kind: type[Any], options: Mapping[str, Any], at: Callable[[Setting], Mapping[str, Any]] | None, trials: Trials,
+    keys: Any,
+) -> np.ndarray:  # fmt: skip
+    setting = trials.setting
+    step_size = 1.0 if setting.tuned is None else setting.tuned * setting.factor
+    return answers(configuration(kind, options, at, setting), trials, keys, [step_size])[0]
+
+
+def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float]) -> np.ndarray:
+    """``(F, T, n)`` weights in the reward's unit, with noised sums multiplied by each of ``F`` step sizes."""
+    setting = trials.setting
+    program, factors = _program(config, setting), jnp.asarray(step_sizes)
+    if trials.shared:
+        theta = np.asarray(_together(program, jnp.asarray(keys), trials.shared_layout(), factors))
+    else:
+        logs = zip(keys, trials.padded(), strict=True)
+        theta = np.stack([np.asarray(_one(program, key, log, factors)) for key, log in logs], axis=1)
+    centre, half = scale_of(setting.value)
+    return centre * setting.features.constant() + half * theta.astype(np.float64)
+
+
+@partial(jax.jit, static_argnames="program")
+def _together(program: Any, keys: Any, data: SharedTransitions, factors: Any) -> Any:
+    """Answers of all trials; arrays of units have a leading axis of trials."""
+    extra = {name: None if name in SHARED else 0 for name in data.extra}
+    axes = SharedTransitions(None, None, 0, 0, 0, data.bands, extra)  # type: ignore[arg-type]
+    trials = jax.vmap(lambda factor, key, log: _run(program, key, log, factor), in_axes=(None, 0, axes))
+    return jax.vmap(lambda factor: trials(factor, keys, data))(factors)
+
+
+@partial(jax.jit, static_argnames="program")
+def _one(program: Any, key: Any, data: PaddedUnits, factors: Any) -> Any:
+    return jax.vmap(lambda factor: _run(program, key, data, factor))(factors)
+
+
+def _run(program: Any, key: Any, data: Any, factor: Any) -> Any:
+    # without the grid: no digit that a table shows depends on it
+    mechanisms: Any = tuple(FloatSum(stage.mechanism, factor) for stage in program.stages)
+    # trials run side by side, and all of them wait for the one with the most blocks
+    few = all(stage.mechanism.sampling_rate * data.units <= 4.0 for stage in program.stages)
+    return run(program, SeededNoise(key), data, mechanisms=mechanisms, batch=4 if few else 32)[1]

@@ -1,0 +1,255 @@
+"""Value functions that need not be linear in their weights: their errors on a domain, and states along a run.
+
+Objective: paper 000, Eq. (2); MSPBE: its Eq. (1) without the factor 1/2, so that for linear features it is that of
+:class:`dprl_papers.harness.metrics.Metrics`. Weights are in public units, V = centre + half * V_theta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.engine.program import run_steps
+from dprl.engine.unit_data import PaddedUnits, rows_of, scale_of
+from dprl.mechanisms.clipped_sum import Mechanism
+from dprl.mechanisms.float_sum import FloatSum
+from dprl.mechanisms.noise import SeededNoise
+from dprl.value_functions.features import Features
+from dprl_papers.harness.domain import MOMENT_SEED
+
+if TYPE_CHECKING:
+    from dprl.engine.program import Program
+    from dprl_papers.harness.domain import Domain
+
+CUT = 1e-7
+"""Eigenvalues of E[Psi Psi'] below this part of the largest count as zero."""
+MOST_WEIGHTS = 2048
+"""Beyond so many the MSPBE is left out: its matrix takes minutes, and most of its eigenvalues are below the cut."""
+_SPREAD = 4  # rows that are simulated for each that is used: rows of one trajectory are alike
+_UNITS = 250  # trajectories simulated at a time
+_CHUNK = 2000  # rows whose gradients are held at a time
+_CALLS = 200
+
+
+class NeuralMetrics:
+    """Errors of value functions ``V_theta``, linear or not, on a domain.
+
+    Expectations are means over transitions of logs that share no seed with any trial; a transition weighs one over the
+    length of its trajectory. Off-policy an importance ratio stands at the TD error, none at the metric.
+
+    Args:
+        domain: gives logs and true values.
+        features: what maps weights to values.
+        transitions: how many to take, at random, from logs that have some times as many.
+    """
+
+    def __init__(self, domain: Domain, features: Features, transitions: int = 20_000) -> None:
+        self.domain, self.features = domain, features
+        value = domain.bounds(1).value_interval(domain.discount)
+        self.low, self.high = value
+        self.centre, self.half = scale_of(value)
+        self.rows = _transitions(domain, features, transitions)
+        self.truth_states = jnp.asarray(domain.truth.states, dtype=jnp.float64)
+        start = domain.start
+        self.start_states = None if start is None else jnp.asarray(start.states, dtype=jnp.float64)
+
+    def errors(self, theta: np.ndarray, w: np.ndarray | None = None, clamp: bool = True) -> dict[str, np.ndarray]:
+        """Errors of each trial, in the unit of the reward or its square; not a number where theta is not finite.
+
+        Args:
+            theta: ``(T, d)`` weights.
+            w: ``(T, d)`` dual variables, for the objective.
+            clamp: the values that are compared with the true ones to the public range, as a release does.
+
+        Returns:
+            ``(T,)`` each: ``rmse`` against the true values; ``msbe``, mean squared TD error; ``mspbe``,
+            ``b' G^+ b`` with ``b = E[delta Psi]`` and ``G = E[Psi Psi']``, Psi the gradient at theta, where there are
+            at most :data:`MOST_WEIGHTS` weights; ``objective``, ``E[delta q - q^2 / 2]`` with ``q = Psi' w``, whose
+            largest value over all w is half of ``mspbe``, where ``w`` is given; and ``value``, the error of the mean
+            over the start states, where the domain says the policy's value.
+        """
+        columns: dict[str, list[float]] = {}
+        for i, weights in enumerate(np.asarray(theta, dtype=np.float64)):
+            dual = None if w is None else np.asarray(w[i], dtype=np.float64)
+            for name, error in self._errors(weights, dual, clamp).items():
+                columns.setdefault(name, []).append(error)
+        return {name: np.array(column) for name, column in columns.items()}
+
+    def _errors(self, theta: np.ndarray, w: np.ndarray | None, clamp: bool) -> dict[str, float]:
+        finite = bool(np.isfinite(theta).all())
+        values = self._values(theta, self.truth_states, clamp)
+        delta, dot = _residuals(
+            self.features, self.domain.discount, theta, np.zeros_like(theta) if w is None else w, self.rows
+        )
+        weight, weight_rho, delta = (np.asarray(x) for x in (self.rows["weight"], self.rows["weight_rho"], delta))
+        squared = self.half**2
+        out = {
+            "rmse": self.domain.truth.rmse(values) if finite else np.nan,
+            "msbe": squared * float(weight_rho @ delta**2),
+        }
+        if len(theta) <= MOST_WEIGHTS:
+            out["mspbe"] = squared * self._projected(theta, weight, weight_rho * delta) if finite else np.nan
+        if w is not None:
+            q = np.asarray(dot)
+            out["objective"] = squared * float(weight_rho @ (delta * q) - 0.5 * weight @ q**2)
+        if self.domain.start is not None and self.start_states is not None:
+            mean = float(self.domain.start.weights @ self._values(theta, self.start_states, clamp))
+            out["value"] = abs(mean - self.domain.policy_value)
+        return out
+
+    def _values(self, theta: np.ndarray, states: Any, clamp: bool) -> np.ndarray:
+        values = self.centre + self.half * np.asarray(_values(self.features, theta, states))
+        return np.clip(values, self.low, self.high) if clamp else values
+
+    def _projected(self, theta: np.ndarray, weight: np.ndarray, weighted_delta: np.ndarray) -> float:
+        """``b' G^+ b`` in public units."""
+        size, count = len(theta), len(weight)
+        b, G = np.zeros(size), np.zeros((size, size))
+        for start in range(0, count, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            gradients = np.asarray(_gradients(self.features, theta, self.rows["states"][part]))
+            b += gradients.T @ weighted_delta[part]
+            gradients = gradients * np.sqrt(weight[part])[:, None]
+            G += gradients.T @ gradients
+        values, vectors = np.linalg.eigh(G)
+        kept = values > CUT * values[-1]
+        return float(np.sum((vectors.T @ b)[kept] ** 2 / values[kept]))
+
+
+def _transitions(domain: Domain, features: Features, count: int) -> dict[str, Any]:
+    """About ``count`` transitions, in public units; weights sum to one, but for transitions that cannot be used."""
+    parts, found, units = [], 0, 0
+    each = min(_UNITS, domain.moment_units)  # a domain of long trajectories has few
+    value = domain.bounds(1).value_interval(domain.discount)
+    while found < _SPREAD * count:
+        log = domain.simulate(domain.bounds(each), MOMENT_SEED + units // each)
+        rows = rows_of(log, domain.ratios(log), features, domain.discount, value, dtype=np.float64, columns=("states",))
+        parts.append(
+            {
+                "states": rows.extra["states"][:-1],
+                "next_states": rows.extra["next_states"][:-1],
+                "alive": rows.extra["alive"][:-1],
+                "reward": rows.reward[:-1],
+                "weight": rows.weight[:-1],
+                "weight_rho": (rows.weight * rows.rho)[:-1],
+            }
+        )
+        found, units = found + len(log.reward), units + log.units
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    chosen = np.sort(np.random.default_rng(0).choice(found, min(count, found), replace=False))
+    rows = {name: x[chosen] for name, x in joined.items()}
+    scale = found / len(chosen) / units
+    rows |= {name: scale * rows[name] for name in ("weight", "weight_rho")}
+    return {name: jnp.asarray(x) for name, x in rows.items()}
+
+
+@partial(jax.jit, static_argnames="features")
+def _values(features: Features, theta: Any, states: Any) -> Any:
+    return features.values(theta, states, jnp)
+
+
+@partial(jax.jit, static_argnames="features")
+def _gradients(features: Features, theta: Any, states: Any) -> Any:
+    """``(N, d)`` Psi of each state."""
+    one = lambda state: jax.grad(lambda x: features.values(x, state[None], jnp)[0])(theta)  # noqa: E731
+    return jax.vmap(one)(states)
+
+
+@partial(jax.jit, static_argnames=("features", "discount"))
+def _residuals(features: Features, discount: float, theta: Any, w: Any, rows: Any) -> tuple[Any, Any]:
+    """``(N,)`` TD errors and ``(N,)`` products Psi' w."""
+    here, dot = jax.jvp(lambda x: features.values(x, rows["states"], jnp), (theta,), (w,))
+    following = features.values(theta, rows["next_states"], jnp)
+    return rows["reward"] + discount * rows["alive"] * following - here, dot
+
+
+# --- states along a run -------------------------------------------------------------------------------------------
+
+
+def run_curves(
+    program: Program,
+    mechanisms: Sequence[Mechanism] | None,
+    keys: Any,
+    logs: PaddedUnits,
+    at: tuple[int, ...],
+    starts: Any = None,
+    batch: int = 32,
+) -> tuple[Any, ...]:
+    """States of several trials along one run each, all trials at once.
+
+    Args:
+        program: the algorithm, with the public facts that all trials share.
+        mechanisms: as in :func:`~dprl.engine.program.run`; without any its own ones in single
+            precision, :class:`~dprl.mechanisms.float_sum.FloatSum`.
+        keys: ``(T, 2)`` noise keys.
+        logs: with a leading axis of trials in every array.
+        at: ascending numbers of steps of the last stage, the stages before it being done; 0 is before its first.
+        starts: initial states of the trials, with a leading axis of trials, in place of the program's own.
+        batch: units in one block of a Poisson batch.
+
+    Returns:
+        A state for each of ``at``, every array with a leading axis of trials.
+    """
+    kept = None if mechanisms is None else tuple(mechanisms)
+    keys, states = jnp.asarray(keys), []
+    state, done = _before(program, kept, batch, keys, logs, starts), 0
+    stride = math.gcd(*at)  # one compiled program for all intervals, unless it would be called too often
+    for step in at:
+        while done < step:
+            count = stride if at[-1] <= _CALLS * stride else step - done
+            state = _onward(program, kept, batch, count, keys, logs, state, np.uint32(done))
+            done += count
+        states.append(state)
+    return tuple(states)
+
+
+def answers(program: Program, state: Any) -> np.ndarray:
+    """``(T, n)`` float64 released weights of final states of :func:`run_curves`."""
+    return np.asarray(_answers(program, state), dtype=np.float64)
+
+
+@partial(jax.jit, static_argnames=("program", "mechanisms", "batch"))
+def _before(
+    program: Program, mechanisms: tuple[Mechanism, ...] | None, batch: int, keys: Any, logs: Any, starts: Any
+) -> Any:
+    def one(key: Any, log: Any, start: Any) -> Any:
+        state = program.init() if start is None else start
+        for number in range(len(program.stages) - 1):
+            mechanism, noise = _mechanism(program, mechanisms, number), _stream(program, key, number)
+            state = program.finish(number, run_steps(program, number, mechanism, noise, log, state, batch=batch)[0])
+        return state
+
+    return jax.vmap(one)(keys, logs, starts)
+
+
+@partial(jax.jit, static_argnames=("program", "mechanisms", "batch", "count"))
+def _onward(
+    program: Program, mechanisms: tuple[Mechanism, ...] | None, batch: int, count: int, keys: Any, logs: Any,
+    states: Any, first: Any,
+) -> Any:  # fmt: skip
+    last = len(program.stages) - 1
+
+    def one(key: Any, log: Any, state: Any) -> Any:
+        mechanism, noise = _mechanism(program, mechanisms, last), _stream(program, key, last)
+        return run_steps(program, last, mechanism, noise, log, state, steps=(first, count), batch=batch)[0]
+
+    return jax.vmap(one)(keys, logs, states)
+
+
+@partial(jax.jit, static_argnames="program")
+def _answers(program: Program, states: Any) -> Any:
+    return jax.vmap(lambda state: program.answer(program.finish(len(program.stages) - 1, state)))(states)
+
+
+def _mechanism(program: Program, mechanisms: tuple[Mechanism, ...] | None, number: int) -> Any:
+    return FloatSum(program.stages[number].mechanism) if mechanisms is None else mechanisms[number]
+
+
+def _stream(program: Program, key: Any, number: int) -> SeededNoise:
+    return SeededNoise(key).stream(program.stages[number].name)

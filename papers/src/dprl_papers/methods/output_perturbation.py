@@ -1,0 +1,160 @@
+"""DP-LSW and DP-LSL (Balle, Gomrokchi and Precup 2016), the paper's output perturbation V1 and V2.
+
+Where the state is not finite, its space is cut into a public grid of cells; on-policy only. What is tuned of DP-LSL is
+its ridge.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import gaussian_noise_multiplier
+from dprl.evaluation.smooth_sensitivity import (
+    FirstVisits,
+    cell_centres,
+    first_visits,
+    noised_lsl,
+    noised_lsw,
+    noised_tabular_lsl,
+)
+from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.smooth_gaussian import SmoothGaussian
+from dprl.value_functions.features import Tabular
+from dprl_papers.harness.method import Guarantee, Method
+from dprl_papers.harness.problem import Problem, Setting
+
+CELLS = 12
+"""Of each component of a state that is not a whole number."""
+Calibration = Literal["published", "exact"]
+
+
+def cells_of(problem: Problem) -> tuple[int, ...] | None:
+    return None if isinstance(problem.features, Tabular) else (CELLS,) * len(problem.features.bounds)
+
+
+def table_of(problem: Problem) -> np.ndarray:
+    """``(S, n)`` features of each state or cell; of whole-number states plain indicators."""
+    features, cells = problem.features, cells_of(problem)
+    return np.eye(features.size) if cells is None else features(cell_centres(features.bounds, cells))
+
+
+def visits_of(problem: Problem) -> FirstVisits:
+    log, discount, value = problem.log, problem.domain.discount, problem.setting.value
+    return problem.once("first visits", lambda: first_visits(log, discount, value, cells_of(problem)))
+
+
+def lsw(calibration: Calibration, problem: Problem, key: Any) -> np.ndarray:
+    """DP-LSW with equal weights, returns in the public value range."""
+    setting, table = problem.setting, table_of(problem)
+    weights = np.full(len(table), 1.0 / len(table))
+    visits = visits_of(problem)
+    mechanism = _mechanism(setting.budget.epsilon, setting.budget.delta, table.shape[1], calibration)
+    return _weights(problem, table, noised_lsw(mechanism, table, weights, visits, setting.value, SeededNoise(key)))
+
+
+def lsl(calibration: Calibration, problem: Problem, key: Any) -> np.ndarray:
+    """DP-LSL with equal weights and its ridge, tabular."""
+    setting, table = problem.setting, table_of(problem)
+    weights = np.full(len(table), 1.0 / len(table))
+    visits = visits_of(problem)
+    mechanism = _mechanism(setting.budget.epsilon, setting.budget.delta, table.shape[1], calibration)
+    noise = SeededNoise(key)
+    values = noised_lsl(mechanism, table, weights, ridge(setting), visits, setting.units, setting.value, noise)
+    return _weights(problem, table, values)
+
+
+def lsl_exact(centred: bool, problem: Problem, key: Any) -> np.ndarray:
+    """The estimator of DP-LSL with the noise of one Gaussian release on its exact tabular sensitivity."""
+    setting, table = problem.setting, table_of(problem)
+    weights = np.full(len(table), 1.0 / len(table))
+    visits = visits_of(problem)
+    multiplier = _multiplier(setting.budget)
+    noise = SeededNoise(key)
+    values = noised_tabular_lsl(multiplier, weights, ridge(setting), visits, setting.value, noise, centred=centred)
+    return _weights(problem, table, values)
+
+
+def ridge(setting: Setting) -> float:
+    """The tuned one; without it the root of the number of trajectories, above what the published noise asks for."""
+    largest = 1.0 / setting.features.size
+    return largest + setting.units**0.5 if setting.tuned is None else largest + setting.tuned * setting.factor
+
+
+def promise(calibration: Calibration, setting: Setting) -> Guarantee:
+    budget = setting.budget
+    mechanism = _mechanism(budget.epsilon, budget.delta, setting.features.size, calibration)
+    return Guarantee(
+        status="as published",
+        claimed=budget.epsilon,
+        true=_true_epsilon(mechanism),
+        delta=budget.delta,
+        words="replace one, by a search",
+    )
+
+
+def exact_promise(setting: Setting) -> Guarantee:
+    budget = setting.budget
+    words = "in exact arithmetic"
+    return Guarantee(
+        status="as published", claimed=budget.epsilon, true=budget.epsilon, delta=budget.delta, words=words
+    )
+
+
+@cache
+def _mechanism(epsilon: float, delta: float, dimension: int, calibration: Calibration) -> SmoothGaussian:
+    return SmoothGaussian(epsilon=epsilon, delta=delta, dimension=dimension, calibration=calibration)
+
+
+@cache
+def _true_epsilon(mechanism: SmoothGaussian) -> float:
+    return mechanism.true_epsilon
+
+
+@cache
+def _multiplier(budget: Budget) -> float:
+    return gaussian_noise_multiplier(budget)
+
+
+def _weights(problem: Problem, table: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Weights over the domain's features of a function that is given at the states or cells."""
+    scale = np.sqrt(len(table)) if cells_of(problem) is None else 1.0  # tabular features are scaled indicators
+    return np.linalg.lstsq(scale * table, values, rcond=None)[0]
+
+
+def _method(name: str, label: str, solve: Any, calibration: Calibration) -> Method:
+    return Method(
+        name=name,
+        label=label,
+        guarantee="as published",
+        weights=partial(solve, calibration),
+        promise=partial(promise, calibration),
+        clamp=calibration == "exact",
+        options={"calibration": calibration},
+        scalable=solve is lsl,
+    )
+
+
+def _exact(name: str, label: str, centred: bool) -> Method:
+    return Method(
+        name=name,
+        label=label,
+        guarantee="as published",
+        weights=partial(lsl_exact, centred),
+        promise=exact_promise,
+        options={"centred": centred},
+        scalable=True,
+    )
+
+
+METHODS = (
+    _method("dp-lsw", "DP-LSW (V1) as published", lsw, "published"),
+    _method("dp-lsl", "DP-LSL (V2) as published", lsl, "published"),
+    _method("dp-lsw-equal", "DP-LSW, exact noise", lsw, "exact"),
+    _exact("dp-lsl-equal", "DP-LSL, exact noise, ridge best in MSPBE", False),
+    _exact("dp-lsl-equal-rmse", "DP-LSL, exact noise, ridge best in RMSE", False),
+    _exact("dp-lsl-centred", "DP-LSL, exact noise, centred", True),
+)

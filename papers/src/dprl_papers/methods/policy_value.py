@@ -1,0 +1,145 @@
+"""Estimators of the policy's value, one number: importance sampling and doubly robust, private and not.
+
+The private ones are what a release of them alone computes, with the exact mechanism, and spend the whole budget. Ratios
+multiplied along a trajectory are cut at the public ``max_cumulative_ratio``, which here is the largest ratio of one
+step; importance sampling without privacy cuts nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from dprl.accounting import events
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import noise_multiplier_for
+from dprl.engine.program import noiseless, run
+from dprl.engine.ratios import step_ratios
+from dprl.evaluation import estimators
+from dprl.evaluation import importance_sampling as importance
+from dprl.evaluation.doubly_robust import DoublyRobust
+from dprl.evaluation.importance_sampling import ImportanceSampling, Query
+from dprl.evaluation.plan import Plan, make_plan
+from dprl.evaluation.strategy import public_patterns
+from dprl.mechanisms.clipped_sum import PlainSum
+from dprl.mechanisms.noise import SeededNoise
+from dprl_papers.harness.method import Method
+from dprl_papers.harness.problem import Problem
+
+Estimator = Literal["trajectory", "per-decision", "self-normalised"]
+UNCUT = 1e9
+"""A bound on products of ratios that cuts none that matters."""
+PLENTY = Budget(50.0, 0.01)
+"""Sets the public choices of a program that runs without noise, such as how many modes it has."""
+
+
+def importance_sampling(estimator: Estimator, problem: Problem, key: Any) -> float:
+    """One Gaussian release of the estimator's moments, and nothing else."""
+    query = query_of(estimator, problem)
+    name = f"importance sampling, {estimator}"
+    vectors = problem.once(name, lambda: vectors_of(query, problem))  # the same for every budget
+    mechanism = importance.mechanism(query, _multiplier(problem.budget))
+    noise: Any = SeededNoise(key).stream("value")
+    return importance.decode(query, mechanism, importance.release_vector(mechanism, noise, vectors))[0].value
+
+
+def importance_sampling_exact(estimator: Estimator, problem: Problem, key: Any) -> float:
+    """The estimator of the textbook, without noise, clips and cuts."""
+    del key
+    query = query_of(estimator, problem, UNCUT)
+    log = replace(problem.log, bounds=query.bounds)
+    ratios = step_ratios(problem.domain.target_policy, log)
+    above, below = (float(part.sum()) / query.bounds.units for part in importance.unit_pairs(query, log, ratios))
+    low, high, largest = query.scale
+    weight = largest * (above + below)
+    weighted = query.scale.width * above + low * weight
+    if estimator == "self-normalised":
+        return weighted / weight
+    centre = (low + high) / 2.0 if estimator == "trajectory" else 0.0
+    return weighted + centre * (1.0 - weight)
+
+
+@cache
+def _multiplier(budget: Budget) -> float:
+    return noise_multiplier_for(events.gaussian, budget)
+
+
+def query_of(estimator: Estimator, problem: Problem, cut: float | None = None) -> Query:
+    """What is asked of the trajectories; ``cut`` in place of the bounds' largest product of ratios."""
+    bounds, domain = problem.setting.bounds, problem.domain
+    if cut is not None and not domain.on_policy:
+        bounds = replace(bounds, max_cumulative_ratio=cut)
+    config = ImportanceSampling(discount=domain.discount, estimator=estimator)
+    return importance.make_query(config, bounds, public_patterns([domain.target_policy], bounds))
+
+
+def vectors_of(query: Query, problem: Problem) -> np.ndarray:
+    log = replace(problem.log, bounds=query.bounds)
+    return importance.unit_vectors(query, log, [problem.domain.target_policy])
+
+
+def doubly_robust(problem: Problem, key: Any) -> float:
+    """The doubly robust value that a release gives, with the whole budget on it and its value function."""
+    plan = _plan(problem, problem.setting.bounds, problem.budget)
+    noise: Any = SeededNoise(key)
+    theta = _theta(plan.program, False, key, problem.layout)
+    return _around(plan, theta, plan.value_mechanism, noise.stream("value"), problem)
+
+
+def doubly_robust_exact(problem: Problem, key: Any) -> float:
+    """The same without noise, clips and cuts."""
+    bounds = problem.setting.bounds
+    if not problem.domain.on_policy:
+        bounds = replace(bounds, max_cumulative_ratio=UNCUT)
+    plan = _plan(problem, bounds, PLENTY)
+    theta = _theta(plan.program, True, key, problem.layout)
+    return _around(plan, theta, PlainSum(dimension=plan.query.dimension), SeededNoise(key), problem)
+
+
+def _plan(problem: Problem, bounds: Any, budget: Budget) -> Plan:
+    domain = problem.domain
+    config = DoublyRobust(discount=domain.discount)
+    return make_plan(config, bounds, budget, [domain.target_policy], problem.setting.features.name)
+
+
+@partial(jax.jit, static_argnames=("program", "plain"))
+def _theta(program: Any, plain: bool, key: Any, data: Any) -> Any:
+    return run(program, SeededNoise(key), data, mechanisms=noiseless(program) if plain else None)[1]
+
+
+def _around(plan: Plan, theta: Any, mechanism: Any, noise: Any, problem: Problem) -> float:
+    """The value around a value function."""
+    baseline = estimators.baseline_of(plan.query, plan.function_of(theta))
+    log = replace(problem.log, bounds=plan.bounds)
+    vectors = estimators.unit_vectors(plan.query, log, [problem.domain.target_policy], None, baseline)
+    noised = importance.release_vector(mechanism, noise, vectors)
+    return estimators.decode(plan.query, mechanism, noised, baseline)[0].value
+
+
+def truncated(problem: Problem, key: Any) -> float:
+    """What importance sampling would say of infinitely many trajectories of the log's length; not an estimate."""
+    del key
+    return problem.domain.truncated_value
+
+
+def _private(name: str, label: str, value: Any) -> Method:
+    return Method(name=name, label=label, guarantee="verified", value=value)
+
+
+def _exact(name: str, label: str, value: Any) -> Method:
+    return Method(name=name, label=label, guarantee="none", value=value)
+
+
+METHODS = (
+    _private("value-per-decision", "per-decision IS", partial(importance_sampling, "per-decision")),
+    _private("value-trajectory", "trajectory-wise IS", partial(importance_sampling, "trajectory")),
+    _private("value-self-normalised", "self-normalised IS", partial(importance_sampling, "self-normalised")),
+    _private("value-doubly-robust", "doubly robust value", doubly_robust),
+    _exact("value-per-decision-exact", "per-decision IS, no cuts", partial(importance_sampling_exact, "per-decision")),
+    _exact("value-doubly-robust-exact", "doubly robust, no noise", doubly_robust_exact),
+    _exact("value-truncated", "expected truncated return", truncated),
+)

@@ -1,0 +1,45 @@
+"""Methods without privacy, to compare with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dprl.engine.unit_data import scale_of
+from dprl.evaluation.lstd import moments
+from dprl.evaluation.wis_lstd import wis_lstd
+from dprl_papers.harness.method import Method
+from dprl_papers.harness.problem import Problem, Setting, Trials
+
+
+def lstd(trials: Trials, keys: Any) -> np.ndarray:
+    """Least-squares temporal differences, with per-step importance ratios off-policy (Bradtke and Barto 1996)."""
+    del keys
+    if trials.shared:
+        data = trials.shared_layout()
+        phi, delta = np.asarray(data.phi, dtype=np.float64), np.asarray(data.delta_phi, dtype=np.float64)
+        mean = lambda x: np.asarray(x, dtype=np.float64).mean(axis=1)  # noqa: E731
+        A = np.einsum("tk,ki,kj->tij", mean(data.weight_rho), phi, delta)
+        systems = list(zip(A, mean(data.weight_rho_reward) @ phi, strict=True))
+    else:
+        systems = [moments(problem.rows)[:2] for problem in trials]
+    return in_reward_units(trials.setting, np.stack([np.linalg.lstsq(A, b, rcond=None)[0] for A, b in systems]))
+
+
+def wis(problem: Problem, key: Any) -> np.ndarray:
+    """WIS-LSTD (Mahmood, van Hasselt and Sutton 2014), without traces."""
+    del key
+    return wis_lstd(problem.log, problem.ratios, problem.features, problem.domain.discount)
+
+
+def in_reward_units(setting: Setting, theta: np.ndarray) -> np.ndarray:
+    """Weights of V = w' phi from those in public units, V = centre + half * theta' phi."""
+    centre, half = scale_of(setting.value)
+    return centre * setting.features.constant() + half * theta
+
+
+METHODS = (
+    Method(name="lstd", label="LSTD", guarantee="none", batch=lstd),
+    Method(name="wis-lstd", label="WIS-LSTD", guarantee="none", weights=wis),
+)

@@ -1,0 +1,317 @@
+"""Returns on the interval walk of what paper 001's variants learn.
+
+A point is one variant at one radius and budget, over several seeds that run side by side in one compiled program; the
+noise is that of a release's own plan, drawn from public seeds. Returns are those of the greedy policy of a Q,
+undiscounted over an episode of 50 steps, and exact but for the grid on which the walk is solved. Nobody's data are in
+it: the rewards are known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.environments.interval_walk import IntervalWalk
+from dprl.learning import planner, published
+from dprl.learning.functional_q import FunctionalQ, resolve
+from dprl.learning.learning_plan import make_learning_plan, make_mechanism
+from dprl.learning.q_learner import rates_of, run, shape_of
+from dprl.mechanisms.answers import ExactAnswers
+from dprl.mechanisms.noise import SeededNoise
+from dprl.value_functions.q_function import q_values
+from dprl_papers.harness.store import Store
+from dprl_papers.harness.versions import fingerprint, libraries, module_file
+from dprl_papers.paper_001_functional_q.inverse import recovered_reward, recovery_error
+
+RANDOM, BEST = 10.895, 20.542
+"""Returns of the policy that acts by chance, and of the best one (a test has them by dynamic programming)."""
+GRID, COARSE = 257, 65  # points a side on which policies are solved, in one dimension and in two
+BLOCK = 10  # seeds side by side in one compiled run
+LEARNER_SEED = 1
+_SMALLEST_STD = 1e-6  # stands for none in Algorithm 1 as published
+
+Method = Literal["functional", "observed-reward", "gradient", "output", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndsWalk(IntervalWalk):
+    """The same walk, paid at its ends: |s - 1/2|. A policy that is good in one is bad in the other."""
+
+    def reward(self, state: Any, action: Any) -> jax.Array:
+        return 0.5 - super().reward(state, action)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One variant at one setting.
+
+    Attributes:
+        method: a variant, or ``none`` for the learner without noise.
+        people: n; the radius is the reward's range over n.
+        epsilon, delta: the budget.
+        multiplier: noise over sensitivity, instead of what the budget needs.
+        lipschitz: L over R; by default the environment's public fact (4).
+        shared: one path for all actions, as the environment's public fact allows.
+        updates: on replayed samples for each fresh one.
+        samples, batch: of a run, and of a round.
+        step_size, network, decay: by default the library's.
+        ends: whether the walk is paid at its ends.
+        dimensions: of the walk.
+        curve: returns along the run instead of the released Q's.
+    """
+
+    method: Method
+    people: float = 100
+    epsilon: float = 0.9
+    delta: float = 1e-4
+    multiplier: float | None = None
+    lipschitz: float | None = None
+    shared: bool = True
+    updates: float = 1.0
+    samples: int = 5000
+    batch: int = 50
+    step_size: float | None = None
+    network: str | None = None
+    decay: float | None = None
+    ends: bool = False
+    dimensions: int = 1
+    curve: bool = False
+
+
+def normalised(returns: Any) -> Any:
+    """0 for acting by chance, 1 for the best policy (in one dimension, paid in the middle)."""
+    return (np.asarray(returns) - RANDOM) / (BEST - RANDOM)
+
+
+_locks: dict[Any, threading.Lock] = {}
+_lock = threading.Lock()
+
+
+class Points:
+    """What points measure, kept in a store; two threads that want the same one compute it once.
+
+    Args:
+        store: of the reproduction.
+        seed: the first trial's.
+    """
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self._store, self._seed = store, seed
+        file = module_file(__name__)
+        assert file is not None
+        self._about = {"code": fingerprint([file]), "libraries": libraries(), "seed": seed}
+
+    def measured(self, point: Point, seeds: int) -> dict[str, np.ndarray]:
+        """``return`` and ``recovered`` of each seed, ``(seeds,)``; of a curve ``return`` ``(seeds, rounds)`` alone."""
+        key = {"point": dataclasses.asdict(point), "seeds": seeds, **self._about}
+        with _lock:
+            lock = _locks.setdefault((str(self._store.folder), point, seeds, self._seed), threading.Lock())
+        with lock:
+            found = self._store.read(key)
+            if found is None:
+                found = {name: values.tolist() for name, values in measure(point, self._seed, seeds).items()}
+                self._store.save(key, found)
+        return {name: np.array(values) for name, values in found.items()}
+
+    def normalised(self, point: Point, seeds: int) -> np.ndarray:
+        return normalised(self.measured(point, seeds)["return"])
+
+
+# --- learning --------------------------------------------------------------------------------------------------------
+
+
+def walk_of(point: Point) -> IntervalWalk:
+    kind = EndsWalk if point.ends else IntervalWalk
+    return kind(dimensions=point.dimensions)
+
+
+def config_of(point: Point) -> FunctionalQ:
+    """Its options, resolved."""
+    facts = walk_of(point).facts
+    radius = facts.reward_range / point.people
+    options: dict[str, Any] = {"variant": "observed-reward" if point.method == "none" else point.method}
+    if point.method == "functional":
+        options |= {"decay": point.decay, "shared_path": point.shared, "mixed_derivatives": point.dimensions > 1}
+    if point.method in ("functional", "output") and point.lipschitz is not None:
+        options["reward_lipschitz"] = point.lipschitz * radius
+    options |= {"step_size": point.step_size, "network": point.network}
+    options |= {"samples": point.samples, "round": point.batch, "updates_per_sample": point.updates}
+    return resolve(FunctionalQ(reward_radius=radius, **options), facts)
+
+
+def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
+    """Released weights of Q, ``(seeds, ...)`` each; of a curve those after each round, ``(seeds, rounds, ...)``."""
+    walk, config = walk_of(point), config_of(point)
+    if point.method == "output":
+        return _tables(point, config, walk, seed, seeds)
+    mechanism = None
+    if point.multiplier is not None:
+        mechanism = make_mechanism(config, walk.facts, point.multiplier)
+    elif point.method != "none":
+        mechanism = make_learning_plan(config, walk.facts, Budget(point.epsilon, point.delta)).mechanism
+    shape, rates = shape_of(config, walk.facts), rates_of(config, walk.facts)
+    blocks = []
+    for first in range(seed, seed + seeds, BLOCK):
+        numbers = range(first, min(first + BLOCK, seed + seeds))
+        average, history = _runs(shape, walk, rates, bound(mechanism, numbers), _keys(numbers))
+        blocks.append(jax.tree.map(np.asarray, history if point.curve else average))
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def bound(mechanism: Any, numbers: Sequence[int]) -> Any:
+    """A mechanism's answers with the noise of each of these seeds, side by side; None gives exact ones."""
+    if mechanism is None:
+        return ExactAnswers()
+    each = [mechanism.bind(SeededNoise.from_seed(i).stream("reward")) for i in numbers]
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *each)
+
+
+def _keys(numbers: Sequence[int]) -> jax.Array:
+    return jnp.stack([jax.random.fold_in(jax.random.key(LEARNER_SEED), i) for i in numbers])
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _runs(shape: Any, walk: IntervalWalk, rates: Any, answers: Any, keys: Any) -> Any:
+    def one(answers: Any, key: Any) -> Any:
+        state, history = run(shape, walk, rates, answers, key)
+        return state.average[0], history
+
+    return jax.vmap(one)(answers, keys)
+
+
+def _tables(point: Point, config: FunctionalQ, walk: IntervalWalk, seed: int, seeds: int) -> dict[str, np.ndarray]:
+    """The variant output: no learning, but a path on the optimal Q of the public model."""
+    model = walk.transition_matrix(planner.POINTS)
+    plan = make_learning_plan(config, walk.facts, Budget(point.epsilon, point.delta), model)
+    assert plan.mechanism is not None
+    rewards = np.tile(np.asarray(walk.reward(planner.POINTS[:, None], 0)), (walk.actions, 1))
+    discount = float(plan.config.discount or 0.0)
+    noises = [SeededNoise.from_seed(i).stream("reward") for i in range(seed, seed + seeds)]
+    each = [planner.released(model, rewards, plan.mechanism.bind(n), discount, walk.facts) for n in noises]
+    return {"V": np.stack([q.weights["V"] for q in each])}
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
+
+
+def measure(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
+    """As :meth:`Points.measured`."""
+    config, walk = config_of(point), walk_of(point)
+    outputs = outputs_of(str(config.network), weights_of(point, seed, seeds), point.dimensions)
+    out = {"return": policy_returns(np.argmax(outputs, axis=outputs.ndim - point.dimensions - 1), point.ends)}
+    if point.curve or point.dimensions > 1:
+        return out
+    model, paid, start = _solved(GRID)
+    paid = 0.5 - paid if point.ends else paid
+    low, high = walk.reward_bounds
+    discount = float(config.discount or 0.0)
+    q = ((low + high) / 2.0 + (high - low) / 2.0 * outputs) / (1.0 - discount)
+    return out | {"recovered": recovery_error(recovered_reward(q, model, discount), paid, start)}
+
+
+def recovered_of(q: np.ndarray, discount: float) -> np.ndarray:
+    """``(...,)`` error of the reward recovered from values ``(..., A, N)`` on the grid, of the middle walk."""
+    model, paid, start = _solved(GRID)
+    return recovery_error(recovered_reward(q, model, discount), paid, start)
+
+
+def outputs_of(network: str, weights: dict[str, np.ndarray], dimensions: int = 1) -> np.ndarray:
+    """``(..., A, N[, N])`` a network's outputs on the grid, for weights with leading axes."""
+    sides = [np.linspace(0.0, 1.0, GRID if dimensions == 1 else COARSE)] * dimensions
+    states = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, dimensions)
+    lead = weights["V"].shape[:-2]
+    flat = {name: w.reshape(-1, *w.shape[len(lead) :]) for name, w in weights.items()}
+    outputs = np.asarray(_outputs(network, flat, states))
+    return np.moveaxis(outputs, -1, 1).reshape(*lead, outputs.shape[-1], *(len(side) for side in sides))
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(network: str, weights: Any, states: Any) -> Any:
+    return jax.lax.map(lambda one: q_values(network, one, states, jnp), weights)
+
+
+@cache
+def _solved(points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    grid = np.linspace(0.0, 1.0, points)
+    start = np.full(points, 1.0 / (points - 1))
+    start[[0, -1]] /= 2.0
+    return IntervalWalk().transition_matrix(grid), 0.5 - np.abs(grid - 0.5), start
+
+
+def policy_returns(actions: np.ndarray, ends: bool = False) -> np.ndarray:
+    """``(...,)`` returns of policies that are given by their actions on the grid, ``(..., N)`` or ``(..., N, N)``.
+
+    Two dimensions are told by a side of :data:`COARSE` points.
+    """
+    points = actions.shape[-1]
+    P, paid, start = _solved(points)
+    paid = 0.5 - paid if ends else paid
+    values = np.zeros(actions.shape)
+    if points == GRID:
+        for _ in range(IntervalWalk().horizon):
+            values = paid + np.where(actions == 1, values @ P[1].T, values @ P[0].T)
+        return values @ start
+    both = (paid[:, None] + paid[None]) / 2.0
+    for _ in range(IntervalWalk().horizon):
+        values = both + np.choose(actions, [*(p @ values for p in P), *(values @ p.T for p in P)])
+    return np.einsum("...ij,i,j->...", values, start, start)
+
+
+def extreme_returns(dimensions: int) -> tuple[float, float]:
+    """Returns of acting by chance and of the best policy."""
+    P, paid, start = _solved(GRID if dimensions == 1 else COARSE)
+    by_chance = best = np.zeros((len(paid),) * dimensions)
+    both = paid if dimensions == 1 else (paid[:, None] + paid[None]) / 2.0
+    for _ in range(IntervalWalk().horizon):
+        parts = [[p @ v for p in P] + ([v @ p.T for p in P] if dimensions > 1 else []) for v in (by_chance, best)]
+        by_chance, best = both + np.mean(parts[0], axis=0), both + np.max(parts[1], axis=0)
+    weights = start if dimensions == 1 else np.outer(start, start)
+    return float((weights * by_chance).sum()), float((weights * best).sum())
+
+
+# --- Algorithm 1 as published ----------------------------------------------------------------------------------------
+
+
+def published_curves(
+    stds: Sequence[float], resets: Sequence[int], step_size: float, seed: int, seeds: int, samples: int = 5000
+) -> np.ndarray:
+    """``(stds, resets, seeds, rounds)`` returns of the greedy policy of Q after each round."""
+    weights = published_weights(stds, resets, step_size, seed, seeds, samples)
+    return policy_returns(np.argmax(outputs_of("mlp:32", weights), axis=-2))
+
+
+def published_weights(
+    stds: Sequence[float], resets: Sequence[int], step_size: float, seed: int, seeds: int, samples: int = 5000
+) -> dict[str, np.ndarray]:
+    """Q's weights after each round, ``(stds, resets, seeds, rounds, ...)``: one compiled run for all."""
+    walk = IntervalWalk()
+    base = resolve(FunctionalQ(calibration="as-published", samples=samples, round=1), walk.facts)
+    rates = [
+        published.published_rates(
+            base.replace(published_std=max(std, _SMALLEST_STD), resets=number, step_size=step_size), walk.facts
+        )
+        for std in stds
+        for number in resets
+    ]
+    numbers = range(seed, seed + seeds)
+    nodes = [SeededNoise.from_seed(i).stream("reward").nodes() for i in numbers]
+    stacked = [jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v) for v in x]), *parts) for parts in (rates, nodes)]
+    found = jax.tree.map(np.asarray, _published(base, walk, *stacked, _keys(numbers)))
+    return {name: w.reshape(len(stds), len(resets), *w.shape[1:]) for name, w in found.items()}
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _published(config: FunctionalQ, walk: IntervalWalk, rates: Any, nodes: Any, keys: Any) -> Any:
+    def one(rates: Any, nodes: Any, key: Any) -> Any:
+        return published.run_published(config, walk, rates, nodes, key)[1]
+
+    return jax.vmap(jax.vmap(one, (None, 0, 0)), (0, None, None))(rates, nodes, keys)

@@ -1,0 +1,265 @@
+"""Paper 002's classifiers (C.2, C.3, figures 4 and 7): accuracy and training loss over epsilon.
+
+Private are the digits 3 and 5, and one simulated country; public are the other digits, and other countries. What a
+method has to choose is best on public tasks; protectors are trained on public tasks, each for all epsilon at once. Runs
+are simulations with public seeds; a run has its own split of the digits, or its own people.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.errors import DprlError
+from dprl.protectors import agd, descent, objective_perturbation, output_perturbation, tables
+from dprl.protectors.classification import OTHERS, Classification
+from dprl.protectors.learn import simulation_of
+from dprl.protectors.meta_training import Training
+from dprl.protectors.projector import Architecture, Weights
+from dprl.protectors.record_losses import Records, accuracy
+from dprl.protectors.simulation import Simulation, unroll
+from dprl_papers.paper_002_l2p.returns import DELTA, Learned, Points
+
+Table = Literal["census", "digits"]
+Kind = Literal["logistic", "svm", "network"]
+
+EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+PRIVATE = (3, 5)
+UNITS = {"digits": 292, "census": 2000}
+"""Records that are protected; four fifths of the digits 3 and 5."""
+STEPS = (5, 20, 60)
+SIZES = tuple(float(s) for s in np.geomspace(0.003, 100.0, 12))
+REACHES = tuple(float(s) for s in np.geomspace(0.01, 100.0, 9))
+RIDGES = tuple(float(s) for s in np.geomspace(1.0, 3e4, 10))
+"""Of the sum over all records, of objective and output perturbation."""
+PUBLIC = 6
+"""Public tasks on which a baseline's numbers are chosen, with two runs each."""
+METHODS = ("no privacy", "L2P", "SGD-MA", "SGD-Adv", "AGD", "objective perturbation", "output perturbation")
+_COUNTRY = 1990
+
+
+def family_of(kind: Kind, table: Table, digits: tuple[int, ...] = OTHERS) -> Classification:
+    """The public tasks."""
+    network = kind == "network"
+    return Classification(
+        kind=kind,
+        table=table,
+        digits=digits,
+        units=UNITS[table],
+        records=150 if network else 250,
+        step_size=4.0 if network else 2.0,
+    )
+
+
+def target(table: Table, seed: jax.Array) -> tuple[Records, Records]:
+    """What is protected in run ``seed``, and what a classifier is judged on."""
+    key = jax.random.key(_COUNTRY)
+    people = jax.random.fold_in(key, seed)
+    units = UNITS[table]
+    if table == "census":
+        both = tables.census(key, people, 2 * units)
+    else:
+        x, y = (jnp.asarray(a) for a in tables.digit_pair(PRIVATE, OTHERS))
+        order = jax.random.permutation(people, len(y))
+        both = Records(x[order], y[order])
+    return jax.tree.map(lambda a: a[:units], both), jax.tree.map(lambda a: a[units:], both)
+
+
+def public_tasks(family: Classification, count: int) -> Records:
+    """``count`` public tasks, stacked."""
+    return jax.vmap(family.sample)(jax.random.split(jax.random.key(_COUNTRY + 1), count))
+
+
+# --- what a method gives for its numbers ------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _answer(
+    method: str, family: Classification, rounds: int, records: Records, numbers: jax.Array, seed: Any
+) -> jax.Array:
+    """``(d,)`` parameters; ``rounds`` are steps or most rounds, ``numbers`` ``(3,)`` are what else there is to say.
+
+    Fewer records than are declared stand for all of them: noise and ridges are of the mean.
+    """
+    loss, start = family.record_loss, family.initial()
+    copies = family.units / records.y.shape[0]
+    if method in ("SGD-MA", "SGD-Adv", "no privacy"):
+        visited = descent.descend(
+            descent.Descent(steps=rounds), loss, records, start, numbers[0] / copies, 1.0, numbers[1], seed
+        )
+        # as of the hand schedule: the mean of the last half
+        return jnp.mean(visited[-max(1, rounds // 2) :], axis=0)
+    if method == "AGD":
+        square = copies**2
+        return agd.descend(
+            agd.AGD(), loss, rounds, records, start, numbers[0] * square, numbers[1] * square, 1.0, numbers[2], seed
+        ).parameters
+    release = objective_perturbation.release if method.startswith("objective") else output_perturbation.release
+    ridge, std = numbers[1] / copies, numbers[0] / copies if method.startswith("objective") else numbers[0]
+    return release(loss, records, ridge, std, seed).astype(jnp.float32)  # type: ignore[arg-type]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _public_losses(
+    method: str, family: Classification, rounds: int, tasks: Records, numbers: jax.Array, seeds: jax.Array
+) -> jax.Array:
+    """``(numbers,)`` mean loss over tasks and seeds."""
+
+    def one(task: Records, n: jax.Array, seed: jax.Array) -> jax.Array:
+        return family.loss(task, _answer(method, family, rounds, task, n, seed))
+
+    over = jax.vmap(jax.vmap(jax.vmap(one, (None, None, 0)), (0, None, None)), (None, 0, None))
+    return jnp.mean(over(tasks, numbers, seeds), axis=(1, 2))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _judged(
+    method: str, family: Classification, table: Table, rounds: int, numbers: jax.Array, seeds: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """``(seeds,)`` accuracies on what is left out, and training losses."""
+
+    def one(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
+        train, test = target(table, seed)
+        theta = _answer(method, family, rounds, train, numbers, seed)
+        return accuracy(family.record_loss, theta, test), family.loss(train, theta)
+
+    return jax.vmap(one)(seeds)
+
+
+def choices(method: str, family: Classification, epsilon: float) -> list[tuple[int, np.ndarray]]:
+    """Steps, or most rounds, and the ``(k, 3)`` numbers of :func:`_answer` among which a method chooses."""
+    budget = Budget(epsilon, DELTA)
+    if method in ("SGD-MA", "SGD-Adv", "no privacy"):
+        accounting = "strong-composition" if method == "SGD-Adv" else "pld"
+        found = []
+        for steps in STEPS if method != "no privacy" else (200,):
+            config = descent.Descent(steps=steps, accounting=accounting)
+            z = 0.0 if method == "no privacy" else descent.noise_multiplier(config, budget)
+            found.append((steps, np.array([(z, s, 0.0) for s in SIZES], np.float32)))
+        return found
+    if method == "AGD":
+        config = agd.AGD()
+        rho, query = agd.budget_rho(budget), agd.query_rho(config, budget)
+        return [(agd.most_rounds(config, budget), np.array([(rho, query, r) for r in REACHES]))]
+    loss = family.record_loss
+    rows = []
+    for ridge in RIDGES:
+        make = objective_perturbation.noise_std if method.startswith("objective") else output_perturbation.noise_std
+        try:
+            rows.append((make(budget, loss, ridge), ridge, 0.0))  # type: ignore[arg-type]
+        except DprlError:
+            continue  # this epsilon needs a larger ridge
+    # as many for every epsilon: one compiled program
+    return [(1, np.array([rows[0]] * (len(RIDGES) - len(rows)) + rows))]
+
+
+def chosen(points: Points, method: str, family: Classification, epsilon: float) -> dict[str, Any]:
+    """What is best on public tasks: ``rounds`` and ``numbers``."""
+
+    def compute() -> dict[str, Any]:
+        tasks, found = public_tasks(family, PUBLIC), []
+        for rounds, numbers in choices(method, family, epsilon):
+            losses = np.asarray(_public_losses(method, family, rounds, tasks, jnp.asarray(numbers), jnp.arange(2)))
+            k = int(np.nanargmin(losses))
+            found.append({"rounds": rounds, "numbers": numbers[k].tolist(), "loss": float(losses[k])})
+        return min(found, key=lambda one: one["loss"])
+
+    about = {"chosen": method, "kind": family.kind, "table": family.table, "epsilon": epsilon}
+    return points.kept(about, compute)
+
+
+# --- protectors -------------------------------------------------------------------------------------------------------
+
+
+def training_of(kind: Kind, quick: bool, seed: int, wide: bool) -> Training:
+    return Training(
+        epochs=20 if quick else 150 if kind == "network" else 300,
+        tasks=4 if kind == "network" else 12,
+        repeats=1,
+        learning_rate=1e-2,
+        spread=5.3 if wide else 1.0,
+        incremental=(0.0, 0.3),
+        validate=10 if quick else 50,
+        validation=8 if kind == "network" else 48,
+        seed=seed,
+    )
+
+
+def protector_of(
+    points: Points, family: Classification, epsilon: float | None, quick: bool
+) -> tuple[Simulation, Learned]:
+    """Trained at one epsilon, or, for None, at all of them at once."""
+    middle = math.sqrt(EPSILONS[0] * EPSILONS[-1])
+    architecture = Architecture(scheduler="public", hidden=10)
+    simulation = simulation_of(family, architecture, Budget(epsilon or middle, DELTA))
+    return simulation, points.learned(simulation, training_of(family.kind, quick, points.seed, epsilon is None))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _protected(
+    simulation: Simulation, table: Table, weights: Weights, factor: Any, seeds: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    family = simulation.family
+
+    def one(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
+        train, test = target(table, seed)
+        theta = unroll(simulation, weights, train, jax.random.fold_in(jax.random.key(5), seed), factor).answer
+        return accuracy(family.record_loss, theta, test), family.loss(train, theta)
+
+    return jax.vmap(one)(seeds)
+
+
+def measured(
+    points: Points, method: str, kind: Kind, table: Table, epsilon: float, trials: int, quick: bool
+) -> dict[str, np.ndarray]:
+    """``accuracy`` and ``loss``, ``(trials,)`` each."""
+    about = {"measured": method, "at": [kind, table, epsilon, trials, quick]}
+
+    def compute() -> dict[str, Any]:
+        family, seeds = family_of(kind, table), jnp.arange(points.seed, points.seed + trials) + 100
+        if method == "L2P":
+            found = protected_at(points, family, None, table, epsilon, seeds, quick)
+        else:
+            best = chosen(points, method, family, epsilon)
+            found = _judged(method, family, table, best["rounds"], jnp.asarray(best["numbers"]), seeds)
+        return {"accuracy": np.asarray(found[0]).tolist(), "loss": np.asarray(found[1]).tolist()}
+
+    return {name: np.array(values) for name, values in points.kept(about, compute).items()}
+
+
+def protected_at(
+    points: Points,
+    family: Classification,
+    trained_at: float | None,
+    table: Table,
+    epsilon: float,
+    seeds: jax.Array,
+    quick: bool,
+) -> tuple[jax.Array, jax.Array]:
+    """Accuracies and losses of the protector of ``family``'s public tasks at work on the private table."""
+    simulation, learned = protector_of(points, family, trained_at, quick)
+    wanted = simulation_of(family, simulation.architecture, Budget(epsilon, DELTA)).std
+    factor = jnp.float32(wanted / simulation.std)
+    return _protected(simulation, table, learned.weights, factor, seeds)
+
+
+def mismatched(
+    points: Points, digits: tuple[int, ...], kind: Kind, epsilon: float, trials: int, quick: bool
+) -> Mapping[str, np.ndarray]:
+    """Figure 4: of a protector that was trained on pairs of ``digits`` alone, at work on 3 against 5."""
+    about = {"mismatched": list(digits), "at": [kind, epsilon, trials, quick]}
+
+    def compute() -> dict[str, Any]:
+        seeds = jnp.arange(points.seed, points.seed + trials) + 100
+        family = family_of(kind, "digits", digits)
+        found = protected_at(points, family, epsilon, "digits", epsilon, seeds, quick)
+        return {"accuracy": np.asarray(found[0]).tolist(), "loss": np.asarray(found[1]).tolist()}
+
+    return {name: np.array(values) for name, values in points.kept(about, compute).items()}

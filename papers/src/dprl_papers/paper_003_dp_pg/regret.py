@@ -1,0 +1,194 @@
+"""Paper 003's Theorems 3 and 4: average regret of a log-barrier softmax, and of a Gaussian policy, exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.learning.policy_gradient.published import published_batch
+from dprl.learning.policy_gradient.trainer import run
+from dprl.learning.policy_gradient.users import Simulated
+from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+from dprl.policies.parametric import Parametric
+from dprl.protocols import Interval
+from dprl.report.formatting import number, plain
+from dprl_papers.harness.figure_parts import line_over, make_claim, mean_text, table_over
+from dprl_papers.paper_003_dp_pg import fosp
+from dprl_papers.paper_003_dp_pg.returns import Points
+
+BARRIERS = (0.4, 0.2, 0.1, 0.05, 0.0)
+FACTOR = 10.0  # of Theorem 2's step size
+SEEDS = 5
+SPREADS = (1.0, 0.5, 0.25)
+"""Of the states of the Gaussian's problem: the least eigenvalue of its Fisher matrix is mu = spread^2/(3 std^2)."""
+STD, WIDTH, SIDE = 0.15, 0.25, 17
+_TARGET = 0.3  # the best action is 0.3 s/spread
+SCORE_NORM = 2.0 * 2.0**0.5 / STD  # clip: 2 standard deviations of the action, |phi| at most sqrt 2
+STEP_SIZE = 0.002
+
+
+@dataclass(frozen=True)
+class TargetBandit:
+    """A state x on a public grid of [-spread, spread] and a reward exp(-(a - c(x))^2/(2 w^2)), c linear in x.
+
+    Attributes:
+        spread: half the width of the states' interval.
+    """
+
+    spread: float
+
+    @property
+    def horizon(self) -> int:
+        return 1
+
+    @property
+    def observation_bounds(self) -> tuple[Interval, ...]:
+        return ((-1.0, 1.0),)
+
+    @property
+    def policy(self) -> Parametric:
+        """Its scaled action is the action: bounds of -1 and 1 are 4 standard deviations from the best ones."""
+        return Parametric("gaussian", self.observation_bounds, action=((-1.0, 1.0),), std=STD)
+
+    def reset(self, key: jax.Array) -> jax.Array:
+        return jax.random.randint(key, (), 0, SIDE)
+
+    def observe(self, state: Any) -> jax.Array:
+        return (self.spread * (2.0 * state / (SIDE - 1) - 1.0)).astype(jnp.float32)[None]
+
+    def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        distance = action[0] - _TARGET * (2.0 * state / (SIDE - 1) - 1.0)
+        return state, jnp.exp(-0.5 * (distance / WIDTH) ** 2).astype(jnp.float32), jnp.ones((), bool)
+
+    def value(self, theta: Any) -> jax.Array:
+        """J of ``(2,)`` parameters: a Gaussian's mean of a Gaussian, but for the cut of actions to [-1, 1]."""
+        x = jnp.linspace(-1.0, 1.0, SIDE)
+        mean = theta[0] + theta[1] * self.spread * x
+        variance = WIDTH**2 + STD**2
+        return jnp.mean(WIDTH / jnp.sqrt(variance) * jnp.exp(-0.5 * (mean - _TARGET * x) ** 2 / variance))
+
+    @property
+    def best(self) -> float:
+        return float(WIDTH / np.sqrt(WIDTH**2 + STD**2))
+
+    @property
+    def fisher(self) -> float:
+        """mu: the least eigenvalue of the Fisher matrix, of the parameter of x."""
+        x = self.spread * np.linspace(-1.0, 1.0, SIDE)
+        return float(min(1.0, np.mean(x**2)) / STD**2)
+
+
+def gaussian_regret(spread: float, users: int, multiplier: float, seed: int, seeds: int) -> np.ndarray:
+    """``(seeds,)`` average regret of DP-PG with vectors clipped at :data:`SCORE_NORM`, Theorem 2's batch, independent
+    noise of this multiplier for replacing one, and a constant step size."""
+    bandit = TargetBandit(spread)
+    policy = bandit.policy
+    batch = published_batch(users, policy.size, 1.0)
+    steps = users // batch
+    shape = Shape(
+        policy=policy,
+        users=steps * batch,
+        batch=batch,
+        steps=steps,
+        horizon=1,
+        baseline=False,
+        bootstrap="none",
+        block=min(1024, batch),
+    )
+    rates = Rates(
+        *map(np.float32, (STEP_SIZE, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0)),
+    )
+    exact = UserSum(
+        parts=((policy.size, SCORE_NORM),),
+        steps=steps,
+        batch=batch,
+        noise_multiplier=1.0,
+        relation="replace one",
+        noise="independent",
+    )
+    found = [_regret(shape, bandit, exact, rates, jnp.float64(multiplier), i) for i in range(seed, seed + seeds)]
+    return np.array([float(x) for x in found])
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _regret(shape: Shape, bandit: TargetBandit, exact: UserSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
+    mechanism = FloatUserSum(exact, multiplier)
+    words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
+    noise = mechanism.bind(SeededNoise(words).stream("users"))
+    coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(5), seed))
+    _, history = run(shape, Simulated(bandit), rates, noise, mechanism, coins)
+    return bandit.best - jnp.mean(jax.vmap(bandit.value)(history[:-1].astype(jnp.float64)))
+
+
+def regrets(key: Mapping[str, Any], points: Points) -> dict[str, Any]:
+    """Both theorems' figures."""
+    from dprl.accounting.budget import Budget
+    from dprl.accounting.calibration import gaussian_noise_multiplier
+
+    users, (epsilon,), seeds = [int(n) for n in key["values"]], key["epsilon"], min(key["trials"], SEEDS)
+    bandit, softmax, last = fosp.bandit_of(2, 3), {}, {}
+    for barrier in BARRIERS if not key["quick"] else BARRIERS[2:]:
+        at, end = {}, {}
+        for n in users:
+            setting = fosp.Run(users=n, epsilon=epsilon, delta=key["delta"], factor=FACTOR, barrier=barrier)
+            about = {"regret": dataclasses.asdict(setting), "means": bandit.means, "seeds": seeds}
+            kept = points.kept(about, lambda s=setting: np.array(fosp.measured(bandit, s, key["seed"], seeds)))
+            at[n], end[n] = kept[1], kept[2]
+        softmax[f"λ = {plain(barrier)}"], last[f"λ = {plain(barrier)}"] = at, end
+    multiplier = gaussian_noise_multiplier(Budget(epsilon, key["delta"]))
+    gaussian = {}
+    for spread in SPREADS:
+        name = f"μ = {number(TargetBandit(spread).fisher, 1)}"
+        gaussian[name] = {
+            n: points.kept(
+                {"gaussian": spread, "users": n, "multiplier": multiplier, "seeds": seeds},
+                lambda s=spread, n=n: gaussian_regret(s, n, multiplier, key["seed"], seeds),
+            )
+            for n in users
+        }
+    top, shown = max(users), {**key, "trials": seeds}
+    within = {b: float(softmax[f"λ = {plain(b)}"][top].mean()) for b in BARRIERS if f"λ = {plain(b)}" in softmax}
+    ends = [float(at[top].mean()) for at in gaussian.values()]
+    charts = [
+        {
+            "title": title,
+            "lines": [line_over(name, values) for name, values in found.items()],
+            "x": "users N",
+            "y": "average regret",
+            "log_x": True,
+            "log_y": True,
+        }
+        for title, found in (("Softmax with log barrier", softmax), ("Gaussian policy", gaussian))
+    ]
+    return {
+        "charts": charts,
+        "tables": [
+            table_over(softmax, shown, head="N", what="tabular softmax, 2 states, 3 actions: average regret"),
+            table_over(last, shown, head="N", what="the same: regret of the last iterate"),
+            table_over(gaussian, shown, head="N", what="Gaussian policy: average regret"),
+        ],
+        "claims": [
+            make_claim(
+                "With λ = α/2 the average regret is O(α): at most 2λ at the largest N.",
+                all(regret <= 2.0 * b for b, regret in within.items() if b > 0.0),
+                ", ".join(f"{number(r, 3)} at λ = {plain(b)}" for b, r in within.items())
+                + f" (N = {plain(top)}, ε = {plain(epsilon)}).",
+            ),
+            make_claim(
+                "The smaller μ, the larger the average regret of a Gaussian policy.",
+                all(a < b for a, b in itertools.pairwise(ends)),
+                ", ".join(f"{mean_text(at[top], 3)} at {name}" for name, at in gaussian.items()) + ".",
+            ),
+        ],
+    }

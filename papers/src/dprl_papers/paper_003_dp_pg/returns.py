@@ -1,0 +1,276 @@
+"""What paper 003's algorithm and its variants learn on simulated users: returns, and shares of what can be gained.
+
+A point is one setting over several seeds; mechanism, batches and step sizes are those of the library's own plan for the
+budget, the noise is drawn from public seeds, in floating point instead of on the grid. Nobody's data are in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.accounting import events
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import noise_multiplier_for
+from dprl.environments import CartPole
+from dprl.environments.acrobot import Acrobot
+from dprl.environments.bandit import LinearBandit
+from dprl.environments.pendulum import Pendulum
+from dprl.environments.user_source import facts_of
+from dprl.learning.policy_gradient import published
+from dprl.learning.policy_gradient.dp_pg import DPPG
+from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.learning.policy_gradient.pg_plan import make_pg_plan
+from dprl.learning.policy_gradient.trainer import rates_of, released, run, shape_of
+from dprl.learning.policy_gradient.users import Simulated
+from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+from dprl.policies.parametric import Parametric
+from dprl_papers.harness.store import Store, address
+from dprl_papers.harness.versions import fingerprint, libraries, module_file
+from dprl_papers.paper_003_dp_pg.ppo import train_in_epochs, train_ppo
+from dprl_papers.paper_003_dp_pg.treatment import TreatmentBandit
+
+DELTA = 1e-6
+EPISODES = 300
+"""In which a policy is judged."""
+SOLVED = 475.0
+CONTEXTS = 20_000
+_LEARNER, _JUDGE = 11, 13
+_TOGETHER = 2  # seeds of a cell: what is interrupted has little to do again
+
+Problem = Literal["cart-pole", "acrobot", "pendulum", "bandit", "treatment"]
+BANDITS = ("bandit", "treatment")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One setting.
+
+    Attributes:
+        problem: who the users are.
+        users: N.
+        epsilon: None for learning without noise and without a clip.
+        delta: of the budget.
+        published: Algorithm 1 as printed.
+        options: of :class:`~dprl.learning.policy_gradient.dp_pg.DPPG`, in order of name.
+        prefixes: whether returns are those of the iterates along the run.
+    """
+
+    problem: Problem
+    users: int
+    epsilon: float | None = None
+    delta: float = DELTA
+    published: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
+    prefixes: bool = False
+
+
+def point(problem: Problem, users: int, epsilon: float | None, **options: Any) -> Point:
+    """A point with options by name."""
+    return Point(problem=problem, users=users, epsilon=epsilon, options=tuple(sorted(options.items())))
+
+
+def simulator(problem: Problem) -> Any:
+    """Whom the users meet."""
+    return {
+        "cart-pole": lambda: CartPole(horizon=500, discount=0.99),
+        "acrobot": lambda: Acrobot(discount=0.99),
+        "pendulum": lambda: Pendulum(discount=0.99),
+        "bandit": LinearBandit,
+        "treatment": TreatmentBandit,
+    }[problem]()
+
+
+_locks: dict[Any, threading.Lock] = {}
+_lock = threading.Lock()
+
+
+@dataclass
+class Points:
+    """What points measure, kept in a store; two threads that want the same one compute it once.
+
+    Attributes:
+        store: of the reproduction.
+        seed: the first trial's.
+    """
+
+    store: Store
+    seed: int
+    _about: dict[str, Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        file = module_file("dprl_papers.paper_003_dp_pg.regret")  # which imports all that measures
+        assert file is not None
+        self._about = {"code": fingerprint([file]), "libraries": libraries(), "seed": self.seed}
+
+    def measured(self, point: Point, seeds: int) -> np.ndarray:
+        """``(seeds,)`` of :func:`measure`; along the run ``(seeds, T + 1)``."""
+        first, parts = self.seed, []
+        while first < self.seed + seeds:
+            count = min(_TOGETHER, self.seed + seeds - first)
+            about = {"point": dataclasses.asdict(point), "first": first, "seeds": count}
+            parts.append(self.kept(about, lambda first=first, count=count: measure(point, first, count)))
+            first += count
+        return np.concatenate(parts)
+
+    def ppo(self, problem: Problem, batch: int, steps: int, seeds: int) -> np.ndarray:
+        """``(seeds,)``: PPO without privacy, judged as :func:`measure` does."""
+        about = {"ppo": problem, "batch": batch, "steps": steps, "seeds": seeds}
+        return self.kept(about, lambda: measure_ppo(problem, batch, steps, self.seed, seeds))
+
+    def epochs(self, problem: Problem, users: int, epsilon: float, epochs: int, seeds: int) -> np.ndarray:
+        """``(seeds,)``: several private steps on each batch, judged as :func:`measure` does."""
+        about = {"epochs": epochs, "problem": problem, "users": users, "epsilon": epsilon, "seeds": seeds}
+        return self.kept(about, lambda: measure_epochs(problem, users, epsilon, epochs, self.seed, seeds))
+
+    def kept(self, about: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """What ``compute`` gives, or gave before."""
+        # as the store reads it: lists instead of tuples
+        key = json.loads(json.dumps({**about, **self._about}))
+        with _lock:
+            lock = _locks.setdefault((str(self.store.folder), address(key)), threading.Lock())
+        with lock:
+            found = self.store.read(key)
+            if found is None:
+                found = {"values": np.asarray(compute()).tolist()}
+                self.store.save(key, found)
+        return np.array(found["values"])
+
+
+def config_of(point: Point) -> DPPG:
+    calibration = "as-published" if point.published else "verified"
+    return DPPG(users=point.users, calibration=calibration, **dict(point.options))
+
+
+def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
+    """Of each seed the mean return of the greedy policy that is released over :data:`EPISODES` episodes; of a bandit
+    the share of the gap between acting at random and acting best that it closes."""
+    environment = simulator(point.problem)
+    facts = facts_of(environment)
+    # without noise the options are those of a budget that hardly adds any
+    plan = make_pg_plan(config_of(point), facts, Budget(point.epsilon or 10.0, point.delta))
+    if point.published:
+        assert plan.settings is not None
+        shape, rates, mechanism = published.published_run(plan.settings, plan.policy, facts.horizon)
+        exact, clips, multiplier = mechanism.exact, False, mechanism.noise_multiplier
+    else:
+        shape, rates = shape_of(plan.config, facts), rates_of(plan.config, facts)
+        assert isinstance(plan.mechanism, UserSum)
+        exact, clips = plan.mechanism, True
+        multiplier = exact.noise_multiplier if point.epsilon is not None else 0.0
+    shape = dataclasses.replace(shape, block=min(512 if facts.horizon == 1 else 128, shape.batch))
+    # one compiled program for all budgets
+    exact = dataclasses.replace(exact, noise_multiplier=1.0) if not point.published else exact
+    each = []
+    for number in range(seed, seed + seeds):
+        state, history = _trained(shape, environment, exact, clips, rates, jnp.float64(multiplier), number)
+        coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_JUDGE), number))
+        theta = released(plan.config, state, history, coins)
+        thetas = history if point.prefixes else theta[None]
+        each.append([judged(shape.policy, environment, one, number) for one in thetas])
+    found = np.array(each)
+    return found if point.prefixes else found[:, 0]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _trained(
+    shape: Shape, environment: Any, exact: UserSum, clips: bool, rates: Rates, multiplier: Any, seed: Any
+) -> Any:
+    mechanism = FloatUserSum(exact, multiplier, clips)
+    words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
+    noise = mechanism.bind(SeededNoise(words).stream("users"))
+    coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_LEARNER), seed))
+    return run(shape, Simulated(environment), rates, noise, mechanism, coins)
+
+
+def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int) -> np.ndarray:
+    """As :meth:`Points.ppo`."""
+    environment = simulator(problem)
+    facts = facts_of(environment)
+    policy = Parametric("softmax", facts.observation, facts.actions)
+    discount = 1.0 if facts.horizon == 1 else 0.98
+    last = [train_ppo(policy, environment, batch, steps, discount, i)[-1] for i in range(seed, seed + seeds)]
+    return np.array([judged(policy, environment, theta, i) for i, theta in enumerate(last, seed)])
+
+
+def measure_epochs(problem: Problem, users: int, epsilon: float, epochs: int, seed: int, seeds: int) -> np.ndarray:
+    """As :meth:`Points.epochs`: the recipe but for independent noise and, a batch, so many steps of which each is paid
+    for; a fraction of the step size each."""
+    environment = simulator(problem)
+    facts = facts_of(environment)
+    plan = make_pg_plan(DPPG(users=users, noise="independent"), facts, Budget(epsilon, DELTA))
+    assert isinstance(plan.mechanism, UserSum)
+    assert plan.config.steps is not None
+    steps = plan.config.steps * epochs
+    exact = dataclasses.replace(plan.mechanism, steps=steps, epochs=epochs)
+    multiplier = noise_multiplier_for(partial(events.poisson_gaussian, 1.0, steps=epochs), Budget(epsilon, DELTA))
+    shape = dataclasses.replace(shape_of(plan.config, facts), steps=steps)
+    rates = rates_of(plan.config, facts)
+    rates = rates._replace(step_size=np.float32(rates.step_size / epochs))
+    found = []
+    for number in range(seed, seed + seeds):
+        theta = train_in_epochs(shape, environment, exact, epochs, rates, jnp.float64(multiplier), number)
+        found.append(judged(shape.policy, environment, theta, number))
+    return np.array(found)
+
+
+# --- how a policy is judged -------------------------------------------------------------------------------------------
+
+
+def judged(policy: Parametric, environment: Any, theta: Any, seed: int) -> float:
+    """Of one policy, see :func:`measure`."""
+    if environment.horizon == 1:
+        contexts, means = public_contexts(environment)
+        chosen = np.asarray(_GREEDY(policy, theta, contexts))
+        value = float(means[np.arange(len(means)), chosen].mean())
+        return (value - float(means.mean())) / float(means.max(axis=1).mean() - means.mean())
+    key = jax.random.fold_in(jax.random.key(_JUDGE), seed)
+    return float(_greedy_return(policy, environment, theta, key))
+
+
+_GREEDY = jax.jit(Parametric.greedy, static_argnums=0)
+_contexts: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
+
+
+def public_contexts(environment: Any) -> tuple[np.ndarray, np.ndarray]:
+    """``(20000, d)`` contexts and the mean rewards ``(20000, A)`` of all actions in them."""
+    if environment not in _contexts:
+        keys = jax.random.split(jax.random.key(_JUDGE), CONTEXTS)
+        contexts = np.asarray(jax.vmap(lambda k: environment.observe(environment.reset(k)))(keys), np.float32)
+        low, high = environment.reward_bounds
+        means = np.clip(np.asarray(environment.mean_rewards(contexts), np.float64), low, high)
+        _contexts[environment] = (contexts, means)
+    return _contexts[environment]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _greedy_return(policy: Parametric, environment: Any, theta: Any, key: Any) -> Any:
+    """Mean undiscounted return of the greedy policy, in float32."""
+
+    def single(state: Any) -> Any:
+        return jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)
+
+    def go(carry: Any) -> Any:
+        state, alive, total, t = carry
+        seen = jax.vmap(environment.observe)(state).astype(jnp.float32).reshape(EPISODES, -1)
+        action = policy.to_environment(policy.greedy(theta, seen))
+        keys = jax.random.split(jax.random.fold_in(key, t), EPISODES)
+        following, reward, over = jax.vmap(environment.step)(keys, state, action)
+        total = total + jnp.where(alive, reward.astype(jnp.float32), 0.0)
+        return single(following), alive & ~over, total, t + 1
+
+    starts = single(jax.vmap(environment.reset)(jax.random.split(key, EPISODES)))
+    first = (starts, jnp.ones(EPISODES, bool), jnp.zeros(EPISODES, jnp.float32), jnp.int32(0))
+    more = lambda carry: (carry[3] < environment.horizon) & jnp.any(carry[1])  # noqa: E731
+    return jnp.mean(jax.lax.while_loop(more, go, first)[2])

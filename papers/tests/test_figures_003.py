@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dprl_papers.harness.spec import load_paper
+from dprl_papers.harness.store import Store
+from dprl_papers.paper_003_dp_pg import fosp, regret, returns
+from dprl_papers.paper_003_dp_pg import learning_figures as figures
+from dprl_papers.paper_003_dp_pg.computed import FIGURES, epsilon_of_gaussian, theorem_1
+
+KEY = {"trials": 2, "quick": True, "delta": 1e-6, "seed": 0}
+
+
+def test_every_figure_of_the_specification_is_computed():
+    paper = load_paper("003")
+    assert {f.name for f in paper.figures} == set(FIGURES)
+    assert all(f.kind == "learning" for f in paper.figures)
+
+
+def test_value_of_a_tabular_bandit_is_that_of_its_own_steps():
+    bandit = fosp.bandit_of(3, 4)
+    theta = jnp.asarray(np.random.default_rng(0).normal(size=12), jnp.float32)
+    policy, keys = bandit.policy, jax.random.split(jax.random.key(0), 40_000)
+
+    def one(key):
+        a, b, c = jax.random.split(key, 3)
+        state = bandit.reset(a)
+        return bandit.step(b, state, policy.sample(theta, c, bandit.observe(state)))[1]
+
+    paid = np.asarray(jax.jit(jax.vmap(one))(keys))
+    assert set(np.unique(paid)) == {-1.0, 1.0}
+    assert abs(paid.mean() - float(bandit.value(theta))) < 4 / np.sqrt(len(paid))
+    sharp = jnp.asarray(1e6 * np.array(bandit.means).T.reshape(-1))
+    assert float(bandit.value(sharp)) == pytest.approx(bandit.best, abs=1e-6)
+    assert bandit.best - float(bandit.value(jnp.zeros(12))) == pytest.approx(bandit.gap, abs=1e-9)
+
+
+def test_squared_gradients_fall_with_users_and_begin_where_they_must():
+    bandit = fosp.bandit_of(1, 2)
+    setting = fosp.Run(users=4096, epsilon=None, delta=1e-6, factor=10.0)
+    squares, regrets, last = fosp.measured(bandit, setting, 0, 2)
+    start = float(np.sum(np.asarray(jax.jit(jax.grad(bandit.value))(jnp.zeros(2))) ** 2))
+    assert squares.max() < 0.2 * start
+    assert np.all((last < regrets) & (regrets < bandit.gap))
+    one = fosp.Run(users=8, epsilon=None, delta=1e-6, factor=1e-9, batch=8)
+    found = fosp.measured(bandit, one, 0, 1)
+    np.testing.assert_allclose(found, [[start], [bandit.gap], [bandit.gap]], rtol=1e-5)
+    assert fosp.slope([1, 10, 100], [1.0, 0.1, 0.01], 3) == pytest.approx(-1.0)
+
+
+def test_value_of_the_gaussians_problem_is_an_integral():
+    bandit = regret.TargetBandit(0.5)
+    theta = np.array([0.1, 0.4])
+    draws = np.random.default_rng(0).normal(size=200_000)
+    total = 0.0
+    for state in range(regret.SIDE):
+        seen = float(bandit.observe(jnp.int32(state))[0])
+        actions = theta[0] + theta[1] * seen + regret.STD * draws
+        total += float(jnp.mean(jax.vmap(lambda a, s=state: bandit.step(None, s, a[None])[1])(jnp.asarray(actions))))
+    assert float(bandit.value(theta)) == pytest.approx(total / regret.SIDE, abs=2e-3)
+    best = np.array([0.0, 0.3 / 0.5])
+    assert float(bandit.value(best)) == pytest.approx(bandit.best, abs=1e-9)
+    x = 0.5 * np.linspace(-1, 1, regret.SIDE)
+    phi = np.stack([np.ones_like(x), x])
+    assert bandit.fisher == pytest.approx(np.linalg.eigvalsh(phi @ phi.T / len(x) / regret.STD**2)[0])
+
+
+def test_theorem_1_is_put_to_the_test(tmp_path):
+    found = theorem_1({**KEY, "epsilon": [0.5, 1.0]}, returns.Points(Store(tmp_path / "r", "003"), 0))
+    assert [c["verdict"] for c in found["claims"]] == ["does not hold", "holds"]
+    assert epsilon_of_gaussian(4.2247, 1e-6) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_points_are_kept_and_prefix_errors_are_measured_as_drawn(tmp_path):
+    points = returns.Points(Store(tmp_path / "r", "003"), 0)
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return np.array([1.0, 2.0])
+
+    for _ in range(2):
+        np.testing.assert_array_equal(points.kept({"a": ((1, 2), "b")}, compute), [1.0, 2.0])
+    assert len(calls) == 1
+    assert figures.prefix_ratio("independent", 30, 1) == 1.0
+    assert 0.3 < figures.prefix_ratio("square-root", 100, 2) < 0.35
+
+
+@pytest.mark.slow
+def test_a_bandit_is_learned_and_privacy_costs_something():
+    free, private, noisy = (
+        returns.measure(returns.point("bandit", 2000, epsilon), 0, 2) for epsilon in (None, 4.0, 0.2)
+    )
+    assert free.shape == (2,)
+    assert free.mean() > 0.85
+    assert free.mean() > private.mean() > noisy.mean() > -0.5
+    published = returns.measure(returns.Point(problem="bandit", users=2000, epsilon=1.0, published=True), 0, 1)
+    assert published[0] < 0.6
+
+
+@pytest.mark.slow
+def test_cart_pole_is_solved_at_the_settings_that_are_asked_for():
+    for users, epsilon, policy in figures.ACCEPTED:
+        found = returns.measure(returns.point("cart-pole", users, epsilon, policy=policy), 0, 10)
+        assert found.min() >= returns.SOLVED, (users, epsilon, policy)
+
+
+@pytest.mark.slow
+def test_the_bandit_reaches_what_is_asked_for():
+    for users, epsilon, least in ((10_000, 1.0, 0.97), (100_000, 0.5, 0.99)):
+        assert returns.measure(returns.point("bandit", users, epsilon), 0, 10).mean() >= least
+
+
+def test_treatment_is_fitted_on_half_of_the_patients():
+    pytest.importorskip("lifelines")
+    from dprl_papers.paper_003_dp_pg.treatment import TreatmentBandit, fitted
+
+    known, bandit = fitted(), TreatmentBandit()
+    assert 900 < len(known["contexts"]) < 1200
+    assert np.abs(known["contexts"]).max() <= 3.0
+    contexts = np.asarray(jax.jit(jax.vmap(bandit.reset))(jax.random.split(jax.random.key(0), 2000)))
+    means = np.asarray(jax.jit(bandit.mean_rewards)(contexts))
+    low, high = bandit.reward_bounds
+    assert low < means.min() < means.max() < high
+    assert np.argmax(means.mean(0)) == 1  # zidovudine and didanosine, as the trial found
