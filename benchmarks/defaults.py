@@ -132,9 +132,9 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
     from dprl.engine.unit_data import rows_of, scale_of
     from dprl.evaluation import gpope
     from dprl.evaluation.gpope import GPOPE
-    from dprl.evaluation.lstd import lstd
     from dprl.evaluation.plan import make_plan
     from dprl.mechanisms.noise import SeededNoise
+    from dprl_papers.baselines.lstd import lstd
 
     bounds, states = simulation.bounds, simulation.states
     arm = min(1, bounds.actions - 1)

@@ -14,10 +14,10 @@ import pytest
 from dprl.data.trajectories import assemble
 from dprl.environments import Chain
 from dprl.errors import DprlError
-from dprl.evaluation.lstd import mspbe
 from dprl.policies import check_policy
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
+from dprl_papers.baselines.lstd import mspbe
 from dprl_papers.domains.chain import draw_log
 from dprl_papers.harness import domain as domains
 from dprl_papers.harness.domain import MOMENT_SEED, Truth, cached, domain_names, from_rollout, load_domain

@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.accounting import ctcdp
-from dprl.protectors import agd
 from dprl.protectors.record_losses import QuadraticLoss, Records
+from dprl_papers.baselines import agd
 from dprl_papers.harness.page import render
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.harness.store import Store
-from dprl_papers.paper_002_l2p import classifiers, figures, quadratics, scalability
+from dprl_papers.paper_002_l2p import classifiers, ctcdp, figures, quadratics, scalability
 from dprl_papers.paper_002_l2p.computed import FIGURES
 from dprl_papers.paper_002_l2p.privacy import noise
 from dprl_papers.paper_002_l2p.returns import Learned, Points

@@ -20,12 +20,12 @@ from dprl.engine import program as engine
 from dprl.engine import unit_data
 from dprl.errors import DprlError
 from dprl.evaluation.descent import ROOM, Descent, DescentConfig, State, feature_scale, strength_of
-from dprl.evaluation.lstd import lstd
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import Features, make_features
+from dprl_papers.baselines.lstd import lstd
 
 from . import helpers, one_shot
 

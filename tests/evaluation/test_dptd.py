@@ -18,12 +18,12 @@ from dprl.engine.program import noiseless, run
 from dprl.engine.unit_data import padded_units, rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.dptd import DPTD, DPTDProgram, published_conditions, published_multiplier
-from dprl.evaluation.lstd import lstd
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
 from dprl.evaluation.plan import make_plan, program_for
 from dprl.evaluation.primal_dual import PrimalDualConfig
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
+from dprl_papers.baselines.lstd import lstd
 
 from . import helpers
 

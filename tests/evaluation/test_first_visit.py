@@ -18,12 +18,12 @@ from dprl.engine.program import noiseless, run, run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.environments.chain import Chain
 from dprl.errors import DprlError
-from dprl.evaluation import smooth_sensitivity as smooth
 from dprl.evaluation.first_visit import FirstVisit
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
+from dprl_papers.baselines import smooth_sensitivity as smooth
 
 from . import helpers, one_shot
 

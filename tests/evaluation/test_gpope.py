@@ -13,11 +13,11 @@ from dprl.engine import program, unit_data
 from dprl.errors import DprlError
 from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
-from dprl.evaluation.lstd import lstd, moments, mspbe
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum, PlainSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.value_functions.features import make_features
+from dprl_papers.baselines.lstd import lstd, moments, mspbe
 
 from . import helpers
 

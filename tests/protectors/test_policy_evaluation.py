@@ -18,7 +18,6 @@ from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors import random_chains as chains
-from dprl.protectors.hand_grid import Found, Grid, Point, hand_losses, numbers_of, search, with_point
 from dprl.protectors.learn import simulation_of
 from dprl.protectors.objective import Training, meta_gradient
 from dprl.protectors.policy_evaluation import TUNED, RandomChains
@@ -26,6 +25,7 @@ from dprl.protectors.projector import init_weights
 from dprl.protectors.protector import Protector
 from dprl.protectors.simulation import Simulation, unroll
 from dprl.value_functions.features import make_features
+from dprl_papers.baselines.hand_grid import Found, Grid, Point, hand_losses, numbers_of, search, with_point
 from dprl_papers.paper_002_l2p.protectors import bounds_of, trajectories_of
 
 SMALL = RandomChains(units=20, horizon=4, states=6, features="rbf:3", steps=8, sampling_rate=0.5)

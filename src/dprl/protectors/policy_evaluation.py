@@ -320,4 +320,4 @@ TUNED: dict[float, dict[str, Any]] = {
     0.1: {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4, "offset": None, "tail": 0.5},
     1.0: {"clip_norm": 0.0577, "step_size": 3.2, "dual_step": 1.6, "offset": None, "tail": 1.0},
 }
-"""By epsilon, as of GPOPE: the best points of :mod:`~dprl.protectors.hand_grid` on public tasks."""
+"""By epsilon, as of GPOPE: the best points of a grid by hand on public tasks."""

@@ -194,7 +194,7 @@ class Domain:
 
     def _estimated_moments(self, features: Features) -> dict[str, np.ndarray]:
         from dprl.engine.unit_data import rows_of
-        from dprl.evaluation.lstd import moments
+        from dprl_papers.baselines.lstd import moments
 
         total: list[np.ndarray] = []
         for i, start in enumerate(range(0, self.moment_units, _MOMENT_CHUNK)):

@@ -13,7 +13,10 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.evaluation.smooth_sensitivity import (
+from dprl.mechanisms.noise import SeededNoise
+from dprl.value_functions.features import Tabular
+from dprl_papers.baselines.smooth_gaussian import SmoothGaussian
+from dprl_papers.baselines.smooth_sensitivity import (
     FirstVisits,
     cell_centres,
     first_visits,
@@ -21,9 +24,6 @@ from dprl.evaluation.smooth_sensitivity import (
     noised_lsw,
     noised_tabular_lsl,
 )
-from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.smooth_gaussian import SmoothGaussian
-from dprl.value_functions.features import Tabular
 from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.problem import Problem, Setting
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dprl.engine.unit_data import scale_of
-from dprl.evaluation.lstd import moments
-from dprl.evaluation.wis_lstd import wis_lstd
+from dprl_papers.baselines.lstd import moments
+from dprl_papers.baselines.wis_lstd import wis_lstd
 from dprl_papers.harness.method import Method
 from dprl_papers.harness.problem import Problem, Setting, Trials
 

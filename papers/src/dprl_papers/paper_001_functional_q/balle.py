@@ -12,9 +12,9 @@ import math
 import numpy as np
 
 from dprl.environments.interval_walk import LONGEST_MOVE, IntervalWalk
-from dprl.evaluation.smooth_sensitivity import psi_w
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.smooth_gaussian import SmoothGaussian
+from dprl_papers.baselines.smooth_gaussian import SmoothGaussian
+from dprl_papers.baselines.smooth_sensitivity import psi_w
 from dprl_papers.paper_001_functional_q.returns import GRID, policy_returns
 
 CELLS, EPISODES = 10, 100

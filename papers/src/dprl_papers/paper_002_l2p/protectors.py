@@ -23,7 +23,6 @@ from dprl.data.trajectories import Trajectories
 from dprl.evaluation.gpope import GPOPE
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors import random_chains as chains
-from dprl.protectors.hand_grid import Found, Grid, Point, hand_losses, numbers_of, search
 from dprl.protectors.learn import simulation_of
 from dprl.protectors.objective import Training
 from dprl.protectors.policy_evaluation import RandomChains
@@ -32,6 +31,7 @@ from dprl.protectors.protector import Protector
 from dprl.protectors.simulation import Simulation, unroll
 from dprl.protocols import Bounds
 from dprl.report.formatting import number, plain
+from dprl_papers.baselines.hand_grid import Found, Grid, Point, hand_losses, numbers_of, search
 from dprl_papers.harness.algorithm import answers
 from dprl_papers.harness.domain import from_rollout, load_domain
 from dprl_papers.harness.figure_parts import make_claim, mean_text

@@ -17,7 +17,7 @@ from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.events import poisson_gaussian
 from dprl.errors import DprlError
 from dprl.evaluation.gpope import published_noise_multiplier, published_precondition_holds
-from dprl.mechanisms.smooth_gaussian import SmoothGaussian
+from dprl_papers.baselines.smooth_gaussian import SmoothGaussian
 
 NAMES = ("epsilon", "delta", "N", "sigma", "m")
 """Rows and columns of Table 1."""
@@ -200,7 +200,7 @@ class SmoothEpsilon:
     Attributes:
         dimension: number of features.
         claimed: the epsilon it is made for, at ``delta``.
-        epsilon: the one it has (:attr:`~dprl.mechanisms.smooth_gaussian.SmoothGaussian.true_epsilon`): the largest on
+        epsilon: the one it has (:attr:`~dprl_papers.baselines.smooth_gaussian.SmoothGaussian.true_epsilon`): the largest on
             a grid of ratios of the two noise scales, not proved to be the worst.
         noise: published standard deviation over the smooth bound.
         noise_needed: the same at the noise that has ``claimed``.

@@ -21,9 +21,9 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.row_columns import row_columns
 from dprl.engine.unit_data import scale_of
 from dprl.errors import DprlError
-from dprl.mechanisms.smooth_gaussian import OutputGaussian, SmoothGaussian
 from dprl.protocols import Interval
 from dprl.value_functions.features import Tabular
+from dprl_papers.baselines.smooth_gaussian import OutputGaussian, SmoothGaussian
 
 Array = np.ndarray
 

@@ -9,11 +9,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from dprl.accounting import ctcdp
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.calibration import gaussian_delta
 from dprl.accounting.events import gaussian
 from dprl.errors import DprlError
+from dprl_papers.paper_002_l2p import ctcdp
 
 BUDGETS = list(itertools.product((0.01, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 8.0), (1e-3, 1e-5, 1e-8, 1e-12)))
 

@@ -12,7 +12,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_delta, gaussian_noise_multiplier
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.smooth_gaussian import (
+from dprl_papers.baselines.smooth_gaussian import (
     OutputGaussian,
     SmoothGaussian,
     _hockey_stick,

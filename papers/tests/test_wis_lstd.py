@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.evaluation import helpers
 
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.unit_data import rows_of
 from dprl.errors import DprlError
-from dprl.evaluation import wis_lstd as module
-from dprl.evaluation.lstd import lstd
-from dprl.evaluation.wis_lstd import wis_lstd, wis_moments
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
-
-from . import helpers
+from dprl_papers.baselines import wis_lstd as module
+from dprl_papers.baselines.lstd import lstd
+from dprl_papers.baselines.wis_lstd import wis_lstd, wis_moments
 
 BOUNDS = Bounds(units=100, horizon=9, reward=(-2.0, 2.0), observation=((0.0, 1.0),), actions=1)
 FEATURES = make_features("fourier:2", BOUNDS.observation)

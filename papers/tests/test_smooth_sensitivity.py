@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.evaluation import helpers
 
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
-from dprl.evaluation import smooth_sensitivity as smooth
-from dprl.evaluation.smooth_sensitivity import FirstVisits
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.smooth_gaussian import SmoothGaussian
 from dprl.protocols import Bounds
-
-from . import helpers
+from dprl_papers.baselines import smooth_sensitivity as smooth
+from dprl_papers.baselines.smooth_gaussian import SmoothGaussian
+from dprl_papers.baselines.smooth_sensitivity import FirstVisits
 
 PAIRS = 2500
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binomtest, chi2
 
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.record_noise import noisy_minimum, normal_vector
+from dprl_papers.baselines.record_noise import noisy_minimum, normal_vector
 
 MANY = 4000
 

@@ -12,7 +12,7 @@ coefficients are scalars, the weight that is left after transition k in units of
 
     W_k = 1 - gamma lambda + gamma lambda rho_{k+1} W_{k+1},        W_k = 1 at the last transition,
 
-so that the same A and b are sums over transitions (tests/evaluation/test_wis_lstd.py holds them to both forms):
+so that the same A and b are sums over transitions (papers/tests/test_wis_lstd.py holds them to both forms):
 
     z_k = rho_k (gamma lambda z_{k-1} + phi_k)
     A = sum_k z_k (W_k (phi_k - phi_{k+1}) + (1 - gamma) phi_{k+1})',        b = sum_k W_k r_k z_k

@@ -17,10 +17,10 @@ import jax
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.mechanisms.record_noise import normal_vector
 from dprl.protectors.descent import noise_of
-from dprl.protectors.objective_perturbation import minimiser
 from dprl.protectors.record_losses import LinearLoss, Records
+from dprl_papers.baselines.objective_perturbation import minimiser
+from dprl_papers.baselines.record_noise import normal_vector
 
 
 def sensitivity(loss: LinearLoss, ridge: float) -> float:
