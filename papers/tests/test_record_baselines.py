@@ -12,6 +12,7 @@ import pytest
 from dprl.accounting import accountant, events
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
+from dprl.protectors import descent, tables
 from dprl.protectors.classification import Classification
 from dprl.protectors.quadratics import START, Quadratics
 from dprl.protectors.record_losses import (
@@ -22,7 +23,7 @@ from dprl.protectors.record_losses import (
     accuracy,
     objective,
 )
-from dprl_papers.baselines import agd, descent, objective_perturbation, output_perturbation, tables
+from dprl_papers.baselines import agd, objective_perturbation, output_perturbation
 
 
 def rows(n: int, d: int, seed: int = 0) -> Records:

@@ -200,7 +200,7 @@ class SmoothEpsilon:
     Attributes:
         dimension: number of features.
         claimed: the epsilon it is made for, at ``delta``.
-        epsilon: the one it has (:attr:`~dprl_papers.baselines.smooth_gaussian.SmoothGaussian.true_epsilon`): the largest on
+        epsilon: the one it has, ``SmoothGaussian.true_epsilon``: the largest on
             a grid of ratios of the two noise scales, not proved to be the worst.
         noise: published standard deviation over the smooth bound.
         noise_needed: the same at the noise that has ``claimed``.
