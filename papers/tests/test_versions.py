@@ -33,7 +33,7 @@ def threads_that_switch() -> Iterator[None]:
 
 @pytest.mark.usefixtures("threads_that_switch")
 def test_several_threads_may_ask_at_once() -> None:
-    files = sorted((versions.PACKAGE / "experiments").glob("*.py"))
+    files = sorted((versions.PACKAGES["dprl_papers"] / "harness").glob("*.py"))
     once = [versions.imported(file) for file in files]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(versions.imported.__wrapped__, files)) == once
