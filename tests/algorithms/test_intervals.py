@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ def test_people_are_counted_at_no_cost_of_norm(policies, decisions):
     bounds = replace(one_decision(60, 2.0), horizon=decisions, max_cumulative_ratio=2.0**decisions, actions=3)
     chances = [np.roll([0.6, 0.2, 0.2], k) for k in range(policies)]
     targets = [lambda states, p=p: np.tile(p, (len(states), 1)) for p in chances]
-    plan = make_plan(ImportanceSampling(), bounds, Budget(1.0, 1e-6), targets)
+    query: Any = make_plan(ImportanceSampling(), bounds, Budget(1.0, 1e-6), targets).query
     rng, rows = np.random.default_rng(2), 60 * decisions
     log = read_log(
         {"episode_id": np.repeat(np.arange(60), decisions), "t": np.tile(np.arange(decisions), 60),
@@ -84,14 +85,14 @@ def test_people_are_counted_at_no_cost_of_norm(policies, decisions):
          "terminated": np.arange(rows) % decisions == decisions - 1},
         bounds=bounds,
     ).load()  # fmt: skip
-    vectors = importance.unit_vectors(plan.query, log, targets)
-    assert vectors.shape == (60, plan.query.dimension) == (60, 3 * policies + 1)
-    assert np.linalg.norm(vectors, axis=1).max() <= plan.query.clip_norm * (1 + 1e-9)
-    weights = np.linalg.inv(plan.query.strategy) @ vectors[:, policies : 2 * policies].T
-    present = (vectors[:, -1] + weights.sum(axis=0) / plan.query.together) / importance.WEIGHT_SCALE
+    vectors = importance.unit_vectors(query, log, targets)
+    assert vectors.shape == (60, query.dimension) == (60, 3 * policies + 1)
+    assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1 + 1e-9)
+    weights = np.linalg.inv(query.strategy) @ vectors[:, policies : 2 * policies].T
+    present = (vectors[:, -1] + weights.sum(axis=0) / query.together) / importance.WEIGHT_SCALE
     np.testing.assert_allclose(present, np.arange(60) % 4 > 0, atol=1e-12)
     if policies == 1 or decisions > 1:
-        assert plan.query.clip_norm == pytest.approx(np.sqrt(1.0 + importance.WEIGHT_SCALE**2))
+        assert query.clip_norm == pytest.approx(np.sqrt(1.0 + importance.WEIGHT_SCALE**2))
 
 
 @pytest.mark.parametrize("case", range(30))
