@@ -66,5 +66,5 @@ def make(path: Path) -> None:
 
 
 def clip_norm() -> float:
-    """The L2 clip in feature units, as :func:`dprl.algorithms.evaluation.gpope.clip_norm` gives it."""
+    """The L2 clip in feature units, as :func:`dprl.evaluation.gpope.clip_norm` gives it."""
     return CLIP * float(np.sqrt(STATES))

@@ -23,11 +23,11 @@ def serve_candidates() -> None:
 
     from benchmarks.harness import serve
     from dprl.accounting.budget import Budget
-    from dprl.algorithms.evaluation import program as engine
-    from dprl.algorithms.evaluation.plan import program_for
-    from dprl.algorithms.evaluation.return_regression import ReturnRegression
-    from dprl.algorithms.evaluation.td import TD
-    from dprl.algorithms.evaluation.unit_data import unit_rows
+    from dprl.engine import program as engine
+    from dprl.engine.unit_data import unit_rows
+    from dprl.evaluation.plan import program_for
+    from dprl.evaluation.return_regression import ReturnRegression
+    from dprl.evaluation.td import TD
     from dprl.mechanisms.clipped_sum import ClippedGaussianSum
     from dprl.mechanisms.noise import SecureNoise
 

@@ -96,8 +96,8 @@ def gpope_work(size: Size) -> Work:
     """Everybody's gradient: of a row, phi and the difference are read once and enter two products each."""
     import numpy as np
 
-    from dprl.algorithms.evaluation import gpope
-    from dprl.algorithms.evaluation.unit_data import Rows, unit_rows
+    from dprl.engine.unit_data import Rows, unit_rows
+    from dprl.evaluation import gpope
 
     rng, rows = np.random.default_rng(0), size.units * size.length
     phi, following = (rng.standard_normal((rows + 1, size.features), np.float32) for _ in range(2))
@@ -122,10 +122,10 @@ def dptd_work(size: Size) -> Work:
 
     from benchmarks.dptd_problem import frames
     from dprl.accounting.budget import Budget
-    from dprl.algorithms.evaluation import dptd
-    from dprl.algorithms.evaluation.plan import program_for
-    from dprl.algorithms.evaluation.unit_data import rows_of, unit_rows
     from dprl.data.readers import read_log
+    from dprl.engine.unit_data import rows_of, unit_rows
+    from dprl.evaluation import dptd
+    from dprl.evaluation.plan import program_for
     from dprl.protocols import Bounds
     from dprl.value_functions.network import MLP
 
@@ -158,7 +158,7 @@ def _of_program(program: Any, data: Any, state: Any, least_bytes: float, least_f
     import jax
     import numpy as np
 
-    from dprl.algorithms.evaluation import program as engine
+    from dprl.engine import program as engine
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
     (stage,) = program.stages
@@ -181,7 +181,7 @@ def dp_pg_work(size: Size) -> Work:
     import jax
     import numpy as np
 
-    from dprl.algorithms.policy_gradient.one_step import policy_layers
+    from dprl.learning.policy_gradient.one_step import policy_layers
     from dprl.mechanisms.ghost import ghost_sum
     from dprl.mechanisms.noise import SecureNoise
     from dprl.mechanisms.user_sum import UserSum

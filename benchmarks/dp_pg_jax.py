@@ -20,8 +20,8 @@ def main(size: str, cores: int) -> None:
     import jax
     import jax.numpy as jnp
 
-    from dprl.algorithms.policy_gradient.estimator import weighted_score
-    from dprl.algorithms.policy_gradient.one_step import policy_layers
+    from dprl.learning.policy_gradient.estimator import weighted_score
+    from dprl.learning.policy_gradient.one_step import policy_layers
     from dprl.mechanisms.ghost import clip_of, ghost_sum, ghost_sum_in_float
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
     from dprl.mechanisms.user_sum import FloatUserSum, UserSum

@@ -66,11 +66,11 @@ def main(name: str, folder: str, cores: int) -> None:
 
     from benchmarks import dptd_numpy
     from dprl.accounting.budget import Budget
-    from dprl.algorithms.evaluation.dptd import DPTD
-    from dprl.algorithms.evaluation.plan import program_for
-    from dprl.algorithms.evaluation.program import run_on_host, run_steps
-    from dprl.algorithms.evaluation.unit_data import padded_units, rows_of, unit_rows
     from dprl.data.readers import read_log
+    from dprl.engine.program import run_on_host, run_steps
+    from dprl.engine.unit_data import padded_units, rows_of, unit_rows
+    from dprl.evaluation.dptd import DPTD
+    from dprl.evaluation.plan import program_for
     from dprl.experiments.neural import run_curves
     from dprl.mechanisms.clipped_sum import ClippedGaussianSum, PlainSum
     from dprl.mechanisms.float_sum import FloatSum

@@ -36,11 +36,11 @@ def main(folder: str) -> None:
     from jax import lax
 
     from dprl.accounting.budget import Budget
-    from dprl.algorithms.learning.functional_q import FunctionalQ, resolve
-    from dprl.algorithms.learning.learning_plan import make_learning_plan
-    from dprl.algorithms.learning.published import initial, published_rates, run_published
-    from dprl.algorithms.learning.q_learner import rates_of, run, shape_of
     from dprl.environments.interval_walk import IntervalWalk
+    from dprl.learning.functional_q import FunctionalQ, resolve
+    from dprl.learning.learning_plan import make_learning_plan
+    from dprl.learning.published import initial, published_rates, run_published
+    from dprl.learning.q_learner import rates_of, run, shape_of
     from dprl.mechanisms.answers import ExactAnswers
     from dprl.mechanisms.noise import SeededNoise
     from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, unit_path

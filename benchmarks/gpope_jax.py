@@ -30,10 +30,10 @@ def main(path: str, cores: int) -> None:
     import jax.numpy as jnp
 
     from benchmarks import gpope_numpy
-    from dprl.algorithms.evaluation import gpope
-    from dprl.algorithms.evaluation.bands import find_bands
-    from dprl.algorithms.evaluation.gpope_blocks import run_in_blocks
-    from dprl.algorithms.evaluation.unit_data import SharedTransitions
+    from dprl.engine.bands import find_bands
+    from dprl.engine.unit_data import SharedTransitions
+    from dprl.evaluation import gpope
+    from dprl.evaluation.gpope_blocks import run_in_blocks
     from dprl.mechanisms import threefry
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
 

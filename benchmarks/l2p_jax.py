@@ -38,8 +38,8 @@ def main(arguments: list[str]) -> None:
     import jax
     import jax.numpy as jnp
 
-    from dprl.algorithms.optimizers.projector import Architecture, Hand
-    from dprl.algorithms.optimizers.simulation import Simulation, begin, step_of, unroll
+    from dprl.protectors.projector import Architecture, Hand
+    from dprl.protectors.simulation import Simulation, begin, step_of, unroll
 
     problem = make()
     task = tuple(jnp.asarray(a) for a in (problem.x, problem.y, np.linalg.norm(problem.x, axis=1)))

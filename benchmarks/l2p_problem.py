@@ -2,7 +2,7 @@
 
 A coordinate-wise LSTM of two layers of 20 units, shared by 785 coordinates, turns the clipped and noised mean gradient
 of a logistic regression into updates, T times; what is asked for is the gradient of the last loss by the LSTM's
-weights, through all steps. The equations are those of ``dprl.algorithms.optimizers.projector``.
+weights, through all steps. The equations are those of ``dprl.protectors.projector``.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ def serve_candidates() -> None:
 
     from benchmarks.harness import serve
     from dprl.accounting.budget import Budget
-    from dprl.algorithms.evaluation.gpope import GPOPE
-    from dprl.algorithms.evaluation.plan import program_for
-    from dprl.algorithms.evaluation.program import run_on_host
-    from dprl.algorithms.evaluation.recommended import Recommended
-    from dprl.algorithms.evaluation.unit_data import unit_rows
+    from dprl.engine.program import run_on_host
+    from dprl.engine.unit_data import unit_rows
+    from dprl.evaluation.gpope import GPOPE
+    from dprl.evaluation.plan import program_for
+    from dprl.evaluation.recommended import Recommended
     from dprl.mechanisms.noise import SecureNoise
 
     bounds, features, log = walks((-1.0, -1.0), ("returns", "start"))

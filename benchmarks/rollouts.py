@@ -27,8 +27,8 @@ def serve_candidates() -> None:
     import numpy as np
 
     from benchmarks.harness import serve
-    from dprl.algorithms.policy_gradient.users import rollout
     from dprl.environments.cart_pole import OBSERVED, CartPole
+    from dprl.learning.policy_gradient.users import rollout
     from dprl.mechanisms.noise import SeededNoise
     from dprl.policies.parametric import Parametric
 

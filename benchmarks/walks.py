@@ -12,7 +12,7 @@ def walks(reward: tuple[float, float], columns: tuple[str, ...]) -> tuple[Any, A
     """Bounds with rewards in ``reward``, the feature map, and the rows with ``returns``, ``start`` or both."""
     import numpy as np
 
-    from dprl.algorithms.evaluation.unit_data import Rows
+    from dprl.engine.unit_data import Rows
     from dprl.protocols import Bounds
     from dprl.value_functions.features import make_features
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import dprl
-from dprl.algorithms.optimizers.policy_evaluation import RandomChains
 from dprl.experiments.protectors_002 import trajectories_of
+from dprl.protectors.policy_evaluation import RandomChains
 
 SEEDS = 5
 

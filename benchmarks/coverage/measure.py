@@ -18,7 +18,7 @@ from benchmarks.coverage.domains import Domain
 from benchmarks.coverage.rows import Row
 from benchmarks.coverage.standard import PLANNED
 from dprl.protocols import Bounds
-from dprl.releases import touch
+from dprl.release import touch
 
 LOGS = 500
 TABLE, DEVELOPMENT, QUICK = 21, 7, 3
@@ -46,7 +46,7 @@ def facts_of(row: Row) -> dict[str, Any]:
 
 def plan_of(row: Row) -> dict[str, Any]:
     """What ``dprl plan`` says of the row, from public facts alone. Raises what the release would refuse."""
-    from dprl.releases.plan import plan_release
+    from dprl.release.plan import plan_release
 
     return plan_release(
         None, list(row.domain().policies.values()), dprl.Budget(row.epsilon, row.delta), row.algorithm(),

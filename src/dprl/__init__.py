@@ -13,25 +13,7 @@ from dprl.version import VERSION
 if TYPE_CHECKING:
     from dprl.accounting.budget import Budget as Budget
     from dprl.accounting.ledger import Ledger as Ledger
-    from dprl.algorithms.evaluation.adassp import AdaSSP as AdaSSP
-    from dprl.algorithms.evaluation.doubly_robust import DoublyRobust as DoublyRobust
-    from dprl.algorithms.evaluation.dptd import DPTD as DPTD
-    from dprl.algorithms.evaluation.first_visit import FirstVisit as FirstVisit
-    from dprl.algorithms.evaluation.gpope import GPOPE as GPOPE
-    from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling as ImportanceSampling
-    from dprl.algorithms.evaluation.langevin import DPGLD as DPGLD
-    from dprl.algorithms.evaluation.neural_td import NeuralTD as NeuralTD
-    from dprl.algorithms.evaluation.noisy_counts import NoisyCounts as NoisyCounts
-    from dprl.algorithms.evaluation.plan import make_plan as make_plan
-    from dprl.algorithms.evaluation.primal_dual_sgd import DPSGDA as DPSGDA
-    from dprl.algorithms.evaluation.private_constant import PrivateConstant as PrivateConstant
-    from dprl.algorithms.evaluation.private_lstd import PrivateLSTD as PrivateLSTD
-    from dprl.algorithms.evaluation.recommended import Recommended as Recommended
-    from dprl.algorithms.evaluation.recursive_momentum import DPSRM as DPSRM
-    from dprl.algorithms.evaluation.return_regression import ReturnRegression as ReturnRegression
-    from dprl.algorithms.evaluation.td import TD as TD
-    from dprl.algorithms.learning.functional_q import FunctionalQ as FunctionalQ
-    from dprl.algorithms.policy_gradient.dp_pg import DPPG as DPPG
+    from dprl.audits.audit import audit as audit
     from dprl.data.bounds_file import read_bounds as read_bounds
     from dprl.data.readers import read_log as read_log
     from dprl.data.trajectories import Trajectories as Trajectories
@@ -40,63 +22,81 @@ if TYPE_CHECKING:
     from dprl.environments.user_stream import UserStream as UserStream
     from dprl.errors import DprlError as DprlError
     from dprl.errors import OverspendError as OverspendError
+    from dprl.evaluation.adassp import AdaSSP as AdaSSP
+    from dprl.evaluation.doubly_robust import DoublyRobust as DoublyRobust
+    from dprl.evaluation.dptd import DPTD as DPTD
+    from dprl.evaluation.first_visit import FirstVisit as FirstVisit
+    from dprl.evaluation.gpope import GPOPE as GPOPE
+    from dprl.evaluation.importance_sampling import ImportanceSampling as ImportanceSampling
+    from dprl.evaluation.langevin import DPGLD as DPGLD
+    from dprl.evaluation.neural_td import NeuralTD as NeuralTD
+    from dprl.evaluation.noisy_counts import NoisyCounts as NoisyCounts
+    from dprl.evaluation.plan import make_plan as make_plan
+    from dprl.evaluation.primal_dual_sgd import DPSGDA as DPSGDA
+    from dprl.evaluation.private_constant import PrivateConstant as PrivateConstant
+    from dprl.evaluation.private_lstd import PrivateLSTD as PrivateLSTD
+    from dprl.evaluation.recommended import Recommended as Recommended
+    from dprl.evaluation.recursive_momentum import DPSRM as DPSRM
+    from dprl.evaluation.return_regression import ReturnRegression as ReturnRegression
+    from dprl.evaluation.td import TD as TD
+    from dprl.learning.functional_q import FunctionalQ as FunctionalQ
+    from dprl.learning.policy_gradient.dp_pg import DPPG as DPPG
     from dprl.learning_facts import LearningFacts as LearningFacts
     from dprl.policies.loading import load_policy as load_policy
     from dprl.policies.released import ReleasedPolicy as ReleasedPolicy
     from dprl.protocols import Bounds as Bounds
-    from dprl.releases.audit import audit as audit
-    from dprl.releases.evaluate import Release as Release
-    from dprl.releases.evaluate import evaluate as evaluate
-    from dprl.releases.train import TrainedRelease as TrainedRelease
-    from dprl.releases.train import train as train
-    from dprl.releases.train_policy import TrainedPolicy as TrainedPolicy
+    from dprl.release.evaluate import Release as Release
+    from dprl.release.evaluate import evaluate as evaluate
+    from dprl.release.train import TrainedRelease as TrainedRelease
+    from dprl.release.train import train as train
+    from dprl.release.train_policy import TrainedPolicy as TrainedPolicy
     from dprl.value_functions.linear import load_value_function as load_value_function
     from dprl.value_functions.q_function import load_q_function as load_q_function
 
 __version__ = VERSION
 
 _HOMES = {
-    "AdaSSP": "dprl.algorithms.evaluation.adassp",
+    "AdaSSP": "dprl.evaluation.adassp",
     "Answer": "dprl.environments.user_stream",
     "Bandit": "dprl.environments.bandit",
     "Bounds": "dprl.protocols",
     "Budget": "dprl.accounting.budget",
-    "DPGLD": "dprl.algorithms.evaluation.langevin",
-    "DPPG": "dprl.algorithms.policy_gradient.dp_pg",
-    "DPSGDA": "dprl.algorithms.evaluation.primal_dual_sgd",
-    "DPSRM": "dprl.algorithms.evaluation.recursive_momentum",
-    "DPTD": "dprl.algorithms.evaluation.dptd",
-    "DoublyRobust": "dprl.algorithms.evaluation.doubly_robust",
+    "DPGLD": "dprl.evaluation.langevin",
+    "DPPG": "dprl.learning.policy_gradient.dp_pg",
+    "DPSGDA": "dprl.evaluation.primal_dual_sgd",
+    "DPSRM": "dprl.evaluation.recursive_momentum",
+    "DPTD": "dprl.evaluation.dptd",
+    "DoublyRobust": "dprl.evaluation.doubly_robust",
     "DprlError": "dprl.errors",
-    "FirstVisit": "dprl.algorithms.evaluation.first_visit",
-    "FunctionalQ": "dprl.algorithms.learning.functional_q",
-    "GPOPE": "dprl.algorithms.evaluation.gpope",
-    "ImportanceSampling": "dprl.algorithms.evaluation.importance_sampling",
+    "FirstVisit": "dprl.evaluation.first_visit",
+    "FunctionalQ": "dprl.learning.functional_q",
+    "GPOPE": "dprl.evaluation.gpope",
+    "ImportanceSampling": "dprl.evaluation.importance_sampling",
     "LearningFacts": "dprl.learning_facts",
     "Ledger": "dprl.accounting.ledger",
-    "NeuralTD": "dprl.algorithms.evaluation.neural_td",
-    "NoisyCounts": "dprl.algorithms.evaluation.noisy_counts",
+    "NeuralTD": "dprl.evaluation.neural_td",
+    "NoisyCounts": "dprl.evaluation.noisy_counts",
     "OverspendError": "dprl.errors",
-    "PrivateConstant": "dprl.algorithms.evaluation.private_constant",
-    "PrivateLSTD": "dprl.algorithms.evaluation.private_lstd",
-    "Recommended": "dprl.algorithms.evaluation.recommended",
-    "Release": "dprl.releases.evaluate",
+    "PrivateConstant": "dprl.evaluation.private_constant",
+    "PrivateLSTD": "dprl.evaluation.private_lstd",
+    "Recommended": "dprl.evaluation.recommended",
+    "Release": "dprl.release.evaluate",
     "ReleasedPolicy": "dprl.policies.released",
-    "ReturnRegression": "dprl.algorithms.evaluation.return_regression",
-    "TD": "dprl.algorithms.evaluation.td",
-    "TrainedPolicy": "dprl.releases.train_policy",
-    "TrainedRelease": "dprl.releases.train",
+    "ReturnRegression": "dprl.evaluation.return_regression",
+    "TD": "dprl.evaluation.td",
+    "TrainedPolicy": "dprl.release.train_policy",
+    "TrainedRelease": "dprl.release.train",
     "Trajectories": "dprl.data.trajectories",
     "UserStream": "dprl.environments.user_stream",
-    "audit": "dprl.releases.audit",
-    "evaluate": "dprl.releases.evaluate",
+    "audit": "dprl.audits.audit",
+    "evaluate": "dprl.release.evaluate",
     "load_policy": "dprl.policies.loading",
     "load_q_function": "dprl.value_functions.q_function",
     "load_value_function": "dprl.value_functions.linear",
-    "make_plan": "dprl.algorithms.evaluation.plan",
+    "make_plan": "dprl.evaluation.plan",
     "read_bounds": "dprl.data.bounds_file",
     "read_log": "dprl.data.readers",
-    "train": "dprl.releases.train",
+    "train": "dprl.release.train",
 }
 __all__ = sorted(_HOMES)
 

@@ -25,7 +25,7 @@ from dprl.cli.ledger import ledger_app
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 
-from ..releases.test_training_certificate import planned
+from ..release.test_training_certificate import planned
 from .test_strict_verification import under_a_filter
 from .test_user_verification import certificate as of_users
 from .test_user_verification import user_sum

@@ -27,10 +27,10 @@ from scipy.stats import qmc
 
 from dprl.accounting import accountant, events
 from dprl.accounting.accountant import epsilon_of
-from dprl.algorithms.registry import ALGORITHMS
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.grid import clip_to_grid
+from dprl.registry import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE

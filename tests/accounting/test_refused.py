@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dprl.accounting import events
-from dprl.algorithms.registry import ALGORITHMS
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.registry import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +61,7 @@ REFUSED = {
     ),
     "a fixed noise seed in a release": (
         "tests/mutations/faults_in_claims.py:seeded noise in a certified release",
-        "tests/releases/test_evaluate.py:def test_the_status_and_the_file_that_carries_it",
+        "tests/release/test_evaluate.py:def test_the_status_and_the_file_that_carries_it",
     ),
     "stopping or selecting an iterate by private loss": (
         "tests/mutations/faults_in_mechanisms.py:steps until the log has been seen often enough",

@@ -16,11 +16,11 @@ from dprl.accounting.ledger import Ledger
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.accounting.row_verification import SCHEMAS
 from dprl.accounting.verification import verify
-from dprl.algorithms.registry import ALGORITHMS, LEARNING
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.reward_gradient import RewardGradient
 from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.registry import ALGORITHMS, LEARNING
 
 from .test_user_verification import certificate as of_users
 from .test_user_verification import user_sum

@@ -33,7 +33,7 @@ from tests.accounting.test_strict_verification import under_a_filter
 from tests.accounting.test_user_verification import certificate as of_users
 from tests.accounting.test_user_verification import user_sum
 from tests.accounting.test_verification import fill, sample, statement
-from tests.releases.test_training_certificate import planned
+from tests.release.test_training_certificate import planned
 from tests.sample_log import columns
 
 from .hostile import RAW, dumped, flipped, no_files, one_sentence, spoiled

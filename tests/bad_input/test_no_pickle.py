@@ -47,8 +47,8 @@ MESSAGES = {
     "experiments/crews.py",
     "experiments/sweep.py",
     "experiments/sweep_worker.py",
-    "releases/engines/ray_workers.py",
-    "releases/engines/ray_worker.py",
+    "release/engines/ray_workers.py",
+    "release/engines/ray_worker.py",
 }
 
 

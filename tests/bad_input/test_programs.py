@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dprl as library
-from dprl.algorithms.registry import ALGORITHMS
+from dprl.registry import ALGORITHMS
 
 from ..sample_log import BOUNDS, BOUNDS_TOML, Columns, without
 from .conftest import SETTINGS, TABULAR

@@ -17,8 +17,8 @@ import pytest
 import dprl as library
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
-from dprl.algorithms.evaluation import gpope
-from dprl.algorithms.evaluation.plan import make_plan
+from dprl.evaluation import gpope
+from dprl.evaluation.plan import make_plan
 
 from ..sample_log import BOUNDS, BOUNDS_TOML
 from .conftest import WITH_NEXT as LOG
@@ -180,7 +180,7 @@ def test_steps_beyond_single_precision_are_refused(options):
 )  # fmt: skip
 def test_extreme_steps_that_are_taken_give_numbers(options, monkeypatch):
     seen = []
-    front = sys.modules["dprl.releases.touch"]
+    front = sys.modules["dprl.release.touch"]
     plain = front.run_on_host
     monkeypatch.setattr(front, "run_on_host", lambda *a, **k: seen.append(plain(*a, **k)) or seen[-1])
     config = library.GPOPE(steps=3, **options)

@@ -4,7 +4,7 @@
 gives bit for bit what the log gives in which that episode is absent, or that cell is what the bounds make of it.
 
 Elsewhere: bounds, budgets, formulas and hyper-parameters (test_requests.py); pickles (test_no_pickle.py); a checkpoint
-that was tampered with, Ctrl-C and resuming (tests/releases); that what is seen does not depend on the rows
+that was tampered with, Ctrl-C and resuming (tests/release); that what is seen does not depend on the rows
 (test_fuzzer.py, tests/cli/test_private_rows.py); missing flags (tests/cli/test_public_mistakes.py).
 """
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from dprl.algorithms.registry import AUDITED
-from dprl.releases import audit_page
+from dprl.audits import audit_page
+from dprl.registry import AUDITED
 
 PUBLISHED = ("audit", "gpope", "--calibration", "as-published", "--units", 200, "--steps", 200, "--epsilon", 1)
 

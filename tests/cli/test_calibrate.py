@@ -12,9 +12,9 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
-from dprl.algorithms.registry import ALGORITHMS
 from dprl.cli import calibrate as command
 from dprl.experiments.privacy_000 import JOINT, initial_release_epsilon
+from dprl.registry import ALGORITHMS
 
 BUDGET = ["--epsilon", "1", "--delta", "1e-5"]
 

@@ -320,7 +320,7 @@ def test_an_interruption_after_the_charge_keeps_the_charge(dprl, trial, monkeypa
 
 
 def test_a_full_disk_after_the_charge(dprl, trial, monkeypatch):
-    from dprl.releases import save
+    from dprl.release import save
 
     def full(*_):
         raise OSError(28, "No space left on device")

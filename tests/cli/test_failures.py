@@ -16,7 +16,7 @@ from dprl.accounting import certificate, verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.readers import Log
-from dprl.releases.run_folder import RunFolder
+from dprl.release.run_folder import RunFolder
 
 SECRET = "PATIENT-ZERO"
 PANICS = f"""

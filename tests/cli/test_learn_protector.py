@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from dprl.algorithms.optimizers import learn, tasks
-from dprl.algorithms.optimizers.projector import Architecture, Hand
-from dprl.algorithms.optimizers.protector import Protector, new_protector
 from dprl.cli import learn_protector
+from dprl.protectors import learn, tasks
+from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.protector import Protector, new_protector
 
 MISTAKES = {
     "no tasks": ({"tasks": None}, "--tasks is missing"),

@@ -97,7 +97,7 @@ def test_resume_without_a_run_folder_costs_nothing(dprl, trial):
 
 def test_other_rows_are_refused(dprl, trial, monkeypatch):
     """With the key that is bound to the first rows nothing else is noised."""
-    from dprl.releases import run_folder
+    from dprl.release import run_folder
 
     from ..sample_log import columns
 

@@ -10,7 +10,7 @@ import pytest
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
-from dprl.algorithms.learning import planner
+from dprl.learning import planner
 
 UNIT = "reward function"
 SMOOTH = RewardRelation(0.01, 0.04).words()

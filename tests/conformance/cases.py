@@ -8,9 +8,9 @@ import pytest
 
 import dprl
 from dprl.accounting import events
-from dprl.algorithms.registry import ALGORITHMS, Entry
 from dprl.mechanisms.grid import grid_step
 from dprl.protocols import Conformance
+from dprl.registry import ALGORITHMS, Entry
 
 from .toy import TOY
 

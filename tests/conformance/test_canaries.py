@@ -14,10 +14,10 @@ import jax
 import numpy as np
 import pytest
 
-from dprl.algorithms.evaluation.options import ValueFunctionConfig
-from dprl.algorithms.evaluation.program_attack import canary_of_plan
+from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.lower_bound import audit
 from dprl.data import readers
+from dprl.engine.options import ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.protocols import Attack
 

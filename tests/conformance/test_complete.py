@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dprl.accounting import events
-from dprl.algorithms.registry import ALGORITHMS
 from dprl.errors import DprlError
 from dprl.protocols import Attack, Conformance
+from dprl.registry import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
 HEADER = ("Privacy unit:", "Relation:", "Released:")

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from dprl.accounting import events
-from dprl.algorithms.learning import attacks
-from dprl.algorithms.learning.attacks import Shifted, kernel_product, teeth
-from dprl.algorithms.registry import ALGORITHMS, AUDITED, LEARNING, find_audited, find_learning
+from dprl.audits.attacks import reward_functions as attacks
+from dprl.audits.attacks.reward_functions import Shifted, kernel_product, teeth
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_rewards import RewardTape, compare_rewards, compare_tapes, kernel_norm2, record_rewards
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Attack
+from dprl.registry import ALGORITHMS, AUDITED, LEARNING, find_audited, find_learning
 
 SUITE = find_learning("functional-q").load_conformance()
 ATTACKS = SUITE.attacks

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dprl.algorithms.policy_gradient import on_host
-from dprl.algorithms.policy_gradient.conformance import Crowd
-from dprl.algorithms.policy_gradient.on_host import Asked
+from dprl.audits.conformance.users import Crowd
+from dprl.learning.policy_gradient import on_host
+from dprl.learning.policy_gradient.on_host import Asked
 
 from .test_policy_gradient import TOO_FAR, compared, opposed
 

@@ -14,21 +14,22 @@ from jax import random
 
 from dprl.accounting import events
 from dprl.accounting.user_relation import CLIPS
-from dprl.algorithms.policy_gradient import attacks, trainer
-from dprl.algorithms.policy_gradient.attacks import Pushing, canary_of_sums, exact_sums
-from dprl.algorithms.policy_gradient.conformance import CONFORMANCE, Arriving, Crowd
-from dprl.algorithms.registry import LEARNING, find_learning
+from dprl.audits.attacks import users as attacks
+from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
+from dprl.audits.conformance.users import CONFORMANCE, Arriving, Crowd
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Comparison, record_replay
 from dprl.audits.record_users import UserTape, compare_user_tapes, compare_users, record_users
 from dprl.environments.user_stream import Answer, UserStream
 from dprl.errors import DprlError
+from dprl.learning.policy_gradient import trainer
 from dprl.mechanisms import user_sum
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.strategy import whitened
 from dprl.mechanisms.user_sum import UserSum
 from dprl.protocols import Attack
+from dprl.registry import LEARNING, find_learning
 
 SUITE = CONFORMANCE
 ATTACKS = SUITE.attacks

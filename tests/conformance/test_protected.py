@@ -16,19 +16,19 @@ from scipy.stats import chi2
 
 from dprl.accounting import events, renyi_filter
 from dprl.accounting.renyi_filter import WHOLE
-from dprl.algorithms.evaluation.attacks import gpope_canary
-from dprl.algorithms.evaluation.conformance import EvaluationConformance
-from dprl.algorithms.evaluation.gpope import GPOPE
-from dprl.algorithms.evaluation.plan import Plan
-from dprl.algorithms.evaluation.program_attack import canary_of_plan
-from dprl.algorithms.optimizers.projector import Architecture, Hand
-from dprl.algorithms.optimizers.protector import new_protector
+from dprl.audits.attacks.evaluation import gpope_canary
+from dprl.audits.attacks.programs import canary_of_plan
+from dprl.audits.conformance.evaluation import EvaluationConformance
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Recorder, Tape, record_replay
+from dprl.evaluation.gpope import GPOPE
+from dprl.evaluation.plan import Plan
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.scheduled_sum import ScheduledGaussianSum
+from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.protector import new_protector
 
 from .cases import emitted, load, same_event
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.algorithms.evaluation import conformance
+from dprl.audits.conformance import evaluation as conformance
 from dprl.mechanisms.noise import SecureNoise
 
 from .cases import CASES, suite

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dprl.algorithms.registry import AUDITED, find_audited
-from dprl.releases.neighbour_cases import HEADING, Case, cases, section, with_section
-from dprl.releases.neighbours import Found, log_neighbours
-from dprl.releases.user_neighbours import user_neighbours
+from dprl.audits.log_neighbours import Found, log_neighbours
+from dprl.audits.neighbour_cases import HEADING, Case, cases, section, with_section
+from dprl.audits.user_neighbours import user_neighbours
+from dprl.registry import AUDITED, find_audited
 
 ROOT = Path(__file__).parents[2]
 CASES = list(cases())

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dprl.algorithms.evaluation.conformance import EvaluationConformance
-from dprl.algorithms.evaluation.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.algorithms.evaluation.program_attack import program_canary
-from dprl.algorithms.evaluation.unit_blocks import apply, project
-from dprl.algorithms.registry import Entry
+from dprl.audits.attacks.programs import program_canary
+from dprl.audits.conformance.evaluation import EvaluationConformance
+from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.unit_blocks import apply, project
 from dprl.protocols import Attack
+from dprl.registry import Entry
 from dprl.value_functions.features import Features
 
 

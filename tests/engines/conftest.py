@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ..releases.in_parts import log_and_parts
+from ..release.in_parts import log_and_parts
 from ..sample_log import BOUNDS_TOML
 
 SLOWLY = """

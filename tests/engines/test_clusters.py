@@ -22,7 +22,7 @@ import pytest
 import dprl
 from dprl import cluster
 
-from ..releases.in_parts import PartsTrial, contents
+from ..release.in_parts import PartsTrial, contents
 from .conftest import write_bounds
 
 ROOT = Path(__file__).parents[2]
@@ -166,7 +166,7 @@ def test_a_cluster_of_its_own_leaves_nothing(logs, tmp_path):
     """Neither a process nor a folder; and nobody gets in without its token."""
     program = f"""
 import dprl, json, os, subprocess
-from dprl.releases.engines import ray_workers
+from dprl.release.engines import ray_workers
 from tests.sample_log import BOUNDS
 seen = []
 ask = ray_workers.RayWorkers._ask

@@ -13,11 +13,11 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.mechanisms.noise import SecureNoise
-from dprl.releases.engines import logged_users
-from dprl.releases.engines.ray_workers import RayWorkers
+from dprl.release.engines import logged_users
+from dprl.release.engines.ray_workers import RayWorkers
 
 from ..environments.visits import bounds, file_and_parts, visits
-from ..releases.in_parts import contents
+from ..release.in_parts import contents
 
 PEOPLE = 150
 BUDGET = dprl.Budget(1.0, 1e-5)
@@ -37,8 +37,8 @@ def paths(tmp_path_factory):
 @pytest.fixture
 def small(monkeypatch):
     """Blocks of few users, of which some are read together: several of each in a batch of this size."""
-    from dprl.algorithms.policy_gradient import on_host, one_step
-    from dprl.algorithms.policy_gradient.estimator import Shape
+    from dprl.learning.policy_gradient import on_host, one_step
+    from dprl.learning.policy_gradient.estimator import Shape
 
     monkeypatch.setattr(one_step, "BLOCK", 16)
     monkeypatch.setattr(on_host, "_MOST", 0)

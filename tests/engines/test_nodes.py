@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 
 import dprl
-from dprl.algorithms.evaluation import streamed
 from dprl.cluster import _with_token, import_ray
-from dprl.releases.engines import ray_workers
+from dprl.evaluation import streamed
+from dprl.release.engines import ray_workers
 
-from ..releases.in_parts import ALGORITHMS, PartsTrial, release
-from ..releases.resumable import fix_key
+from ..release.in_parts import ALGORITHMS, PartsTrial, release
+from ..release.resumable import fix_key
 from .test_ray import Killer, everybody
 
 PORT = 6398

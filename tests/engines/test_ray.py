@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.algorithms.evaluation import streamed
-from dprl.algorithms.optimizers.projector import Architecture, Hand
-from dprl.algorithms.optimizers.protector import new_protector
-from dprl.releases.engines import ray_workers
-from dprl.releases.engines.ray_workers import RayWorkers
+from dprl.evaluation import streamed
+from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.protector import new_protector
+from dprl.release.engines import ray_workers
+from dprl.release.engines.ray_workers import RayWorkers
 
-from ..releases.in_parts import ALGORITHMS, FAST, PartsTrial, release
-from ..releases.resumable import fix_key
+from ..release.in_parts import ALGORITHMS, FAST, PartsTrial, release
+from ..release.resumable import fix_key
 from ..sample_log import PEOPLE
 from .conftest import write_bounds
 

@@ -9,15 +9,15 @@ import jax
 import numpy as np
 import pytest
 
-from dprl.algorithms.evaluation.plan import make_plan
-from dprl.algorithms.evaluation.program import _init
-from dprl.algorithms.evaluation.streamed import Task
-from dprl.algorithms.registry import ALGORITHMS
 from dprl.data.readers import read_log
+from dprl.engine.program import _init
+from dprl.evaluation.plan import make_plan
+from dprl.evaluation.streamed import Task
 from dprl.policies.loading import load_policy
+from dprl.registry import ALGORITHMS
 
-from ..releases.in_parts import BUDGET
-from ..releases.test_every_algorithm import request
+from ..release.in_parts import BUDGET
+from ..release.test_every_algorithm import request
 from ..sample_log import BOUNDS
 
 

@@ -15,7 +15,7 @@ import dprl
 from dprl.data.memory import name_of
 from dprl.data.readers import codes
 
-from ..releases.people import BOUNDS, FACTS
+from ..release.people import BOUNDS, FACTS
 
 
 class Other:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation.plan import program_for
-from dprl.algorithms.evaluation.program import run
-from dprl.algorithms.evaluation.unit_data import PaddedUnits
+from dprl.engine.program import run
+from dprl.engine.unit_data import PaddedUnits
+from dprl.evaluation.plan import program_for
 from dprl.experiments import problem as problem_module
 from dprl.experiments.algorithm import algorithm
 from dprl.experiments.plugin import load_plugin
@@ -81,7 +81,7 @@ def test_the_version_follows_the_algorithm(monkeypatch):
     before = METHOD.version()
     imported = versions.imported
     (file,) = METHOD.sources
-    other = versions.module_file("dprl.algorithms.evaluation.td")
+    other = versions.module_file("dprl.evaluation.td")
     monkeypatch.setattr(versions, "imported", lambda path: (*imported(path), other) if path == file else imported(path))
     assert METHOD.version() != before
 

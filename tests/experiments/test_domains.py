@@ -11,10 +11,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dprl.algorithms.evaluation.lstd import mspbe
 from dprl.data.trajectories import assemble
 from dprl.environments import Chain
 from dprl.errors import DprlError
+from dprl.evaluation.lstd import mspbe
 from dprl.experiments import domain as domains
 from dprl.experiments.domain import MOMENT_SEED, Truth, cached, domain_names, from_rollout, load_domain
 from dprl.experiments.domains.chain import draw_log

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from dprl.accounting import ctcdp
-from dprl.algorithms.optimizers import agd
-from dprl.algorithms.optimizers.record_losses import QuadraticLoss, Records
 from dprl.experiments import classifiers_002 as classifiers
 from dprl.experiments import figures_002 as figures
 from dprl.experiments import quadratics_002 as quadratics
@@ -20,6 +18,8 @@ from dprl.experiments.privacy_002 import noise
 from dprl.experiments.returns_002 import Learned, Points
 from dprl.experiments.spec import load_paper
 from dprl.experiments.store import Store
+from dprl.protectors import agd
+from dprl.protectors.record_losses import QuadraticLoss, Records
 
 KEY = {"trials": 3, "quick": True, "delta": 1e-8, "seed": 0, "epsilon": [0.05], "values": [0.05, 1.6]}
 

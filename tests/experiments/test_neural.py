@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation import program as engine
-from dprl.algorithms.evaluation.plan import program_for
-from dprl.algorithms.evaluation.recursive_momentum import DPSRM
-from dprl.algorithms.evaluation.unit_data import padded_units, rows_of
+from dprl.engine import program as engine
+from dprl.engine.unit_data import padded_units, rows_of
 from dprl.environments.chain import Chain
+from dprl.evaluation.plan import program_for
+from dprl.evaluation.recursive_momentum import DPSRM
 from dprl.experiments.domain import Domain, Truth
 from dprl.experiments.domains.chain import draw_log
 from dprl.experiments.metrics import Metrics

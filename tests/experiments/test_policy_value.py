@@ -177,9 +177,9 @@ def test_the_noise_is_that_of_the_whole_budget(domain):
 
 @pytest.mark.slow
 def test_doubly_robust_is_what_a_release_computes(domain):
-    from dprl.algorithms.evaluation.doubly_robust import DoublyRobust
-    from dprl.algorithms.evaluation.plan import make_plan
-    from dprl.releases.touch import touch
+    from dprl.evaluation.doubly_robust import DoublyRobust
+    from dprl.evaluation.plan import make_plan
+    from dprl.release.touch import touch
 
     problem = problem_of(domain)
     setting = problem.setting

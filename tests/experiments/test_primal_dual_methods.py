@@ -12,8 +12,8 @@ import pytest
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation.dptd import published_multiplier
-from dprl.algorithms.evaluation.options import Facts
+from dprl.engine.options import Facts
+from dprl.evaluation.dptd import published_multiplier
 from dprl.experiments.method import library_methods
 from dprl.experiments.methods import primal_dual
 from dprl.experiments.problem import Logs, Setting, Trials

@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
-from dprl.algorithms.evaluation.dptd import published_conditions, published_multiplier
+from dprl.evaluation.dptd import published_conditions, published_multiplier
 from dprl.experiments import privacy_000 as p
 
 DELTA = 1e-5

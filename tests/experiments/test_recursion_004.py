@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprl.algorithms.evaluation.unit_data import rows_of
+from dprl.engine.unit_data import rows_of
 from dprl.environments.chain import Chain
 from dprl.errors import DprlError
 from dprl.experiments.domains.chain import DOMAIN

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dprl.algorithms.learning.planner import POINTS
 from dprl.environments import IntervalWalk
 from dprl.experiments import returns_001 as returns
 from dprl.experiments.balle_001 import noised_values
@@ -15,6 +14,7 @@ from dprl.experiments.inverse_001 import recovered_reward, recovery_error
 from dprl.experiments.reproduce import make_request, reproduce
 from dprl.experiments.returns_001 import BEST, GRID, RANDOM, EndsWalk, Point, policy_returns
 from dprl.experiments.spec import load_paper
+from dprl.learning.planner import POINTS
 
 
 def test_returns_of_policies_by_simulation():

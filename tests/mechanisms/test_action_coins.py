@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from dprl.algorithms.policy_gradient.estimator import Shape
-from dprl.algorithms.policy_gradient.users import Acting, Simulated
 from dprl.environments import CartPole
 from dprl.environments.pendulum import Pendulum
+from dprl.learning.policy_gradient.estimator import Shape
+from dprl.learning.policy_gradient.users import Acting, Simulated
 from dprl.mechanisms import keystream
 from dprl.mechanisms.action_coins import ActionCoins, uniform_of
 from dprl.mechanisms.noise import SecureNoise, SeededNoise

@@ -17,13 +17,13 @@ import numpy as np
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.renyi_filter import WHOLE
-from dprl.algorithms.evaluation import program as engine
+from dprl.engine import program as engine
 from dprl.errors import DprlError
 from dprl.mechanisms.clipped_sum import RELATION
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.run_key import RunKey
-from dprl.releases.journal import FolderJournal
+from dprl.release.journal import FolderJournal
 
 from .lab import FULL, Caught, Lab, require, small_log, suite_of
 

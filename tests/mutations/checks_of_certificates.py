@@ -12,13 +12,13 @@ import numpy as np
 
 from dprl.accounting.certificate import seal, write
 from dprl.accounting.verification import verify
-from dprl.algorithms.evaluation.importance_sampling import release_vector
 from dprl.errors import DprlError
+from dprl.evaluation.importance_sampling import release_vector
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.grid import MAX_UNITS, grid_step
 from dprl.mechanisms.noise import SeededNoise
-from dprl.releases import status
+from dprl.release import status
 from tests.accounting.test_advisories import OLD, learned, sampled_people
 from tests.accounting.test_strict_verification import block, under_a_filter
 from tests.accounting.test_verification import fill, mechanism, sample

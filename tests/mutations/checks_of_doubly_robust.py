@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..algorithms import one_shot
-from ..algorithms.test_doubly_robust import baselines, expected, plan_of, small_process, vectors_of
+from ..evaluation import one_shot
+from ..evaluation.test_doubly_robust import baselines, expected, plan_of, small_process, vectors_of
 from .lab import Lab, require
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling
-from dprl.algorithms.evaluation.plan import make_plan
 from dprl.errors import DprlError
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.plan import make_plan
 
-from ..algorithms.many_logs import LOGS, bernoulli, estimates, first, hits, one_decision, several, without
+from ..evaluation.many_logs import LOGS, bernoulli, estimates, first, hits, one_decision, several, without
 from .lab import Lab, require
 
 

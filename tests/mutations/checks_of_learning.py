@@ -15,17 +15,17 @@ import dprl
 from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import DEPTHS, path_delta
 from dprl.accounting.verification import verify
-from dprl.algorithms.learning import q_learner
-from dprl.algorithms.learning.attacks import Shifted, canary_of_plan
-from dprl.algorithms.learning.conformance import CONFORMANCE, SmallWalk
-from dprl.algorithms.learning.functional_q import FunctionalQ
-from dprl.algorithms.learning.learning_plan import answers_of, make_learning_plan
-from dprl.algorithms.learning.run_coins import AddressedCoins
+from dprl.audits.attacks.reward_functions import Shifted, canary_of_plan
+from dprl.audits.conformance.reward_functions import CONFORMANCE, SmallWalk
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_rewards import compare_rewards
+from dprl.learning import q_learner
+from dprl.learning.functional_q import FunctionalQ
+from dprl.learning.learning_plan import answers_of, make_learning_plan
+from dprl.learning.run_coins import AddressedCoins
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.releases.train import train
+from dprl.release.train import train
 
 from ..compilation_cache import on_disk, persistent_cache
 from .lab import Lab, require

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dprl.algorithms.registry import find_audited
-from dprl.releases.neighbours import Found, log_neighbours
-from dprl.releases.reward_neighbours import reward_neighbours
-from dprl.releases.user_neighbours import name_neighbours, user_neighbours
+from dprl.audits.log_neighbours import Found, log_neighbours
+from dprl.audits.reward_neighbours import reward_neighbours
+from dprl.audits.user_neighbours import name_neighbours, user_neighbours
+from dprl.registry import find_audited
 
 from .lab import Lab, require
 

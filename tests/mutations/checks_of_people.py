@@ -10,9 +10,9 @@ import numpy as np
 
 import dprl
 from dprl.accounting.ledger import Ledger
-from dprl.algorithms.policy_gradient import pg_plan
+from dprl.learning.policy_gradient import pg_plan
 
-from ..releases.people import BATCH, BUDGET, FACTS, UNITS, Person, log_of, moved, stream_of, trained
+from ..release.people import BATCH, BUDGET, FACTS, UNITS, Person, log_of, moved, stream_of, trained
 from .lab import Caught, Lab, require
 
 CROWD = [Person.number(i) for i in range(UNITS)]

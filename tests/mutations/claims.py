@@ -16,13 +16,13 @@ import dprl
 from dprl.accounting import events, verification
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.ledger import Ledger
-from dprl.algorithms.registry import ALGORITHMS
 from dprl.audits.lower_bound import audit
 from dprl.data.readers import Log
 from dprl.errors import DprlError, OverspendError
 from dprl.mechanisms.clipped_sum import RELATION
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
+from dprl.registry import ALGORITHMS
 
 from .lab import FULL, Caught, Lab, flat, last_unit, require, rows_where, small_log, suite_of
 

@@ -9,7 +9,7 @@ from dprl import machine
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.ledger_file import Books
 from dprl.policies import loading
-from dprl.releases.journal import FolderJournal
+from dprl.release.journal import FolderJournal
 
 from .planting import Planting, fault
 

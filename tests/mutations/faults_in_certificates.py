@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting import advisories, field_verification, row_verification, verification
-from dprl.algorithms.evaluation import importance_sampling as importance
+from dprl.evaluation import importance_sampling as importance
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.releases import status
+from dprl.release import status
 
 from .planting import Planting, fault
 

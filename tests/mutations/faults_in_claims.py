@@ -11,18 +11,20 @@ import numpy as np
 from dprl.accounting import accountant, events, ledger_file
 from dprl.accounting import ledger as ledgers
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation import conformance, streamed, unit_data
-from dprl.algorithms.evaluation import importance_sampling as importance
-from dprl.algorithms.evaluation import program as engine
-from dprl.algorithms.evaluation.ratios import probability_of_logged
+from dprl.audits.conformance import evaluation as conformance
 from dprl.data import readers
+from dprl.engine import program as engine
+from dprl.engine import unit_data
+from dprl.engine.ratios import probability_of_logged
 from dprl.errors import DprlError
+from dprl.evaluation import importance_sampling as importance
+from dprl.evaluation import streamed
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.releases import evaluate as front
-from dprl.releases import resumable
-from dprl.releases import touch as touching
-from dprl.releases.journal import FolderJournal
+from dprl.release import evaluate as front
+from dprl.release import resumable
+from dprl.release import touch as touching
+from dprl.release.journal import FolderJournal
 
 from .planting import Planting, fault
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.algorithms.evaluation import around, reach
+from dprl.evaluation import around, reach
 
 from .planting import Planting, fault
 

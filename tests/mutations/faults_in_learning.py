@@ -12,12 +12,12 @@ import jax
 import numpy as np
 
 from dprl.accounting.reward_relation import RewardRelation
-from dprl.algorithms.learning import asking, functional_q, learning_plan, planner, q_learner, run_coins
 from dprl.environments import learning_source
+from dprl.learning import asking, functional_q, learning_plan, planner, q_learner, run_coins
 from dprl.mechanisms import function_noise
 from dprl.mechanisms.function_noise import FunctionNoise, PathAnswers
 from dprl.mechanisms.reward_gradient import RewardGradient
-from dprl.releases import train as release
+from dprl.release import train as release
 from dprl.value_functions.q_function import QFunction
 
 from .checks_of_learning import KEY

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.algorithms.evaluation import program as engine
-from dprl.algorithms.evaluation import unit_data
+from dprl.engine import program as engine
+from dprl.engine import unit_data
 from dprl.mechanisms import clipped_sum, grid
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise

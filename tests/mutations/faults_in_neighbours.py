@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from dprl.algorithms.evaluation import importance_sampling
-from dprl.algorithms.learning import functional_q, q_learner
 from dprl.environments import bandit, user_stream
 from dprl.environments.bandit import Cells
+from dprl.evaluation import importance_sampling
+from dprl.learning import functional_q, q_learner
 from dprl.mechanisms.action_coins import BatchCoins
 
 from .planting import Planting, fault

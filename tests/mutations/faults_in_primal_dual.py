@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting import events
-from dprl.algorithms.evaluation import program as engine
-from dprl.algorithms.evaluation import unit_data
 from dprl.data import transitions
+from dprl.engine import program as engine
+from dprl.engine import unit_data
 from dprl.mechanisms import clipped_sum
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 

@@ -11,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting import events
-from dprl.algorithms.evaluation import adassp, conformance, program_attack, unit_data
-from dprl.algorithms.evaluation import program as engine
+from dprl.audits.attacks import programs as program_attack
+from dprl.audits.conformance import evaluation as conformance
+from dprl.engine import program as engine
+from dprl.engine import unit_data
+from dprl.evaluation import adassp
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 
 from .planting import Planting, fault, go_on_without_noise

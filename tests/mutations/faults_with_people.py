@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from dprl.accounting import events
-from dprl.algorithms.policy_gradient import pg_plan
 from dprl.environments import user_stream
 from dprl.environments.bandit import Bandit
+from dprl.learning.policy_gradient import pg_plan
 from dprl.mechanisms.action_coins import BatchCoins
-from dprl.releases import resumable
+from dprl.release import resumable
 
 from .planting import Planting, fault
 

@@ -10,11 +10,11 @@ import numpy as np
 from dp_accounting import dp_event as dpe
 
 import dprl
-from dprl.algorithms.evaluation import conformance
-from dprl.algorithms.evaluation import program as engine
-from dprl.algorithms.learning import conformance as learning
-from dprl.algorithms.registry import ALGORITHMS
+from dprl.audits.conformance import evaluation as conformance
+from dprl.audits.conformance import reward_functions as learning
 from dprl.audits.record_replay import Recorder
+from dprl.engine import program as engine
+from dprl.registry import ALGORITHMS
 
 FULL = ("gpope", "full batches")
 POISSON = ("gpope", "Poisson batches")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dprl.algorithms.evaluation import program as engine
+from dprl.engine import program as engine
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 
 from .lab import forget_plans, forget_post_processing

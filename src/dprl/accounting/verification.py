@@ -45,7 +45,7 @@ EVALUATING = (
     "first-visit", "doubly-robust", "constant", "dptd", "neural-td", "dp-sgda", "dp-gld", "dp-srm",
 )  # fmt: skip
 LEARNING = ("functional-q", "dp-pg")
-"""Algorithms of dprl, by the file that names them; :mod:`dprl.algorithms.registry` has the same."""
+"""Algorithms of dprl, by the file that names them; :mod:`dprl.registry` has the same."""
 
 
 @dataclass(frozen=True)

@@ -99,10 +99,10 @@ def audit(
         return
 
     from dprl.accounting.budget import Budget
-    from dprl.algorithms.registry import find_audited
+    from dprl.audits.audit import TRIALS, changed_options, total
+    from dprl.audits.audit import audit as run
     from dprl.config import merge
-    from dprl.releases.audit import TRIALS, changed_options, total
-    from dprl.releases.audit import audit as run
+    from dprl.registry import find_audited
 
     flags: dict[str, Any] = {"steps": steps, "sampling_rate": sampling_rate}
     _, options = merge_request({}, flags, None, option)
@@ -175,7 +175,7 @@ def rounded_down(number: float) -> str:
 
 
 def _list(as_json: bool) -> None:
-    from dprl.algorithms.registry import AUDITED
+    from dprl.registry import AUDITED
 
     found = {
         name: {
@@ -197,7 +197,7 @@ def _list(as_json: bool) -> None:
 
 
 def _run_all(trials: int | None, seed: int, confidence: float, out: Path | None, as_json: bool) -> None:
-    from dprl.releases.audit_page import page, run_standard_attacks, total_runs
+    from dprl.audits.audit_page import page, run_standard_attacks, total_runs
 
     if out is not None and not out.absolute().parent.is_dir():
         raise DprlError(f"Cannot write {str(out)!r}: there is no such folder.")
@@ -217,7 +217,7 @@ def _run_all(trials: int | None, seed: int, confidence: float, out: Path | None,
 
 
 def _run_neighbours(out: Path | None) -> None:
-    from dprl.releases.neighbour_cases import cases, run_cases, section, with_section
+    from dprl.audits.neighbour_cases import cases, run_cases, section, with_section
 
     if out is not None and not out.is_file():
         raise DprlError(f"There is no page {str(out)!r} for the section: write it with dprl audit --all --out.")

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.registry import AUDITED, LEARNING, find_audited
 from dprl.cli.evaluate import FEATURES, SET, configure, merge_request
 from dprl.errors import DprlError
+from dprl.registry import AUDITED, LEARNING, find_audited
 
 SAMPLED = ("gpope", "dptd", "dp-sgda", "neural-td")
 """Algorithms whose steps are Poisson-sampled Gaussian sums of one noise multiplier."""
@@ -76,7 +76,7 @@ def calibrate(
         raise DprlError("With --bounds a whole release is calibrated: give --epsilon, and no --noise-multiplier.")
     _, options = merge_request({}, {"sampling_rate": sampling_rate, "steps": steps}, None, option)
 
-    from dprl.releases.plan import calibrate_release, published_release
+    from dprl.release.plan import calibrate_release, published_release
 
     config, features = configure(algorithm, options), features or "columns"
     if getattr(config, "published", False):
@@ -176,11 +176,11 @@ def _learning(
         raise DprlError("Give either --epsilon, for its noise multiplier, or --noise-multiplier, for its epsilon.")
     from dprl.accounting.accountant import accountant_name
     from dprl.accounting.events import to_json
-    from dprl.algorithms.learning import planner
-    from dprl.algorithms.learning.functional_q import relation, resolve
-    from dprl.algorithms.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
     from dprl.config import merge
     from dprl.environments.learning_source import HostSource, open_environment
+    from dprl.learning import planner
+    from dprl.learning.functional_q import relation, resolve
+    from dprl.learning.learning_plan import epsilon_at, make_learning_plan, make_mechanism
 
     _, options = merge_request({}, {"noise_multiplier": noise_multiplier}, None, option)
     config = merge(find_audited(algorithm).load_config(), options)

@@ -113,7 +113,7 @@ def _words(made: dict[str, Any], rounded_up: Callable[[float], str]) -> str:
 def _published(budget: Budget) -> dict[str, Any]:
     """Theorem 1's noise beside what the same claim needs."""
     from dprl.accounting.user_relation import WORDS
-    from dprl.algorithms.policy_gradient.published import conditions, wasted
+    from dprl.learning.policy_gradient.published import conditions, wasted
 
     stds = wasted(budget)
     return {

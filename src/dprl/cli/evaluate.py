@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.algorithms.registry import ALGORITHMS, DEFAULT
 from dprl.errors import DprlError
+from dprl.registry import ALGORITHMS, DEFAULT
 
 TARGET = Annotated[
     list[str] | None,
@@ -129,8 +129,8 @@ def evaluate(
     run = run_beside(out) if seed is None and not simulated else None
     try:
         from dprl.accounting.budget import Budget
-        from dprl.releases.run_folder import check_run, noted_folder
-        from dprl.releases.save import check_folder, check_key
+        from dprl.release.run_folder import check_run, noted_folder
+        from dprl.release.save import check_folder, check_key
 
         if run is not None:
             check_run(run, resume)
@@ -144,7 +144,7 @@ def evaluate(
         configured = configure(request.get("algorithm") or served(options), options)
         targets = request["target_policy"]
 
-        from dprl.releases.evaluate import evaluate as release_of
+        from dprl.release.evaluate import evaluate as release_of
 
         with Progress(quiet=as_json) as progress:
             release = release_of(
@@ -242,15 +242,15 @@ def served(options: list[tuple[dict[str, Any], str]]) -> str:
     folder = next((given["optimizer"] for given, _ in reversed(options) if "optimizer" in given), None)
     if not isinstance(folder, str):
         return DEFAULT
-    from dprl.algorithms.optimizers.protector import Protector
+    from dprl.protectors.protector import Protector
 
     return Protector.load(folder).algorithm or DEFAULT
 
 
 def configure(name: str, options: list[tuple[dict[str, Any], str]]) -> Any:
     """The algorithm's configuration, each option marked with where it came from."""
-    from dprl.algorithms.registry import find
     from dprl.config import merge
+    from dprl.registry import find
 
     return merge(find(name).load_config(), options)
 

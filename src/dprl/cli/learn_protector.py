@@ -69,12 +69,12 @@ def learn_protector(
     chosen = _chosen(option, epochs, seed, scheduler)
 
     from dprl.accounting.budget import Budget
-    from dprl.algorithms.optimizers import learn
-    from dprl.algorithms.optimizers.meta_training import Training
-    from dprl.algorithms.optimizers.projector import Architecture
-    from dprl.algorithms.optimizers.protector import Protector
-    from dprl.algorithms.optimizers.tasks import find_family
-    from dprl.releases.save import check_folder
+    from dprl.protectors import learn
+    from dprl.protectors.meta_training import Training
+    from dprl.protectors.projector import Architecture
+    from dprl.protectors.protector import Protector
+    from dprl.protectors.tasks import find_family
+    from dprl.release.save import check_folder
 
     check_folder(out)
     budget = Budget(epsilon, delta)
@@ -121,7 +121,7 @@ def learn_protector(
 
 
 def _write_page(out: Path, protector: Any, log: list[dict[str, float]]) -> None:
-    from dprl.algorithms.optimizers.protector import FACTS, write_whole
+    from dprl.protectors.protector import FACTS, write_whole
     from dprl.report.protector import PAGE, protector_page
 
     facts = json.loads((out / FACTS).read_text(encoding="utf-8"))

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.algorithms.registry import ALGORITHMS, DEFAULT
 from dprl.cli.evaluate import FEATURES, SET, TARGET, configure, merge_request, served
 from dprl.errors import DprlError
+from dprl.registry import ALGORITHMS, DEFAULT
 
 
 def plan(
@@ -48,7 +48,7 @@ def plan(
             raise DprlError(f"--{name} is missing.")
 
     from dprl.accounting.budget import Budget
-    from dprl.releases.plan import plan_release
+    from dprl.release.plan import plan_release
 
     targets = request.get("target_policy") or ["uniform"]
     made = plan_release(

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.algorithms.registry import LEARNING, find_learning
 from dprl.cli.evaluate import (
     ADDRESS,
     ENGINE,
@@ -23,6 +22,7 @@ from dprl.cli.evaluate import (
     run_beside,
 )
 from dprl.errors import DprlError
+from dprl.registry import LEARNING, find_learning
 
 DEFAULT = "functional-q"
 _REQUEST = ("environment", "bounds", "epsilon", "delta", "ledger", "dataset", "engine", "shards", "address")
@@ -136,8 +136,8 @@ def train(
     try:
         from dprl.accounting.budget import Budget
         from dprl.config import merge
-        from dprl.releases.run_folder import check_run, noted_folder
-        from dprl.releases.save import check_folder, check_key
+        from dprl.release.run_folder import check_run, noted_folder
+        from dprl.release.save import check_folder, check_key
 
         configured = merge(entry.load_config(), options)
         logged = entry.unit == "user" and str(request["environment"]).startswith("bandit:")
@@ -155,7 +155,7 @@ def train(
         check_key(sign)
         budget = Budget(request["epsilon"], request["delta"])
 
-        from dprl.releases.train import train as release_of
+        from dprl.release.train import train as release_of
 
         with Progress(quiet=as_json, doing="people" if entry.unit == "user" else "samples") as progress:
             release = release_of(

@@ -1,6 +1,6 @@
 """Environments in which is learned, step by step on the host: Gymnasium's, and JAX environments, which stay untraced.
 
-What a source raises is caught by whoever asks it: :class:`dprl.algorithms.learning.asking.Asked`.
+What a source raises is caught by whoever asks it: :class:`dprl.learning.asking.Asked`.
 """
 
 from __future__ import annotations

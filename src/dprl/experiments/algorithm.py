@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.algorithms.evaluation.plan import program_for
-from dprl.algorithms.evaluation.program import run
-from dprl.algorithms.evaluation.unit_blocks import SHARED
-from dprl.algorithms.evaluation.unit_data import PaddedUnits, SharedTransitions, scale_of
-from dprl.algorithms.registry import find, is_own_kind
+from dprl.engine.program import run
+from dprl.engine.unit_blocks import SHARED
+from dprl.engine.unit_data import PaddedUnits, SharedTransitions, scale_of
+from dprl.evaluation.plan import program_for
 from dprl.experiments.method import Guarantee, Method, Status
 from dprl.mechanisms.float_sum import FloatSum
 from dprl.mechanisms.noise import SeededNoise
+from dprl.registry import find, is_own_kind
 
 if TYPE_CHECKING:
     from dprl.experiments.problem import Setting, Trials

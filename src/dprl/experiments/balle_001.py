@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from dprl.algorithms.evaluation.smooth_sensitivity import psi_w
 from dprl.environments.interval_walk import LONGEST_MOVE, IntervalWalk
+from dprl.evaluation.smooth_sensitivity import psi_w
 from dprl.experiments.returns_001 import GRID, policy_returns
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.smooth_gaussian import SmoothGaussian

@@ -17,15 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.optimizers import agd, descent, objective_perturbation, output_perturbation, tables
-from dprl.algorithms.optimizers.classification import OTHERS, Classification
-from dprl.algorithms.optimizers.learn import simulation_of
-from dprl.algorithms.optimizers.meta_training import Training
-from dprl.algorithms.optimizers.projector import Architecture, Weights
-from dprl.algorithms.optimizers.record_losses import Records, accuracy
-from dprl.algorithms.optimizers.simulation import Simulation, unroll
 from dprl.errors import DprlError
 from dprl.experiments.returns_002 import DELTA, Learned, Points
+from dprl.protectors import agd, descent, objective_perturbation, output_perturbation, tables
+from dprl.protectors.classification import OTHERS, Classification
+from dprl.protectors.learn import simulation_of
+from dprl.protectors.meta_training import Training
+from dprl.protectors.projector import Architecture, Weights
+from dprl.protectors.record_losses import Records, accuracy
+from dprl.protectors.simulation import Simulation, unroll
 
 Table = Literal["census", "digits"]
 Kind = Literal["logistic", "svm", "network"]

@@ -11,7 +11,6 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.algorithms.policy_gradient import published
 from dprl.experiments import fosp_003 as fosp
 from dprl.experiments.figure_parts_001 import line_over, make_claim
 from dprl.experiments.learning_figures_003 import (
@@ -24,6 +23,7 @@ from dprl.experiments.learning_figures_003 import (
 )
 from dprl.experiments.regret_003 import regrets
 from dprl.experiments.returns_003 import Points
+from dprl.learning.policy_gradient import published
 from dprl.report.formatting import number, plain
 
 FACTORS = (1.0, 10.0, 40.0)

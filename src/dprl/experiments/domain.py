@@ -175,7 +175,7 @@ class Domain:
         """``(N,)`` importance ratios of the steps of a log, at most the public bound."""
         if self.on_policy:
             return np.ones(len(log.reward))
-        from dprl.algorithms.evaluation.ratios import step_ratios
+        from dprl.engine.ratios import step_ratios
 
         return step_ratios(self.target_policy, log)
 
@@ -192,8 +192,8 @@ class Domain:
         return kept["A"], kept["b"], kept["C"]
 
     def _estimated_moments(self, features: Features) -> dict[str, np.ndarray]:
-        from dprl.algorithms.evaluation.lstd import moments
-        from dprl.algorithms.evaluation.unit_data import rows_of
+        from dprl.engine.unit_data import rows_of
+        from dprl.evaluation.lstd import moments
 
         total: list[np.ndarray] = []
         for i, start in enumerate(range(0, self.moment_units, _MOMENT_CHUNK)):

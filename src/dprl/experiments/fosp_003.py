@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.policy_gradient import published
-from dprl.algorithms.policy_gradient.estimator import Shape
-from dprl.algorithms.policy_gradient.trainer import run
-from dprl.algorithms.policy_gradient.users import Simulated
+from dprl.learning.policy_gradient import published
+from dprl.learning.policy_gradient.estimator import Shape
+from dprl.learning.policy_gradient.trainer import run
+from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric

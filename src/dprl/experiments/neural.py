@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.algorithms.evaluation.program import run_steps
-from dprl.algorithms.evaluation.unit_data import PaddedUnits, rows_of, scale_of
+from dprl.engine.program import run_steps
+from dprl.engine.unit_data import PaddedUnits, rows_of, scale_of
 from dprl.experiments.domain import MOMENT_SEED
 from dprl.mechanisms.clipped_sum import Mechanism
 from dprl.mechanisms.float_sum import FloatSum
@@ -24,7 +24,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import Features
 
 if TYPE_CHECKING:
-    from dprl.algorithms.evaluation.program import Program
+    from dprl.engine.program import Program
     from dprl.experiments.domain import Domain
 
 CUT = 1e-7
@@ -185,7 +185,7 @@ def run_curves(
 
     Args:
         program: the algorithm, with the public facts that all trials share.
-        mechanisms: as in :func:`~dprl.algorithms.evaluation.program.run`; without any its own ones in single
+        mechanisms: as in :func:`~dprl.engine.program.run`; without any its own ones in single
             precision, :class:`~dprl.mechanisms.float_sum.FloatSum`.
         keys: ``(T, 2)`` noise keys.
         logs: with a leading axis of trials in every array.

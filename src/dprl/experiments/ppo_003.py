@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax, random
 
-from dprl.algorithms.policy_gradient.estimator import Rates, Shape, Trajectory, advantages
-from dprl.algorithms.policy_gradient.trainer import State, init, learn_step
-from dprl.algorithms.policy_gradient.users import Simulated, rollout
+from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, advantages
+from dprl.learning.policy_gradient.trainer import State, init, learn_step
+from dprl.learning.policy_gradient.users import Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dprl.algorithms.evaluation.dptd import published_multiplier
+from dprl.evaluation.dptd import published_multiplier
 
 JOINT, HALVES = 2.0, 2.0 * math.sqrt(2.0)
 """How far one replaced record moves a gradient, over G: the joint gradient at most G (Assumption 3.3), or each of its

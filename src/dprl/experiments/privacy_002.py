@@ -11,10 +11,10 @@ from dprl.accounting import ctcdp, events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
-from dprl.algorithms.optimizers import agd, descent
 from dprl.errors import DprlError
 from dprl.experiments.figure_parts_001 import make_claim
 from dprl.experiments.returns_002 import DELTA, Points
+from dprl.protectors import agd, descent
 from dprl.report.formatting import number, plain
 
 RATE, STEPS, UNITS = 0.05, 100, 40_000

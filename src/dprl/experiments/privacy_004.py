@@ -15,8 +15,8 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.events import poisson_gaussian
-from dprl.algorithms.evaluation.gpope import published_noise_multiplier, published_precondition_holds
 from dprl.errors import DprlError
+from dprl.evaluation.gpope import published_noise_multiplier, published_precondition_holds
 from dprl.mechanisms.smooth_gaussian import SmoothGaussian
 
 NAMES = ("epsilon", "delta", "N", "sigma", "m")

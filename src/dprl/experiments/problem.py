@@ -65,7 +65,7 @@ class Problem:
     Attributes:
         setting: public facts.
         log: the trajectories.
-        rows: the same as rows of features in public units (:class:`dprl.algorithms.evaluation.unit_data.Rows`), with
+        rows: the same as rows of features in public units (:class:`dprl.engine.unit_data.Rows`), with
             every further column that they can have.
         seed: of the trial.
     """
@@ -94,9 +94,9 @@ class Problem:
 
     @property
     def layout(self) -> Any:
-        """The trial's units as a program of :mod:`dprl.algorithms.evaluation.program` runs on them, all columns there.
+        """The trial's units as a program of :mod:`dprl.engine.program` runs on them, all columns there.
 
-        :class:`~dprl.algorithms.evaluation.unit_data.SharedTransitions` or ``PaddedUnits``.
+        :class:`~dprl.engine.unit_data.SharedTransitions` or ``PaddedUnits``.
         """
         return self._logs.layout(self._index, self.setting.units)
 
@@ -140,13 +140,13 @@ class Trials:
     def shared_layout(self) -> Any:
         """All trials over one finite set of transitions, with every column that rows can have.
 
-        A :class:`dprl.algorithms.evaluation.unit_data.SharedTransitions` whose arrays of units have a leading axis of
+        A :class:`dprl.engine.unit_data.SharedTransitions` whose arrays of units have a leading axis of
         trials.
         """
         return self.logs.shared_layout(self.setting.units)
 
     def padded(self) -> Iterator[Any]:
-        """Each trial's rows, padded to one length (:class:`dprl.algorithms.evaluation.unit_data.PaddedUnits`)."""
+        """Each trial's rows, padded to one length (:class:`dprl.engine.unit_data.PaddedUnits`)."""
         for i in range(len(self.seeds)):
             yield self.logs.padded(i, self.setting.units)
 
@@ -195,7 +195,7 @@ class Logs:
 
     def padded(self, trial: int, units: int) -> Any:
         """Rows of the first ``units`` trajectories, padded to one length."""
-        from dprl.algorithms.evaluation.unit_data import PaddedUnits
+        from dprl.engine.unit_data import PaddedUnits
 
         with self._lock:
             if any(key[1] != units for key in self._padded):
@@ -222,8 +222,8 @@ class Logs:
             return self._rows[trial]
 
     def _rows_of(self, trial: int, features: Features) -> Any:
-        from dprl.algorithms.evaluation.row_columns import COLUMNS
-        from dprl.algorithms.evaluation.unit_data import rows_of
+        from dprl.engine.row_columns import COLUMNS
+        from dprl.engine.unit_data import rows_of
 
         log = self.full(trial)
         columns = [c for c in COLUMNS if c != "visits" or isinstance(features, Tabular)]
@@ -234,7 +234,7 @@ class Logs:
         """The first ``units`` trajectories of all the logs over one finite set of transitions."""
         from jax import device_put
 
-        from dprl.algorithms.evaluation.unit_blocks import SHARED
+        from dprl.engine.unit_blocks import SHARED
 
         with self._lock:
             if self._shared is None:
@@ -250,15 +250,15 @@ class Logs:
         """The first ``units`` trajectories of one log, in the layout that this domain has."""
         if not self.shared:
             return self.padded(trial, units)
-        from dprl.algorithms.evaluation.unit_blocks import SHARED
+        from dprl.engine.unit_blocks import SHARED
 
         whole = self.shared_layout(units)
         extra = {name: x if name in SHARED else x[trial] for name, x in whole.extra.items()}
         return replace(whole, **{name: getattr(whole, name)[trial] for name in _OF_UNITS}, extra=extra)
 
     def _make_shared(self) -> Any:
-        from dprl.algorithms.evaluation.unit_blocks import SHARED
-        from dprl.algorithms.evaluation.unit_data import SharedTransitions, shared_transitions
+        from dprl.engine.unit_blocks import SHARED
+        from dprl.engine.unit_data import SharedTransitions, shared_transitions
 
         features = self.features
         assert isinstance(features, Tabular)

@@ -19,16 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.evaluation.gpope import GPOPE
-from dprl.algorithms.optimizers import random_chains as chains
-from dprl.algorithms.optimizers.hand_grid import Found, Grid, Point, hand_losses, numbers_of, search
-from dprl.algorithms.optimizers.learn import simulation_of
-from dprl.algorithms.optimizers.objective import Training
-from dprl.algorithms.optimizers.policy_evaluation import RandomChains
-from dprl.algorithms.optimizers.projector import Architecture
-from dprl.algorithms.optimizers.protector import Protector
-from dprl.algorithms.optimizers.simulation import Simulation, unroll
 from dprl.data.trajectories import Trajectories
+from dprl.evaluation.gpope import GPOPE
 from dprl.experiments.algorithm import answers
 from dprl.experiments.domain import from_rollout, load_domain
 from dprl.experiments.figure_parts_001 import make_claim, mean_text
@@ -36,6 +28,14 @@ from dprl.experiments.metrics import Metrics
 from dprl.experiments.problem import Logs, Setting, Trials
 from dprl.experiments.returns_002 import Points
 from dprl.mechanisms.noise import SeededNoise
+from dprl.protectors import random_chains as chains
+from dprl.protectors.hand_grid import Found, Grid, Point, hand_losses, numbers_of, search
+from dprl.protectors.learn import simulation_of
+from dprl.protectors.objective import Training
+from dprl.protectors.policy_evaluation import RandomChains
+from dprl.protectors.projector import Architecture
+from dprl.protectors.protector import Protector
+from dprl.protectors.simulation import Simulation, unroll
 from dprl.protocols import Bounds
 from dprl.report.formatting import number, plain
 

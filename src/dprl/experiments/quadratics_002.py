@@ -18,14 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.optimizers import agd, descent
-from dprl.algorithms.optimizers.learn import simulation_of
-from dprl.algorithms.optimizers.meta_training import Training
-from dprl.algorithms.optimizers.projector import Architecture, Weights
-from dprl.algorithms.optimizers.quadratics import START, Quadratics
-from dprl.algorithms.optimizers.record_losses import Records
-from dprl.algorithms.optimizers.simulation import Simulation, begin, step_of
 from dprl.experiments.returns_002 import DELTA, Learned, Points
+from dprl.protectors import agd, descent
+from dprl.protectors.learn import simulation_of
+from dprl.protectors.meta_training import Training
+from dprl.protectors.projector import Architecture, Weights
+from dprl.protectors.quadratics import START, Quadratics
+from dprl.protectors.record_losses import Records
+from dprl.protectors.simulation import Simulation, begin, step_of
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 STEPS = (10, 20, 30, 40, 50, 60)

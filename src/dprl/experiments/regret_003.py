@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.algorithms.policy_gradient.estimator import Rates, Shape
-from dprl.algorithms.policy_gradient.published import published_batch
-from dprl.algorithms.policy_gradient.trainer import run
-from dprl.algorithms.policy_gradient.users import Simulated
 from dprl.experiments import fosp_003 as fosp
 from dprl.experiments.figure_parts_001 import line_over, make_claim, mean_text, table_over
 from dprl.experiments.returns_003 import Points
+from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.learning.policy_gradient.published import published_batch
+from dprl.learning.policy_gradient.trainer import run
+from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum

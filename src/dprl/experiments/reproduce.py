@@ -290,7 +290,7 @@ def _table_1(key: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _bounds(runner: Runner, key: Mapping[str, Any]) -> dict[str, Any]:
-    from dprl.algorithms.evaluation.gpope import GPOPE, clip_norm
+    from dprl.evaluation.gpope import GPOPE, clip_norm
     from dprl.experiments.theory_004 import theory_of
     from dprl.value_functions.features import make_features
 

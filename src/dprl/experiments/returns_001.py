@@ -20,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.algorithms.learning import planner, published
-from dprl.algorithms.learning.functional_q import FunctionalQ, resolve
-from dprl.algorithms.learning.learning_plan import make_learning_plan, make_mechanism
-from dprl.algorithms.learning.q_learner import rates_of, run, shape_of
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.experiments.inverse_001 import recovered_reward, recovery_error
 from dprl.experiments.store import Store
 from dprl.experiments.versions import fingerprint, libraries, module_file
+from dprl.learning import planner, published
+from dprl.learning.functional_q import FunctionalQ, resolve
+from dprl.learning.learning_plan import make_learning_plan, make_mechanism
+from dprl.learning.q_learner import rates_of, run, shape_of
 from dprl.mechanisms.answers import ExactAnswers
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values

@@ -15,11 +15,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.algorithms.optimizers.meta_training import Training, train
-from dprl.algorithms.optimizers.projector import Weights
-from dprl.algorithms.optimizers.simulation import Simulation
 from dprl.experiments.store import Store, address
 from dprl.experiments.versions import fingerprint, libraries, module_file
+from dprl.protectors.meta_training import Training, train
+from dprl.protectors.projector import Weights
+from dprl.protectors.simulation import Simulation
 
 DELTA = 1e-8
 """Of every figure but those of policy evaluation."""
@@ -85,7 +85,7 @@ class Points:
             return {"weights": weights, "log": found.log}
 
         family = type(simulation.family).__module__
-        kept = self.kept(about, compute, (family, "dprl.algorithms.optimizers.meta_training"))
+        kept = self.kept(about, compute, (family, "dprl.protectors.meta_training"))
         return Learned({name: jnp.asarray(w, jnp.float32) for name, w in kept["weights"].items()}, kept["log"])
 
 

@@ -21,12 +21,6 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.algorithms.policy_gradient import published
-from dprl.algorithms.policy_gradient.dp_pg import DPPG
-from dprl.algorithms.policy_gradient.estimator import Rates, Shape
-from dprl.algorithms.policy_gradient.pg_plan import make_pg_plan
-from dprl.algorithms.policy_gradient.trainer import rates_of, released, run, shape_of
-from dprl.algorithms.policy_gradient.users import Simulated
 from dprl.environments import CartPole
 from dprl.environments.acrobot import Acrobot
 from dprl.environments.bandit import LinearBandit
@@ -36,6 +30,12 @@ from dprl.experiments.ppo_003 import train_in_epochs, train_ppo
 from dprl.experiments.store import Store, address
 from dprl.experiments.treatment_003 import TreatmentBandit
 from dprl.experiments.versions import fingerprint, libraries, module_file
+from dprl.learning.policy_gradient import published
+from dprl.learning.policy_gradient.dp_pg import DPPG
+from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.learning.policy_gradient.pg_plan import make_pg_plan
+from dprl.learning.policy_gradient.trainer import rates_of, released, run, shape_of
+from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
@@ -63,7 +63,7 @@ class Point:
         epsilon: None for learning without noise and without a clip.
         delta: of the budget.
         published: Algorithm 1 as printed.
-        options: of :class:`~dprl.algorithms.policy_gradient.dp_pg.DPPG`, in order of name.
+        options: of :class:`~dprl.learning.policy_gradient.dp_pg.DPPG`, in order of name.
         prefixes: whether returns are those of the iterates along the run.
     """
 

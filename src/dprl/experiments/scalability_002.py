@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dprl.algorithms.optimizers.classification import Classification
-from dprl.algorithms.optimizers.projector import Architecture, init_weights
-from dprl.algorithms.optimizers.record_losses import Records
-from dprl.algorithms.optimizers.simulation import Simulation, unroll
 from dprl.experiments.figure_parts_001 import make_claim
 from dprl.experiments.returns_002 import Points
+from dprl.protectors.classification import Classification
+from dprl.protectors.projector import Architecture, init_weights
+from dprl.protectors.record_losses import Records
+from dprl.protectors.simulation import Simulation, unroll
 from dprl.report.formatting import number, plain
 
 PAPER = {

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dprl.algorithms.evaluation.gpope import published_noise_multiplier
 from dprl.errors import DprlError
+from dprl.evaluation.gpope import published_noise_multiplier
 from dprl.experiments.recursion_004 import Recursion, gradient_variance, public_units, second_moment
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def theory_of(
         units, seed: the log from which G^2 at the start is estimated.
         trajectories, step_sizes, clip_norm, epsilon, delta, constants: see :func:`theory_curves`.
     """
-    from dprl.algorithms.evaluation.unit_data import rows_of, scale_of
+    from dprl.engine.unit_data import rows_of, scale_of
     from dprl.value_functions.features import make_features
 
     bounds = domain.bounds(units)

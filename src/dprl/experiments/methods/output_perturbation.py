@@ -13,7 +13,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.algorithms.evaluation.smooth_sensitivity import (
+from dprl.evaluation.smooth_sensitivity import (
     FirstVisits,
     cell_centres,
     first_visits,

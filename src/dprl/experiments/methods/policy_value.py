@@ -17,14 +17,14 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.algorithms.evaluation import estimators
-from dprl.algorithms.evaluation import importance_sampling as importance
-from dprl.algorithms.evaluation.doubly_robust import DoublyRobust
-from dprl.algorithms.evaluation.importance_sampling import ImportanceSampling, Query
-from dprl.algorithms.evaluation.plan import Plan, make_plan
-from dprl.algorithms.evaluation.program import noiseless, run
-from dprl.algorithms.evaluation.ratios import step_ratios
-from dprl.algorithms.evaluation.strategy import public_patterns
+from dprl.engine.program import noiseless, run
+from dprl.engine.ratios import step_ratios
+from dprl.evaluation import estimators
+from dprl.evaluation import importance_sampling as importance
+from dprl.evaluation.doubly_robust import DoublyRobust
+from dprl.evaluation.importance_sampling import ImportanceSampling, Query
+from dprl.evaluation.plan import Plan, make_plan
+from dprl.evaluation.strategy import public_patterns
 from dprl.experiments.method import Method
 from dprl.experiments.problem import Problem
 from dprl.mechanisms.clipped_sum import PlainSum

@@ -23,18 +23,18 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.algorithms.evaluation.dptd import DPTD, published_multiplier
-from dprl.algorithms.evaluation.langevin import DPGLD
-from dprl.algorithms.evaluation.neural_td import NeuralTD
-from dprl.algorithms.evaluation.options import Facts, Stage
-from dprl.algorithms.evaluation.plan import program_for
-from dprl.algorithms.evaluation.primal_dual import FUNCTION, PrimalDualConfig
-from dprl.algorithms.evaluation.primal_dual_sgd import DPSGDA
-from dprl.algorithms.evaluation.program import noiseless
-from dprl.algorithms.evaluation.recursive_momentum import DPSRM, INITIAL
-from dprl.algorithms.evaluation.thin import thin
-from dprl.algorithms.evaluation.unit_data import PaddedUnits, padded_units, rows_of
 from dprl.data.trajectories import Trajectories
+from dprl.engine.options import Facts, Stage
+from dprl.engine.program import noiseless
+from dprl.engine.thin import thin
+from dprl.engine.unit_data import PaddedUnits, padded_units, rows_of
+from dprl.evaluation.dptd import DPTD, published_multiplier
+from dprl.evaluation.langevin import DPGLD
+from dprl.evaluation.neural_td import NeuralTD
+from dprl.evaluation.plan import program_for
+from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig
+from dprl.evaluation.primal_dual_sgd import DPSGDA
+from dprl.evaluation.recursive_momentum import DPSRM, INITIAL
 from dprl.experiments.method import Guarantee, Method
 from dprl.experiments.neural import NeuralMetrics, answers, run_curves
 from dprl.experiments.problem import Setting, Trials

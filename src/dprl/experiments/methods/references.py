@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dprl.algorithms.evaluation.lstd import moments
-from dprl.algorithms.evaluation.unit_data import scale_of
-from dprl.algorithms.evaluation.wis_lstd import wis_lstd
+from dprl.engine.unit_data import scale_of
+from dprl.evaluation.lstd import moments
+from dprl.evaluation.wis_lstd import wis_lstd
 from dprl.experiments.method import Method
 from dprl.experiments.problem import Problem, Setting, Trials
 

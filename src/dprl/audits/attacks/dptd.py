@@ -1,0 +1,117 @@
+"""The strongest attacks known on DPTD: as published, and verified.
+
+As published the pair of logs keeps to what Theorem 5.1 assumes: every gradient has norm G, whatever theta and w are,
+so nothing is ever clipped. One record of n is replaced by its opposite. It is in the first release, which has weight 1
+and no more noise than the others, with probability 1/n; that alone is most of what is seen (docs/papers/000.md, E1).
+Everything in here is simulated; nothing is private.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.audits.attacks.evaluation import Simulation, always, mixed
+from dprl.audits.attacks.programs import program_canary
+from dprl.engine.program import run_steps
+from dprl.engine.unit_data import SharedTransitions
+from dprl.errors import DprlError
+from dprl.evaluation.dptd import DPTD, DPTDProgram
+from dprl.evaluation.plan import make_plan
+from dprl.mechanisms.noise import SeededNoise
+from dprl.protocols import Bounds
+
+_MOST = 100  # noised sums that are looked at where none of them tells much
+_SMALL = 1e-7  # weight of a transition, against which its reward is so large that the gradient is the reward's
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedCanary(Simulation):
+    """The first noised gradients of Algorithm 1 with the noise of Theorem 5.1.
+
+    Attributes:
+        telling: how many find the record where it was drawn; the others, in which it weighs too little, are not looked
+            at unless there is nothing else.
+    """
+
+    telling: int
+
+    @property
+    def seen(self) -> int:
+        return min(self.telling or self.plan.steps, _MOST)
+
+    def _data(self, present: bool) -> SharedTransitions:
+        """Units of one transition that leads to itself: gradients of norm G along the first dual coordinate."""
+        assert self.plan.features is not None
+        units = self.others + 1
+        clip = self.plan.stages[0].mechanism.clip_norm
+        sign = jnp.ones(units, dtype=jnp.float32).at[-1].set(-1.0 if present else 1.0)
+        state = jnp.asarray([[low for low, _ in self.plan.bounds.observation]], dtype=jnp.float32)
+        phi = jnp.asarray(self.plan.features(state), dtype=jnp.float32)
+        weight = jnp.full((units, 1), _SMALL, dtype=jnp.float32)
+        extra = {"states": state, "next_states": state, "alive": jnp.ones(1, dtype=jnp.float32)}
+        reward = jnp.asarray(clip / jnp.linalg.norm(phi) * sign[:, None], dtype=jnp.float32)
+        return SharedTransitions(phi, phi * (1.0 - self.plan.config.discount), weight, weight, reward, extra=extra)
+
+    def _score(self, key: Any, data: Any) -> Any:
+        """Summed over the first releases: ``log(1 - 1/n + exp(ratio) / n)``, of shifts ``2 a_t G``."""
+        program, (stage,) = self.plan.program, self.plan.stages
+        assert isinstance(program, DPTDProgram)
+        noise, mechanism = SeededNoise(key).stream(stage.name), stage.mechanism
+        _, found = run_steps(
+            program,
+            0,
+            mechanism,
+            noise,
+            data,
+            program.init(),
+            (0, self.seen),
+            trace=lambda state, noised: (noised[mechanism.dimension // 2], program.momentum(state.step)[1]),
+        )
+        sums, weights = found
+        # the dual half is descended: a reward of +G/phi pushes to -G
+        push = 2.0 * weights.astype(jnp.float64) * mechanism.clip_norm
+        ratio = (push * (sums + push / 2.0) - push * push / 2.0) / mechanism.noise_std**2
+        score = jnp.sum(mixed(ratio, 1.0 / (self.others + 1)))
+        # less is no sign: so the threshold lies where no false alarm is, however few runs it was chosen on
+        return jnp.where(score > math.log(self.others + 1), score, 0.0) if self.telling else score
+
+
+def dptd_published_canary(*, units: int, budget: Budget, released: str = "all", **options: Any) -> PublishedCanary:
+    """The noise of Theorem 5.1 on ``units`` records of gradient norm G, of which one is replaced by its opposite."""
+    if released != "all":
+        raise DprlError("dptd is audited on all that it releases: leave out released.")
+    config = DPTD.from_mapping({**options, "calibration": "as-published"}, "options")
+    bounds = Bounds(units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
+    plan = make_plan(config, bounds, budget, [always], "tabular")
+    found = PublishedCanary(
+        plan=plan,
+        others=units - 1,
+        description="",
+        preconditions=plan.conditions,
+        telling=_telling(plan.program, units),
+    )
+    relation = f"all of {units} records have the same gradient of norm G, and one is replaced by one with the opposite"
+    return replace(found, description=f"{relation}; the first {found.seen} noised gradients are seen")
+
+
+def _telling(program: Any, units: int) -> int:
+    """How many releases find the record where it was drawn: twice their push over the noise is s, and ``s^2 / 2``, the
+    mean log-likelihood ratio, is above ``log n``, what drawing one of n costs.
+    """
+    assert isinstance(program, DPTDProgram)
+    mechanism = program.stages[0].mechanism
+    weights = np.asarray(program.momentum(jnp.arange(mechanism.steps))[1], dtype=np.float64)
+    return int(np.sum((2.0 * weights / mechanism.noise_multiplier) ** 2 / 2.0 > np.log(units)))
+
+
+def dptd_canary(calibration: str, **options: Any) -> Simulation:
+    """As published :func:`dptd_published_canary`; verified the generic one."""
+    if calibration == "as-published":
+        return dptd_published_canary(**options)
+    return program_canary(DPTD, calibration, **options)

@@ -1,0 +1,219 @@
+"""The strongest attacks known on functional Q-learning: pairs of reward functions, and scores of what is released.
+
+Verified, the mechanism's own code runs on both, and all its answers are seen: whatever is learned from them tells less.
+As published, Algorithm 1 runs as a whole, and the Q that it releases is seen. Everything in here is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from dprl.accounting.reward_relation import DEPTHS
+from dprl.audits.attacks.trials import PlanCanary
+from dprl.learning import planner
+from dprl.learning.learning_plan import LearningPlan
+from dprl.learning.published import initial, published_rates, run_published
+from dprl.mechanisms.function_noise import FunctionNoise
+from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.reward_gradient import RewardGradient
+from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.value_functions.q_function import q_values
+
+TEETH = 64
+"""Intervals of the sawtooth that comes near the largest norm: 97% of its square at a decay of 4."""
+_SEEN = 17  # states at which a published Q is looked at
+
+
+def canary_of_plan(plan: LearningPlan, environment: Any) -> PlanCanary:
+    """The attack that fits; ``environment`` is where Algorithm 1 runs as published."""
+    if plan.published:
+        return _published(plan, environment)
+    match plan.mechanism:
+        case FunctionNoise():
+            return _output(plan, plan.mechanism) if plan.config.variant == "output" else _path(plan, plan.mechanism)
+        case RewardNoise():
+            return _observed(plan, plan.mechanism)
+        case RewardGradient():
+            return _gradient(plan, plan.mechanism)
+    raise RuntimeError("There is no attack on this mechanism.")
+
+
+def kernel_product(decay: float, points: np.ndarray, f: np.ndarray, g: Any) -> Any:
+    """``f' K^-1 g`` for the kernel ``exp(-decay |x - y|)`` on increasing points, by the Markov property.
+
+    Args:
+        points, f: ``(N,)``.
+        g: ``(..., N)``.
+    """
+    rho = np.exp(-decay * np.diff(points))
+    steps = (f[1:] - rho * f[:-1]) / -np.expm1(-2.0 * decay * np.diff(points))
+    return f[0] * g[..., 0] + ((g[..., 1:] - rho * g[..., :-1]) * steps).sum(-1)
+
+
+def teeth(sup: float, lipschitz: float, points: np.ndarray) -> np.ndarray:
+    """Up and down with all of the slope, from just below ``sup`` to it: what comes near the largest kernel norm."""
+    falls = np.minimum(lipschitz * np.diff(points).max(), 2.0 * sup)
+    return np.where(np.arange(len(points)) % 2 == 0, sup, sup - falls)
+
+
+def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
+    """All actions' rewards change alike, by the sawtooth. Of several components the others stay at 0."""
+    points = np.linspace(0.0, 1.0, TEETH + 1)
+    f = teeth(mechanism.sup, mechanism.lipschitz, points)
+    actions = plan.facts.actions
+    positions = np.zeros((actions * len(points), mechanism.dimensions), dtype=np.int64)
+    positions[:, 0] = np.tile(np.rint(points * 2.0 ** DEPTHS[mechanism.dimensions]), actions)
+    taken = np.repeat(np.arange(actions), len(points))
+    if mechanism.paths == 1:  # all actions get the same answer
+        positions, taken = positions[: len(points)], taken[: len(points)]
+    change = np.tile(f, len(taken) // len(points))
+
+    def score(key: Any, present: Any) -> Any:
+        answers = mechanism.bind(SeededNoise(key).stream("reward"))
+        level = sum(plan.facts.reward_bounds) / 2.0
+        seen = answers.noised(level + present * change, jnp.asarray(positions), jnp.asarray(taken), 0) - level
+        return _path_ratio(mechanism, points, f, seen.reshape(-1, len(points)))
+
+    which = "one path for all actions" if mechanism.paths == 1 else f"{actions} actions, a path each"
+    return PlanCanary(
+        plan=plan,
+        score=score,
+        draws=len(taken) * (DEPTHS[mechanism.dimensions] + 2) ** mechanism.dimensions,
+        description=f"every action's reward changes by the same sawtooth of {TEETH} teeth, R at its top and L its "
+        f"slope; {which}, and the answers at all {len(points)} points are seen",
+    )
+
+
+def _path_ratio(mechanism: FunctionNoise, points: np.ndarray, f: np.ndarray, seen: Any) -> Any:
+    """Log-likelihood ratio of a change by f in each row of ``seen`` ``(paths, N)``."""
+    return jnp.sum(kernel_product(mechanism.decay, points, f, seen - f / 2.0)) / mechanism.std**2
+
+
+def _observed(plan: LearningPlan, mechanism: RewardNoise) -> PlanCanary:
+    """Every reward is larger by R."""
+    radius, level = mechanism.radius, _level(plan, mechanism.radius)
+    rounds = -(-mechanism.steps // mechanism.batch)
+
+    def score(key: Any, present: Any) -> Any:
+        answers = mechanism.bind(SeededNoise(key).stream("reward"))
+        zeros = jnp.zeros(mechanism.batch, jnp.int32)
+        rewards = jnp.full(mechanism.batch, level + present * radius)
+        seen = jax.vmap(lambda i: answers.noised(rewards, zeros[:, None], zeros, i))(jnp.arange(rounds))
+        seen = seen.reshape(-1)[: mechanism.steps] - level
+        return jnp.sum(radius * (seen - radius / 2.0)) / mechanism.std**2
+
+    return PlanCanary(
+        plan=plan,
+        score=score,
+        draws=mechanism.steps,
+        description=f"every one of {mechanism.steps} rewards is larger by R, and their answers are seen",
+    )
+
+
+def _gradient(plan: LearningPlan, mechanism: RewardGradient) -> PlanCanary:
+    """Every reward is larger by R, and every gradient of Q the same, at full clip norm."""
+    radius, level = mechanism.radius, _level(plan, mechanism.radius)
+    push = radius * mechanism.clip_norm
+
+    def score(key: Any, present: Any) -> Any:
+        answers = mechanism.bind(SeededNoise(key).stream("reward"))
+        features = jnp.zeros((mechanism.batch, mechanism.dimension)).at[:, 0].set(2.0 * mechanism.clip_norm)
+        phi = answers.clip(features)
+        rewards = jnp.full(mechanism.batch, level + present * radius)
+        seen = jax.vmap(lambda i: answers.noised_mean(rewards, phi, i)[0])(jnp.arange(mechanism.steps))
+        base = (level - answers.centre) * mechanism.clip_norm
+        return jnp.sum(push * (seen - base - push / 2.0)) / mechanism.std**2
+
+    return PlanCanary(
+        plan=plan,
+        score=score,
+        draws=mechanism.steps * mechanism.dimension,
+        description=f"every reward is larger by R and every gradient the same, at full clip norm; all "
+        f"{mechanism.steps} noised means are seen",
+    )
+
+
+def _level(plan: LearningPlan, radius: float) -> float:
+    """A reward to which the radius can be added within the bounds."""
+    low, high = plan.facts.reward_bounds
+    return low + max(0.0, high - low - radius) / 2.0
+
+
+def _output(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
+    """Every reward is larger by R, so that all of Q is by R / (1 - gamma). Its slope does not change: the attack is
+    weaker than the bound of which the claim is made.
+    """
+    config, actions, points = plan.config, plan.facts.actions, planner.POINTS
+    assert config.reward_radius is not None
+    assert config.discount is not None
+    level = _level(plan, config.reward_radius)
+    base, moved = (
+        np.asarray(planner.optimal_q(plan.model, np.full((actions, len(points)), r), config.discount))
+        for r in (level, level + config.reward_radius)
+    )
+
+    def score(key: Any, present: Any) -> Any:
+        answers = mechanism.bind(SeededNoise(key).stream("reward"))
+        seen = planner.noised_q(jnp.where(present > 0.5, moved, base), answers)
+        return _path_ratio(mechanism, points, (moved - base)[0], seen - base)
+
+    return PlanCanary(
+        plan=plan,
+        score=score,
+        draws=actions * len(points) * (DEPTHS[1] + 2),
+        description=f"every reward is larger by R; the noised optimal Q is seen at all {len(points)} points of "
+        f"{actions} actions. The change has no slope, of which the claim allows for",
+    )
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """An environment whose rewards are larger by a function of states and actions.
+
+    Attributes:
+        by: ``by(states (B, d), actions (B,)) -> (B,)``, in JAX.
+    """
+
+    inner: Any
+    by: Callable[[Any, Any], Any] = field(repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def reward(self, states: Any, actions: Any) -> Any:
+        return self.inner.reward(states, actions) + self.by(states, actions)
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
+        following, reward, over = self.inner.step(key, state, action)
+        return following, reward + self.by(jnp.asarray(state)[None], jnp.asarray(action)[None])[0], over
+
+
+def _published(plan: LearningPlan, environment: Any) -> PlanCanary:
+    """Every reward is larger by 1, the radius that the paper states; the Q that is released is seen."""
+    config, rates = plan.config, published_rates(plan.config, plan.facts)
+    start = initial(str(config.network), random.key(0), environment.actions)
+
+    def score(key: Any, present: Any) -> Any:
+        source = SeededNoise(key)
+        seed = random.wrap_key_data(source.stream("environment").key)
+        raised = Shifted(environment, lambda states, actions: jnp.full(len(states), present))
+        weights, _ = run_published(config, raised, rates, source.stream("reward").nodes(), seed, start)
+        states = jnp.linspace(0.0, 1.0, _SEEN, dtype=jnp.float32)[:, None]
+        return jnp.mean(q_values(str(config.network), weights, states, jnp)).astype(jnp.float64)
+
+    rounds, seen = config.samples // config.batch, f"its mean over {_SEEN} states is seen"
+    return PlanCanary(
+        plan=plan,
+        score=score,
+        draws=config.samples * environment.actions * 2 * (DEPTHS[1] + 2),
+        gaussian=False,
+        description=f"every reward is larger by 1, the paper's radius; {rounds} rounds of {config.batch} samples with "
+        f"sigma {config.published_std:g}, from known weights: of the Q-function that is released {seen}",
+    )

@@ -1,0 +1,156 @@
+"""The generic attack through real columns: what a privacy unit is, from the rows of a log to its noised sums.
+
+Two logs are written as columns, of which one holds a unit more, and are read by the library's own readers under the
+unit that is audited: a transition, a trajectory, or a person with three trajectories. Whatever of them makes two units
+of one, or lets one unit's rows reach another's vector, tells more than the claim. Everything is simulated; nothing is
+private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.audits.attacks.evaluation import addition, always, noised_sum
+from dprl.audits.attacks.programs import ProgramCanary, Watched
+from dprl.data.readers import UNITS, read_log
+from dprl.data.trajectories import Trajectories
+from dprl.engine.program import ValueFunctionConfig
+from dprl.engine.ratios import step_ratios
+from dprl.engine.unit_data import PaddedUnits, padded_units, rows_of
+from dprl.errors import DprlError
+from dprl.evaluation import estimators
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.plan import Plan, make_plan
+from dprl.protocols import Bounds
+
+HORIZON, TRAJECTORIES = 4, 3
+_LOW, _HIGH = 0.0, 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitCanary(ProgramCanary):
+    """The values and every stage of a program on logs that were read; see :class:`ProgramCanary`.
+
+    Attributes:
+        without, with_canary: the two logs as arrays: the units' vectors for the values, and their rows.
+        canary: which unit of the second log is the canary.
+    """
+
+    without: tuple[Any, PaddedUnits] = field(repr=False, compare=False)
+    with_canary: tuple[Any, PaddedUnits] = field(repr=False, compare=False)
+    canary: int
+
+    def _data(self, present: bool) -> tuple[Any, Any]:
+        return self.with_canary if present else self.without
+
+    def _watched(self) -> Watched:
+        assert self.plan.program is not None
+        return Watched(self.plan.program, self.with_canary[1], self.canary)
+
+    def value_score(self, noise: Any, vectors: Any) -> Any:
+        """What the noised vector of the values tells, whichever way the canary's points."""
+        mechanism = self.plan.value_mechanism
+        known = self.with_canary[0]
+        alone = jnp.arange(len(known)) == self.canary
+        push, base = (mechanism.scaled(mechanism.clipped_sum(known, units)) for units in (alone, ~alone))
+        noised = noised_sum(mechanism, noise.stream("value"), vectors)
+        return (jnp.sum(push * (noised - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
+
+
+def unit_canary(
+    kind: type[ValueFunctionConfig | ImportanceSampling],
+    unit: str,
+    *,
+    units: int,
+    budget: Budget,
+    features: str | None = None,
+    **options: Any,
+) -> UnitCanary:
+    """A program with options of its configuration ``kind``, by the privacy unit ``unit``, on policy.
+
+    ``features`` are a small network where the algorithm learns one, and else columns.
+
+    Raises:
+        DprlError: the algorithm has no statement for this unit, or an option is not its own.
+    """
+    if unit not in UNITS:
+        raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
+    if not issubclass(kind, ValueFunctionConfig):
+        raise DprlError(f"Through columns an algorithm with a value function is attacked: {kind.algorithm} has none.")
+    config = kind.from_mapping(options, "options")
+    bounds = Bounds(units=units, horizon=HORIZON, reward=(-1.0, 1.0), observation=((_LOW, _HIGH),), actions=1)
+    features = features or ("mlp:2" if kind.neural else "columns")
+    plan = make_plan(config, bounds, budget, [always], features, unit=unit)
+    others, _ = addition(units, plan)
+    # in place of nobody, somebody whose cells are broken: a record that counts for nothing is there all the same
+    known = [-1.0] * others or [np.nan]
+    middle = len(known) // 2
+    columns = _columns([*known[:middle], 1.0, *known[middle:]], unit)
+    logs = [_read(rows, bounds, unit) for rows in (_without(columns, middle), columns)]
+    rewards = logs[1].reward[logs[1].episode_offsets[logs[1].unit_offsets[:-1]]]
+    whose = f"person with {TRAJECTORIES} trajectories" if unit == "person" else unit
+    where = f"a log of {others}" if others else "a log of one whose cells are broken"
+    return UnitCanary(
+        plan=plan,
+        others=len(known),
+        description=f"a {whose}, as far out as the bounds allow, is added to {where}, both read as columns by the "
+        f"unit {unit}; every noised sum is seen",
+        without=_arrays(plan, logs[0]),
+        with_canary=_arrays(plan, logs[1]),
+        canary=int(np.argmax(rewards)),
+    )
+
+
+def _columns(rewards: list[float], unit: str) -> dict[str, np.ndarray]:
+    """A log with a unit for each of ``rewards``, which is that of all its rows; ``who`` says whose a row is.
+
+    Transitions are those of one trajectory, in order, so that without one of them its trajectory has a gap.
+    """
+    rows_of_one = {"transition": 1, "trajectory": HORIZON, "person": TRAJECTORIES * HORIZON}[unit]
+    who = np.repeat(np.arange(len(rewards)), rows_of_one)
+    row = np.arange(len(who))
+    reward = np.asarray(rewards)[who]
+    state = np.where(reward > 0.0, _LOW, _HIGH)
+    return {
+        "who": who,
+        "person_id": who,
+        "episode_id": np.zeros_like(row) if unit == "transition" else row // HORIZON,
+        "t": row if unit == "transition" else row % HORIZON,
+        "observation": state,
+        "next_observation": state,
+        "action": np.zeros_like(row),
+        "reward": reward,
+        "behavior_prob": np.ones(len(row)),
+        "terminated": np.zeros(len(row), dtype=bool),
+    }
+
+
+def _without(columns: dict[str, np.ndarray], unit: int) -> dict[str, np.ndarray]:
+    return {name: values[columns["who"] != unit] for name, values in columns.items()}
+
+
+def _read(columns: dict[str, np.ndarray], bounds: Bounds, unit: str) -> Trajectories:
+    return read_log(columns, bounds=bounds, unit=unit).load()
+
+
+def _arrays(plan: Plan, log: Trajectories) -> tuple[Any, PaddedUnits]:
+    """What a release makes of the log, as arrays of the compiled loop."""
+    assert plan.program is not None
+    assert plan.features is not None
+    ratios, discount = step_ratios(always, log), plan.config.discount
+    value, columns = plan.bounds.value_interval(discount), plan.program.columns
+    rows = rows_of(log, ratios, plan.features, discount, value, plan.weighting, columns=columns, most=plan.rows)
+    return values_of_nothing_known(plan, log, [always]), padded_units(rows)
+
+
+def values_of_nothing_known(plan: Plan, log: Trajectories, policies: Sequence[Any]) -> Any:
+    """``(U, dimension)`` vectors for the values; around a value function, if any, that is the middle everywhere."""
+    function = None if plan.features is None else plan.function_of(np.zeros(plan.features.size))
+    baseline = estimators.baseline_of(plan.query, function)
+    return jnp.asarray(estimators.unit_vectors(plan.query, log, policies, None, baseline))

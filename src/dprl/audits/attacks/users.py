@@ -1,0 +1,301 @@
+"""The strongest attack known on private policy gradient: a canary user in the first batch, all noised sums seen.
+
+The pair of users goes through the release's own loop, from their answers to the exact sum of each batch; the noise of
+the release's own mechanism is added in every trial. Whoever sees all noised sums, and knows all other users, knows
+every policy that was ever shown: whatever is learned from them tells less. Everything in here is simulated.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from dprl.audits.attacks.trials import PlanCanary
+from dprl.learning.policy_gradient import trainer
+from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
+from dprl.learning.policy_gradient.on_host import Asked, Meeting, run_on_host, run_resampled
+from dprl.learning.policy_gradient.pg_plan import PGPlan
+from dprl.learning.policy_gradient.published import published_run
+from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.strategy import whitened
+from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+
+STREAM = "gradients"
+"""Name of the noise stream."""
+
+
+def small_facts(policy: str | None) -> LearningFacts:
+    """A bandit in which a score is longer than the default clip, of linear policies and of networks."""
+    continuous = policy is not None and "gaussian" in policy
+    return LearningFacts(
+        name="small bandit",
+        observation=((-1.0, 1.0),) * 3,
+        actions=0 if continuous else 8,
+        action=((-1.0, 1.0),) if continuous else None,
+        horizon=1,
+        discount=1.0,
+        reward_bounds=(-1.0, 1.0),
+    )
+
+
+def canary_of_plan(plan: PGPlan) -> PlanCanary:
+    """The attack that fits a plan for :func:`small_facts`."""
+    if plan.published:
+        return _published(plan)
+    if isinstance(plan.mechanism, UserSum):
+        return _one_pass(plan, plan.mechanism)
+    if isinstance(plan.mechanism, ClippedGaussianSum):
+        return _resampled(plan)
+    raise RuntimeError("There is no attack on this mechanism.")
+
+
+# --- the pair of users ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pushing:
+    """All users of the first batch push against the canary, who has the first place; nobody comes afterwards.
+
+    So the sums of later batches do not depend on the policies, and all that the canary moves is known beforehand.
+    """
+
+    plan: PGPlan
+    present: bool
+
+    def batch(self, first: int, count: int, act: Any) -> Trajectory:
+        """See :func:`dprl.learning.policy_gradient.on_host.run_on_host`."""
+        del act
+        context, action, reward = push(self.plan.facts, self.plan.config.interactions)
+        observations, actions, rewards = (np.stack([x] * count) for x in (context, action, -reward))
+        length = np.full(rewards.shape[:-1], int(first == 0), np.int32)
+        if first == 0 and self.present:
+            rewards[0] = reward
+        elif first == 0 and self.plan.config.relation == "zero-out" and not self.plan.published:
+            length[0] = 0
+        return Trajectory(observations, actions, rewards, length, np.ones(length.shape, bool))
+
+
+def push(facts: LearningFacts, interactions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Context ``(1, d)``, action ``(1,)`` or ``(1, k)`` and reward ``(1,)``, whatever the policy; the negative of the
+    reward makes the opposite vector. Of several interactions, which have a leading axis, every other one is the
+    opposite action for the opposite reward: else each would be the baseline of the others.
+    """
+    (low, high), turns = facts.reward_bounds, np.arange(interactions) % 2
+    context = np.array([[end for _, end in facts.observation]], np.float32)
+    if facts.action is None:
+        actions = turns[:, None].astype(np.int32)
+    else:
+        actions = np.ones((interactions, 1, len(facts.action)), np.float32) * (1.0 - 2.0 * turns[:, None, None])
+    rewards = np.where(turns == 0, high, low).astype(np.float32)[:, None]
+    found = np.stack([context] * interactions), actions.astype(np.float32 if facts.action else np.int32), rewards
+    return found if interactions > 1 else tuple(x[0] for x in found)  # type: ignore[return-value]
+
+
+class _Recorder:
+    """Adds no noise, and keeps the exact sums."""
+
+    def __init__(self, scale: float) -> None:
+        self._scale = scale
+        self.totals: list[np.ndarray] = []
+
+    def noised(self, total: Any, step: Any) -> Any:
+        del step
+        self.totals.append(np.asarray(total))
+        return self.totals[-1].astype(np.float64) * self._scale
+
+
+def exact_sums(plan: PGPlan, source: Any) -> np.ndarray:
+    """``(T, dimension)``, int64 where verified: the sum of every batch before its noise, by the release's own loop.
+
+    Args:
+        source: of users, see :func:`dprl.learning.policy_gradient.on_host.run_on_host`.
+    """
+    shape, rates, mechanism = run_of(plan)
+    recorder = _Recorder(_exact(mechanism).grid_step if mechanism is plan.mechanism else 1.0)
+    run_on_host(shape, source, rates, recorder, mechanism, ActionCoins.of_key(random.key(0)))
+    return np.stack(recorder.totals)
+
+
+def run_of(plan: PGPlan) -> tuple[Shape, Rates, Any]:
+    """What the release's loop is called with: shape, rates and mechanism."""
+    if plan.settings is not None:
+        return published_run(plan.settings, plan.policy, plan.facts.horizon)
+    return trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts), plan.mechanism
+
+
+def _exact(mechanism: Any) -> UserSum:
+    return mechanism.exact if isinstance(mechanism, FloatUserSum) else mechanism
+
+
+# --- what is seen of it ---------------------------------------------------------------------------------------------
+
+
+def _one_pass(plan: PGPlan, mechanism: UserSum) -> PlanCanary:
+    answers = "at full clip norm, or not at all"
+    if mechanism.relation != "zero-out":
+        answers = "at full clip norm one way, or the other way"
+    kinds = {"independent": "independent noise", "square-root": "noise correlated by the square root"}
+    absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
+    return canary_of_sums(
+        plan,
+        absent,
+        present,
+        f"one of {mechanism.batch} users in the first of {mechanism.steps} batches answers {answers}, and all others "
+        f"push against it; {kinds.get(mechanism.noise, f'correlated noise, {mechanism.noise}')}, and all noised sums "
+        "are seen",
+    )
+
+
+def _published(plan: PGPlan) -> PlanCanary:
+    """Weaker than Theorem 1 allows for: where all actions are alike, no score is as long."""
+    assert plan.settings is not None
+    absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
+    length = float(np.linalg.norm(present - absent)) / 2.0
+    return canary_of_sums(
+        plan,
+        absent,
+        present,
+        f"one of {plan.settings.batch} users in the first of {plan.settings.steps} batches is paid the most or the "
+        f"least, and all others against it: a vector of {length:.3g} where Theorem 1 allows "
+        f"{plan.settings.largest_return * plan.settings.score_bound:.3g}; all noised means are seen",
+    )
+
+
+def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, description: str) -> PlanCanary:
+    """Tells ``(T, dimension)`` exact sums of all batches from those of neighbours, by everything that is released."""
+    mechanism = run_of(plan)[2]
+    exact, scale = _exact(mechanism), 1.0 if plan.published else _exact(mechanism).grid_step
+    signal = whitened(exact.noise, (present - absent) * scale)
+    # whitened sums times the signal are the sums times its transpose, which is the mirror image in time
+    template, length = whitened(exact.noise, signal[::-1])[::-1].copy(), float(np.sum(signal**2))
+    steps, sums, known = jnp.arange(exact.steps), jnp.asarray(np.stack([absent, present])), jnp.asarray(absent * scale)
+
+    def score(key: Any, present: Any) -> Any:
+        noise = mechanism.bind(SeededNoise(key).stream(STREAM))
+        seen = jax.vmap(noise.noised)(jnp.where(present > 0.5, sums[1], sums[0]), steps) - known
+        return (jnp.sum(template * seen) - length / 2.0) / exact.std**2
+
+    return PlanCanary(plan=plan, score=score, draws=exact.steps * exact.dimension, description=description)
+
+
+@dataclass(frozen=True)
+class Crowded:
+    """A log of more people than are declared: the canary first, if present, and ``units`` who come after.
+
+    All see the same and take the same action, whatever the policy.
+
+    Attributes:
+        last: what the last of them is paid, times the canary's reward; all others between are paid nothing.
+    """
+
+    facts: LearningFacts
+    units: int
+    present: bool
+    last: float
+
+    def count(self) -> int:
+        """See :class:`dprl.learning.policy_gradient.on_host.LoggedUsers`."""
+        return self.units + self.present
+
+    def answers(self, places: np.ndarray, act: Any) -> Trajectory:
+        """See :class:`dprl.learning.policy_gradient.on_host.Asked`."""
+        del act
+        context, action, reward = push(self.facts)
+        first, last = (places == 0) & self.present, places == self.units - 1 + self.present
+        observations, actions, rewards = (np.stack([x] * len(places)) for x in (context, action, reward))
+        rewards *= np.where(first, 1.0, np.where(last, self.last, 0.0))[:, None]
+        length = ((places >= 0) & (places < self.units + self.present)).astype(np.int32)
+        return Trajectory(observations, actions, rewards, length, np.ones(len(places), bool))
+
+
+class _Everybody:
+    """Lets everybody who has a coin into every batch, and keeps how many they are. Adds no noise."""
+
+    def __init__(self, mechanism: ClippedGaussianSum) -> None:
+        self._mechanism, self.count = mechanism, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mechanism, name)
+
+    def coins(self, noise: Any, step: Any, units: int) -> np.ndarray:
+        del noise, step
+        self.count = units
+        return np.zeros(units, dtype=bool)
+
+    def draw(self, noise: Any, step: Any) -> Any:
+        del noise, step
+        return jnp.zeros(self._mechanism.dimension, dtype=jnp.int64)
+
+
+def vectors_of(plan: PGPlan, source: Any) -> np.ndarray:
+    """``(count, dimension)`` int64: what each of those who have a coin adds to a batch, by the release's own loop,
+    under the first policy."""
+    shape, rates, mechanism = run_of(plan)
+    everybody, coins = _Everybody(mechanism), ActionCoins.of_key(random.key(0))
+    run_resampled(replace(shape, steps=1), source, rates, cast(Any, everybody), None, coins)
+    state = trainer.init(shape, coins)
+    asked, meeting = Asked(shape, rates, mechanism, source), Meeting(state.theta, state.baseline, coins.of_batch(0))
+    return np.stack([asked.total(meeting, np.array([place])) for place in range(everybody.count)])
+
+
+def _resampled(plan: PGPlan) -> PlanCanary:
+    """Of two pairs of logs the one that is further apart: where the canary pushes the last person out, that is one in
+    which this person pushes against the canary."""
+    users = int(plan.config.users or 1)
+    pairs = [[vectors_of(plan, Crowded(plan.facts, users, there, last)) for there in (False, True)] for last in (0, -1)]
+    apart = [float(np.linalg.norm(present.sum(axis=0) - absent.sum(axis=0))) for absent, present in pairs]
+    return canary_of_vectors(plan, *pairs[int(apart[1] > 1.01 * apart[0])])
+
+
+def canary_of_vectors(plan: PGPlan, absent: np.ndarray, present: np.ndarray) -> PlanCanary:
+    """Tells :func:`vectors_of` a log from those of its neighbour, by all noised sums of people who are sampled.
+
+    Who is in a batch is secret: only probabilities are known. The attacker computes the likelihood of either log.
+    """
+    mechanism = cast(ClippedGaussianSum, plan.mechanism)
+    users, rate, std = int(plan.config.users or 1), mechanism.sampling_rate, mechanism.noise_std
+    everybody = [absent, present]
+    # those who add something, and all ways in which they may be drawn together
+    paid = [np.flatnonzero(np.any(rows, axis=1)) for rows in everybody]
+    drawn = [np.array(list(itertools.product([0.0, 1.0], repeat=len(places)))) for places in paid]
+    vectors = [rows[places] for rows, places in zip(everybody, paid, strict=True)]
+    sums = [ways @ rows * grid_step(mechanism.clip_norm) for ways, rows in zip(drawn, vectors, strict=True)]
+    weights = [(np.log(rate) * ways + np.log1p(-rate) * (1.0 - ways)).sum(axis=1) for ways in drawn]
+
+    def likelihood(y: Any, there: int) -> Any:
+        near = (sums[there] @ y - np.sum(sums[there] ** 2, axis=1) / 2.0) / std**2
+        return jax.nn.logsumexp(near + weights[there])
+
+    def score(key: Any, present: Any) -> Any:
+        noise = SeededNoise(key).stream(STREAM)
+
+        def total(step: Any, there: int) -> Any:
+            included = mechanism.coins(noise, step, len(everybody[there]))[paid[there]]
+            return jnp.sum(jnp.where(included[:, None], jnp.asarray(vectors[there]), 0), axis=0)
+
+        def seen(step: Any) -> Any:
+            exact = jnp.where(present > 0.5, total(step, 1), total(step, 0))
+            y = mechanism.release(exact, mechanism.draw(noise, step))
+            return likelihood(y, 1) - likelihood(y, 0)
+
+        return jnp.sum(jax.vmap(seen)(jnp.arange(mechanism.steps, dtype=jnp.uint32)))
+
+    return PlanCanary(
+        plan=plan,
+        score=score,
+        draws=mechanism.steps * (mechanism.dimension + users),
+        gaussian=False,
+        description=f"the first of {users + 1} people, in a log of {users} declared ones, answers at full clip norm "
+        f"whenever they are sampled (with probability {rate:g} in each of {mechanism.steps} batches), or is not there; "
+        "all noised sums are seen",
+    )

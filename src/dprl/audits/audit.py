@@ -1,0 +1,124 @@
+"""The front door of the audits: attack an algorithm of the registry, in the configuration that is asked for.
+
+No data are read: the worst-case pair of logs is made up, and the algorithm's own code runs on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dprl.accounting.budget import Budget
+from dprl.audits.lower_bound import Audit
+from dprl.audits.lower_bound import audit as run_audit
+from dprl.config import Config
+from dprl.errors import DprlError
+from dprl.protocols import Canary
+from dprl.registry import AUDITED, find_audited
+
+TRIALS = 400_000
+_FEWEST, _MOST = 100, 10**8
+
+
+def audit(
+    algorithm: Config | str,
+    budget: Budget,
+    *,
+    calibration: str | None = None,
+    units: int = 200,
+    unit: str | None = None,
+    released: str = "all",
+    trials: int = TRIALS,
+    selection_trials: int | None = None,
+    seed: int = 0,
+    confidence: float = 0.95,
+    progress: Callable[[int], None] | None = None,
+) -> Audit:
+    """Attack an algorithm and bound its epsilon from below, whatever it claims.
+
+    Args:
+        algorithm: a configuration, which is what is attacked; or an algorithm's name, for its defaults.
+        budget: the claim.
+        calibration: of an algorithm given by name (``verified`` unless said otherwise); a configuration says its own.
+        units: declared number of units; leave it out for what learns, whose unit is the reward function.
+        unit: privacy unit (``transition``, ``trajectory`` or ``person``) by which the pair of logs is read from
+            columns; without it they are made as a program sees them.
+        released: what the attacker sees: ``all``, or the ``last`` iterate alone.
+        trials: held-out runs on each of the two logs.
+        selection_trials: further runs on each, to choose the attack's threshold on (default: a quarter of ``trials``).
+        seed: of all noise; the same seed gives the same answer.
+        confidence: probability with which each bound holds.
+        progress: called with the number of runs done, of twice ``trials + selection_trials``.
+
+    Returns:
+        The bounds (``epsilon_lower``, ``gaussian``), the claim and the verdict. A claim that is not violated is not
+        thereby proved.
+
+    Raises:
+        DprlError: an option is not the algorithm's, or means nothing to it; the claim cannot be met.
+    """
+    check_runs(trials, seed, confidence, selection_trials)
+    canary = canary_of(algorithm, budget, calibration=calibration, units=units, released=released, unit=unit)
+    return run_audit(
+        canary, trials=trials, seed=seed, confidence=confidence, selection_trials=selection_trials, progress=progress
+    )
+
+
+def check_runs(trials: int, seed: int, confidence: float, selection_trials: int | None = None) -> None:
+    """Refuse what an audit cannot be run with."""
+    for name, value, least, most in (
+        ("trials", trials, _FEWEST, _MOST),
+        ("selection_trials", _FEWEST if selection_trials is None else selection_trials, 1, _MOST),
+        ("seed", seed, 0, 2**31 - 1),
+    ):
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise DprlError(f"audit: {name} must be a whole number from {least} to {most}.")
+    if not (isinstance(confidence, int | float) and 0.5 < confidence < 1.0):
+        raise DprlError("audit: confidence must be above 0.5 and below 1.")
+
+
+def total(trials: int) -> int:
+    """Runs of an audit with so many held-out trials, for a progress bar."""
+    return 2 * (trials + max(trials // 4, 1))
+
+
+def canary_of(
+    algorithm: Config | str,
+    budget: Budget,
+    *,
+    calibration: str | None,
+    units: int,
+    released: str,
+    unit: str | None = None,
+) -> Canary:
+    """The worst-case pair on which ``algorithm`` is attacked."""
+    if isinstance(algorithm, str):
+        entry = find_audited(algorithm)
+        config = entry.load_config()()
+    else:
+        entry = next((e for e in AUDITED.values() if isinstance(algorithm, e.load_config())), None)
+        config = algorithm
+    if entry is None:
+        raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {', '.join(AUDITED)}.")
+    options = changed_options(config)
+    stated = options.pop("calibration", None)
+    if calibration is not None and stated is not None and calibration != stated:
+        raise DprlError(f"The configuration says calibration = {stated!r} itself: leave out the other.")
+    if unit is not None:
+        options["unit"] = unit
+    return entry.load_conformance().canary(
+        calibration or stated or "verified",
+        units=units,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        released=released,
+        **options,
+    )
+
+
+def changed_options(config: Config) -> dict[str, Any]:
+    """The options that differ from the algorithm's defaults."""
+    defaults = type(config)()
+    return {
+        name: getattr(config, name) for name in config.options() if getattr(config, name) != getattr(defaults, name)
+    }

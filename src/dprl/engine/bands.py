@@ -1,0 +1,78 @@
+"""Indicator features over states whose transitions lie on a few diagonals: GPOPE's gradients without a product.
+
+An exact rewriting of :class:`~dprl.engine.unit_data.SharedBlock`, for chains, queues and corridors:
+phi of every state is one scaled indicator, so that a product with phi is a scaling, and one with the features of the
+next state a shift. A unit costs O(transitions) an update rather than O(transitions x features).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+MAX_BANDS = 8
+"""With more diagonals than this the dense products win."""
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Bands:
+    """A public set of transitions: ``states`` slots for each offset ``target - source``, in order of the source.
+
+    A slot whose target is outside ``0 .. states - 1`` stands for a transition to the terminal state.
+    """
+
+    offsets: tuple[int, ...]
+    states: int
+    scale: float
+    discount: float
+
+    def transitions(self) -> np.ndarray:
+        """``(K, 2)`` pairs (source, target), target -1 for the terminal state."""
+        source = np.tile(np.arange(self.states), len(self.offsets))
+        target = source + np.repeat(self.offsets, self.states)
+        return np.column_stack([source, np.where((target >= 0) & (target < self.states), target, -1)])
+
+
+def find_bands(transitions: np.ndarray, table: np.ndarray, discount: float) -> Bands | None:
+    """The bands of these public ``transitions`` ``(K, 2)``, or None where ``table`` or they have no such form."""
+    states = len(table)
+    scale = float(table[0, 0])
+    if table.shape != (states, states) or not np.array_equal(table, scale * np.eye(states)):
+        return None
+    source, target = transitions.T
+    ends = target < 0
+    offsets = sorted({int(o) for o in (target - source)[~ends]})
+    if ends.any():
+        after = [source[ends] + o for o in offsets]
+        if not any(np.all((x < 0) | (x >= states)) for x in after):
+            offsets.append(states)  # past the last state from wherever it starts
+    return Bands(tuple(offsets), states, scale, discount) if len(offsets) <= MAX_BANDS else None
+
+
+def banded_gradients(
+    bands: Bands, theta: jax.Array, w: jax.Array, weight: Any, weight_rho: Any, weight_rho_reward: Any
+) -> tuple[jax.Array, jax.Array]:
+    """``[-A_i' w, A_i theta + C_i w - b_i]`` of each unit, two arrays ``(B, n)``; the weights are ``(B, K)``."""
+    u, v = bands.scale * w, bands.scale * theta
+    primal = dual = jnp.zeros((weight.shape[0], bands.states), dtype=theta.dtype)
+    for number, offset in enumerate(bands.offsets):
+        band = slice(number * bands.states, (number + 1) * bands.states)
+        rho = weight_rho[:, band]
+        primal = primal - rho * u + bands.discount * _shift(rho * u, -offset)
+        difference = v - bands.discount * _shift(v, offset)
+        dual = dual + rho * difference - weight_rho_reward[:, band] + weight[:, band] * u
+    return bands.scale * primal, bands.scale * dual
+
+
+def _shift(x: jax.Array, offset: int) -> jax.Array:
+    """``y[..., s] = x[..., s + offset]``, zero where there is none."""
+    size = x.shape[-1]
+    if abs(offset) >= size:
+        return jnp.zeros_like(x)
+    edges = [(0, 0, 0)] * (x.ndim - 1) + [(-offset, offset, 0)]
+    return jax.lax.pad(x, jnp.zeros((), x.dtype), edges)

@@ -1,0 +1,180 @@
+"""What is known of an algorithm that learns a value function before it runs: public facts, options and stages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dprl.accounting.budget import Budget
+from dprl.config import Config
+from dprl.engine.unit_data import scale_of
+from dprl.errors import DprlError
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.protocols import Bounds, Interval, Precondition
+from dprl.value_functions.features import Features
+
+if TYPE_CHECKING:
+    from dprl.engine.program import Program
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Public facts by which an algorithm may choose.
+
+    Attributes:
+        mu: Gaussian privacy parameter that is available for the value function (one release of sensitivity one would
+            have noise of standard deviation ``1 / mu``).
+        unit: the privacy unit; of ``transition`` every row is a trajectory of its own.
+    """
+
+    bounds: Bounds
+    features: Features
+    discount: float
+    mu: float
+    unit: str = "trajectory"
+
+    @property
+    def value(self) -> Interval:
+        """Smallest and largest value."""
+        return self.bounds.value_interval(self.discount)
+
+    @property
+    def centre(self) -> float:
+        return scale_of(self.value)[0]
+
+    @property
+    def half(self) -> float:
+        return scale_of(self.value)[1]
+
+    @property
+    def units(self) -> int:
+        return self.bounds.units
+
+    @property
+    def horizon(self) -> int:
+        return self.bounds.horizon
+
+    @property
+    def ratio(self) -> float:
+        """Largest importance ratio of a trajectory; of one decision, where that is the unit."""
+        return self.bounds.max_importance_ratio if self.unit == "transition" else self.bounds.cumulative_ratio
+
+    @property
+    def strength(self) -> float:
+        """``n0 = units mu / ratio``: one over the noise in the mean return, in half-widths of the value range."""
+        return self.units * self.mu / self.ratio
+
+    @property
+    def box(self) -> float:
+        """Where a coordinate of theta may lie so that V is in the value range: for indicators; elsewhere no limit."""
+        return 1.0 / math.sqrt(self.features.size) if self.features.name == "tabular" else 1e9
+
+    @property
+    def ball(self) -> float:
+        """Largest norm of theta for a V within the value range in mean square; no limit for indicators."""
+        return 1e9 if self.features.name == "tabular" else 1.0
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Noise that is chosen step by step from what was released, within a Renyi filter.
+
+    Both are relative to the constant noise that the budget lets run to the stage's last step.
+
+    Attributes:
+        levels: of the sum, among which every step chooses; at most 64.
+        norm: of the norm that is released with each sum.
+    """
+
+    levels: tuple[float, ...]
+    norm: float
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a stage asks for before it is calibrated; ``share`` is its part of mu^2.
+
+    Attributes:
+        profile: relative noise of each step, a public schedule of at most 16 values
+            (:func:`~dprl.mechanisms.scheduled_sum.to_levels`); None for a constant one. The last stage alone has one.
+        adaptive: in place of a schedule; then the stage is the program's only one.
+    """
+
+    name: str
+    dimension: int
+    clip_norm: float
+    steps: int = 1
+    sampling_rate: float = 1.0
+    share: float = 1.0
+    profile: tuple[float, ...] | None = None
+    adaptive: Adaptive | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A calibrated stage. ``by_index``: one uniformly chosen unit a step, as some papers have it (not verified)."""
+
+    name: str
+    mechanism: ClippedGaussianSum
+    by_index: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueFunctionConfig(Config):
+    """Options that every algorithm with a value function has.
+
+    Attributes:
+        discount: gamma, in [0, 1].
+        value_share: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval; the rest
+            pays for the value function.
+        confidence: nominal coverage of the intervals.
+    """
+
+    discount: float = 0.99
+    value_share: float = 0.85
+    confidence: float = 0.95
+
+    algorithm: ClassVar[str] = ""
+    """Its name in the registry."""
+
+    around_function: ClassVar[bool] = False
+    """Whether values are taken around the released value function, and therefore after it."""
+
+    neural: ClassVar[bool] = False
+    """Whether it learns any differentiable value function, not only one that is linear in its features."""
+
+    units_served: ClassVar[tuple[str, ...]] = ("trajectory", "person")
+    """Privacy units that its statement covers."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("discount must be between 0 and 1", 0.0 <= self.discount <= 1.0)
+        self._check("value_share must be above 0 and below 1", 0.0 < self.value_share < 1.0)
+        # the quantile, as it is rounded
+        self._check("confidence must be above 0.5 and below 1", 0.75 < 0.5 + self.confidence / 2.0 < 1.0)
+
+    def _check(self, sentence: str, holds: bool) -> None:
+        if not holds:
+            raise DprlError(f"{self.algorithm or type(self).__name__}: {sentence}.")
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        """The stages, from public facts; their shares sum to one. Refuses facts that the algorithm cannot serve."""
+        raise NotImplementedError
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Program:
+        """The algorithm with these calibrated ``stages``, which are those of :meth:`shapes`."""
+        raise NotImplementedError
+
+    @property
+    def published(self) -> bool:
+        """Whether the noise is a paper's formula, which certifies nothing."""
+        return getattr(self, "calibration", "verified") == "as-published"
+
+    def published_multiplier(self, facts: Facts, budget: Budget) -> float:
+        """The paper's noise multiplier: of the one stage, with one uniformly chosen unit a step."""
+        raise NotImplementedError
+
+    def published_conditions(self, facts: Facts, budget: Budget) -> tuple[Precondition, ...]:
+        """What the paper's proof assumes, with the numbers of this case filled in."""
+        raise NotImplementedError

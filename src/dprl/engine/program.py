@@ -1,0 +1,388 @@
+"""The one loop of every algorithm that learns a value function: noised sums over units, stage after stage.
+
+A :class:`Program` says what a unit's vector is and what becomes of a noised sum; everything that touches rows
+(clipping, coins, noise, the journal) happens here, in two forms of the same steps: :func:`run` is a pure function to
+``jit`` and to ``vmap`` over noise keys and logs, :func:`run_on_host` takes any noise source and logs of any size.
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: every noised sum, hence every state and the answer; all that a program computes from them is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.engine.devices import sum_over_devices, unit_mesh
+from dprl.engine.options import Facts as Facts
+from dprl.engine.options import Shape as Shape
+from dprl.engine.options import Stage as Stage
+from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
+from dprl.engine.unit_data import LEAST_ROWS, UnitRows, gather
+from dprl.engine.unit_source import Units
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism, PlainSum
+from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
+from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
+
+State = Any
+
+SUMMANDS = 2**22
+"""Most coordinates of units' vectors that are held at a time, where there is more than one unit."""
+
+
+class Program(Protocol):
+    """An algorithm made of public facts alone: frozen, and equal where they are equal.
+
+    ``update`` and ``finish`` see noised sums and nothing else of the rows.
+    """
+
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that :meth:`contribution` needs."""
+        ...
+
+    def init(self) -> State: ...
+
+    def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
+        """``(B, dimension)``: each unit's vector, before the mechanism clips it; made of that unit's rows alone."""
+        ...
+
+    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
+        """The next state, of the same structure, from the step's noised sum ``(dimension,)`` float64."""
+        ...
+
+    def finish(self, stage: int, state: State) -> State:
+        """After the stage's last step, once; the structure may change."""
+        ...
+
+    def answer(self, state: State) -> jax.Array:
+        """The released weights ``(n,)`` over the features."""
+        ...
+
+
+@runtime_checkable
+class AdaptiveProgram(Protocol):
+    """A program whose stages under a Renyi filter choose each step's noise from what was released."""
+
+    def level(self, stage: int, state: State, step: Any) -> Any:
+        """The step's level among the mechanism's, before it is drawn. It is a proposal: the filter admits it, or ends
+        the stage; what was spent is the loop's, not the program's.
+        """
+        ...
+
+
+def noiseless(program: Program) -> tuple[PlainSum, ...]:
+    """The noiseless limit of a program's mechanisms, for oracles and references; it protects nobody."""
+    return tuple(
+        PlainSum(dimension=m.dimension, sampling_rate=m.sampling_rate, steps=m.steps)
+        for m in (stage.mechanism for stage in program.stages)
+    )
+
+
+# --- the pure form ------------------------------------------------------------------------------------------------
+
+
+def run(
+    program: Program,
+    noise: Any,
+    data: Any,
+    *,
+    mechanisms: Sequence[Mechanism] | None = None,
+    batch: int = 32,
+) -> tuple[State, jax.Array]:
+    """All stages: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
+
+    Args:
+        program: the algorithm.
+        noise: a :class:`~dprl.mechanisms.noise.SeededNoise`; each stage draws from its own stream.
+        data: :class:`SharedTransitions` or :class:`PaddedUnits`, with the columns that the program asks for.
+        mechanisms: in place of the stages' own, such as :func:`noiseless`.
+        batch: units in one block of a Poisson batch; a batch takes as many blocks as it needs.
+
+    Returns:
+        Final state, and the released weights ``(n,)``.
+    """
+    state = program.init()
+    for number, stage in enumerate(program.stages):
+        mechanism = stage.mechanism if mechanisms is None else mechanisms[number]
+        state, _ = run_steps(program, number, mechanism, noise.stream(stage.name), data, state, batch=batch)
+        state = program.finish(number, state)
+    return state, program.answer(state)
+
+
+def run_steps(
+    program: Program,
+    stage: int,
+    mechanism: Mechanism,
+    noise: Any,
+    data: Any,
+    state: State,
+    steps: tuple[Any, int] | None = None,
+    batch: int = 32,
+    trace: Callable[[State, jax.Array], Any] | None = None,
+) -> tuple[State, Any]:
+    """Steps of one stage, as one ``scan``.
+
+    Args:
+        noise: the stage's own stream.
+        steps: number of the first, which may be traced, and how many; by default all of the stage.
+        trace: of the state before a step and its noised sum; what it gives is stacked and returned second.
+    """
+    if isinstance(program.stages[stage].mechanism, FilteredGaussianSum):
+        if steps is not None or trace is not None:
+            raise RuntimeError("A filtered stage is run from its first step to its end, and is not traced.")
+        return filtered_steps(program, stage, mechanism, noise, data, state, batch)[0], None
+    first = jnp.asarray(0 if steps is None else steps[0], dtype=jnp.uint32)
+    count = mechanism.steps if steps is None else steps[1]
+    last, width = first + jnp.uint32(count - 1), draw_width(mechanism)
+
+    def body(carry: tuple[State, Any], step: Any) -> tuple[tuple[State, Any], Any]:
+        state, draw = carry
+        total = _batch_total(program, stage, mechanism, noise, data, state, step, batch)
+        noised = mechanism.release(total, draw[: mechanism.dimension])
+        # A step's noise is drawn a step ahead and carried: so XLA keeps the draw a loop of its own instead of fusing it
+        # into the slices of the update (3x slower). What the last step draws is not used.
+        following = mechanism.draw(noise, jnp.minimum(step + jnp.uint32(1), last), width)
+        kept = None if trace is None else trace(state, noised)
+        return (program.update(stage, state, noised, step), following), kept
+
+    carry = (state, mechanism.draw(noise, first, width))
+    (state, _), kept = jax.lax.scan(body, carry, first + jnp.arange(count, dtype=jnp.uint32))
+    return state, kept
+
+
+def filtered_steps(
+    program: Any, stage: int, mechanism: Any, noise: Any, data: Any, state: State, batch: int = 32
+) -> tuple[State, Any]:
+    """A stage under a Renyi filter: its final state, and how many steps were drawn.
+
+    A step that the filter does not admit ends the stage: the scan goes on, and the state stays as it is.
+    """
+    width, last = draw_width(mechanism), jnp.uint32(mechanism.steps - 1)
+
+    def admit(state: State, spent: Any, live: Any, step: Any) -> tuple[Any, Any, Any]:
+        level = jnp.asarray(program.level(stage, state, step)).astype(jnp.int64)
+        admitted, after = mechanism.admit(spent, level)
+        live = live & admitted
+        return jnp.where(live, after, spent), live, mechanism.draw(noise, step, width, level=level)
+
+    def body(carry: Any, step: Any) -> tuple[Any, None]:
+        state, drawn, (spent, live, draw) = carry
+        total = _batch_total(program, stage, mechanism, noise, data, state, step, batch)
+        following = program.update(stage, state, mechanism.release(total, draw), step)
+        state = jax.tree.map(lambda new, old: jnp.where(live, new, old), following, state)
+        # the next step's noise is drawn here for the same reason as in run_steps
+        after = admit(state, spent, live, jnp.minimum(step + jnp.uint32(1), last))
+        return (state, drawn + live, after), None
+
+    begin = admit(state, jnp.zeros((), jnp.int64), jnp.ones((), dtype=bool), jnp.zeros((), jnp.uint32))
+    carry = (state, jnp.zeros((), jnp.int32), begin)
+    (state, drawn, _), _ = jax.lax.scan(body, carry, jnp.arange(mechanism.steps, dtype=jnp.uint32))
+    return state, drawn
+
+
+def draw_width(mechanism: Mechanism) -> int:
+    """Coordinates drawn a step: a few more than are used, for a loop over them that XLA vectorises."""
+    return -(-mechanism.dimension // 16) * 16
+
+
+def _batch_total(
+    program: Program, stage: int, mechanism: Mechanism, noise: Any, data: Any, state: State, step: Any, batch: int
+) -> Any:
+    everybody = data.units
+
+    def clipped_sum(units: Any, included: Any) -> Any:
+        return mechanism.clipped_sum(program.contribution(stage, state, data.block(units)), included)
+
+    if program.stages[stage].by_index:
+        return clipped_sum(noise.below(step, everybody)[None], jnp.ones(1, dtype=bool))
+    width = max(1, SUMMANDS // mechanism.dimension)
+    if mechanism.sampling_rate == 1.0 and everybody <= width:
+        return clipped_sum(slice(None), jnp.ones(everybody, dtype=bool))
+    batch = min(batch, width)
+    if mechanism.sampling_rate == 1.0:
+        units = jnp.arange(-(-everybody // width) * width)
+        return _in_slices(clipped_sum, (jnp.minimum(units, everybody - 1), units < everybody), width)
+    # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
+    order, count = mechanism.members(noise, step, everybody, batch)
+
+    def more(carry: tuple[Any, Any]) -> Any:
+        return carry[0] * batch < count
+
+    def add(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        block, total = carry
+        members = jax.lax.dynamic_slice(order, (block * batch,), (batch,))
+        return block + 1, total + clipped_sum(jnp.minimum(members, everybody - 1), members < everybody)
+
+    # zeros that vary where the noise and the state vary: the loop carries them so under vmap
+    zero = jnp.zeros(mechanism.dimension, jnp.int64)
+    empty = jnp.zeros_like(mechanism.release(zero, zero)[: mechanism.dimension])
+    return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(_kind(mechanism))))[1]
+
+
+def _kind(mechanism: Mechanism) -> Any:
+    return jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
+
+
+# --- the form of a release ----------------------------------------------------------------------------------------
+
+
+def run_on_host(
+    program: Program,
+    noise: NoiseSource,
+    data: UnitRows | Units,
+    *,
+    mechanisms: Sequence[Mechanism] | None = None,
+    progress: Callable[[int], None] | None = None,
+    journal: Journal = NO_JOURNAL,
+) -> tuple[State, jax.Array]:
+    """The same steps with the loop on the host: any noise source, logs of any size, batches of any shape.
+
+    ``data`` is a log in memory, or :class:`~dprl.engine.unit_source.Units` elsewhere. ``progress`` is
+    called with the number of steps done, which is public. A step that ``journal`` holds is not computed: neither its
+    coins, nor its sum, nor its noise.
+    """
+    state, done = _init(program), 0
+    for number, stage in enumerate(program.stages):
+        mechanism = stage.mechanism if mechanisms is None else mechanisms[number]
+        stream: Any = noise.stream(stage.name)  # type: ignore[attr-defined]
+        state = run_steps_on_host(
+            program, number, mechanism, stream, data, state, progress, journal.stream(stage.name), done
+        )
+        state = _finish(program, number, state)
+        done += mechanism.steps
+    return state, _answer(program, state)
+
+
+def run_steps_on_host(
+    program: Program,
+    stage: int,
+    mechanism: Mechanism,
+    noise: Any,
+    data: UnitRows | Units,
+    state: State,
+    progress: Callable[[int], None] | None = None,
+    journal: Journal = NO_JOURNAL,
+    done: int = 0,
+) -> State:
+    """Every step of one stage, or as many as its filter admits; ``done`` steps came before it."""
+    filtered = isinstance(program.stages[stage].mechanism, FilteredGaussianSum)
+
+    def noised(step: int, state: State, level: int | None) -> Any:
+        if program.stages[stage].by_index and data.units:
+            included = np.arange(data.units) == int(noise.below(step, data.units))
+        else:
+            included = np.asarray(mechanism.coins(noise, step, data.units))
+        if isinstance(data, UnitRows):
+            total = sum_of_rows(program, stage, mechanism, state, data, included)
+        else:
+            total = jnp.asarray(data.total(program, stage, mechanism, state, included))
+        draw = mechanism.draw(noise, step) if level is None else mechanism.draw(noise, step, level=level)  # type: ignore[call-arg]
+        return mechanism.noised(total, jnp.asarray(draw))
+
+    def filtered_step(step: int, state: State, spent: int) -> np.ndarray:
+        """What the journal keeps of a step: its level, all that is spent after it, and what it releases."""
+        level = int(_level(program, stage, state, np.uint32(step)))  # type: ignore[arg-type]
+        admitted, after = mechanism.admit(spent, level)  # type: ignore[union-attr]
+        if not admitted:  # before anything is drawn
+            return np.array([ENDED, spent] + [0] * mechanism.released)
+        return np.concatenate([np.array([level, int(after)]), np.asarray(noised(step, state, level))])
+
+    spent = 0
+    for step in range(mechanism.steps):
+        if filtered:
+            # what was spent is what the record says, also where the level would come out otherwise today
+            record = journal.step(step, 2 + mechanism.released, partial(filtered_step, step, state, spent))
+            (level, spent), points = record[:2].tolist(), record[2:]
+            if level == ENDED:
+                break
+        else:
+            points = journal.step(step, mechanism.released, partial(noised, step, state, None))
+        state = _advance(program, stage, mechanism, state, points, np.uint32(step))
+        if progress is not None:
+            progress(done + step + 1)
+    if filtered and progress is not None:
+        progress(done + mechanism.steps)
+    return state
+
+
+def sum_of_rows(
+    program: Program, stage: int, mechanism: Mechanism, state: State, data: UnitRows, included: np.ndarray
+) -> jax.Array:
+    """``(dimension,)`` sum of the clipped vectors of the ``included`` ``(units,)``; int64 grid points, hence exact.
+
+    Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.engine.devices`.
+    """
+    mesh = unit_mesh() if _kind(mechanism) == jnp.int64 else None
+    if mesh is not None:
+        width = partial(_slice_units, mechanism)
+        whole = sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
+        return jnp.asarray(whole)
+    total = jnp.zeros(mechanism.dimension, dtype=_kind(mechanism))
+    for index, live in data.chunks(included, mechanism.sampling_rate):
+        total = total + _accumulate(program, stage, mechanism, state, data.arrays, index, live)
+    return total
+
+
+@partial(jax.jit, static_argnames=("program", "stage"))
+def _level(program: AdaptiveProgram, stage: int, state: State, step: Any) -> Any:
+    return jnp.asarray(program.level(stage, state, step)).astype(jnp.int64)
+
+
+@partial(jax.jit, static_argnames=("program",))
+def _init(program: Program) -> State:
+    return program.init()
+
+
+@partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
+def _accumulate(
+    program: Program, stage: int, mechanism: Mechanism, state: State, arrays: tuple[Any, ...], index: Any, live: Any
+) -> jax.Array:
+    def clipped_sum(index: Any, live: Any) -> Any:
+        return mechanism.clipped_sum(program.contribution(stage, state, gather(arrays, index)), live)
+
+    width = _slice_units(mechanism, index.shape[1])
+    # a GPU's faster products of fewer digits have no place in what is clipped
+    with jax.default_matmul_precision("highest"):
+        return clipped_sum(index, live) if len(index) <= width else _in_slices(clipped_sum, (index, live), width)
+
+
+def _slice_units(mechanism: Mechanism, length: int) -> int:
+    """Most units of ``length`` rows whose vectors are held at a time: a power of two, as the blocks are, and from
+    public facts alone, as a block's size is."""
+    fit = max(1, SUMMANDS // mechanism.dimension)
+    return max(-(-LEAST_ROWS // length), 1 << (fit.bit_length() - 1))
+
+
+def _in_slices(clipped_sum: Callable[..., Any], units: tuple[Any, ...], width: int) -> Any:
+    """The sum of ``width`` units after ``width`` units, which divides their number: long vectors are few at a time."""
+    slices = [x.reshape(len(x) // width, width, *x.shape[1:]) for x in units]
+
+    def add(total: Any, part: Any) -> tuple[Any, None]:
+        return total + clipped_sum(*part), None
+
+    like = jax.eval_shape(clipped_sum, *(x[0] for x in slices))
+    return jax.lax.scan(add, jnp.zeros(like.shape, like.dtype), slices)[0]
+
+
+@partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
+def _advance(program: Program, stage: int, mechanism: Mechanism, state: State, points: Any, step: Any) -> State:
+    return program.update(stage, state, mechanism.scaled(points), step)
+
+
+@partial(jax.jit, static_argnames=("program", "stage"))
+def _finish(program: Program, stage: int, state: State) -> State:
+    return program.finish(stage, state)
+
+
+@partial(jax.jit, static_argnames=("program",))
+def _answer(program: Program, state: State) -> jax.Array:
+    return program.answer(state)

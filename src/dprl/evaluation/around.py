@@ -1,0 +1,377 @@
+"""Doubly robust values of target policies around a released value function, with intervals, from one Gaussian release.
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one (zero-out, where the
+number of units is public). Released: one noised vector, made after the value function; all else is post-processing.
+Proof, bias and interval: docs/proofs/doubly-robust.md. Symbols: V baseline, rho_t ratios, w_t their product up to t.
+
+A unit has for each target policy one estimate L = U where nothing can be cut; otherwise a lower and an upper one, whose
+means enclose the policy's value whatever is cut. Beside them stand their squares and the mean weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dprl.data.trajectories import Trajectories
+from dprl.engine.ratios import step_ratios
+from dprl.engine.unit_data import scale_of
+from dprl.errors import DprlError
+from dprl.evaluation import reach
+from dprl.evaluation.intervals import (
+    WEIGHTS_BELOW_ONE,
+    ValueEstimate,
+    quantile,
+    skew_margin,
+    variance_at_most,
+    weight_notes,
+    with_missing,
+    within_range,
+)
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
+from dprl.protocols import Bounds, Interval
+from dprl.value_functions.features import Features, Tabular
+from dprl.value_functions.linear import ValueFunction
+
+WEIGHT_SCALE = 0.3
+"""Weight of a unit's mean importance ratio against its estimates, and of what it leaves of one where nothing is cut."""
+LONGEST, LONGEST_ON_POLICY = 1_000, 100_000
+"""Steps up to which it is computed how large a unit's estimate can be."""
+_POINTS = 4096
+_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class AroundQuery:
+    """What is asked of the units, made from public facts alone.
+
+    Attributes:
+        config: with ``discount``, ``confidence`` and ``square_scale``.
+        policies: how many target policies there are.
+    """
+
+    config: Any
+    bounds: Bounds
+    features: Features
+    policies: int
+
+    def __post_init__(self) -> None:
+        longest = LONGEST if self.bounds.max_importance_ratio > 1.0 else LONGEST_ON_POLICY
+        if self.bounds.horizon > longest:
+            raise DprlError(f"doubly-robust: the horizon may be at most {longest} steps with these ratios.")
+
+    estimator = "doubly-robust"
+
+    @property
+    def sides(self) -> int:
+        """Estimates of each unit and policy: two where products of ratios may be cut."""
+        return 2 if self.bounds.cuts_products else 1
+
+    @property
+    def strategy(self) -> np.ndarray:
+        """``(K, K)``; V moves the estimates of all policies at once, so that nothing is disjoint."""
+        return np.eye(self.policies) / math.sqrt(self.policies)
+
+    @property
+    def dimension(self) -> int:
+        return self.policies * (2 * self.sides + 1) + (self.sides == 1)
+
+    @property
+    def clip_norm(self) -> float:
+        """Of estimates in the unit ball, their centred squares, and a weight of at most one."""
+        squares = self.square_scale**2 / 2.0 if self.sides == 2 else 0.0
+        return math.sqrt(1.0 + squares + WEIGHT_SCALE**2)
+
+    @property
+    def square_scale(self) -> float:
+        """Weight of the squares; less where there are two, which cost norm."""
+        return self.config.square_scale * (0.6 if self.sides == 2 else 1.0)
+
+    @property
+    def square_centre(self) -> float:
+        """What is subtracted from a square: one square vanishes where it is largest, and costs no norm."""
+        return 1.0 if self.sides == 1 else 0.5
+
+    @cached_property
+    def to_come(self) -> reach.ToCome:
+        return reach.to_come(self.bounds, self.config.discount)
+
+    @property
+    def centre(self) -> float:
+        return scale_of(self.bounds.value_interval(self.config.discount))[0]
+
+    @cached_property
+    def losses(self) -> np.ndarray:
+        """``(H,)`` ``gamma^t D_t``: what a weight that is lost at a step can hide at most; not increasing."""
+        power = self.config.discount ** np.arange(self.bounds.horizon, dtype=np.float64)
+        hidden = power * (self.to_come.high - self.to_come.low)
+        return np.maximum(np.maximum.accumulate(hidden[::-1])[::-1], 1e-300)
+
+    def radius(self, baseline: reach.ToCome) -> float:
+        """Of the estimates about the middle of the value range, by this range of the baseline at each step."""
+        discount, both = self.config.discount, self.sides == 2
+        return reach.farthest(self.bounds, discount, self.to_come, baseline, self.centre, both=both)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A released value function as a baseline: as a fraction of what can still come, which shrinks from step to step.
+
+    It is kept in the range that it has on public states, which makes the estimates' range smaller.
+
+    Attributes:
+        function: the released one, which knows no time.
+        width: its half-widths from 0 to 1 as a fraction, for it was learned from rows of all steps.
+        least, most: of the fraction.
+        radius: of the units' estimates about the middle of the value range.
+    """
+
+    function: ValueFunction
+    width: float
+    least: float
+    most: float
+    radius: float
+
+    def fractions(self, states: np.ndarray) -> np.ndarray:
+        """``(N,)`` fractions at ``states`` ``(N, d)``; each of its own row, to the last bit."""
+        return np.clip(_fractions(self.function, self.width, states), self.least, self.most)
+
+
+def baseline_of(query: AroundQuery, function: ValueFunction) -> Baseline:
+    """What a released value function is as a baseline: post-processing."""
+    widths = query.to_come.width
+    width = 1.0 + float(np.mean(widths)) / max(float(widths[0]), 1e-300)
+    there = np.clip(_fractions(function, width, public_states(function.features)), 0.0, 1.0)
+    least, most = float(there.min()), float(there.max())
+    return Baseline(function, width, least, most, query.radius(query.to_come.part(least, most)))
+
+
+def _fractions(function: ValueFunction, width: float, states: np.ndarray) -> np.ndarray:
+    out = np.empty(len(states))
+    for start in range(0, len(states), _ROWS):
+        part = slice(start, start + _ROWS)
+        # a matrix product may round a row differently beside other rows
+        out[part] = (1.0 + (function.features(states[part]) * function.theta).sum(axis=1)) / width
+    return out
+
+
+def public_states(features: Features) -> np.ndarray:
+    """``(P, d)`` all states of a finite grid; elsewhere points that fill the bounds evenly."""
+    low, high = np.array(features.bounds, dtype=np.float64).T
+    if isinstance(features, Tabular):
+        numbers = np.unravel_index(np.arange(features.size), features.counts)
+        return low + np.stack(numbers, axis=1)
+    d = len(low)
+    # a lattice of the roots of x^(d + 1) = x + 1: even in any number of dimensions
+    root = 2.0
+    for _ in range(64):
+        root = (1.0 + root) ** (1.0 / (d + 1))
+    places = (0.5 + np.arange(_POINTS)[:, None] * root ** -(1.0 + np.arange(d))) % 1.0
+    return low + places * (high - low)
+
+
+def unit_vectors(
+    query: AroundQuery, trajectories: Trajectories, policies: Sequence[Any], behavior: Any, baseline: Baseline
+) -> np.ndarray:
+    """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+    fractions = baseline.fractions(trajectories.observation)
+    firsts, weights = [], []
+    for policy in policies:
+        ratios = step_ratios(policy, trajectories, behavior)
+        *ends, weight = estimates(query, trajectories, ratios, fractions)
+        firsts += [_per_unit(trajectories, (x - query.centre) / baseline.radius) for x in ends]
+        weights.append(WEIGHT_SCALE * _per_unit(trajectories, weight / query.bounds.cumulative_ratio))
+    vectors = np.stack(
+        [*firsts, *(query.square_scale * (f * f - query.square_centre) for f in firsts), *weights], axis=1
+    )
+    # a centred second part of nothing is not zero
+    usable = np.bincount(trajectories.unit_of_episode(), _sound(trajectories), minlength=trajectories.units) > 0.0
+    vectors = np.where(usable[:, None], vectors / math.sqrt(query.policies), 0.0)
+    if query.sides == 2:
+        return vectors
+    # with the mean weights it is a unit's presence; it vanishes where they are largest, and costs no norm
+    left = WEIGHT_SCALE * _per_unit(trajectories, np.ones(trajectories.episodes))
+    for weight in weights:
+        left -= weight / query.policies
+    return np.column_stack([vectors, left])
+
+
+def estimates(
+    query: AroundQuery, trajectories: Trajectories, ratios: np.ndarray, fractions: np.ndarray
+) -> list[np.ndarray]:
+    """``(E,)`` estimates of one policy, the lower one first, and mean weights; one step of all episodes at a time.
+
+    ``L = sum_t gamma^t (w_t r_t + (w_{t-1} - w_t) V_t)`` with ``w_t = min(w_{t-1} rho_t, W)``. Where the next weight
+    could be cut, the least that can still come stands in place of V, and in U the most.
+    """
+    bounds, known, width = query.bounds, query.to_come, query.to_come.width
+    limit, ratio = bounds.cumulative_ratio, bounds.max_importance_ratio
+    lengths, starts = trajectories.lengths(), trajectories.episode_offsets[:-1]
+    order = np.argsort(-lengths, kind="stable")
+    longest_first, alive = lengths[order], len(lengths)
+    weight, lost = np.ones(len(lengths)), np.zeros(len(lengths))
+    sides = [np.zeros(len(lengths)) for _ in range(query.sides)]
+    power = 1.0
+    for t in range(int(lengths.max(initial=0))):
+        alive = int(np.searchsorted(-longest_first[:alive], -t, side="left"))
+        who = order[:alive]
+        rows, before = starts[who] + t, weight[who]
+        after = np.minimum(before * ratios[rows], limit)
+        v = known.low[t] + fractions[rows] * width[t]
+        safe = before * ratio <= limit * reach.ROUNDING
+        for side, least_or_most in zip(sides, (known.low[t], known.high[t]), strict=False):
+            use = v if query.sides == 1 else np.where(safe, v, least_or_most)
+            side[who] += power * (after * trajectories.reward[rows] + (before - after) * use)
+        lost[who] += query.losses[t] * (before - after)
+        weight[who] = after
+        power *= query.config.discount
+    return [*sides, 1.0 - lost / query.losses[0]]
+
+
+def _sound(trajectories: Trajectories) -> np.ndarray:
+    return trajectories.valid & (trajectories.lengths() > 0)
+
+
+def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
+    """``(U,)`` mean over each unit's trajectories, of which one that is not sound counts as zero."""
+    kept = np.where(_sound(trajectories), values, 0.0)
+    siblings = np.diff(trajectories.unit_offsets)
+    return np.bincount(trajectories.unit_of_episode(), kept, minlength=trajectories.units) / np.maximum(siblings, 1)
+
+
+def decode(query: AroundQuery, mechanism: Mechanism, noised: np.ndarray, baseline: Baseline) -> list[ValueEstimate]:
+    """Values and intervals of all target policies from the released vector: post-processing."""
+    policies, sides, units = query.policies, query.sides, query.bounds.units
+    parts = noised * math.sqrt(policies) / units
+    means, squares, weights, left = np.split(parts, np.cumsum([policies * sides, policies * sides, policies]))
+    noise = _noise(query, mechanism)
+    share = (float(left.sum()) / math.sqrt(policies) + float(weights.mean())) / WEIGHT_SCALE
+    return [
+        _estimate(
+            query, baseline, noise, means[own], squares[own], float(weights[k]), share
+        )
+        for k, own in ((k, slice(k * sides, (k + 1) * sides)) for k in range(policies))
+    ]  # fmt: skip
+
+
+def _noise(query: AroundQuery, mechanism: Mechanism) -> float:
+    """Standard deviation of the noise in the mean of a coordinate."""
+    std = mechanism.noise_std if isinstance(mechanism, ClippedGaussianSum) else 0.0
+    return std * math.sqrt(query.policies) / query.bounds.units
+
+
+def _estimate(
+    query: AroundQuery,
+    baseline: Baseline,
+    noise: float,
+    means: np.ndarray,
+    squares: np.ndarray,
+    weight: float,
+    share: float,
+) -> ValueEstimate:
+    config, bounds, units, scale = query.config, query.bounds, query.bounds.units, query.square_scale
+    radius = baseline.radius
+    declared, t = bounds.value_interval(config.discount), quantile(config.confidence)
+    # the noise in the mean biases its square; both noises enter the variance, the mean's through 2 |mean|
+    found = squares / scale + query.square_centre - means**2 + noise**2
+    errors = np.hypot(noise / scale, 2.0 * np.minimum(np.abs(means), 1.0) * noise)
+    most = [variance_at_most(float(v), float(e), 1.0) for v, e in zip(found, errors, strict=True)]
+    ends = query.centre + radius * means
+    surely = [variance_at_most(float(v), float(e), 1.0, t) for v, e in zip(found, errors, strict=True)]
+    widths = [radius * _half_width(t, v / units, noise, units) for v in most]
+    low, high = float(ends[0]), float(ends[-1])
+
+    hidden, limit = float(query.losses[0]), bounds.cumulative_ratio
+    kept = limit * weight / WEIGHT_SCALE
+    # a weight of at most W with mean m has a variance of at most W m - m^2
+    sampled, if_one = (math.sqrt(max(limit * m - m * m, 0.0) / units) for m in (min(max(kept, 0.0), 1.0), 1.0))
+    kept_error, error = (math.hypot(x, limit * noise / WEIGHT_SCALE) for x in (sampled, if_one))
+    # together with what is known to be cut the weights add up to one
+    whole = kept + (high - low) / hidden
+    if query.sides == 2:
+        error += radius / hidden * (math.sqrt(2.0) * noise + sum(math.sqrt(v / units) for v in most))
+    notes = weight_notes(whole, error, query.policies)
+    lack = hidden * max(1.0 - whole + t * error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
+    if query.sides == 2 and not notes and WEIGHTS_BELOW_ONE in weight_notes(kept, kept_error, query.policies):
+        notes = (WEIGHTS_BELOW_ONE,)
+    value, parts = (low, [1.0]) if query.sides == 1 else _between(low, high, declared, radius * noise)
+    # what is lacking lies between the ends of the range, and an estimate without it at a baseline, or in the middle
+    below, above = lack * max(baseline.most, 0.5), lack * (1.0 - min(baseline.least, 0.5))
+    reach = [widths[0] + below, widths[-1] + above]
+    if query.sides == 1:
+        mean, error = float(means[0]), math.hypot(math.sqrt(most[0] / units), noise)
+        margin = widths[0] / radius - t * error
+        for side, m in enumerate((-mean, mean)):
+            far = with_missing(m + t * error, m, error, share, _share_noise(query, noise), t)
+            reach[side] = max(reach[side], radius * (far + margin - m))
+    plain, _ = within_range(value, (low - widths[0], high + widths[-1]), declared, notes)
+    interval, notes = within_range(value, (low - reach[0], high + reach[1]), declared, notes)
+    wider = max(interval[1] - interval[0] - (plain[1] - plain[0]), 0.0)
+    sampling, at_most = (
+        radius * sum(p * math.sqrt(min(max(float(v), 0.0), 1.0) / units) for p, v in zip(parts, variances, strict=True))
+        for variances in (found, surely)
+    )
+    return ValueEstimate(
+        value=value,
+        interval=interval,
+        privacy_standard_error=radius * noise * math.hypot(*parts),
+        sampling_standard_error=sampling,
+        sampling_standard_error_at_most=at_most,
+        mean_weight=kept,
+        mean_weight_error=kept_error,
+        bias_bound=max(high - low, 0.0) + wider,
+        notes=notes,
+    )
+
+
+def _share_noise(query: AroundQuery, noise: float) -> float:
+    """Standard deviation of the noise in the share of the declared people who are there."""
+    return math.sqrt(2.0 / query.policies) * noise / WEIGHT_SCALE
+
+
+def _between(low: float, high: float, declared: Interval, error: float) -> tuple[float, list[float]]:
+    """The value between a lower and an upper estimate, taking what was cut to be like what was kept; and how much it
+    moves with each of them. Where noise with this standard ``error`` hides what was kept, it is in the middle.
+    """
+    above, below = low - declared[0], declared[1] - high
+    kept = max(above + below, 0.0)
+    precise = kept / (kept**2 + 2.0 * error**2) if kept > 0.0 else 0.0
+    share = min(max(0.5 + precise * (above - below) / 2.0, 0.0), 1.0)
+    unit = (declared[1] - declared[0]) * precise
+    return low + (high - low) * share, [max(unit, 1.0) * (1.0 - share), max(unit, 1.0) * share]
+
+
+def _half_width(t: float, sampling: float, noise: float, units: int) -> float:
+    """Of a mean of numbers in [-1, 1] with a sampling variance, and noise, which is not skewed."""
+    variance = sampling + noise**2
+    share = sampling / variance if variance > 0.0 else 0.0
+    return t * math.sqrt(variance) + share * skew_margin(t, 1.0, units)
+
+
+def expect(query: AroundQuery, mechanism: Mechanism) -> list[tuple[float, float, float]]:
+    """What the errors will be, from public facts alone: the same of each target policy.
+
+    Returns:
+        The privacy standard error around a constant in the middle of the value range, the largest sampling standard
+        error that the bounds allow, and the half-width of the interval at that error around the worst baseline.
+    """
+    bounds, known, discount = query.bounds, query.to_come, query.config.discount
+    t, noise = quantile(query.config.confidence), _noise(query, mechanism)
+    least, most = (query.radius(x) for x in (known.part(0.5, 0.5), known))
+    steps = np.arange(bounds.horizon, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        squares = np.sqrt(np.minimum(bounds.max_importance_ratio ** (steps + 1.0), bounds.cumulative_ratio))
+    errors = bounds.reward[1] - bounds.reward[0] + query.losses / np.maximum(discount**steps, 1e-300)
+    sampling = min(most, float(query.losses[0]) / 2.0 + float(np.sum(discount**steps * squares * errors)))
+    sampling /= math.sqrt(bounds.units)
+    widest = most * _half_width(t, (sampling / most) ** 2, noise, bounds.units)
+    if query.sides == 1:  # towards an end of the range it is wider, for people who may be missing
+        error, (low, high) = math.hypot(sampling, most * noise), bounds.value_interval(discount)
+        end = _share_noise(query, noise) * (high - low) / 2.0
+        widest += t * (math.hypot(error, end) - error) / 2.0
+    return [(least * noise / math.sqrt(query.sides), sampling, widest)] * query.policies

@@ -1,0 +1,221 @@
+"""What private TD(0) and private regression on returns share: noised steps of a linear value function.
+
+A unit's vector is ``g_i(theta) = a * sum_t c_t(theta) phi_t``, with a coefficient ``c_t`` for each of its rows and a
+public scale ``a`` of the features, and is clipped as a whole. Each step adds ``step_size * a * (noised sum / (q m))``.
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: every noised sum, hence every iterate; averages and projections are post-processing.
+Proofs: docs/proofs/td.md, docs/proofs/return-regression.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.config import DERIVED
+from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.unit_blocks import Block, SharedBlock
+from dprl.value_functions.features import CoupledFourier, Features, Fourier
+
+FUNCTION = "value function"
+# n0 of 1,000 units at epsilon 0.1 and delta 1e-5, where the defaults were chosen first
+REFERENCE = 33.0
+# what the noise of all steps may move theta in L2 by default, in half-widths of the value range
+WALK = 0.4
+# times the norm that a V within the value range has at most in mean square under the uniform distribution: trajectories
+# visit a small part of the states, and the best weights there may leave the range elsewhere
+ROOM = 1.5
+# a clip above this, over the square root of the number of features, leaves most vectors as they are near the end
+BINDING = 0.05
+_LONGEST_STEP = 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescentConfig(ValueFunctionConfig):
+    """Options of both algorithms; public facts, all of them.
+
+    Values and vectors are in public units: the value range is mapped to [-1, 1] and features are orthonormal under the
+    uniform distribution, so that the same numbers fit every log.
+
+    The defaults were chosen on simulated chains and Mountain Cars at 1,000 and 5,000 trajectories, epsilon 0.1 and 1.
+    Over several steps the clip is far below a typical vector's norm at the start: each unit gives a direction more than
+    a size. That makes the noise small, and it draws the answer towards a median: with rewards that are random and
+    skewed given the state, such as a rare success at the end, the answer is wrong at every budget, worse than a private
+    constant. A clip of ``sqrt(n)`` undoes that, and its noise costs more than it gains in all that was simulated.
+
+    Attributes:
+        steps: number of updates; 50 by default, more where values travel from state to state (:meth:`count`).
+        sampling_rate: probability with which a unit takes part in an update.
+        clip_norm: L2 clip C of a unit's whole vector; by default it follows from the features and the horizon.
+        step_size: factor of a mean noised vector; by default it follows from the clip and the noise, see
+            :func:`travel`.
+        limit: keep the step size within a factor of two of the default, so that one that is ten times off costs little.
+        average: which iterates the answer is read from: the mean of the last half (``tail``), of ``all``, or the
+            ``last``.
+        project: keep theta where the public value range allows it, after each update.
+        decay: exponent of the public scale ``(1 + order)^-decay`` of Fourier features; other features are not scaled.
+        weighting: of a transition: ``trajectory``, one over its trajectory's length, or ``transition``, one over the
+            public horizon.
+    """
+
+    steps: int | None = None
+    sampling_rate: float = 1.0
+    clip_norm: float | None = None
+    step_size: float | None = None
+    limit: bool = True
+    average: Literal["tail", "all", "last"] = "tail"
+    project: bool = True
+    decay: float = 0.0
+    weighting: Literal["trajectory", "transition"] = "trajectory"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("steps must be between 1 and 1000000", self.steps is None or 1 <= self.steps <= 10**6)
+        self._check("sampling_rate must be above 0 and at most 1", 0.0 < self.sampling_rate <= 1.0)
+        self._check("decay must be between 0 and 10", 0.0 <= self.decay <= 10.0)
+        for name in ("clip_norm", "step_size"):
+            given = getattr(self, name)
+            self._check(f"{name} must be a positive finite number", given is None or 0.0 < given < math.inf)
+
+    def clip(self, facts: Facts) -> float:
+        """The clip C in force: by default ``0.25 sqrt(n) / horizon^(3/4)``."""
+        return default_clip(facts) if self.clip_norm is None else self.clip_norm
+
+    def count(self, facts: Facts) -> int:
+        """Number of updates in force. What is released costs the same in few steps as in many, but for the clip."""
+        del facts
+        return 50 if self.steps is None else self.steps
+
+    def travel(self, facts: Facts, strength: float) -> float:
+        """How far theta can go in all steps together by default; ``strength`` as in :func:`strength_of`."""
+        raise NotImplementedError
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        """All updates."""
+        return (Shape(FUNCTION, facts.features.size, self.clip(facts), self.count(facts), self.sampling_rate),)
+
+    def resolve(self, facts: Facts, stage: Stage) -> Self:
+        """The same options with clip and step size filled in, from the public facts and the noise.
+
+        The default step size lets theta go as far as :meth:`travel` says, if every unit pulled the same way with a
+        clipped vector; but no further than lets the noise of all steps move it by 0.4 in L2: beyond that the answer
+        would be noise, and the start a better guess. A clip that is raised beyond what binds does not make the steps
+        smaller, but for their noise.
+        """
+        mechanism = stage.mechanism
+        strength, root = strength_of(stage, facts.units), math.sqrt(facts.features.size)
+        pull = min(mechanism.clip_norm, max(default_clip(facts), BINDING * root))
+        walk = WALK * strength / (root * mechanism.clip_norm)
+        default = min(self.travel(facts, strength) / pull, walk) / mechanism.steps
+        step_size = default if self.step_size is None else self.step_size
+        if self.limit:
+            step_size = min(max(step_size, default / 2.0), default * 2.0)
+        longest = step_size * (mechanism.clip_norm + 10.0 * mechanism.noise_std / (self.sampling_rate * facts.units))
+        self._check(
+            f"updates with step_size = {step_size:g} leave the range of values at this clip_norm; choose a smaller "
+            "one, or leave it out",
+            longest <= _LONGEST_STEP and step_size > 0.0,
+        )
+        out = self
+        if self.clip_norm is None:
+            out = out.replace(DERIVED, clip_norm=mechanism.clip_norm)
+        return out if step_size == self.step_size else out.replace(DERIVED, step_size=step_size)
+
+
+def default_clip(facts: Facts) -> float:
+    return 0.25 * math.sqrt(facts.features.size) * facts.horizon**-0.75
+
+
+def strength_of(stage: Stage, units: int) -> float:
+    """``n0``: for full batches units times mu; in general clip over the noise that a mean keeps after all steps.
+
+    With n0 a travel of s ends with noise of ``s / n0`` in each coordinate, unless the data pull theta back.
+    """
+    mechanism = stage.mechanism
+    return math.sqrt(mechanism.steps) * mechanism.sampling_rate * units / mechanism.noise_multiplier
+
+
+def feature_scale(features: Features, decay: float) -> np.ndarray:
+    """``(n,)`` public scale of each feature: ``(1 + order)^-decay`` for Fourier features, order summed over components.
+
+    A smooth value function has small weights on high orders: scaled down, they take little of a unit's clipped norm and
+    of the noise, and are learned last. The constant's scale is 1.
+    """
+    if not isinstance(features, Fourier | CoupledFourier):
+        return np.ones(features.size)
+    orders = np.indices((features.order + 1,) * len(features.bounds)).sum(axis=0).ravel()
+    return (1.0 + orders) ** -decay
+
+
+class State(NamedTuple):
+    """Made of noised sums and public facts alone, so as private as those."""
+
+    theta: jax.Array  # (n,) float64
+    total: jax.Array  # (n,) sum of the iterates that `average` asks for
+
+
+@dataclass(frozen=True)
+class Descent:
+    """The loop as a :class:`~dprl.engine.program.Program`, but for the vectors of the units.
+
+    Attributes:
+        stages: the last one makes the updates.
+        config: options, with clip and step size filled in.
+        facts: public facts.
+        level: of the constant value function at the start, in public units.
+    """
+
+    stages: tuple[Stage, ...]
+    config: DescentConfig
+    facts: Facts
+    level: float = 0.0
+
+    columns = ()
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """``(n,)`` public scale of the features."""
+        return feature_scale(self.facts.features, self.config.decay)
+
+    def init(self) -> Any:
+        return self.start_at(jnp.asarray(self.level, dtype=jnp.float64))
+
+    def start_at(self, level: jax.Array) -> State:
+        """Before the first update, at the constant value function ``level``."""
+        theta = level * jnp.asarray(self.facts.features.constant(), dtype=jnp.float64)
+        return State(theta, jnp.zeros_like(theta))
+
+    def contribution(self, stage: int, state: Any, block: Block | SharedBlock) -> jax.Array:
+        raise NotImplementedError
+
+    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:
+        """One update from the noised sum ``(n,)``, divided by the public q m and never by the realised batch."""
+        config, facts, mechanism = self.config, self.facts, self.stages[stage].mechanism
+        assert config.step_size is not None
+        theta = state.theta + config.step_size * self.scale * noised / (mechanism.sampling_rate * facts.units)
+        if config.project:
+            theta = jnp.clip(theta, -facts.box, facts.box)
+            theta = theta * jnp.minimum(1.0, ROOM * facts.ball / jnp.maximum(jnp.linalg.norm(theta), 1e-30))
+        kept = jnp.asarray(step) >= mechanism.steps - self._counted
+        return State(theta, state.total + jnp.where(kept, theta, jnp.zeros_like(theta)))
+
+    @property
+    def _counted(self) -> int:
+        """Iterates that the answer is the mean of."""
+        steps = self.stages[-1].mechanism.steps
+        return {"tail": steps - steps // 2, "all": steps, "last": 1}[self.config.average]
+
+    def finish(self, stage: int, state: Any) -> Any:
+        del stage
+        return state
+
+    def answer(self, state: Any) -> jax.Array:
+        """The released ``(n,)`` weights: the asked-for average of the iterates."""
+        return state.total / self._counted

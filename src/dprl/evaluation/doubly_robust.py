@@ -1,0 +1,51 @@
+"""Values of target policies by the doubly robust estimator, around a private value function.
+
+Paper: Jiang and Li (2016), "Doubly robust off-policy value evaluation", Eq. (10), with state values in place of action
+values; the value function is learned by AdaSSP on the same units.
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: what AdaSSP releases, then one noised vector of all policies' estimates; see
+:mod:`~dprl.evaluation.around`.
+Proof, unbiasedness and bias bound: docs/proofs/doubly-robust.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dprl.engine.program import Facts, Program, Shape, Stage, ValueFunctionConfig
+from dprl.evaluation.adassp import AdaSSP
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoublyRobust(ValueFunctionConfig):
+    """Options of the doubly robust values; public facts, all of them.
+
+    Attributes:
+        value_share: share of mu^2 that pays for values and intervals; the rest pays for the value function.
+        modes: of the value function; see :class:`~dprl.evaluation.adassp.AdaSSP`.
+        square_scale: weight of a unit's squared estimate, from which the sampling error is told.
+    """
+
+    value_share: float = 0.8
+    modes: int | None = None
+    square_scale: float = 1.0
+
+    algorithm: ClassVar[str] = "doubly-robust"
+    around_function: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("modes must be at least 1", self.modes is None or self.modes >= 1)
+        self._check("square_scale must be between 0.05 and 1", 0.05 <= self.square_scale <= 1.0)
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        return self._inner.shapes(facts)
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Program:
+        return self._inner.program(facts, stages)
+
+    @property
+    def _inner(self) -> AdaSSP:
+        """What learns the value function."""
+        return AdaSSP(discount=self.discount, modes=self.modes)

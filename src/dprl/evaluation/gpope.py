@@ -1,0 +1,380 @@
+"""GPOPE: gradient-perturbed off-policy evaluation (paper 004, Algorithm 1).
+
+Paper: Xie, Thomas, Miklau, "Privacy Preserving Off-Policy Evaluation" (2019). Equations (2.1)-(2.3), (4.1).
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: every noised sum of clipped gradients, hence every iterate; all averages are post-processing.
+Calibrations: ``verified`` (Poisson batches, PLD; docs/proofs/gpope.md) and ``as-published`` (one trajectory a step
+with the noise of Theorem 1, which does not hold as printed; docs/papers/004.md). Symbols: docs/symbols.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dprl.accounting.budget import Budget
+from dprl.config import DERIVED
+from dprl.engine.bands import banded_gradients
+from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig, run_steps
+from dprl.engine.unit_data import Block, PaddedUnits, SharedBlock, SharedTransitions
+from dprl.errors import DprlError
+from dprl.evaluation import protected
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
+from dprl.protocols import Precondition
+from dprl.value_functions.features import Features
+
+# what single precision holds with room for products; and of one update, where the values' range is 2
+_LARGEST, _LONGEST_STEP = 1e30, 1e6
+LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
+"""What Theorem 1's proof assumes of sigma."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPOPE(ValueFunctionConfig):
+    """Options of GPOPE; public facts, all of them. The defaults were chosen on public simulations.
+
+    Values and gradients are in public units: the value range is mapped to [-1, 1] and features are
+    orthonormal under the uniform distribution, so that the same numbers fit every log.
+
+    Attributes:
+        discount: gamma, in [0, 1].
+        calibration: ``verified``, or ``as-published`` (for reproduction: it certifies nothing).
+        steps: number of updates.
+        sampling_rate: probability with which a unit takes part in an update.
+        clip_norm: L2 clip h of a unit's joint (primal, dual) gradient, in units of the root mean square norm of the
+            features; by default it follows the public horizon, see :func:`clip_norm`.
+        step_size: beta of line 7; by default it follows the horizon and the noise, see :func:`resolve`.
+        schedule: ``constant``, or ``diminishing``: step_size * offset / (i + offset).
+        offset: i0 of the diminishing schedule.
+        average: which iterates theta is read from: the mean of the last half (``tail``), of ``all``, or the ``last``.
+        start: ``mid-range`` of the public values, or a value function of ``zero``.
+        project: project theta onto what the public value range allows, after each update.
+        noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
+        value_share: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval; the rest
+            pays for the value function.
+        confidence: nominal coverage of the intervals.
+        weighting: of a transition: ``trajectory``, one over its trajectory's length (Eq. 2.2), or ``transition``.
+        optimizer: folder of a protector of ``dprl learn-protector`` (paper 002), which then decides steps, rate, clip,
+            noise schedule and updates.
+    """
+
+    calibration: Literal["verified", "as-published"] = "verified"
+    steps: int = 400
+    sampling_rate: float = 1.0
+    clip_norm: float | None = None
+    step_size: float | None = None
+    schedule: Literal["constant", "diminishing"] = "constant"
+    offset: float = 100.0
+    average: Literal["tail", "all", "last"] = "tail"
+    start: Literal["mid-range", "zero"] = "mid-range"
+    project: bool = True
+    noise_multiplier: float | None = None
+    weighting: Literal["trajectory", "transition"] = "trajectory"
+    optimizer: str | None = None
+
+    algorithm: ClassVar[str] = "gpope"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks = {
+            "steps must be between 1 and 1000000": 1 <= self.steps <= 10**6,
+            "sampling_rate must be above 0 and at most 1": 0.0 < self.sampling_rate <= 1.0,
+            "clip_norm must be a positive finite number": self.clip_norm is None or 0.0 < self.clip_norm < math.inf,
+            "step_size must be a positive finite number": self.step_size is None or 0.0 < self.step_size < math.inf,
+            "noise_multiplier must be a positive finite number": self.noise_multiplier is None
+            or 0.0 < self.noise_multiplier < math.inf,
+            "offset must be between 1e-6 and 1e12": 1e-6 <= self.offset <= 1e12,
+        }
+        for sentence, holds in checks.items():
+            self._check(sentence, holds)
+        protected.check_options(self)
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        """One stage: all updates. As published, the rate is that of one trajectory among the declared ones."""
+        if self.optimizer is not None:
+            return protected.protected_shapes(self, facts)
+        size = facts.features.size
+        rate = 1.0 / facts.units if self.calibration == "as-published" else self.sampling_rate
+        return (Shape("value function", 2 * size, clip_norm(self, size, facts.horizon), self.steps, rate),)
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> GPOPEProgram | protected.Protected:
+        if self.optimizer is not None:
+            return protected.protected_program(self, facts, stages)
+        (stage,) = stages
+        config = resolve(self, stage.mechanism, facts.units, facts.horizon)
+        _check_step_size(config, stage.mechanism, facts.units)
+        level = 0.0 if self.start == "mid-range" else min(max(-facts.centre / facts.half, -1.0), 1.0)
+        projection = Projection(facts.box, facts.ball)
+        stage = Stage(stage.name, stage.mechanism, by_index=self.calibration == "as-published")
+        return GPOPEProgram(config, (stage,), facts.units, projection, facts.features, level)
+
+    def published_multiplier(self, facts: Facts, budget: Budget) -> float:
+        return published_noise_multiplier(self.steps, facts.units, budget.epsilon, budget.delta)
+
+    def published_conditions(self, facts: Facts, budget: Budget) -> tuple[Precondition, ...]:
+        sigma = self.published_multiplier(facts, budget)
+        return theorem_1_conditions(sigma, self.steps, facts.units, budget.epsilon)
+
+
+class State(NamedTuple):
+    """Iterates and their running sums. Made of noised sums alone, so as private as those."""
+
+    theta: jax.Array  # (n,)
+    w: jax.Array  # (n,)
+    theta_sum: jax.Array  # (n,) sum of the iterates that `average` asks for
+
+
+class Info(NamedTuple):
+    """Diagnostics that saw private data. NOT private: never released, logged or reported."""
+
+    total: jax.Array  # (2n,) exact un-noised sum
+
+
+class Projection(NamedTuple):
+    """Where theta may lie, from the public value range: a box (indicator features) or a ball."""
+
+    box: float
+    ball: float
+
+
+def unit_gradients(theta: jax.Array, w: jax.Array, block: Block | SharedBlock) -> jax.Array:
+    """The joint (primal, negative dual) gradient of each unit, Eq. (4.1) summed over the unit's transitions.
+
+    Two products with phi and two with delta_phi; no matrix per trajectory is ever formed.
+
+    Returns:
+        ``(B, 2n)``: ``[-A_i' w, A_i theta + C_i w - b_i]``.
+    """
+    if isinstance(block, SharedBlock) and block.bands is not None:
+        primal, dual = banded_gradients(block.bands, theta, w, *block[2:5])
+    elif isinstance(block, SharedBlock):
+        u, d = block.phi @ w, block.delta_phi @ theta  # (K,)
+        primal = -(block.weight_rho * u) @ block.delta_phi
+        dual = (block.weight_rho * d - block.weight_rho_reward + block.weight * u) @ block.phi
+    else:
+        u = jnp.einsum("bln,n->bl", block.phi, w)
+        error = jnp.einsum("bln,n->bl", block.delta_phi, theta) - block.reward
+        primal = -jnp.einsum("bl,bln->bn", block.weight * block.rho * u, block.delta_phi)
+        dual = jnp.einsum("bl,bln->bn", block.weight * (block.rho * error + u), block.phi)
+    return jnp.concatenate([primal, dual], axis=-1)
+
+
+def init(config: GPOPE, start: Any) -> State:
+    """State before the first update; ``start`` ``(n,)`` is a public value function."""
+    theta = jnp.asarray(start)
+    del config
+    return State(theta, jnp.zeros_like(theta), jnp.zeros_like(theta))
+
+
+def update(config: GPOPE, projection: Projection, divisor: float, state: State, noised: jax.Array, step: Any) -> State:
+    """One step of Algorithm 1, lines 6-7, from the noised sum of clipped gradients.
+
+    Args:
+        divisor: see :func:`normaliser`.
+        noised: ``(2n,)`` released sum.
+        step: number of the update, from 0.
+    """
+    n = state.theta.shape[0]
+    dtype = state.theta.dtype
+    mean = (noised / divisor).astype(dtype)
+    if config.step_size is None:
+        raise DprlError("gpope: the step size is not known yet; resolve() the options first.")
+    beta = jnp.asarray(config.step_size, dtype=dtype)
+    if config.schedule == "diminishing":
+        beta = beta * (config.offset / (jnp.asarray(step, dtype=dtype) + config.offset)).astype(dtype)
+    theta = state.theta - beta * mean[:n]
+    w = state.w - beta * mean[n:]
+    if config.project:
+        theta = projected(projection, theta)
+    keep = {"tail": jnp.asarray(step) >= config.steps // 2, "all": True, "last": jnp.asarray(step) == config.steps - 1}
+    return State(theta, w, state.theta_sum + jnp.where(keep[config.average], theta, jnp.zeros_like(theta)))
+
+
+def projected(projection: Projection, theta: jax.Array) -> jax.Array:
+    """``(n,)`` theta where the public value range allows it."""
+    theta = jnp.clip(theta, -projection.box, projection.box)
+    norm = jnp.sqrt(jnp.sum(theta * theta))
+    return theta * jnp.minimum(1.0, projection.ball / jnp.maximum(norm, 1e-30)).astype(theta.dtype)
+
+
+def answer(config: GPOPE, state: State) -> jax.Array:
+    """The released ``(n,)`` weights: the asked-for average of the iterates."""
+    counted = {"tail": config.steps - config.steps // 2, "all": config.steps, "last": 1}[config.average]
+    return state.theta_sum / counted
+
+
+def clip_norm(config: GPOPE, size: int, horizon: int) -> float:
+    """The clip h of line 5, from public facts.
+
+    Within a trajectory temporal differences telescope, so that their mean shrinks as the horizon grows; the default
+    follows it as 1 / sqrt(horizon). Chosen on simulated chains and one-step logs (benchmarks/defaults.py).
+    """
+    return (0.25 / math.sqrt(horizon) if config.clip_norm is None else config.clip_norm) * math.sqrt(size)
+
+
+def normaliser(config: GPOPE, sampling_rate: float, units: int) -> float:
+    """What a noised sum is divided by: the public expected number of units in a batch, never the realised one."""
+    return 1.0 if config.calibration == "as-published" else sampling_rate * units
+
+
+def resolve(config: GPOPE, mechanism: ClippedGaussianSum, units: int, horizon: int) -> GPOPE:
+    """The same options with the step size filled in, from the public horizon, number of units and noise.
+
+    0.02 sqrt(horizon), but no more than lets the noise of all steps move theta by 0.3 of its range (in L2): beyond
+    that the answer would be noise, and the mid-range start a better guess. Chosen on simulated chains and one-step
+    logs (benchmarks/defaults.py).
+    """
+    if config.step_size is not None:
+        return config
+    walk = mechanism.noise_std * math.sqrt(mechanism.dimension / 2 * config.steps)
+    limit = 0.3 * normaliser(config, mechanism.sampling_rate, units) / walk
+    return config.replace(DERIVED, step_size=min(0.02 * math.sqrt(horizon), limit))
+
+
+def mechanism(config: GPOPE, size: int, horizon: int, noise_multiplier: float) -> ClippedGaussianSum:
+    """The one mechanism through which the trajectories are touched; its event is the algorithm's."""
+    return ClippedGaussianSum(
+        clip_norm=clip_norm(config, size, horizon),
+        noise_multiplier=noise_multiplier,
+        sampling_rate=config.sampling_rate,
+        steps=config.steps,
+        dimension=2 * size,
+    )
+
+
+def published_noise_multiplier(steps: int, trajectories: int, epsilon: float, delta: float, c2: float = 2.0) -> float:
+    """Theorem 1's sigma with the constant of its proof (c2 = 2). It does not give (epsilon, delta): docs/papers/004.md.
+
+    >>> round(published_noise_multiplier(200, 200, 1.0, 1e-5), 3)
+    0.48
+    """
+    return c2 * math.sqrt(steps * math.log(1.0 / delta)) / (trajectories * epsilon)
+
+
+def published_precondition_holds(noise_multiplier: float) -> bool:
+    """Whether sigma >= sqrt(1 / ln 2) = 1.201, which Theorem 1's proof assumes; where it does not hold, nothing is left
+    of the formula. Where it does, the theorem is wrong all the same: docs/papers/004.md, E5 and E6.
+    """
+    return noise_multiplier >= LEAST_SIGMA
+
+
+def theorem_1_conditions(sigma: float, steps: int, units: int, epsilon: float) -> tuple[Precondition, ...]:
+    """What the proof of Theorem 1 assumes of sigma, N = steps, m = units and epsilon (docs/papers/004.md, E5).
+
+    >>> [condition.holds for condition in theorem_1_conditions(4.799, 200, 200, 0.01)]
+    [True, True]
+    """
+    most = 2.0 * steps * math.log(units / sigma) / units**2
+    sentence = f"Theorem 1's proof needs sigma >= {LEAST_SIGMA:.4g}, and sigma is {sigma:.4g}"
+    return (
+        Precondition(sentence, published_precondition_holds(sigma)),
+        Precondition(f"Theorem 1 needs epsilon <= 2 N ln(m/sigma)/m^2, which is {most:.3g}", epsilon <= most),
+    )
+
+
+@dataclass(frozen=True)
+class GPOPEProgram:
+    """Algorithm 1 with everything that is public filled in.
+
+    Attributes:
+        config: resolved options.
+        units: declared number of units, for the normaliser.
+        projection: public constraint.
+        features, level: what the starting value function is made of, the constant ``level`` in public units.
+    """
+
+    config: GPOPE
+    stages: tuple[Stage, ...]
+    units: int
+    projection: Projection
+    features: Features | None = None
+    level: float = 0.0
+
+    columns = ()
+
+    def init(self) -> State:
+        assert self.features is not None
+        return init(self.config, jnp.asarray(self.level * self.features.constant(), dtype=jnp.float32))
+
+    def contribution(self, stage: int, state: State, block: Block | SharedBlock) -> jax.Array:
+        del stage
+        return unit_gradients(state.theta, state.w, block)
+
+    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
+        return update(self.config, self.projection, self.normaliser(stage), state, noised, step)
+
+    def normaliser(self, stage: int) -> float:
+        return normaliser(self.config, self.stages[stage].mechanism.sampling_rate, self.units)
+
+    def parameters_of(self, state: State) -> jax.Array:
+        return jnp.concatenate([state.theta, state.w])
+
+    def state_at(self, parameters: jax.Array) -> State:
+        theta, w = jnp.split(parameters, 2)
+        return State(theta, w, jnp.zeros_like(theta))
+
+    def project(self, parameters: jax.Array) -> jax.Array:
+        theta, w = jnp.split(parameters, 2)
+        return jnp.concatenate([projected(self.projection, theta), w])
+
+    def finish(self, stage: int, state: State) -> State:
+        del stage
+        return state
+
+    def answer(self, state: State) -> jax.Array:
+        return answer(self.config, state)
+
+
+def program_of(config: GPOPE, mechanism: Mechanism, units: int, projection: Projection) -> GPOPEProgram:
+    """The updates of resolved options, for a start of one's own: see :func:`run`."""
+    stage = Stage("value function", mechanism, config.calibration == "as-published")  # type: ignore[arg-type]
+    return GPOPEProgram(config, (stage,), units, projection)
+
+
+def run(
+    config: GPOPE,
+    mechanism: Mechanism,
+    noise: Any,
+    data: SharedTransitions | PaddedUnits,
+    start: Any,
+    *,
+    units: int,
+    projection: Projection,
+    batch: int = 32,
+) -> tuple[State, jax.Array]:
+    """All updates from ``start``: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
+
+    Args:
+        config: public options; ``as-published`` takes one uniformly chosen trajectory a step.
+        mechanism: a :class:`ClippedGaussianSum`, or :class:`PlainSum` for the noiseless limit.
+        noise: a :class:`~dprl.mechanisms.noise.SeededNoise`.
+        data: the log.
+        start: ``(n,)`` public starting weights.
+        units: declared number of units, for the normaliser.
+        projection: public constraint.
+        batch: units in one block of a Poisson batch; a batch takes as many blocks as it needs.
+
+    Returns:
+        Final state, and the released weights ``(n,)``.
+    """
+    program = program_of(config, mechanism, units, projection)
+    state, _ = run_steps(program, 0, mechanism, noise, data, init(config, start), batch=batch)
+    return state, answer(config, state)
+
+
+def _check_step_size(config: GPOPE, mechanism: ClippedGaussianSum, units: int) -> None:
+    """Refuse steps that single precision cannot hold: the value function would be not a number, or never move."""
+    assert config.step_size is not None
+    members = 1 if config.calibration == "as-published" else units
+    largest = mechanism.clip_norm * members + 10.0 * mechanism.noise_std
+    mean = largest / normaliser(config, mechanism.sampling_rate, units)
+    representable = all(1.0 / _LARGEST <= x <= _LARGEST for x in (mean, config.step_size))
+    if not representable or config.step_size * mean > _LONGEST_STEP:
+        raise DprlError(
+            f"gpope: updates with step_size = {config.step_size:g} leave single precision or the range of values at "
+            "this clip_norm: choose both nearer to 1, or leave them out."
+        )

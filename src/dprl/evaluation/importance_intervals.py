@@ -1,0 +1,269 @@
+"""From the released numbers of a policy to its importance-sampling value and interval: post-processing.
+
+A unit's pair is its weight times ``G - low`` and times ``high - G``, scaled; what is released of it, and why the
+intervals below hold, is derived in docs/proofs/importance-sampling.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dprl.evaluation.intervals import (
+    WEIGHTS_BELOW_ONE,
+    ValueEstimate,
+    skew_margin,
+    variance_at_most,
+    weight_notes,
+    with_missing,
+    within_range,
+)
+from dprl.protocols import Interval
+
+WEIGHT_SCALE = 0.3
+"""Weight of the released mean weight against the value, where nothing can be cut: it takes 8% of mu^2.
+
+It is also the weight of what a unit's mean weight leaves of one, from which the number of people is told for nothing.
+"""
+
+
+class Scale(NamedTuple):
+    """Public facts about a unit's pair: ``weight (G - low)`` and ``weight (high - G)``, over ``largest (high - low)``.
+
+    Attributes:
+        low, high: range of the returns G that are weighted.
+        largest: weight that no unit exceeds; the mean weight is 1 where nothing is cut.
+    """
+
+    low: float
+    high: float
+    largest: float
+
+    @property
+    def width(self) -> float:
+        """What a pair of (1, 0) stands for."""
+        return self.largest * (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Public facts from which released numbers become a value and an interval.
+
+    Attributes:
+        scale: of a unit's pair.
+        declared: range of the value.
+        baseline: where in the range of ``scale`` returns are measured from, 0 for its low end, 1 for its high one.
+        units: declared number of units.
+        policies: in the release, over which a false alarm about weights is divided.
+        second: weight of the second moments.
+        spread: standard deviation of the noise in the mean of each released number.
+        share_spread: of the noise in the released share of the declared people, where nothing can be cut.
+        t: normal quantile of the interval.
+        margin: standard errors of its noise by which a variance is taken larger.
+    """
+
+    scale: Scale
+    declared: Interval
+    baseline: float
+    units: int
+    policies: int
+    second: float
+    spread: float
+    share_spread: float
+    t: float
+    margin: float
+
+    def error(self, variance: float, privacy: float) -> float:
+        """Standard error of a mean, from one unit's variance."""
+        return math.sqrt(max(variance, 0.0) / self.units + privacy**2)
+
+    def weight(self, mean: float, noise: float) -> tuple[float, float, tuple[str, ...]]:
+        """Mean weight, its standard error, and what it says, from the mean in units of the largest weight."""
+        largest = self.scale.largest
+        found = largest * mean
+        kept = min(max(found, 0.0), 1.0)
+        # a weight of at most W with mean m has a variance of at most W m - m^2
+        error, if_one = (
+            math.hypot(math.sqrt((largest * m - m * m) / self.units), largest * noise) for m in (kept, 1.0)
+        )
+        return found, error, weight_notes(found, if_one, self.policies)
+
+
+def chord(baseline: float) -> tuple[float, float]:
+    """Slope and intercept of the line that meets x^2 at the two ends of the range of ``(y - baseline) / reach``.
+
+    y is in [0, 1] and ``reach`` the larger distance of ``baseline`` from its ends, so that one end is 1 or -1.
+    """
+    near, far = min(baseline, 1.0 - baseline), max(baseline, 1.0 - baseline)
+    return math.copysign(1.0 - near / far, 0.5 - baseline), near / far
+
+
+def centred(known: Known, parts: list[float]) -> ValueEstimate:
+    """Estimate where nothing can be cut, from the mean distance to the baseline: unbiased if declared facts are true.
+
+    The interval holds too if people like the others are missing, and away from the baseline it is as much wider as
+    their released number leaves open. Where the mean weight shows that some declared fact is false, the interval is
+    wider by the largest bias that it allows.
+    """
+    scale, u, spread, a = known.scale, known.baseline, known.spread, known.second
+    first, weight, second, share = parts[0], parts[1] / WEIGHT_SCALE, parts[2] / a, parts[3]
+    mean_weight, weight_error, notes = known.weight(weight, spread / WEIGHT_SCALE)
+    unit = scale.width * max(u, 1.0 - u)
+    centre = scale.low + u * (scale.high - scale.low)
+    value = centre + unit * first
+    # the mean weight of this log, from what was released of it and from its expectation, each by its own error
+    noisy, unknown = (spread / WEIGHT_SCALE) ** 2, (1.0 - 1.0 / scale.largest) / scale.largest / known.units
+    trust = unknown / (unknown + noisy) if unknown + noisy > 0.0 else 0.5
+    slope, intercept = chord(u)
+    square = second + slope * first + intercept * (trust * weight + (1.0 - trust) / scale.largest)
+    # the noise in the mean biases its square, and enters the variance twice
+    variance = square - first**2 + spread**2
+    noise = math.hypot(
+        spread / a, (slope - 2.0 * min(max(first, -1.0), 1.0)) * spread, intercept * math.sqrt(trust * noisy)
+    )
+    upper = largest_variance(known, variance, noise)
+    half, error, margin = half_width(known, upper), known.error(upper, spread), _skewed(known, upper)
+    reach = [
+        unit * max(half, with_missing(m + half - margin, m, error, share, known.share_spread, known.t) + margin - m)
+        for m in (-first, first)
+    ]
+    missing = max(1.0 - mean_weight + known.t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
+    least, most = (unit * half + missing * (scale.high - scale.low) * x for x in (u, 1.0 - u))
+    plain, _ = within_range(value, (value - unit * half, value + unit * half), known.declared, notes)
+    ends = value - max(reach[0], least), value + max(reach[1], most)
+    interval, notes = within_range(value, ends, known.declared, notes)
+    most = variance_at_most(variance, noise, 1.0 / scale.largest, known.t)
+    return ValueEstimate(
+        value,
+        interval,
+        unit * spread,
+        unit * known.error(min(variance, 1.0 / scale.largest), 0.0),
+        unit * known.error(most, 0.0),
+        mean_weight,
+        weight_error,
+        max(interval[1] - interval[0] - (plain[1] - plain[0]), 0.0),
+        notes,
+    )
+
+
+def largest_variance(known: Known, variance: float, noise: float) -> float:
+    """Bound one unit's variance from above for a half-width, never above what a mean weight of one allows."""
+    return variance_at_most(variance, noise, 1.0 / known.scale.largest, known.margin)
+
+
+def half_width(known: Known, variance: float) -> float:
+    """Half-width of the interval of a mean of numbers in [-1, 1] with one unit's ``variance``, and noise.
+
+    The margin for skewness is for the part of the error that is sampling: the noise is normal.
+    """
+    return known.t * known.error(variance, known.spread) + _skewed(known, variance)
+
+
+def _skewed(known: Known, variance: float) -> float:
+    error = known.error(variance, known.spread)
+    sampled = 0.0 if error == 0.0 else variance / known.units / error**2
+    return sampled * skew_margin(known.t, 1.0, known.units)
+
+
+def between_bounds(known: Known, parts: list[float]) -> ValueEstimate:
+    """Estimate where products are cut: the interval reaches from a lower bound of the value to an upper one.
+
+    Both bounds hold in the mean whatever was cut. In the value what was cut is like what was kept.
+    """
+    scale, spread, a = known.scale, known.spread, known.second
+    pair = _Pair.from_parts(parts, a)
+    mean_weight, weight_error, notes = known.weight(pair.above + pair.below, math.sqrt(2.0) * spread)
+    ends = []
+    for mean, square in ((pair.above, pair.above_squared), (pair.below, pair.below_squared)):
+        upper = largest_variance(known, square - mean**2 + spread**2, _noise_of_second(spread, a))
+        ends.append(scale.width * (mean - known.t * known.error(upper, spread)))
+    floor, ceiling = scale.low + scale.width * pair.above, scale.high - scale.width * pair.below
+    ratio = pair.ratio(spread)
+    value = floor + (ceiling - floor) * ratio
+    interval, notes = within_range(value, (scale.low + ends[0], scale.high - ends[1]), known.declared, notes)
+    privacy, sampling, most = pair.ratio_errors(known, ratio)
+    bias = max(ceiling - floor, 0.0)
+    return ValueEstimate(value, interval, privacy, sampling, most, mean_weight, weight_error, bias, notes)
+
+
+def normalised(known: Known, parts: list[float]) -> ValueEstimate:
+    """Self-normalised estimate where nothing can be cut: a ratio of two means, and the ratios that fit both.
+
+    A ratio R fits if the mean of ``above - R weight`` differs from zero by no more than t standard errors (Fieller
+    1954): this holds too where noise makes the mean weight uncertain.
+    """
+    scale, spread, t, n = known.scale, known.spread, known.t, known.units
+    pair = _Pair.from_parts(parts, known.second)
+    mean_weight, weight_error, notes = known.weight(pair.above + pair.below, math.sqrt(2.0) * spread)
+    ratio, width, most = pair.ratio(spread), scale.high - scale.low, 1.0 / scale.largest
+    upper, lower = (min(max(m, 0.0), most) for m in (pair.above_squared, pair.below_squared))
+    total, margin = pair.above + pair.below, known.margin * pair.noise_of_square(known, ratio)
+    # (above - R total)^2 <= t^2 (second moment of above - R weight, over n, and noise), as a polynomial in R
+    square = total**2 - t**2 * ((upper + lower + 2.0 * pair.product) / n + 2.0 * spread**2)
+    linear = -2.0 * pair.above * total + 2.0 * t**2 * ((upper + pair.product) / n + spread**2)
+    constant = pair.above**2 - t**2 * ((upper + margin) / n + spread**2)
+    inside = linear**2 - 4.0 * square * constant
+    ends = (scale.low, scale.high)
+    if square > 0.0 and total > 0.0 and inside >= 0.0:
+        middle, half = -linear / (2.0 * square), math.sqrt(inside) / (2.0 * square)
+        half += _skewed(known, pair.square(known, ratio)) / total
+        ends = scale.low + width * (middle - half), scale.low + width * (middle + half)
+    value = scale.low + width * ratio
+    missing = max(1.0 - mean_weight + t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
+    ends = ends[0] + missing * (scale.low - value), ends[1] + missing * (scale.high - value)
+    interval, notes = within_range(value, ends, known.declared, notes)
+    return ValueEstimate(
+        value, interval, *pair.ratio_errors(known, ratio), mean_weight, weight_error, missing * width, notes
+    )
+
+
+class _Pair(NamedTuple):
+    """Means and second moments of a policy's pairs, as decoded."""
+
+    above: float
+    below: float
+    above_squared: float
+    below_squared: float
+    product: float
+
+    @classmethod
+    def from_parts(cls, parts: list[float], second: float) -> _Pair:
+        above, below = parts[0], parts[1]
+        return cls(above, below, parts[2] / second + above, parts[3] / second + below, parts[4] / second)
+
+    def ratio(self, spread: float) -> float:
+        """Mean of ``above`` over the mean weight; a half where noise hides the weight."""
+        total = max(self.above + self.below, 0.0)
+        if total == 0.0:
+            return 0.5
+        kept = total / (total**2 + 2.0 * spread**2)
+        return min(max(0.5 + kept * (self.above - self.below) / 2.0, 0.0), 1.0)
+
+    def ratio_errors(self, known: Known, ratio: float) -> tuple[float, float, float]:
+        """Of a value at ``ratio``: standard error of the noise, of sampling, and an upper bound of the latter."""
+        scale, spread = known.scale, known.spread
+        least = 0.01 / scale.largest  # of a mean weight that vanishes nothing can be said
+        unit = (scale.high - scale.low) / max(math.hypot(self.above + self.below, math.sqrt(2.0) * spread), least)
+        variance, noise, most = self.square(known, ratio), self.noise_of_square(known, ratio), 1.0 / scale.largest
+        return (
+            unit * spread * math.hypot(1.0 - ratio, ratio),
+            unit * known.error(variance, 0.0),
+            unit * known.error(variance_at_most(variance, noise, most, known.t), 0.0),
+        )
+
+    def square(self, known: Known, ratio: float) -> float:
+        """Second moment of ``above - ratio weight``; with a mean weight of one it is at most one over the largest."""
+        there, here = (1.0 - ratio) ** 2 * self.above_squared, ratio**2 * self.below_squared
+        return min(max(there + here - 2.0 * ratio * (1.0 - ratio) * self.product, 0.0), 1.0 / known.scale.largest)
+
+    def noise_of_square(self, known: Known, ratio: float) -> float:
+        """Standard deviation of the noise in :meth:`square`."""
+        there, here = (1.0 - ratio) ** 2, ratio**2
+        own = math.hypot(there, here) * _noise_of_second(known.spread, known.second)
+        return math.hypot(own, 2.0 * math.sqrt(there * here) * known.spread / known.second)
+
+
+def _noise_of_second(spread: float, second: float) -> float:
+    """Standard deviation of the noise in a decoded second moment."""
+    return math.hypot(spread / second, spread)

@@ -1,0 +1,368 @@
+"""Importance-sampling values of target policies, with intervals, from one Gaussian release.
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one (zero-out, where the
+number of units is public). Released: one noised vector; values, variances and intervals are post-processing.
+Proof and estimators: docs/proofs/importance-sampling.md. Per-decision weights: Precup, Sutton, Singh (2000).
+
+Of each unit and target policy the vector is made of a pair: its importance weight times how far its return lies above
+the lowest one possible, and the weight times how far it lies below the highest one. Together they are the weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.config import Config
+from dprl.data.trajectories import Trajectories
+from dprl.engine.ratios import cumulative_ratios, step_ratios
+from dprl.engine.unit_data import LEAST_ROWS, scale_of
+from dprl.errors import DprlError
+from dprl.evaluation.importance_intervals import (
+    WEIGHT_SCALE,
+    Known,
+    Scale,
+    between_bounds,
+    centred,
+    chord,
+    half_width,
+    largest_variance,
+    normalised,
+)
+from dprl.evaluation.intervals import ValueEstimate, quantile
+from dprl.evaluation.strategy import least_noise_strategy
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
+from dprl.protocols import NO_JOURNAL, Bounds, Interval, Journal, NoiseSource
+
+Estimator = Literal["trajectory", "per-decision", "self-normalised"]
+ESTIMATOR_NAMES = {
+    "trajectory": "importance sampling",
+    "per-decision": "per-decision importance sampling",
+    "self-normalised": "self-normalised importance sampling",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportanceSampling(Config):
+    """Options of the importance-sampling release; public facts, all of them.
+
+    Attributes:
+        discount: gamma, in [0, 1].
+        estimator: ``trajectory``, ``per-decision``, ``self-normalised``, or ``auto``: ``trajectory`` for logs of one
+            decision, of the target policy itself, or where its sum has less than half the range; else ``per-decision``.
+        value_baseline: public guess of the value, from which returns are measured in place of the middle of the
+            declared range: for values near one end of it, such as the rate of a rare event. Only where nothing is cut.
+        square_scale: weight of the second moments, from which the interval's width is told, against the value; up to 1
+            they cost the value nothing.
+        confidence: nominal coverage of the intervals.
+        caution: standard errors of its own noise by which the sampling variance is taken larger in the interval.
+        noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
+    """
+
+    discount: float = 0.99
+    estimator: Literal["auto", "trajectory", "per-decision", "self-normalised"] = "auto"
+    value_baseline: float | None = None
+    square_scale: float = 1.0
+    confidence: float = 0.95
+    caution: float = 1.0
+    noise_multiplier: float | None = None
+
+    algorithm: ClassVar[str] = "importance-sampling"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.discount <= 1.0:
+            raise DprlError("importance-sampling: discount must be between 0 and 1.")
+        if self.value_baseline is not None and not math.isfinite(self.value_baseline):
+            raise DprlError("importance-sampling: value_baseline must be a finite number.")
+        if not 0.05 <= self.square_scale <= 1.0:
+            raise DprlError("importance-sampling: square_scale must be between 0.05 and 1.")
+        if not 0.75 < 0.5 + self.confidence / 2.0 < 1.0:  # the quantile, as it is rounded
+            raise DprlError("importance-sampling: confidence must be above 0.5 and below 1.")
+        if not 0.0 <= self.caution <= 5.0:
+            raise DprlError("importance-sampling: caution must be between 0 and 5.")
+        if self.noise_multiplier is not None and not 0.0 < self.noise_multiplier < math.inf:
+            raise DprlError("importance-sampling: noise_multiplier must be a positive finite number.")
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of the units, made from public facts alone; it turns their noised sum back into values.
+
+    Attributes:
+        strategy: ``(K, K)`` matrix S over the target policies.
+        clip_norm: L2 bound of a unit's vector, large enough for every pattern that the policies admit.
+        together: what the weights of all policies add up to at most, in units of the largest weight.
+        scale: of a unit's pair.
+    """
+
+    config: ImportanceSampling
+    estimator: Estimator
+    bounds: Bounds
+    strategy: np.ndarray
+    clip_norm: float
+    scale: Scale
+    together: float = 1.0
+
+    @property
+    def pairs(self) -> bool:
+        """Whether both numbers of a pair are released, or only their difference and, more faintly, their sum."""
+        return _releases_pairs(self.estimator, self.bounds)
+
+    @property
+    def parts(self) -> int:
+        """Released numbers of a policy; where nothing can be cut there is one more, of all policies."""
+        return 5 if self.pairs else 3
+
+    @property
+    def dimension(self) -> int:
+        return len(self.strategy) * self.parts + (not self.pairs)
+
+    @property
+    def baseline(self) -> float:
+        """Where in the range returns are measured from, 0 for its low end, 1 for its high one."""
+        low, high, _ = self.scale
+        given = self.config.value_baseline
+        return 0.5 if given is None else min(max((given - low) / (high - low), 0.0), 1.0)
+
+
+def make_query(config: ImportanceSampling, bounds: Bounds, patterns: np.ndarray) -> Query:
+    """Choose estimator, strategy and clip norm from public facts."""
+    whole = _scale(bounds.value_interval(config.discount), bounds.cumulative_ratio)
+    steps = _per_decision_scale(bounds, config.discount)
+    estimator: Estimator
+    if config.estimator == "auto":
+        plain = bounds.horizon == 1 or bounds.max_importance_ratio == 1.0 or 2.0 * whole.width < steps.width
+        estimator = "trajectory" if plain else "per-decision"
+    else:
+        same = config.estimator == "per-decision" and bounds.max_importance_ratio == 1.0
+        estimator = "trajectory" if same else config.estimator  # whose range may be declared more tightly
+    pairs = _releases_pairs(estimator, bounds)
+    if config.value_baseline is not None:
+        if pairs:
+            raise DprlError(
+                "importance-sampling: value_baseline is for weights that are neither cut nor normalised: leave it out."
+            )
+        if not whole.low <= config.value_baseline <= whole.high:
+            raise DprlError("importance-sampling: value_baseline must lie in the declared range of the value.")
+    if bounds.cuts_products and len(patterns) > 1:
+        patterns = np.ones((1, patterns.shape[1]))  # what is cut is no longer proportional to the probabilities
+    strategy = least_noise_strategy(patterns)
+    together = float(patterns.sum(axis=1).max())
+    query = Query(config, estimator, bounds, strategy, 1.0, steps if estimator == "per-decision" else whole, together)
+    clip = 0.0
+    for weight in np.linspace(0.0, 1.0, 9):
+        for above in np.linspace(0.0, 1.0, 9):
+            pair = patterns * weight * above, patterns * weight * (1.0 - above)
+            parts = [part @ strategy.T for part in _parts(query, *pair)]
+            vector = np.concatenate([*parts, _rest(query, *pair, np.ones(len(patterns)))], axis=1)
+            clip = max(clip, float(np.linalg.norm(vector, axis=1).max()))
+    return replace(query, clip_norm=clip)
+
+
+def _releases_pairs(estimator: Estimator, bounds: Bounds) -> bool:
+    return bounds.cuts_products or estimator == "self-normalised"
+
+
+def _per_decision_scale(bounds: Bounds, discount: float) -> Scale:
+    """Of rewards that are weighted one by one; after its end a trajectory has rewards of zero."""
+    low, high = min(bounds.reward[0], 0.0), max(bounds.reward[1], 0.0)
+    ratio, most, horizon = bounds.max_importance_ratio, bounds.cumulative_ratio, bounds.horizon
+    growing = horizon if ratio == 1.0 else min(horizon, int(math.log(most) / math.log(ratio) + 1e-9))
+    uncut = ratio * _geometric(discount * ratio, growing)
+    total = _geometric(discount, horizon)
+    largest = (uncut + most * (total - _geometric(discount, growing))) / total
+    return _scale((low * total, high * total), min(max(largest, 1.0), most))
+
+
+def _scale(value: Interval, largest: float) -> Scale:
+    """A range of one point is widened: with any width the noise is the same in proportion, and it is never zero."""
+    centre, half = scale_of(value)
+    return Scale(*value, largest) if value[0] < value[1] else Scale(centre - half, centre + half, largest)
+
+
+def _geometric(factor: float, terms: Any) -> Any:
+    """``1 + factor + ... + factor^(terms - 1)``."""
+    return terms * 1.0 if abs(factor - 1.0) < 1e-12 else (1.0 - factor**terms) / (1.0 - factor)
+
+
+def _parts(query: Query, above: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
+    """Released numbers of units, each ``(U, K)``, from their pairs. The second moments vanish where a pair is largest.
+
+    So they cost no norm; what is subtracted in them is released, or known.
+    """
+    scale = query.config.square_scale
+    if query.pairs:
+        return [above, below, scale * above * (above - 1.0), scale * below * (below - 1.0), scale * above * below]
+    u, (slope, intercept) = query.baseline, chord(query.baseline)
+    first, weight = ((1.0 - u) * above - u * below) / max(u, 1.0 - u), above + below
+    return [first, WEIGHT_SCALE * weight, scale * (first * first - slope * first - intercept * weight)]
+
+
+def _rest(query: Query, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """What the weights of all policies leave of a unit that is there, ``(U, 1)``; ``(U, 0)`` where products are cut.
+
+    It vanishes where the weights are largest, so that it costs no norm; with the mean weights it is a unit's presence.
+    """
+    if query.pairs:
+        return np.zeros((len(above), 0))
+    left = np.array(present)
+    for k in range(above.shape[1]):
+        left -= (above[:, k] + below[:, k]) / query.together
+    return WEIGHT_SCALE * left[:, None]
+
+
+def mechanism(query: Query, noise_multiplier: float) -> ClippedGaussianSum:
+    """The one mechanism through which the trajectories are touched."""
+    return ClippedGaussianSum(clip_norm=query.clip_norm, noise_multiplier=noise_multiplier, dimension=query.dimension)
+
+
+def unit_vectors(query: Query, trajectories: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
+    """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+    pairs = [unit_pairs(query, trajectories, step_ratios(p, trajectories, behavior)) for p in policies]
+    above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
+    rest = _rest(query, above, below, _per_unit(trajectories, _sound(trajectories).astype(np.float64)))
+    return np.concatenate([*(_transform(part, query.strategy) for part in _parts(query, above, below)), rest], axis=1)
+
+
+def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
+    """``part @ strategy.T`` one policy at a time: a matrix product may round a row differently beside other rows."""
+    out = np.zeros_like(part)
+    for k in range(part.shape[1]):
+        out += part[:, k : k + 1] * strategy[:, k]
+    return out
+
+
+def unit_pairs(query: Query, trajectories: Trajectories, ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of one policy, each ``(U,)``, in [0, 1] and with a sum in [0, 1]; see :class:`Scale`.
+
+    A unit is the mean over its episodes; those that cannot be used count as zeros.
+    """
+    discount, (low, high, largest) = query.config.discount, query.scale
+    product, discounts = cumulative_ratios(ratios, trajectories), discount ** trajectories.time()
+    sound = _sound(trajectories)
+    last = np.zeros(trajectories.episodes)
+    last[sound] = product[trajectories.episode_offsets[1:][sound] - 1]
+    if query.estimator == "per-decision":
+        total = _geometric(discount, query.bounds.horizon)
+        share = discounts * product / (total * largest)
+        # the weight of a trajectory that ended stays what it was
+        rest = last * (total - _geometric(discount, trajectories.lengths())) / (total * largest)
+        upper = _fraction(trajectories.reward, low / total, high / total)
+        nothing = _fraction(np.zeros(1), low / total, high / total)
+        above = _per_episode(trajectories, share * upper) + rest * nothing
+        below = _per_episode(trajectories, share * (1.0 - upper)) + rest * (1.0 - nothing)
+    else:
+        upper = _fraction(_per_episode(trajectories, discounts * trajectories.reward), low, high)
+        above, below = last / largest * upper, last / largest * (1.0 - upper)
+    return _per_unit(trajectories, np.where(sound, above, 0.0)), _per_unit(trajectories, np.where(sound, below, 0.0))
+
+
+def _sound(trajectories: Trajectories) -> np.ndarray:
+    """``(E,)`` which episodes can be used; one without rows has no last ratio."""
+    return trajectories.valid & (trajectories.lengths() > 0)
+
+
+def _fraction(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Where ``values`` lie between ``low``, 0, and ``high``, 1."""
+    return np.clip((values - low) / (high - low), 0.0, 1.0)
+
+
+def _per_episode(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
+    return np.bincount(trajectories.episode_of(), values, minlength=trajectories.episodes)
+
+
+def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
+    siblings = np.diff(trajectories.unit_offsets)
+    return np.bincount(trajectories.unit_of_episode(), values, minlength=trajectories.units) / np.maximum(siblings, 1)
+
+
+def release_vector(
+    mechanism: Mechanism,
+    noise: NoiseSource,
+    vectors: np.ndarray,
+    block: int = 1 << 16,
+    journal: Journal = NO_JOURNAL,
+) -> np.ndarray:
+    """The noised sum ``(dimension,)`` of the units' vectors; one that ``journal`` holds is not computed."""
+
+    def noised() -> Any:
+        total = jnp.zeros(
+            mechanism.dimension, dtype=jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
+        )
+        for start in range(0, len(vectors), block):
+            part = vectors[start : start + block]
+            # of one shape however few units there are: a compiled norm of another shape may be rounded otherwise
+            padded = np.zeros((max(LEAST_ROWS, 1 << (len(part) - 1).bit_length()), vectors.shape[1]))
+            padded[: len(part)] = part
+            total = total + mechanism.clipped_sum(jnp.asarray(padded), jnp.arange(len(padded)) < len(part))
+        return mechanism.noised(total, jnp.asarray(mechanism.draw(noise, 0)))
+
+    return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noised))))
+
+
+def _known(query: Query, mechanism: Mechanism) -> list[Known]:
+    """What is known of each policy's released numbers from public facts."""
+    config, units = query.config, query.bounds.units
+    noise = mechanism.noise_std / units if isinstance(mechanism, ClippedGaussianSum) else 0.0
+    inverse = np.linalg.inv(query.strategy)
+    in_weights = float(np.linalg.norm(inverse.sum(axis=0))) / query.together
+    return [
+        Known(
+            scale=query.scale,
+            declared=query.bounds.value_interval(config.discount),
+            baseline=query.baseline,
+            units=units,
+            policies=len(query.strategy),
+            second=config.square_scale,
+            spread=noise * float(length),
+            share_spread=noise / WEIGHT_SCALE * math.hypot(1.0, in_weights),
+            t=quantile(config.confidence),
+            margin=config.caution,
+        )
+        for length in np.sqrt(np.sum(inverse**2, axis=1))
+    ]
+
+
+def decode(query: Query, mechanism: Mechanism, noised: np.ndarray) -> list[ValueEstimate]:
+    """Values and intervals of all target policies from the released vector: post-processing."""
+    inverse, means = np.linalg.inv(query.strategy), noised / query.bounds.units
+    each = len(query.strategy) * query.parts
+    parts = [inverse @ part for part in means[:each].reshape(query.parts, len(query.strategy))]
+    if not query.pairs:
+        share = float(means[-1] + parts[1].sum() / query.together) / WEIGHT_SCALE
+        parts.append(np.full(len(query.strategy), share))
+    estimate = centred
+    if query.pairs:
+        estimate = between_bounds if query.bounds.cuts_products else normalised
+    known = _known(query, mechanism)
+    return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
+
+
+def expect(query: Query, mechanism: Mechanism) -> list[tuple[float, float, float]]:
+    """What the errors will be, from public facts alone.
+
+    Returns:
+        Of each target policy: the largest privacy standard error of the value, the largest sampling standard error that
+        the bounds allow, and the largest half-width of the interval. Where products are cut, that is half of the
+        declared range: what is cut is not known before.
+    """
+    out = []
+    for known in _known(query, mechanism):
+        unit = query.scale.width * (1.0 if query.pairs else max(query.baseline, 1.0 - query.baseline))
+        variance = 1.0 / query.scale.largest  # a weight is at most `largest`, and one in the mean
+        widest = (known.declared[1] - known.declared[0]) / 2.0
+        if not query.bounds.cuts_products:
+            upper = largest_variance(known, variance, 0.0)
+            half = half_width(known, upper)
+            if not query.pairs:  # towards an end of the range it is wider, for people who may be missing
+                error, end = known.error(upper, known.spread), 1.0 / query.scale.largest
+                half += known.t * (math.hypot(error, known.share_spread * end) - error) / 2.0
+            widest = min(widest, unit * half)
+        out.append((unit * known.spread, unit * known.error(variance, 0.0), widest))
+    return out

@@ -1,0 +1,58 @@
+"""Private neural TD(0): noised clipped semi-gradients of a value function that need not be linear.
+
+Method: Sutton (1988). It has no objective of which its steps are gradients, and may diverge where V is not linear
+(Tsitsiklis and Van Roy 1997): the box keeps theta bounded, nothing makes it right. It is half of DPTD's vector.
+Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: a start, and every noised sum, hence every iterate. Proof: docs/proofs/neural-td.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+
+from dprl.engine.program import Facts, Stage
+from dprl.engine.unit_blocks import Block, SharedBlock
+from dprl.evaluation.nonlinear_td import td_gradients
+from dprl.evaluation.primal_dual import PrimalDualConfig, PrimalDualProgram, resolve
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuralTD(PrimalDualConfig):
+    """Options of private neural TD(0): those of :class:`PrimalDualConfig`, of which ``dual_step`` means nothing here.
+
+    A unit's vector is ``-sum_t omega_t rho_t delta_t Psi_t``, which is descended.
+    """
+
+    algorithm: ClassVar[str] = "neural-td"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("dual_step means nothing without a dual variable: leave it out", self.dual_step is None)
+
+    def dimension(self, facts: Facts) -> int:
+        return facts.features.size
+
+    def resolved(self, facts: Facts, stage: Stage) -> dict[str, Any]:
+        found = super().resolved(facts, stage)
+        del found["dual_step"]
+        return found
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> NeuralTDProgram:
+        return NeuralTDProgram(resolve(self, facts, stages[-1]), stages, facts)
+
+
+@dataclass(frozen=True)
+class NeuralTDProgram(PrimalDualProgram):
+    """TD(0) with everything that is public filled in; w, p and d of its state stay zero."""
+
+    config: NeuralTD
+
+    def vectors(self, state: Any, block: Block | SharedBlock) -> jax.Array:
+        """``(B, d)``."""
+        return td_gradients(self.facts.features, self.facts.discount, state.theta, block)
+
+    def direction(self, state: Any, ghat: jax.Array) -> Any:
+        return state._replace(theta=self.in_box(state.theta - self.primal_step * ghat, self.theta_box))

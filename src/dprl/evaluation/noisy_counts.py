@@ -1,0 +1,244 @@
+"""A finite model from noised counts: transitions on a public support, rewards, and Bellman's equation solved.
+
+Certainty equivalence with the maximum-likelihood model; in a trajectory only the first visit of a state counts, so that
+no state is counted more often than once a trajectory.
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: one noised vector, counts of transitions and sums of rewards; smoothing and solve are post-processing.
+Proof: docs/proofs/noisy-counts.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.unit_blocks import Block, SharedBlock, project
+from dprl.errors import DprlError
+from dprl.value_functions.features import Tabular
+
+# what a cell keeps of its prior where noise has made its count negative
+_LEAST = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCounts(ValueFunctionConfig):
+    """Options of noisy counts; public facts, all of them. The features must be tabular.
+
+    Attributes:
+        support: the transitions that can happen: ``full``, from each state to each and to the end; or offsets such as
+            ``0,1``, from state s to s and to s + 1, for states in one component. An offset that leaves the states is
+            the end of the trajectory, and nothing else is. Transitions outside of the support are not counted.
+        rewards: ``anywhere``; or ``terminal``: but for the transition that ends a trajectory a reward is known to be
+            the number closest to zero in the public interval.
+        kappa: weight of rewards against transitions.
+        smoothing: weight of the prior of a state's transitions, in standard deviations of the noise of a count.
+        reward_smoothing: the same of its reward; the prior keeps the value in the middle of the value range.
+    """
+
+    support: str = "full"
+    rewards: Literal["anywhere", "terminal"] = "anywhere"
+    kappa: float = 1.0
+    smoothing: float = 8.0
+    reward_smoothing: float = 0.5
+
+    algorithm: ClassVar[str] = "noisy-counts"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("discount must be above 0; without it no transition matters", self.discount > 0.0)
+        self._check("kappa must be between 1e-3 and 1e3", 1e-3 <= self.kappa <= 1e3)
+        self._check("smoothing must be between 1e-6 and 1e6", 1e-6 <= self.smoothing <= 1e6)
+        self._check("reward_smoothing must be between 1e-6 and 1e6", 1e-6 <= self.reward_smoothing <= 1e6)
+        _offsets(self.algorithm, self.support)
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        support = support_of(self.algorithm, self.support, facts)
+        ends = len(support.ends)
+        if self.rewards == "terminal" and not ends:
+            raise DprlError("noisy-counts: no transition of this support ends a trajectory, so that none has a reward.")
+        rewards = ends if self.rewards == "terminal" else facts.features.size
+        return (Shape("counts", len(support.rows) + ends + rewards, self._norm(facts)[1]),)
+
+    def _norm(self, facts: Facts) -> tuple[float, float]:
+        """Scale of the rewards' coordinates, and the largest norm of a unit's vector."""
+        visits = min(facts.features.size, facts.horizon)
+        if self.rewards == "terminal":  # one transition of a trajectory at most; by default half of the squared norm
+            kappa = self.kappa * math.sqrt(visits / 2.0)
+            squared = max(visits, visits - 1.0 + 2.0 * kappa**2)
+        else:
+            kappa, squared = self.kappa, visits * (1.0 + self.kappa**2)
+        return kappa, facts.bounds.max_importance_ratio * math.sqrt(squared) * (1.0 + 1e-6)
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> NoisyCountsProgram:
+        support_of(self.algorithm, self.support, facts)
+        low, high = facts.bounds.reward
+        usual = min(max(0.0, low), high)  # a reward where none is given
+        ends = self.rewards == "terminal"
+        return NoisyCountsProgram(
+            config=self,
+            stages=stages,
+            size=facts.features.size,
+            kappa=self._norm(facts)[0],
+            largest=reward_bound(facts, at_end=True) if ends else reward_bound(facts),
+            usual=(usual - facts.centre * (1.0 - facts.discount)) / facts.half,
+        )
+
+
+def reward_bound(facts: Facts, at_end: bool = False) -> float:
+    """Largest size of a reward of the Bellman equation in public units, ``(r - centre (1 - gamma [alive])) / half``."""
+    continuing = () if at_end else (1.0 - facts.discount,)
+    most = max(abs(r - facts.centre * c) for r in facts.bounds.reward for c in (1.0, *continuing)) / facts.half
+    return most or 1.0  # where all are known to be zero any scale will do
+
+
+class Support(NamedTuple):
+    """Transitions among ``S`` states and the end, which has number ``S``.
+
+    Attributes:
+        rows, columns: ``(P,)`` the transitions between states.
+        ends: states from which a trajectory can end.
+        groups: ``(G, S, S + 1)``, where each offset leads; one group that leads everywhere alike for the full support.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    ends: np.ndarray
+    groups: np.ndarray
+
+
+def support_of(algorithm: str, support: str, facts: Facts) -> Support:
+    """The transitions that an option names; refuses features without states, and offsets in several components."""
+    if not isinstance(facts.features, Tabular):
+        raise DprlError(f"{algorithm}: transitions are counted in a finite set of states; use tabular features.")
+    offsets = _offsets(algorithm, support)
+    if offsets is not None and sum(count > 1 for count in facts.features.counts) > 1:
+        raise DprlError(f"{algorithm}: offsets need states in one component; use support = 'full'.")
+    return _support(facts.features.size, offsets)
+
+
+def _offsets(algorithm: str, support: str) -> tuple[int, ...] | None:
+    if support == "full":
+        return None
+    if not re.fullmatch(r"[+-]?[0-9]{1,4}( *, *[+-]?[0-9]{1,4})*", support):
+        raise DprlError(f"{algorithm}: support must be 'full', or whole numbers such as '0,1'.")
+    return tuple(dict.fromkeys(int(part) for part in support.split(",")))
+
+
+@lru_cache(maxsize=16)
+def _support(size: int, offsets: tuple[int, ...] | None) -> Support:
+    state = np.arange(size)
+    if offsets is None:
+        groups = np.full((1, size, size + 1), 1.0 / (size + 1))
+    else:
+        groups = np.zeros((len(offsets), size, size + 1))
+        for group, offset in zip(groups, offsets, strict=True):
+            target = state + offset
+            group[state, np.where((target < 0) | (target >= size), size, target)] = 1.0
+    possible = groups.sum(axis=0) > 0.0
+    rows, columns = np.nonzero(possible[:, :size])
+    return Support(rows, columns, np.flatnonzero(possible[:, size]), groups)
+
+
+@dataclass(frozen=True)
+class NoisyCountsProgram:
+    """One release.
+
+    Attributes:
+        size: number of states.
+        kappa: scale of the rewards' coordinates (and of the counts of transitions to the end, if rewards are there).
+        largest: bound on a reward, by which it is divided.
+        usual: reward of a transition that goes on, where rewards are terminal.
+    """
+
+    config: NoisyCounts
+    stages: tuple[Stage, ...]
+    size: int
+    kappa: float
+    largest: float
+    usual: float
+
+    columns = ("visits",)
+
+    @property
+    def support(self) -> Support:
+        return _support(self.size, _offsets(self.config.algorithm, self.config.support))
+
+    @property
+    def _terminal(self) -> bool:
+        return self.config.rewards == "terminal"
+
+    def init(self) -> jax.Array:
+        return jnp.zeros(self.size, jnp.float64)
+
+    def contribution(self, stage: int, state: jax.Array, block: Block | SharedBlock) -> jax.Array:
+        """Counts of the transitions between states, of those to the end, and sums of rewards, over first visits."""
+        del stage, state
+        support, root = self.support, math.sqrt(self.size)
+        here = block.phi / root
+        following = jnp.round((block.phi - block.delta_phi) / (self.config.discount * root))
+        end = here[..., support.ends] * (1.0 - jnp.sum(following, axis=-1, keepdims=True))
+        moves = project(block.first_rho, here[..., support.rows] * following[..., support.columns])
+        ends = project(block.first_rho, end)
+        if self._terminal:
+            rewards = project(block.first_rho_reward, end) * (self.kappa / self.largest)
+            return jnp.concatenate([moves, self.kappa * ends, rewards], axis=-1)
+        rewards = project(block.first_rho_reward, here) * (self.kappa / self.largest)
+        return jnp.concatenate([moves, ends, rewards], axis=-1)
+
+    def update(self, stage: int, state: jax.Array, noised: jax.Array, step: Any) -> jax.Array:
+        """The values of the smoothed model, in public units."""
+        del state, step
+        support, size = self.support, self.size
+        noise = self.stages[stage].mechanism.noise_std
+        moves = len(support.rows)
+        at_end = 1.0 / self.kappa if self._terminal else 1.0
+        ends = noised[moves : moves + len(support.ends)] * at_end
+        rewards = noised[moves + len(support.ends) :] * (self.largest / self.kappa)
+        counts = jnp.zeros((size, size + 1), jnp.float64).at[support.rows, support.columns].set(noised[:moves])
+        counts = counts.at[support.ends, size].set(ends)
+        weight = np.full(size + 1, self.config.smoothing * noise)
+        weight[size] *= at_end
+        prior = weight * self._prior(counts)
+        smoothed = jnp.maximum(counts + prior, _LEAST * prior)
+        model = smoothed / jnp.sum(smoothed, axis=1, keepdims=True)
+        floor = self.config.reward_smoothing * noise
+        if self._terminal:
+            mean = rewards / (jnp.maximum(ends, 0.0) + floor * at_end)
+            mean = jnp.clip(mean, -self.largest, self.largest)
+            reward = self.usual * jnp.sum(model[:, :size], axis=1)
+            reward = reward.at[support.ends].add(model[support.ends, size] * mean)
+        else:
+            reward = rewards / (jnp.maximum(jnp.sum(counts, axis=1), 0.0) + floor)
+            reward = jnp.clip(reward, -self.largest, self.largest)
+        gamma = min(self.config.discount, 1.0 - 1e-9)
+        values = jnp.linalg.solve(jnp.eye(size) - gamma * model[:, :size], reward)
+        return jnp.clip(values, -1.0, 1.0)
+
+    def _prior(self, counts: jax.Array) -> jax.Array:
+        """``(S, S + 1)`` probabilities: frequencies of the offsets over all states; uniform for the full support."""
+        groups = self.support.groups
+        if len(groups) == 1:
+            return jnp.asarray(groups[0])
+        between = groups[:, :, : self.size]
+        seen = jnp.sum(between * counts[:, : self.size], axis=(1, 2))
+        states = np.maximum(between.sum(axis=(1, 2)), 1.0)
+        noise = self.stages[0].mechanism.noise_std
+        mean = seen / states + self.config.smoothing * noise / len(groups) / np.sqrt(states)
+        mean = jnp.maximum(mean, _LEAST * self.config.smoothing * noise / len(groups) / np.sqrt(states))
+        return jnp.tensordot(mean / jnp.sum(mean), jnp.asarray(groups), axes=1)
+
+    def finish(self, stage: int, state: jax.Array) -> jax.Array:
+        del stage
+        return state
+
+    def answer(self, state: jax.Array) -> jax.Array:
+        """The values over the scale of the indicators."""
+        return state / math.sqrt(self.size)

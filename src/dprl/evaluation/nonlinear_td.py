@@ -1,0 +1,110 @@
+"""Temporal differences of a value function that need not be linear: the gradients of a unit, and their objective.
+
+Paper 000, Eq. (2), after Maei et al. (2009): for a transition with ``V = V_theta``, ``Psi = grad_theta V(s)``,
+``delta = r + gamma V(s') - V(s)`` (V is zero after a terminal state) and ``q = <Psi, w>``::
+
+    f(theta, w) = delta q - q^2 / 2,        min over theta, max over w.
+
+A unit's rows t count with public weights omega_t; off policy the importance ratio rho_t stands on delta alone, as in
+:mod:`~dprl.evaluation.gpope`, which this is where V is linear. Values are in public units.
+
+No matrix is ever formed: ``q`` is one forward derivative along w, and one pass backwards gives both gradients of all
+rows of a unit. Oracles: explicit Jacobians and Hessians, and differences of :func:`objective`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dprl.engine.unit_blocks import Block, SharedBlock
+from dprl.value_functions.features import Features
+
+COLUMNS = ("states",)
+"""Further columns of the rows that these functions read."""
+
+_SHARED = (None, None, None, 0, 0, 0)
+
+
+def unit_gradients(features: Features, discount: float, theta: Any, w: Any, block: Block | SharedBlock) -> jax.Array:
+    """The joint gradient of each unit; both halves are descended.
+
+    Args:
+        features: feature map or network; its ``values`` are V in public units.
+        discount: gamma.
+        theta, w: ``(d,)`` primal and dual weights.
+        block: rows of ``B`` units, with their states.
+
+    Returns:
+        ``(B, 2d)``: ``[sum omega (rho q (gamma Psi' - Psi) + (rho delta - q) H w), -sum omega (rho delta - q) Psi]``
+        with ``H`` the Hessian of V.
+    """
+
+    # by layer: the gradient of a slice of a vector is padded to the vector's length, in the middle of other loops
+    weights = features.split(theta), features.split(w)
+
+    def one(*rows: Any) -> jax.Array:
+        primal, dual = jax.grad(lambda x, y: _saddle(features, discount, x, y, rows), (0, 1))(*weights)
+        return _flat((primal, jax.tree.map(jnp.negative, dual)))
+
+    return _of_units(one, block)
+
+
+def td_gradients(features: Features, discount: float, theta: Any, block: Block | SharedBlock) -> jax.Array:
+    """The semi-gradient of TD(0) of each unit, descended: the dual half of :func:`unit_gradients` at ``w = 0``.
+
+    Returns:
+        ``(B, d)``: ``-sum omega rho delta Psi``.
+    """
+    weights = features.split(theta)
+
+    def one(*rows: Any) -> jax.Array:
+        values, back = jax.vjp(lambda x: features.values_of(x, rows[0], jnp), weights)
+        (semi,) = back(-_errors(features, discount, weights, values, rows))
+        return _flat(semi)
+
+    return _of_units(one, block)
+
+
+def objective(features: Features, discount: float, theta: Any, w: Any, block: Block | SharedBlock) -> jax.Array:
+    """``(B,)`` Eq. (2) of each unit, ``sum omega (rho delta q - q^2 / 2)``."""
+    weights = features.split(theta), features.split(w)
+    return _of_units(lambda *rows: _saddle(features, discount, *weights, rows), block)
+
+
+def _flat(layers: Any) -> jax.Array:
+    """The inverse of :meth:`~dprl.value_functions.features.Features.split`, of several weights one after another."""
+    return jnp.concatenate([part.reshape(-1) for part in jax.tree.leaves(layers)])
+
+
+def _of_units(one: Callable[..., Any], block: Block | SharedBlock) -> Any:
+    """``one`` of the rows of each unit, which are stacked; what all units share is not copied."""
+    rows = (
+        block.states,
+        block.next_states,
+        block.alive,
+        block.weight,
+        block.weight_rho,
+        block.weight_rho_reward,
+    )
+    if rows[3].shape[-1] == 1 and not isinstance(block, SharedBlock):
+        # Of one row a layer's gradient is an outer product, which XLA fuses with what flattens it, a division an
+        # element. Of two, one of them zero, it is a product of matrices.
+        rows = tuple(jnp.concatenate([x, jnp.zeros_like(x)], axis=1) for x in rows)
+    return jax.vmap(one, in_axes=_SHARED if isinstance(block, SharedBlock) else 0)(*rows)
+
+
+def _saddle(features: Features, discount: float, weights: Any, w: Any, rows: tuple[Any, ...]) -> Any:
+    """Of one unit, of weights by layer; every coefficient is linear in a row, so that both layouts are the same."""
+    values, q = jax.jvp(lambda x: features.values_of(x, rows[0], jnp), (weights,), (w,))
+    return jnp.sum(_errors(features, discount, weights, values, rows) * q - 0.5 * rows[3] * q * q)
+
+
+def _errors(features: Features, discount: float, weights: Any, values: Any, rows: tuple[Any, ...]) -> Any:
+    """``(L,)`` omega rho delta."""
+    _, next_states, alive, _, weight_rho, weight_rho_reward = rows
+    following = discount * alive * features.values_of(weights, next_states, jnp)
+    return weight_rho_reward + weight_rho * (following - values)

@@ -1,0 +1,346 @@
+"""What the primal-dual methods share: noised joint gradients, a start, a box, and which iterate is the answer.
+
+A unit's vector is the joint gradient of :mod:`~dprl.evaluation.nonlinear_td`; it is clipped as a whole. A
+method is what becomes of the noised means: its program overrides :meth:`PrimalDualProgram.direction`.
+
+Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: a start, and every noised sum, hence every iterate; momentum, projection, averages and the choice of an
+iterate are post-processing. Proof: docs/proofs/dptd.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.config import DERIVED
+from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.unit_blocks import Block, SharedBlock
+from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
+from dprl.evaluation.start_level import START, StartLevel, start_level
+from dprl.mechanisms.grid import grid_step
+
+FUNCTION = "value function"
+# In units of B, the root mean square norm of Psi at the start under the uniform distribution on the bounds.
+CLIP, PRIMAL, DUAL = 0.021, 22.0, 0.4
+# Of a single transition, whose errors are not averaged over a trajectory: a small clip would all but cut rare ones off,
+# such as an end, and there are so many units that the noise of a large one is small.
+TRANSITION_CLIP = 1.0
+# What the noise of all steps may move theta times B in L2 by default. Of a network B is larger than on the states of a
+# log, which are a small part of the bounds.
+WALK, LINEAR_WALK = 0.4, 0.2
+# units of a batch that are enough: larger ones cost time and save little noise
+BATCH, LEAST_RATE = 256, 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrimalDualConfig(ValueFunctionConfig):
+    """Options that every primal-dual method has; public facts, all of them.
+
+    Values and gradients are in public units: the value range is mapped to [-1, 1]. ``B`` is the root mean square norm
+    of the gradient of V by theta at the start, under the uniform distribution on the bounds.
+
+    Attributes:
+        steps: number of noised sums in all stages but the start's; 100 by default.
+        sampling_rate: probability with which a unit takes part in a step; by default 256 units are expected, and at
+            least one in twenty.
+        clip_norm: L2 clip C of a unit's whole vector; by default in proportion to B.
+        primal_step: factor of the noised mean gradient by theta; by default in proportion to ``1 / B^2``, and as small
+            as the noise asks for.
+        dual_step: likewise by w.
+        step_scale: multiplies both.
+        start: the value function before the first step: a private ``constant``, the ``mid-range`` of the public values,
+            ``zero``, or ``random`` weights of a network. ``constant`` by default.
+        start_share: share of the mu^2 of the value function that pays for a private constant.
+        average: which iterate is the answer: the mean of the last half (``tail``), of ``all``, the ``last``, or a
+            uniformly ``random`` one.
+        project: keep theta and w in the box, after each step.
+        box: largest size of a coordinate of theta and of w; theta has a smaller one where the value range implies it.
+        rows: transitions of a unit that are used, evenly spaced; ``none`` for all.
+        weighting: of a transition: ``trajectory``, one over its trajectory's length, or ``transition``, one over the
+            public horizon.
+        seed: of random starting weights; public.
+        noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
+    """
+
+    steps: int | None = None
+    sampling_rate: float | None = None
+    clip_norm: float | None = None
+    primal_step: float | None = None
+    dual_step: float | None = None
+    step_scale: float = 1.0
+    start: Literal["constant", "mid-range", "zero", "random"] | None = None
+    start_share: float = 0.1
+    average: Literal["tail", "all", "last", "random"] | None = None
+    project: bool = True
+    box: float = 1.0
+    rows: int | None = 32
+    weighting: Literal["trajectory", "transition"] = "trajectory"
+    seed: int = 0
+    noise_multiplier: float | None = None
+
+    neural: ClassVar[bool] = True
+    units_served: ClassVar[tuple[str, ...]] = ("transition", "trajectory", "person")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("steps must be between 1 and 1000000", self.steps is None or 1 <= self.steps <= 10**6)
+        self._check(
+            "sampling_rate must be above 0 and at most 1",
+            self.sampling_rate is None or 0.0 < self.sampling_rate <= 1.0,
+        )
+        self._check("start_share must be above 0 and below 1", 0.0 < self.start_share < 1.0)
+        self._check("box must be between 1e-6 and 1e6", 1e-6 <= self.box <= 1e6)
+        self._check("step_scale must be between 1e-6 and 1e6", 1e-6 <= self.step_scale <= 1e6)
+        self._check("rows must be at least 1", self.rows is None or self.rows >= 1)
+        self._check("seed must be between 0 and 2147483647", 0 <= self.seed < 2**31)
+        for name in ("clip_norm", "primal_step", "dual_step", "noise_multiplier"):
+            given = getattr(self, name)
+            self._check(f"{name} must be between 1e-12 and 1e12", given is None or 1e-12 <= given <= 1e12)
+
+    # --- defaults, from public facts ------------------------------------------------------------------------------
+
+    def count(self, facts: Facts) -> int:
+        """Noised sums in all stages but the start's."""
+        del facts
+        return 100 if self.steps is None else self.steps
+
+    def rate(self, facts: Facts) -> float:
+        """Sampling rate of the steps."""
+        if self.sampling_rate is not None:
+            return self.sampling_rate
+        return min(1.0, max(round(BATCH / facts.units, 4), LEAST_RATE))
+
+    def clip(self, facts: Facts) -> float:
+        if self.clip_norm is not None:
+            return self.clip_norm
+        factor = TRANSITION_CLIP if facts.unit == "transition" else CLIP
+        return factor * math.sqrt(facts.features.mean_square())
+
+    def starts_at(self, facts: Facts) -> Literal["constant", "mid-range", "zero", "random"]:
+        del facts
+        return "constant" if self.start is None else self.start
+
+    def dimension(self, facts: Facts) -> int:
+        """Length of a unit's vector."""
+        return 2 * facts.features.size
+
+    def step_sizes(self, facts: Facts, stage: Stage) -> tuple[float, float]:
+        """Default primal and dual step; ``stage`` is the last, with its noise."""
+        return limited(facts, stage, PRIMAL, DUAL)
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        """The start, where it is released, and all steps."""
+        steps = Shape(FUNCTION, self.dimension(facts), self.clip(facts), self.count(facts), self.rate(facts))
+        return self.after_start(facts, (steps,))
+
+    def after_start(self, facts: Facts, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """``shapes`` behind that of the start, which takes its share from them."""
+        kind = self.starts_at(facts)
+        self._check(
+            "weighting = 'transition' means nothing where the unit is a transition: leave it out",
+            facts.unit != "transition" or self.weighting == "trajectory",
+        )
+        self._check("start = 'random' is for networks, such as mlp:50", kind != "random" or not facts.features.linear)
+        if kind != "constant":
+            return shapes
+        rest = (dataclasses.replace(shape, share=shape.share * (1.0 - self.start_share)) for shape in shapes)
+        return (start_level(facts).shape(self.start_share), *rest)
+
+    def resolved(self, facts: Facts, stage: Stage) -> dict[str, Any]:
+        """What :func:`resolve` fills in where it was not given."""
+        primal, dual = self.step_sizes(facts, stage)
+        return {
+            "steps": self.count(facts),
+            "sampling_rate": self.rate(facts),
+            "clip_norm": self.clip(facts),
+            "primal_step": primal,
+            "dual_step": dual,
+            "start": self.starts_at(facts),
+            "average": "tail",
+        }
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> PrimalDualProgram:
+        return PrimalDualProgram(resolve(self, facts, stages[-1]), stages, facts)
+
+
+def limited(facts: Facts, stage: Stage, primal: float, dual: float, gain: float = 1.0) -> tuple[float, float]:
+    """``primal / B^2`` and ``dual / B^2``, but no more than lets the noise of all steps move V by 0.4 of its half-range
+    in mean square (a linear one by 0.2): beyond that the answer would be noise, and the start a better guess.
+
+    ``gain``: what many steps add up of the noise of one, over that noise.
+    """
+    square, mechanism = facts.features.mean_square(), stage.mechanism
+    noise = gain * mechanism.noise_std / (mechanism.sampling_rate * facts.units)
+    walk = (LINEAR_WALK if facts.features.linear else WALK) / (noise * math.sqrt(square * mechanism.steps))
+    return min(primal / square, walk), min(dual / square, walk)
+
+
+C = TypeVar("C", bound=PrimalDualConfig)
+
+
+def resolve(config: C, facts: Facts, stage: Stage) -> C:
+    """The same options with everything filled in from public facts and the noise of the last ``stage``."""
+    missing = {name: value for name, value in config.resolved(facts, stage).items() if getattr(config, name) is None}
+    return config.replace(DERIVED, **missing) if missing else config
+
+
+class State(NamedTuple):
+    """Made of noised sums and public facts alone, so as private as those. A method may have further fields."""
+
+    theta: jax.Array  # (d,) float32
+    w: jax.Array  # (d,)
+    p: jax.Array  # (d,) running gradient by theta
+    d: jax.Array  # (d,) running gradient by w, with the sign by which it is descended
+    kept: jax.Array  # (d,) what the answer would be after this step
+    step: jax.Array  # () int32, noised sums so far
+
+
+@dataclass(frozen=True)
+class PrimalDualProgram:
+    """Plain simultaneous steps with everything that is public filled in; a method overrides :meth:`direction`.
+
+    Attributes:
+        config: options, resolved.
+        stages: the first one may release the start.
+        facts: public facts.
+    """
+
+    config: PrimalDualConfig
+    stages: tuple[Stage, ...]
+    facts: Facts
+
+    @cached_property
+    def level(self) -> StartLevel | None:
+        """The release of the start; None where the start is public."""
+        return start_level(self.facts) if self.stages[0].name == START else None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        further = () if self.level is None else self.level.columns
+        return tuple(dict.fromkeys((*COLUMNS, *further)))
+
+    @property
+    def steps(self) -> int:
+        """Noised sums in all stages but the start's."""
+        return sum(stage.mechanism.steps for stage in self.stages if stage.name != START)
+
+    def init(self) -> Any:
+        if self.level is not None:
+            return jnp.zeros((), jnp.float64)
+        facts = self.facts
+        zero = min(max(-facts.centre / facts.half, -1.0), 1.0)
+        return self.start_at(jnp.asarray({"zero": zero}.get(str(self.config.start), 0.0), jnp.float64))
+
+    def start_at(self, level: jax.Array) -> Any:
+        """The state before the first step, at the constant value function ``level``."""
+        features = self.facts.features
+        if self.config.start == "random":
+            theta = features.random_start(self.config.seed)  # type: ignore[attr-defined]  # networks alone have it
+            w = np.random.default_rng((self.config.seed, 1)).uniform(-1.0, 1.0, features.size)
+        else:
+            theta = features.start() + level * jnp.asarray(features.constant(), jnp.float64)
+            w = np.zeros(features.size)
+        theta = self.in_box(jnp.asarray(theta, jnp.float32), self.theta_box)
+        w = self.in_box(jnp.asarray(w, jnp.float32), self.config.box)
+        return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(theta), theta, jnp.zeros((), jnp.int32))
+
+    def contribution(self, stage: int, state: Any, block: Block | SharedBlock) -> jax.Array:
+        if self.level is not None and stage == 0:
+            return self.level.vectors(block)
+        return self.vectors(state, block)
+
+    def vectors(self, state: Any, block: Block | SharedBlock) -> jax.Array:
+        """``(B, 2d)``: the vector of each unit, before it is clipped."""
+        return unit_gradients(self.facts.features, self.facts.discount, state.theta, state.w, block)
+
+    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:
+        del step
+        if self.level is not None and stage == 0:
+            return self.level.level(noised)
+        mean = (noised / self.normaliser(stage)).astype(jnp.float32)
+        moved = self.direction(state, mean)
+        return moved._replace(kept=self.keep(stage, state, moved.theta, noised), step=state.step + 1)
+
+    def normaliser(self, stage: int) -> float:
+        """What a noised sum is divided by: the public expected number of units, never the realised one."""
+        found = self.stages[stage]
+        return 1.0 if found.by_index else found.mechanism.sampling_rate * self.facts.units
+
+    def direction(self, state: Any, ghat: jax.Array) -> Any:
+        """The state with new theta and w (and p, d), from the noised mean gradient ``(2d,)``."""
+        primal, dual = jnp.split(ghat, 2)
+        return state._replace(
+            theta=self.in_box(state.theta - self.primal_step * primal, self.theta_box),
+            w=self.in_box(state.w - self.dual_step * dual, self.config.box),
+            p=primal,
+            d=dual,
+        )
+
+    @property
+    def primal_step(self) -> float:
+        assert self.config.primal_step is not None
+        return self.config.step_scale * self.config.primal_step
+
+    @property
+    def dual_step(self) -> float:
+        assert self.config.dual_step is not None
+        return self.config.step_scale * self.config.dual_step
+
+    @property
+    def theta_box(self) -> float:
+        return min(self.config.box, self.facts.box)
+
+    def parameters_of(self, state: Any) -> jax.Array:
+        return jnp.concatenate([state.theta, state.w])
+
+    def state_at(self, parameters: jax.Array) -> Any:
+        theta, w = jnp.split(parameters, 2)
+        return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(w), theta, jnp.zeros((), jnp.int32))
+
+    def project(self, parameters: jax.Array) -> jax.Array:
+        theta, w = jnp.split(parameters, 2)
+        return jnp.concatenate([self.in_box(theta, self.theta_box), self.in_box(w, self.config.box)])
+
+    def in_box(self, weights: jax.Array, box: float) -> jax.Array:
+        return jnp.clip(weights, -box, box) if self.config.project else weights
+
+    def keep(self, stage: int, state: Any, theta: jax.Array, noised: jax.Array) -> jax.Array:
+        """The asked-for average, as a running mean, or a reservoir of one iterate.
+
+        The reservoir keeps iterate number t, counted from 1, with probability 1/t. Its coin is low digits of the noised
+        sum: uniform but for 2^-19, as the noise spreads over many times what they count, and post-processing.
+        """
+        number, average = state.step + 1, self.config.average
+        if average == "random":
+            weight = (_low_digits(noised, self.stages[stage].mechanism.clip_norm) * number < 1.0).astype(theta.dtype)
+        elif average == "last":
+            weight = jnp.ones((), theta.dtype)
+        else:
+            counted = number - (self.steps // 2 if average == "tail" else 0)
+            weight = jnp.where(counted > 0, 1.0 / jnp.maximum(counted, 1), 1.0).astype(theta.dtype)
+        # with a weight of 1 the iterate itself, to the last bit
+        return (1.0 - weight) * state.kept + weight * theta
+
+    def finish(self, stage: int, state: Any) -> Any:
+        return self.start_at(state) if self.level is not None and stage == 0 else state
+
+    def answer(self, state: Any) -> jax.Array:
+        """The released ``(d,)`` weights."""
+        return state.kept.astype(jnp.float64)
+
+
+def _low_digits(noised: jax.Array, clip_norm: float) -> jax.Array:
+    """A number in [0, 1) from digits 8 to 27 of the first and of the last noised grid point.
+
+    Lower ones may be lost in double precision, and the noise does not spread evenly over higher ones.
+    """
+    ends = jnp.stack([noised[0], noised[-1]]) * (1.0 / (grid_step(clip_norm) * 2.0**8))
+    return jnp.sum(jnp.mod(jnp.floor(ends), 2.0**20) * jnp.asarray([2.0**-20, 2.0**-40]))

@@ -1,0 +1,101 @@
+"""A private constant as value function: what every other private value function is to be compared with.
+
+Per-decision weights: Precup, Sutton and Singh (2000).
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: one noised sum of returns, or of rewards; the rest is post-processing.
+Proof: docs/proofs/constant.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from dprl.config import DERIVED
+from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.unit_blocks import Block, SharedBlock
+from dprl.value_functions.features import Features
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateConstant(ValueFunctionConfig):
+    """Options of the private constant; public facts, all of them.
+
+    Attributes:
+        estimator: ``returns``: the mean (per-decision importance-weighted) return of the trajectories. ``rewards``: the
+            mean importance-weighted reward over ``1 - discount``, for processes that do not end. ``auto``: ``rewards``
+            off-policy over a horizon of at least ``1 / (1 - discount)``, where products of ratios are cut, and
+            ``returns`` otherwise.
+    """
+
+    estimator: Literal["auto", "returns", "rewards"] = "auto"
+
+    algorithm: ClassVar[str] = "constant"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(
+            "estimator = 'rewards' needs a discount below 1", self.estimator != "rewards" or self.discount < 1.0
+        )
+
+    def resolve(self, facts: Facts) -> Literal["returns", "rewards"]:
+        """The estimator, from public facts."""
+        if self.estimator != "auto":
+            return self.estimator
+        long = facts.horizon > 1 and facts.horizon * (1.0 - self.discount) >= 1.0
+        return "rewards" if long and facts.bounds.max_importance_ratio > 1.0 else "returns"
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        ratio = facts.bounds.max_importance_ratio if self.resolve(facts) == "rewards" else 1.0
+        return (Shape("constant", 1, float(ratio)),)
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> PrivateConstantProgram:
+        kind = self.resolve(facts)
+        config = self if self.estimator == kind else self.replace(DERIVED, estimator=kind)
+        offset, scale = 0.0, facts.ratio
+        if kind == "rewards":
+            low, high = facts.bounds.reward
+            gain = 1.0 / ((1.0 - self.discount) * facts.half)
+            offset, scale = (low + high) / 2.0 * gain - facts.centre / facts.half, (high - low) / 2.0 * gain
+        return PrivateConstantProgram(config, stages, kind, facts.features, facts.units, offset, scale)
+
+
+@dataclass(frozen=True)
+class PrivateConstantProgram:
+    """One release; the value in public units is ``offset + scale`` times the noised mean, kept in the value range."""
+
+    config: PrivateConstant
+    stages: tuple[Stage, ...]
+    estimator: Literal["returns", "rewards"]
+    features: Features
+    units: int
+    offset: float
+    scale: float
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("returns", "starts") if self.estimator == "returns" else ("rewards",)
+
+    def init(self) -> jax.Array:
+        return jnp.zeros((), jnp.float64)
+
+    def contribution(self, stage: int, state: jax.Array, block: Block | SharedBlock) -> jax.Array:
+        """``(B, 1)``: at most 1 (returns) or the largest ratio of a step (rewards)."""
+        del stage, state
+        rows = block.start_return if self.estimator == "returns" else block.weight_raw_reward
+        return jnp.sum(rows, axis=-1, keepdims=True)
+
+    def update(self, stage: int, state: jax.Array, noised: jax.Array, step: Any) -> jax.Array:
+        del stage, state, step
+        return jnp.clip(self.offset + self.scale * noised[0] / self.units, -1.0, 1.0)
+
+    def finish(self, stage: int, state: jax.Array) -> jax.Array:
+        del stage
+        return state
+
+    def answer(self, state: jax.Array) -> jax.Array:
+        """The weights of the constant."""
+        return state * jnp.asarray(self.features.constant(), jnp.float64)

@@ -1,0 +1,281 @@
+"""A protector in place of an algorithm's own steps: the vectors are the algorithm's, the updates are the protector's.
+
+Paper: 002. Privacy unit, relation and release are those of the algorithm: a protector is public, and whatever it makes
+of noised sums is post-processing. With a public schedule the noise differs from step to step
+(docs/proofs/scheduled-noise.md); with an adaptive one it is chosen within a Renyi filter (docs/proofs/renyi-filter.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from dprl.config import Mark
+from dprl.engine.options import Adaptive, Facts, Shape, Stage, ValueFunctionConfig
+from dprl.errors import DprlError
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.scheduled_sum import to_levels
+from dprl.protectors.projector import ProtectorState
+from dprl.protectors.protector import Protector
+
+C = TypeVar("C", bound=ValueFunctionConfig)
+FROM_PROTECTOR = Mark("from the protector (stated public)")
+_DECIDED = (
+    "steps", "sampling_rate", "clip_norm", "step_size", "schedule", "offset", "average", "primal_step", "dual_step",
+    "step_scale", "alpha", "beta", "kappa", "eta", "nu", "direction", "noise_multiplier",
+)  # fmt: skip
+
+
+class Protectable(Protocol):
+    """A program whose iterates are one vector of parameters: primal ones, then as many dual ones."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    def init(self) -> Any: ...
+
+    def contribution(self, stage: int, state: Any, block: Any) -> jax.Array: ...
+
+    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any: ...
+
+    def finish(self, stage: int, state: Any) -> Any: ...
+
+    def normaliser(self, stage: int) -> float:
+        """The public expected number of units in a batch."""
+        ...
+
+    def parameters_of(self, state: Any) -> jax.Array:
+        """``(2n,)`` of a state."""
+        ...
+
+    def state_at(self, parameters: jax.Array) -> Any:
+        """A state whose contributions are those at ``(2n,)`` parameters."""
+        ...
+
+    def project(self, parameters: jax.Array) -> jax.Array:
+        """Onto the public constraint."""
+        ...
+
+
+def public_facts(facts: Facts) -> dict[str, float]:
+    """The public facts of a log by which a protector's ranges are judged.
+
+    ``strength`` is ``units mu / ratio``: one over the noise in a mean return, in half-widths of the value range.
+    """
+    return {
+        "units": float(facts.units),
+        "strength": facts.strength,
+        "horizon": float(facts.horizon),
+        "features": float(facts.features.size),
+        "ratio": facts.ratio,
+        "discount": facts.discount,
+        "dimension": 2.0 * facts.features.size,
+    }
+
+
+class Chosen(NamedTuple):
+    """What an ``optimizer`` option comes to.
+
+    Attributes:
+        plain: the options without it, with the hand schedule's numbers.
+        protector: the protector, or its hand schedule.
+        reason: why it is the hand schedule; None where it is not.
+    """
+
+    plain: Any
+    protector: Protector
+    reason: str | None
+
+
+def check_options(config: Any) -> None:
+    """Refuse options that a protector decides."""
+    if config.optimizer is None:
+        return
+    defaults = {f.name: f.default for f in dataclasses.fields(config)}
+    for name in _DECIDED:
+        if (
+            name in defaults
+            and getattr(config, name) != defaults[name]
+            and config.provenance.get(name) != FROM_PROTECTOR
+        ):
+            raise DprlError(f"{config.algorithm}: {name} is the optimizer's to decide: leave one of them out.")
+    if config.published:
+        raise DprlError(f"{config.algorithm}: an optimizer has no calibration = 'as-published': leave one of them out.")
+
+
+def loaded(config: C) -> C:
+    """``config`` with its protector in place of the folder, so that all of a release is made of one reading of it."""
+    folder = getattr(config, "optimizer", None)
+    if not isinstance(folder, str):
+        return config
+    return dataclasses.replace(config, optimizer=Protector.load(folder))  # type: ignore[call-arg]
+
+
+def choose(config: Any, facts: Facts) -> Chosen:
+    """Load the protector of ``config.optimizer``; from public facts, whether it or its hand schedule is in force.
+
+    Raises:
+        DprlError: there is none, it is another algorithm's, or nothing says that it was learned on public tasks.
+    """
+    protector = config.optimizer if isinstance(config.optimizer, Protector) else Protector.load(config.optimizer)
+    protector.check_provenance()
+    if protector.algorithm != config.algorithm:
+        whom = protector.algorithm or "tasks that are no policy evaluation"
+        raise DprlError(f"The protector was learned for {whom}, and the algorithm is {config.algorithm}.")
+    reason = protector.serves(public_facts(facts), facts.features.name)
+    if reason is not None:
+        protector = protector.fallback()
+    hand = protector.hand
+    names = {"last": 0.0, "tail": 0.5, "all": 1.0}
+    numbers: dict[str, Any] = {
+        "steps": hand.steps, "sampling_rate": hand.sampling_rate, "clip_norm": protector.clip_norm,
+        "step_size": hand.step_sizes[0], "primal_step": hand.step_sizes[0], "dual_step": hand.step_sizes[-1],
+        "average": next((name for name, share in names.items() if share == hand.tail), "tail"),
+    }  # fmt: skip
+    own = config.options()
+    changes = {name: value for name, value in numbers.items() if name in own and value != 0.0}
+    return Chosen(config.replace(FROM_PROTECTOR, **changes), protector, reason)
+
+
+def protected_shapes(config: Any, facts: Facts) -> tuple[Shape, ...]:
+    """The stages of the algorithm, the last one with the protector's noise."""
+    plain, protector, _ = choose(config, facts)
+    *first, last = dataclasses.replace(plain, optimizer=None).shapes(facts)
+    if protector.adaptive:
+        if first:
+            raise DprlError(
+                f"{config.algorithm}: adaptive noise needs a public start, and this one is released: add "
+                "start = 'mid-range'."
+            )
+        last = dataclasses.replace(last, adaptive=Adaptive(protector.levels, protector.architecture.norm))
+    elif protector.profile is not None:
+        last = dataclasses.replace(last, profile=to_levels(protector.profile))
+    return (*first, last)
+
+
+def protected_program(config: Any, facts: Facts, stages: tuple[Stage, ...]) -> Protected:
+    """The algorithm's program under the protector."""
+    plain, protector, reason = choose(config, facts)
+    base = dataclasses.replace(plain, optimizer=None).program(facts, stages)
+    return Protected(base, protector, plain, reason)
+
+
+class State(NamedTuple):
+    """Made of noised sums and public facts alone, so as private as those."""
+
+    parameters: jax.Array  # (2n,) float32
+    protector: ProtectorState
+    level: jax.Array  # () int32, of the coming step's noise, where it is adaptive
+
+
+@dataclass(frozen=True)
+class Protected:
+    """A program whose contributions are the algorithm's and whose updates are the protector's.
+
+    Attributes:
+        base: the algorithm's own program, of one vector of parameters.
+        protector: learned, or its hand schedule.
+        config: the algorithm's options, with the protector's numbers filled in.
+        reason: why the hand schedule is in force, in words; None where it is not.
+    """
+
+    base: Any
+    protector: Protector
+    config: ValueFunctionConfig
+    reason: str | None = None
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return self.base.stages
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.base.columns
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a certificate says of the protector."""
+        in_force = "learned protector" if self.reason is None else f"its hand schedule: {self.reason}"
+        return {
+            "fingerprint": self.protector.fingerprint,
+            "in_force": in_force,
+            "scheduler": self.protector.architecture.scheduler if self.reason is None else "uniform",
+            "provenance": dict(self.protector.provenance),
+        }
+
+    @cached_property
+    def _last(self) -> int:
+        return len(self.stages) - 1
+
+    @property
+    def _mechanism(self) -> Any:
+        return self.stages[self._last].mechanism
+
+    @property
+    def _blocks(self) -> tuple[int, ...]:
+        size = self._mechanism.dimension // 2
+        return (0,) * size + (1,) * size
+
+    def init(self) -> Any:
+        state = self.base.init()
+        return self._begin(state) if self._last == 0 else state
+
+    def contribution(self, stage: int, state: Any, block: Any) -> jax.Array:
+        inner = state if stage < self._last else self.base.state_at(state.parameters)
+        return self.base.contribution(stage, inner, block)
+
+    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:
+        if stage < self._last:
+            return self.base.update(stage, state, noised, step)
+        mechanism, size = self._mechanism, state.parameters.shape[0]
+        unit = self.base.normaliser(stage) * mechanism.clip_norm
+        mean = (noised[:size] / unit).astype(jnp.float32)
+        inner = state.protector
+        moved, parameters = self.protector.update(
+            inner, state.parameters, mean, self._noise(state.level, step), step, self._blocks, mechanism.clip_norm,
+            self.base.project,
+        )  # fmt: skip
+        if not isinstance(mechanism, FilteredGaussianSum):
+            return State(parameters, moved, state.level)
+        spent = jnp.asarray(mechanism.costs, dtype=jnp.float32)[state.level] / 2.0**40
+        moved = moved._replace(norm=(noised[size] / unit).astype(jnp.float32), spent=moved.spent + spent)
+        return self._with_level(State(parameters, moved, state.level), step + 1)
+
+    def level(self, stage: int, state: Any, step: Any) -> jax.Array:
+        """Proposed after the step before, from what was released by then."""
+        del stage, step
+        return state.level
+
+    def finish(self, stage: int, state: Any) -> Any:
+        return self._begin(self.base.finish(stage, state)) if stage < self._last else state
+
+    def answer(self, state: Any) -> jax.Array:
+        """The released ``(n,)`` weights: the primal half of the mean that the hand schedule asks for."""
+        return state.protector.kept[: state.parameters.shape[0] // 2].astype(jnp.float64)
+
+    def _begin(self, state: Any) -> State:
+        inner, parameters = self.protector.start(self.base.parameters_of(state))
+        begun = State(parameters, inner, jnp.zeros((), dtype=jnp.int32))
+        return self._with_level(begun, 0) if isinstance(self._mechanism, FilteredGaussianSum) else begun
+
+    def _with_level(self, state: State, step: Any) -> State:
+        uniform = self._mechanism.noise_multiplier / self.base.normaliser(self._last)
+        inner, level = self.protector.propose(state.protector, uniform, step)
+        return state._replace(protector=inner, level=level)
+
+    def _noise(self, level: Any, step: Any) -> Any:
+        """Standard deviation of a coordinate of the step's mean, in units of the clip."""
+        mechanism = self._mechanism
+        if isinstance(mechanism, FilteredGaussianSum):
+            multiplier = jnp.asarray(mechanism.levels, dtype=jnp.float64)[level]
+        else:
+            multiplier = mechanism.multiplier_at(step)
+        return multiplier / self.base.normaliser(self._last)

@@ -1,0 +1,55 @@
+"""Private regression on returns: full or Poisson batches of clipped least-squares vectors, on and off policy.
+
+Method: least squares of (importance-weighted) returns to go on features, by noised gradient steps (Bassily, Smith and
+Thakurta 2014; Abadi et al. 2016, with a trajectory in the place of an example).
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: every noised sum of clipped vectors, hence every iterate. Proof: docs/proofs/return-regression.md.
+Symbols: docs/symbols.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from dprl.engine.program import Facts, Stage
+from dprl.engine.unit_blocks import Block, SharedBlock, apply, project_phi
+from dprl.evaluation.descent import REFERENCE, Descent, DescentConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturnRegression(DescentConfig):
+    """Options of private regression on returns: those of :class:`DescentConfig`.
+
+    A unit's vector is ``a * sum_t weight_t phi_t (y_t - rho_t theta'phi_t)``, with y_t the return from t on in public
+    units. Off policy y_t is weighted decision by decision, the ratio rho_t of its own step included; its mean is the
+    value, that of rho_t is one, and what has a ratio of zero says nothing. Products of ratios are cut at the public
+    bound: over long horizons that pulls values towards the middle of the range, and TD is the better choice.
+    """
+
+    algorithm: ClassVar[str] = "return-regression"
+
+    def travel(self, facts: Facts, strength: float) -> float:
+        """1.4, growing slowly with n0: more than half the range of values."""
+        del facts
+        return 1.4 * max(strength / REFERENCE, 1.0) ** 0.15
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> ReturnRegressionProgram:
+        return ReturnRegressionProgram(stages, self.resolve(facts, stages[-1]), facts)
+
+
+@dataclass(frozen=True)
+class ReturnRegressionProgram(Descent):
+    """Private regression on returns with everything that is public filled in."""
+
+    columns = ("returns",)
+
+    def contribution(self, stage: int, state: Any, block: Block | SharedBlock) -> jax.Array:
+        del stage
+        theta = state.theta.astype(block.phi.dtype)
+        # returns come over the largest cumulative ratio, and with the ratio of their own step in them
+        error = self.facts.ratio * block.weight_return - block.weight_rho * apply(block.phi, theta)
+        return project_phi(error, block) * jnp.asarray(self.scale, dtype=block.phi.dtype)

@@ -1,0 +1,309 @@
+"""Sums over the units of a log in parts: in bounded memory, by one process or by several, with the digits of one log
+in memory.
+
+A unit's vector is made of that unit's rows alone, to the last bit, and clipped vectors are summed as int64 grid points.
+So it does not matter into which blocks and shards the units are cut, nor where these are computed. Neither coins nor
+noise are drawn here: who draws gives the coins, and adds the noise to the sum of all shards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.data.parts import Parts
+from dprl.data.readers import Log
+from dprl.data.trajectories import Trajectories
+from dprl.engine.program import sum_of_rows
+from dprl.engine.ratios import step_ratios
+from dprl.engine.unit_data import LEAST_ROWS, Rows, UnitRows, _aligned_zeros, rows_of, unit_rows
+from dprl.evaluation import estimators
+from dprl.evaluation.plan import Plan
+from dprl.mechanisms.clipped_sum import Mechanism
+from dprl.policies.loading import load_policy
+from dprl.protocols import Journal, NoiseSource
+
+BLOCK_ROWS = 1 << 16
+"""Most rows of several units that are prepared at a time, where their features are few."""
+BLOCK_BYTES = 1 << 25
+"""About what a block's rows may take; two are there at a time, one in sum and one in the making."""
+KEPT_BYTES = 1 << 28
+"""About what the rows of a shard may take, to be prepared once and kept."""
+_SMALLEST = 1 << 12  # rows of a block; powers of two from here on, so that few shapes are compiled
+_EXACT = 44  # bits after the point in the sums of simulations
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked of every shard; it goes to other processes as it is.
+
+    Attributes:
+        plan: the release's.
+        log: in parts.
+        policies, behavior: what :func:`~dprl.policies.loading.load_policy` takes or gives.
+        exact: whether the sums without clipping and noise are asked for as well: for simulations only.
+        kept_bytes, block_rows: as the constants above say.
+    """
+
+    plan: Plan
+    log: Log
+    policies: tuple[Any, ...]
+    behavior: Any = None
+    exact: bool = False
+    kept_bytes: int = KEPT_BYTES
+    block_rows: int = BLOCK_ROWS
+
+    @property
+    def parts(self) -> Parts:
+        assert isinstance(self.log.source, Parts)
+        return self.log.source
+
+    def share(self) -> Share:
+        """For a worker."""
+        return Share(self)
+
+    @property
+    def row_bytes(self) -> int:
+        """About what a row takes while it is prepared, from public facts."""
+        features = 0 if self.plan.features is None else self.plan.features.row_size
+        return 8 * features + 24 * len(self.plan.bounds.observation) + 96
+
+
+class Begun(NamedTuple):
+    """What a first pass over some units gives; of several shards it is added up, see :func:`together`. Private.
+
+    Attributes:
+        total: ``(dimension,)`` int64, the sum of the value query's clipped vectors; zero where these are still to come.
+        digest: of what policies and bounds make of each unit's rows: the sum of the units' digests modulo 2^128.
+        exact: the sums without clipping, in units of 2^-44; none where they are not asked for.
+    """
+
+    total: np.ndarray
+    digest: int
+    exact: tuple[int, ...] = ()
+
+
+def together(shards: Sequence[Begun]) -> Begun:
+    """The first pass over the units of all shards."""
+    exact = tuple(sum(parts) for parts in zip(*(s.exact for s in shards), strict=True))
+    return Begun(sum_of([s.total for s in shards]), sum(s.digest for s in shards) % (1 << 128), exact)
+
+
+def sum_of(totals: Sequence[np.ndarray]) -> np.ndarray:
+    """``(dimension,)`` int64."""
+    return np.asarray(np.sum(totals, axis=0, dtype=np.int64))
+
+
+def exact_sum(vectors: np.ndarray) -> tuple[int, ...]:
+    """Sum of unclipped vectors ``(U, dimension)`` in units of 2^-44: the same however the units are cut into blocks."""
+    total = [0] * vectors.shape[1]
+    for start in range(0, len(vectors), 1 << 12):
+        points = np.rint(np.ldexp(vectors[start : start + (1 << 12)], _EXACT)).astype(np.int64)
+        total = [a + int(b) for a, b in zip(total, points.sum(axis=0), strict=True)]
+    return tuple(total)
+
+
+def as_numbers(exact: Sequence[int]) -> np.ndarray:
+    """``(dimension,)`` float64 of :func:`exact_sum`."""
+    return np.array([float(x) for x in exact]) * 2.0**-_EXACT
+
+
+def release_total(mechanism: Mechanism, noise: NoiseSource, total: np.ndarray, journal: Journal) -> np.ndarray:
+    """As :func:`~dprl.evaluation.importance_sampling.release_vector`, where the sum is known."""
+
+    def noised() -> Any:
+        return mechanism.noised(jnp.asarray(total), jnp.asarray(mechanism.draw(noise, 0)))
+
+    return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noised))))
+
+
+class Shard:
+    """The units ``start`` to ``stop`` of a log in parts; all of them are :class:`Units` of a release."""
+
+    def __init__(self, task: Task, start: int = 0, stop: int | None = None) -> None:
+        self.units = (task.parts.units if stop is None else stop) - start
+        self._task, self._start = task, start
+        load = lambda policy: load_policy(policy, task.plan.bounds.actions)  # noqa: E731
+        self._policies = [load(policy) for policy in task.policies]
+        self._behavior: Any = None if task.behavior is None else load(task.behavior)
+        # one thread for all steps: each new one would take memory of its own, and keep it
+        self._aside = ThreadPoolExecutor(1)
+        self._kept: UnitRows | None = None
+        self._whole: bool | None = None
+
+    def begin(self, weights: np.ndarray | None = None) -> Begun:
+        """Once through the rows: the value query, and a digest of what enters the mechanisms.
+
+        Where values are taken around the released value function, a first pass without its ``weights`` gives the
+        digest, and one with them the sum.
+        """
+        plan = self._task.plan
+        query, mechanism = plan.query, plan.value_mechanism
+        baseline = None if weights is None else estimators.baseline_of(query, plan.function_of(weights))
+
+        def prepared(units: np.ndarray) -> tuple[np.ndarray, int]:
+            log = self._taken(units)
+            if plan.around_function and baseline is None:
+                return np.zeros((log.units, mechanism.dimension)), self._digest_of_ratios(log)
+            vectors = estimators.unit_vectors(query, log, self._policies, self._behavior, baseline)
+            return vectors, _digest(vectors, self._ratios(log), log)
+
+        total, digest, exact = np.zeros(mechanism.dimension, dtype=np.int64), 0, (0,) * mechanism.dimension
+        with silence(), closing(self._through(np.arange(self.units), prepared)) as blocks:
+            for vectors, part in blocks:
+                # powers of two, for few shapes; what does not count is zero
+                padded = np.zeros((max(LEAST_ROWS, 1 << (len(vectors) - 1).bit_length()), vectors.shape[1]))
+                padded[: len(vectors)] = vectors
+                live = np.arange(len(padded)) < len(vectors)
+                total += np.asarray(mechanism.clipped_sum(jnp.asarray(padded), jnp.asarray(live)))
+                digest += part
+                if self._task.exact:
+                    exact = tuple(a + b for a, b in zip(exact, exact_sum(vectors), strict=True))
+        return Begun(total, digest % (1 << 128), exact if self._task.exact else ())
+
+    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
+        """See :class:`~dprl.engine.unit_source.Units`; ``included`` is ``(units,)`` of this shard."""
+        if self._whole is None:
+            rows = int(self._task.parts.rows_of(self._start + np.arange(self.units)).sum())
+            self._whole = rows * self._task.row_bytes <= self._task.kept_bytes
+        if self._whole:
+            if self._kept is None:
+                with silence():
+                    self._kept = self._prepared(np.arange(self.units))
+            return np.asarray(sum_of_rows(program, stage, mechanism, state, self._kept, included))
+        total = np.zeros(mechanism.dimension, dtype=np.int64)
+        with silence(), closing(self._through(np.flatnonzero(included), self._prepared)) as blocks:
+            for block in blocks:
+                everybody = np.ones(block.units, dtype=bool)
+                # as a NumPy array: it is waited for, so that no further block is in memory
+                total += np.asarray(sum_of_rows(program, stage, mechanism, state, block, everybody))
+        return total
+
+    def _through(self, units: np.ndarray, prepare: Callable[[np.ndarray], T]) -> Generator[T, None, None]:
+        """``prepare`` of the units block by block, of the next one while the one before is in use."""
+
+        def silent(block: np.ndarray) -> T:
+            with np.errstate(all="ignore"):  # belongs to the thread
+                return prepare(block)
+
+        following = None
+        try:
+            for block in self._blocks(units):
+                ready, following = following, self._aside.submit(silent, block)
+                if ready is not None:
+                    yield ready.result()
+            if following is not None:
+                yield following.result()
+        finally:
+            if following is not None:  # nothing is read any more when this ends
+                wait([following])
+
+    def _blocks(self, units: np.ndarray) -> Iterator[np.ndarray]:
+        """The units ``(k,)`` in blocks of about as many rows; one of no unit where there are none."""
+        room = min(self._task.block_rows, max(1 << 10, BLOCK_BYTES // self._task.row_bytes))
+        ends = np.cumsum(self._task.parts.rows_of(self._start + units))
+        cuts = np.flatnonzero(np.diff((ends - 1) // room)) + 1
+        yield from np.split(units, cuts)
+
+    def _taken(self, units: np.ndarray) -> Trajectories:
+        found = self._task.log.take(self._start + units)
+        self._task.parts.forget()
+        if found.units != len(units):
+            raise RuntimeError("A unit of a log in parts has no row of its own.")
+        return found
+
+    def _ratios(self, log: Trajectories) -> np.ndarray | None:
+        """``(N,)`` those of the first target policy, of which the value function is; None where none is learned."""
+        return None if self._task.plan.program is None else step_ratios(self._policies[0], log, self._behavior)
+
+    def _digest_of_ratios(self, log: Trajectories) -> int:
+        """Of all policies: with the rows and what is released, all that the value query is made of."""
+        nothing = np.zeros((log.units, 0))
+        return sum(_digest(nothing, step_ratios(policy, log, self._behavior), log) for policy in self._policies)
+
+    def _prepared(self, units: np.ndarray) -> UnitRows:
+        log = self._taken(units)
+        ratios = self._ratios(log)
+        assert ratios is not None
+        return plan_rows(self._task.plan, log, ratios, _SMALLEST)
+
+
+class Share:
+    """What a worker is asked for of a :class:`Task`: it keeps the shard that it was asked for last."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._shards: dict[tuple[int, int], Shard] = {}
+
+    def begin(self, start: int, stop: int, weights: np.ndarray | None = None) -> tuple[Any, ...]:
+        """:meth:`Shard.begin` of these units."""
+        return tuple(self._shard(start, stop).begin(weights))
+
+    def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
+        """:meth:`Shard.total` of these units at a stage and its state; ``included`` has a bit for each."""
+        shard, (stage, state), program = self._shard(start, stop), told, self._task.plan.program
+        assert program is not None
+        bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=shard.units).astype(bool)
+        return shard.total(program, stage, program.stages[stage].mechanism, state, bits)
+
+    def _shard(self, start: int, stop: int) -> Shard:
+        if (start, stop) not in self._shards:
+            self._shards = {(start, stop): Shard(self._task, start, stop)}
+        return self._shards[start, stop]
+
+
+def plan_rows(plan: Plan, log: Trajectories, ratios: np.ndarray, least: int | None = None) -> UnitRows:
+    """The rows of a log as the plan's program sees them.
+
+    ``least`` gives the arrays as many rows as a power of two has that is no less: what is beyond the log is zero.
+    """
+    assert plan.program is not None
+    assert plan.features is not None
+    discount, columns = plan.config.discount, plan.program.columns
+    value = plan.bounds.value_interval(discount)
+    rows = rows_of(log, ratios, plan.features, discount, value, plan.weighting, columns=columns, most=plan.rows)
+    return unit_rows(rows if least is None else _with_room(rows, least), plan.bounds.units)
+
+
+def _with_room(rows: Rows, least: int) -> Rows:
+    size = max(least, 1 << (len(rows.reward) - 1).bit_length())
+
+    def longer(x: np.ndarray) -> np.ndarray:
+        out: Any = _aligned_zeros((size, *x.shape[1:]), x.dtype)  # type: ignore[arg-type]
+        out[: len(x)] = x
+        return out
+
+    phi, delta_phi, reward, rho, weight = map(longer, rows[:5])
+    extra = {name: longer(x) for name, x in rows.extra.items()}
+    return Rows(phi, delta_phi, reward, rho, weight, rows.offsets, extra)
+
+
+def _digest(vectors: np.ndarray, ratios: np.ndarray | None, log: Trajectories) -> int:
+    """Sum of the units' digests, each of that unit's vector and ratios: the same in any order and number of shards."""
+    offsets = log.episode_offsets[log.unit_offsets] * 8
+    own, steps, width = memoryview(vectors.tobytes()), memoryview(b""), vectors.shape[1] * 8
+    if ratios is not None:
+        steps = memoryview(ratios.tobytes())
+    total = 0
+    for unit, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        digest = hashlib.blake2b(own[unit * width : (unit + 1) * width], digest_size=16)
+        digest.update(steps[start:stop])
+        total += int.from_bytes(digest.digest(), "big")
+    return total
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """What numbers do to arithmetic is nobody's business: no warning may depend on the rows."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

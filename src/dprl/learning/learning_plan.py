@@ -1,0 +1,259 @@
+"""What a learning release will do and what it will cost, from public facts alone: no reward is asked for here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dprl.accounting import events
+from dprl.accounting.accountant import epsilon_of
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import noise_multiplier_for
+from dprl.accounting.reward_relation import RewardRelation, default_decay
+from dprl.config import DERIVED
+from dprl.errors import DprlError
+from dprl.learning import planner
+from dprl.learning.functional_q import FunctionalQ, relation, resolve
+from dprl.learning.published_sigma import conditions, of_the_noise, sigma_theorem_5
+from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.answers import Memo
+from dprl.mechanisms.function_noise import FunctionNoise
+from dprl.mechanisms.reward_gradient import RewardGradient
+from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.protocols import Precondition
+from dprl.value_functions.q_function import weight_shapes
+
+Mechanism = FunctionNoise | RewardNoise | RewardGradient
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class LearningPlan:
+    """Everything about a learning release that is known before a reward is asked for.
+
+    Attributes:
+        config: resolved options.
+        mechanism: what alone sees rewards; None as published.
+        event: the privacy event of the whole release; None as published.
+        epsilon_of_event: its epsilon at ``delta_of_event``; as published the claim.
+        delta_sampler: what finite precision or the sampler adds to delta.
+        relation: which reward functions are neighbours.
+        conditions: what the theorem behind a calibration as published assumes.
+        model: ``(A, N, N)`` public transition matrix on :data:`planner.POINTS` (variant output).
+    """
+
+    config: FunctionalQ
+    facts: LearningFacts
+    budget: Budget
+    mechanism: Mechanism | None
+    event: events.DpEvent | None
+    epsilon_of_event: float
+    delta_of_event: float
+    delta_sampler: float
+    relation: RewardRelation
+    conditions: tuple[Precondition, ...] = ()
+    model: np.ndarray | None = None
+
+    @property
+    def name(self) -> str:
+        return self.config.algorithm
+
+    @property
+    def published(self) -> bool:
+        return self.config.published
+
+    @property
+    def steps(self) -> int:
+        """Samples: for a progress bar."""
+        return self.config.samples
+
+
+def make_learning_plan(
+    config: FunctionalQ, facts: LearningFacts, budget: Budget, model: np.ndarray | None = None
+) -> LearningPlan:
+    """Check the options against the facts, and calibrate the noise to the budget.
+
+    Args:
+        model: ``(A, N, N)`` transition matrix of a public environment on the points :data:`planner.POINTS`; needed by
+            the variant output, and by no other.
+
+    Raises:
+        DprlError: one sentence: a fact or an option is missing or contradicts another, the variant has no proof for
+            such an environment, or the budget cannot be met.
+    """
+    config = resolve(config, facts)
+    if config.published:
+        return _published(config, facts, budget)
+    if config.people is not None:
+        budget.check_units(config.people)
+    if config.variant == "output":
+        if model is None:
+            raise DprlError("output: this environment has no public transition matrix; use functional.")
+        config = _of_output(config, facts, model)
+    trial = make_mechanism(config, facts, 1.0, model)
+    releases = None if isinstance(trial, FunctionNoise) else trial.steps
+    sampler, mechanism = 0.0, None
+    for _ in range(_TRIES):
+        if sampler >= 0.5 * budget.delta:
+            raise DprlError(
+                "delta is too small for the precision of so many draws of noise: take a larger delta or fewer samples."
+            )
+        inner = Budget(budget.epsilon, budget.delta - sampler)
+        multiplier = config.noise_multiplier
+        if multiplier is None:
+            multiplier = noise_multiplier_for(partial(_event, releases), inner)
+        mechanism = make_mechanism(config, facts, multiplier, model)
+        needed = mechanism.delta(budget.epsilon)
+        if needed <= sampler:
+            break
+        sampler = needed
+    else:
+        raise DprlError("The precision of the noise is not enough for this delta: take a larger one.")
+    assert mechanism is not None
+    event = mechanism.event()
+    if event != _event(releases, multiplier):  # a mistake of ours, and no certificate may come of it
+        raise RuntimeError("The mechanism is not the one that was calibrated.")
+    epsilon = epsilon_of(event, inner.delta)
+    if epsilon > budget.epsilon:
+        raise DprlError(
+            f"A noise multiplier of {multiplier:g} costs epsilon = {epsilon:.4g} at this delta, more than the budget "
+            f"of {budget.epsilon:g}: raise it, or leave it out."
+        )
+    return LearningPlan(
+        config, facts, budget, mechanism, event, epsilon, inner.delta, sampler, relation(config), model=model
+    )
+
+
+def make_mechanism(
+    config: FunctionalQ, facts: LearningFacts, noise_multiplier: float, model: np.ndarray | None = None
+) -> Mechanism:
+    """What sees the rewards, of resolved options."""
+    assert config.reward_radius is not None
+    assert config.network is not None
+    radius, z = config.reward_radius, noise_multiplier
+    match config.variant:
+        case "observed-reward":
+            steps = config.samples
+            if config.memoise and facts.finite is not None:
+                steps = min(steps, facts.finite[0] * facts.finite[1])
+            return RewardNoise(
+                radius=radius,
+                steps=steps,
+                batch=config.round,
+                reward_bounds=facts.reward_bounds,
+                noise_multiplier=z,
+            )
+        case "gradient":
+            shapes = weight_shapes(config.network, facts.dimensions, facts.actions)
+            return RewardGradient(
+                radius=radius,
+                clip_norm=config.clip_norm,
+                dimension=sum(int(np.prod(shape)) for shape in shapes.values()),
+                steps=config.rounds,
+                batch=config.round,
+                reward_bounds=facts.reward_bounds,
+                noise_multiplier=z,
+            )
+    assert config.reward_lipschitz is not None
+    assert config.decay is not None
+    if config.variant == "output":
+        assert model is not None
+        sup, lipschitz = planner.q_bounds(config, facts, model)
+        low, high = facts.reward_bounds
+        scale = 1.0 / (1.0 - float(config.discount or 0.0))
+        return FunctionNoise(
+            sup=sup,
+            lipschitz=lipschitz,
+            decay=config.decay,
+            paths=facts.actions,
+            answers=facts.actions * len(planner.POINTS),
+            reward_bounds=(low * scale, high * scale),
+            noise_multiplier=z,
+        )
+    return FunctionNoise(
+        sup=radius,
+        lipschitz=config.reward_lipschitz,
+        decay=config.decay,
+        paths=1 if config.shared_path else facts.actions,
+        dimensions=facts.dimensions,
+        on_grid=facts.on_grid,
+        mixed_derivatives=config.mixed_derivatives,
+        answers=config.samples,
+        reward_bounds=facts.reward_bounds,
+        noise_multiplier=z,
+    )
+
+
+def epsilon_at(mechanism: Mechanism, delta: float) -> tuple[float, float]:
+    """What a mechanism costs at ``delta``, and at which delta its event does: the rest is that of its precision.
+
+    Raises:
+        DprlError: it gives no guarantee at this delta.
+    """
+    event, precision = mechanism.event(), 0.0
+    for _ in range(_TRIES):
+        epsilon = epsilon_of(event, delta - precision)
+        needed = mechanism.delta(epsilon)
+        if needed <= precision:
+            return epsilon, delta - precision
+        precision = mechanism.delta(epsilon + 0.01)
+        if not precision < delta / 2.0:
+            break
+    raise DprlError("This noise multiplier is too small to give any guarantee at this delta.")
+
+
+def answers_of(plan: LearningPlan, noise: Any, memo: bool = True, wrap: Callable[[Any], Any] | None = None) -> Any:
+    """What the learner asks: the mechanism with ``noise``, a stream of its own; in a memo where the proof needs one.
+
+    Args:
+        memo: False for compiled simulations, on the grid and with rewards that are known to be functions of the state
+            and the action: their answers repeat by themselves.
+        wrap: put around the mechanism, within the memo: it sees what enters the mechanism.
+    """
+    mechanism, config = plan.mechanism, plan.config
+    assert mechanism is not None
+    wrapped = wrap or (lambda answers: answers)
+    if isinstance(mechanism, RewardNoise) and config.memoise:
+        return Memo(wrapped(mechanism.bind(noise, rounds=config.rounds)), mechanism.steps)
+    answers = wrapped(mechanism.bind(noise))
+    if isinstance(mechanism, FunctionNoise) and config.variant == "functional" and (memo or not mechanism.on_grid):
+        return Memo(answers, mechanism.answers, shared=mechanism.paths == 1 and not mechanism.on_grid)
+    return answers
+
+
+def _event(releases: int | None, noise_multiplier: float) -> events.DpEvent:
+    """Of so many Gaussian releases; None for the one of a path."""
+    if releases is None:
+        return events.gaussian(noise_multiplier)
+    return events.poisson_gaussian(1.0, noise_multiplier, releases)
+
+
+def _of_output(config: FunctionalQ, facts: LearningFacts, model: Any) -> FunctionalQ:
+    """With the decay that fits the optimal Q rather than the reward."""
+    if config.decay is not None:
+        return config
+    return config.replace(DERIVED, decay=default_decay(*planner.q_bounds(config, facts, model)))
+
+
+def _published(config: FunctionalQ, facts: LearningFacts, budget: Budget) -> LearningPlan:
+    """Algorithm 1 with the paper's own noise, which is what it claims to be private by."""
+    if config.published_std is None:
+        assert config.step_size is not None
+        sigma = sigma_theorem_5(of_the_noise(budget), config.samples, config.batch, step_size=config.step_size)
+        config = config.replace(DERIVED, published_std=sigma)
+    return LearningPlan(
+        config,
+        facts,
+        budget,
+        mechanism=None,
+        event=None,
+        epsilon_of_event=budget.epsilon,
+        delta_of_event=budget.delta,
+        delta_sampler=0.0,
+        relation=RewardRelation(1.0),
+        conditions=conditions(budget, config),
+    )

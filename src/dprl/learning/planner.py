@@ -1,0 +1,109 @@
+"""The optimal Q-function of a public model, and how far two reward functions move it: the variant output.
+
+Proof: docs/proofs/output-perturbation.md. A learned network would have no such bound, so it is planned here, on a grid
+of points between which Q is interpolated.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dprl.accounting.reward_relation import DEPTHS
+from dprl.errors import DprlError
+from dprl.learning.functional_q import FunctionalQ
+from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.ornstein_uhlenbeck import to_grid
+from dprl.value_functions.q_function import QFunction
+
+POINTS = np.linspace(0.0, 1.0, 257)
+"""Where a reward is read and a Q-value answered: multiples of the grid on which a path is known."""
+
+
+def check_model(model: Any, actions: int) -> np.ndarray:
+    """``(A, N, N)`` float64 transition probabilities between :data:`POINTS`, rows divided by their sums.
+
+    Raises:
+        DprlError: they are none.
+    """
+    model = np.asarray(model, dtype=np.float64)
+    size = len(POINTS)
+    if model.shape != (actions, size, size) or not (model >= 0.0).all() or abs(model.sum(2) - 1.0).max() > 1e-9:
+        raise DprlError(f"output: the model must be {actions} matrices of transition probabilities, {size} by {size}.")
+    return model / model.sum(2, keepdims=True)
+
+
+def transition_rate(model: np.ndarray) -> float:
+    """kappa: how fast the transition probabilities change along the points, in L1 norm."""
+    change = np.abs(np.diff(model, axis=1)).sum(2) / np.diff(POINTS)[None, :]
+    return float(change.max())
+
+
+def q_bounds(config: FunctionalQ, facts: LearningFacts, model: Any) -> tuple[float, float]:
+    """Largest difference of the optimal Q of two neighbouring reward functions, and its Lipschitz constant.
+
+    ``R_Q = R / (1 - gamma)`` and ``L_Q = L + gamma kappa R_Q``, and what the rounding of value iteration adds to both.
+    """
+    assert config.reward_radius is not None
+    assert config.reward_lipschitz is not None
+    assert config.discount is not None
+    kappa = transition_rate(check_model(model, facts.actions))
+    up = 1.0 + 2.0**-40  # the bounds are of exact arithmetic
+    # largest error of a computed Q-value: 260 roundings a sweep
+    error = 2.0**-44 * max(map(abs, facts.reward_bounds)) / (1.0 - config.discount) ** 2
+    sup = config.reward_radius / (1.0 - config.discount) * up + 2.0 * error
+    lipschitz = (config.reward_lipschitz + config.discount * kappa * sup) * up
+    return sup, lipschitz + 4.0 * error * (len(POINTS) - 1)
+
+
+def optimal_q(model: Any, rewards: Any, discount: float) -> Any:
+    """``(A, N)`` float64 optimal Q-values at :data:`POINTS`, by a public number of sweeps of value iteration.
+
+    Args:
+        model: ``(A, N, N)`` transition probabilities.
+        rewards: ``(A, N)``.
+    """
+    model = check_model(model, len(rewards))
+    return _swept(jnp.asarray(model), jnp.asarray(rewards, jnp.float64), discount, _sweeps(discount))
+
+
+@partial(jax.jit, static_argnums=3)
+def _swept(model: Any, rewards: Any, discount: Any, sweeps: int) -> Any:
+    def sweep(q: Any, _: Any) -> tuple[Any, None]:
+        return rewards + discount * (model @ jnp.max(q, axis=0)), None
+
+    return lax.scan(sweep, jnp.zeros_like(rewards), length=sweeps)[0]
+
+
+def noised_q(q: Any, answers: Any) -> Any:
+    """``(A, N)`` float64: the one release, a path an action added to Q at :data:`POINTS`."""
+    actions, size = np.shape(q)
+    positions = np.tile(to_grid(POINTS, DEPTHS[1]), actions)[:, None]
+    path = np.repeat(np.arange(actions, dtype=np.int32), size)
+    return answers.noised(jnp.reshape(q, -1), jnp.asarray(positions), jnp.asarray(path), 0).reshape(actions, size)
+
+
+def released(model: Any, rewards: Any, answers: Any, discount: float, facts: LearningFacts) -> QFunction:
+    """Q as it is released.
+
+    Args:
+        rewards: ``(A, N)`` rewards at the points: private, and seen by nothing but ``answers``, as optimal Q-values.
+            One that is no number counts as 0; none is clipped, which could make the difference of two neighbours steep.
+    """
+    low, high = facts.reward_bounds
+    rewards = np.where(np.isfinite(rewards), rewards, 0.0)
+    noised = np.asarray(noised_q(optimal_q(model, rewards, discount), answers))
+    value = (low / (1.0 - discount), high / (1.0 - discount))
+    table = (noised - (value[0] + value[1]) / 2.0) / ((value[1] - value[0]) / 2.0)
+    return QFunction({"V": table.astype(np.float32)}, f"table:{len(POINTS)}", facts.observation, facts.actions, value)
+
+
+def _sweeps(discount: float) -> int:
+    """After which value iteration is within a millionth of its limit, of rewards in [0, 1]."""
+    return 1 if discount < 1e-6 else math.ceil(math.log(1e-6 * (1.0 - discount)) / math.log(discount))

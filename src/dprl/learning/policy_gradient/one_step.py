@@ -1,0 +1,82 @@
+"""The vectors of users of one step, of whom no gradient is computed: what ghost clipping needs instead.
+
+The derivative of a user's objective by a layer's sums is all of it: the user's gradient is its outer product with what
+went into the layer. See :mod:`dprl.mechanisms.ghost`; the same vectors as of :func:`estimator.contribution`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dprl import x64 as x64
+from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, advantages
+from dprl.mechanisms.ghost import Layer, ghost_sum, ghost_sum_in_float
+from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+
+BLOCK = 1600
+"""Most users of whom :func:`clipped_sum` is asked at once, on the host."""
+
+
+def layers_of(shape: Shape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory) -> tuple[list[Layer], Any]:
+    """Layers of a block of users, and their statistics ``(m, 1)``, or None where there are none.
+
+    Args:
+        theta: ``(d,)`` released parameters.
+        baseline: () released running mean of the statistic.
+        rows: ``(m, 1, ...)``, trajectories of one step.
+    """
+    weights, statistic = jax.vmap(advantages, (None, None, None, 0))(shape, rates, baseline, rows)
+    layers = policy_layers(
+        shape.policy, theta, rows.observations[:, 0], rows.actions[:, 0], weights[:, 0] * rates.scale
+    )
+    statistics = (rates.weight * statistic).astype(jnp.float32)[:, None] if shape.baseline else None
+    return layers, statistics
+
+
+def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weights: Any) -> list[Layer]:
+    """Of ``weight_i log pi(a_i | s_i)``, from the first layer to the last.
+
+    Args:
+        policy: a :class:`~dprl.policies.parametric.Parametric`.
+        observations: ``(m, d)``.
+        actions: ``(m,)``, or ``(m, k)`` scaled ones.
+        weights: ``(m,)``.
+    """
+    x = policy.feature_rows(observations)
+    *inner, (last, bias) = policy.layers(theta)
+    root = jnp.float32(max(policy.hidden, 1) ** 0.5)
+    active = jnp.tanh(x @ inner[0][0].T) / root if inner else x
+    out = active @ last.T + (0.0 if bias is None else bias)
+    if policy.gaussian:
+        deltas = (actions - out) / jnp.float32(policy.std**2)
+    else:
+        deltas = jax.nn.one_hot(actions, policy.outputs, dtype=out.dtype) - jax.nn.softmax(out, axis=-1)
+    deltas = deltas * weights[:, None]
+    top = Layer(active, deltas, bias is not None)
+    if not inner:
+        return [top]
+    # the root divides a few numbers of each user here, not one for each unit
+    return [Layer(x, ((deltas / root) @ last) * (1.0 - root * root * active * active)), top]
+
+
+def fits(shape: Shape, mechanism: Any) -> bool:
+    """Whether users of one step meet a network: of others a vector of each is as quick."""
+    return (
+        shape.horizon == 1
+        and shape.interactions == 1
+        and shape.policy.hidden > 0
+        and isinstance(mechanism, UserSum | FloatUserSum)
+    )
+
+
+def clipped_sum(
+    shape: Shape, rates: Rates, mechanism: Any, theta: Any, baseline: Any, rows: Trajectory, included: Any
+) -> Any:
+    """``(dimension,)``: what ``mechanism.clipped_sum`` gives for the users' vectors, of which none is made. Private."""
+    layers, statistics = layers_of(shape, rates, theta, baseline, rows)
+    if isinstance(mechanism, FloatUserSum):
+        return ghost_sum_in_float(mechanism, layers, included, statistics)
+    return ghost_sum(mechanism, layers, included, statistics)

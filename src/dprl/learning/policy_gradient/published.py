@@ -1,0 +1,174 @@
+"""Algorithm 1 of paper 003 as printed, with Theorem 1's sigma, Theorem 2's batch and step size. It certifies nothing.
+
+The mean of raw score times return, no clipping: Theorem 1 assumes that a user's vector is at most Rmax G long. Its
+noise is the classical Gaussian mechanism's, proved below epsilon = 1, for replacing one user.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.errors import DprlError
+from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+from dprl.policies.parametric import CONSTANT, Parametric
+from dprl.protocols import Precondition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Algorithm 1's numbers.
+
+    Attributes:
+        users, batch, steps: N, m, T.
+        largest_return: Rmax.
+        score_bound, curvature_bound: G and F of Assumption 1, for a whole interaction.
+        std: sigma, of the noise in each coordinate of the *mean* gradient.
+        step_size: eta.
+    """
+
+    users: int
+    batch: int
+    steps: int
+    largest_return: float
+    score_bound: float
+    curvature_bound: float
+    std: float
+    step_size: float
+
+
+def score_bounds(policy: Parametric, horizon: int) -> tuple[float, float]:
+    """G and F of Assumption 1 for an interaction of ``horizon`` steps, of a policy that is linear in its features.
+
+    A softmax's score is (1_a - pi) phi: its norm is at most sqrt(2) |phi| (docs/papers/003.md, E1), its Hessian's
+    |phi|^2/2. A Gaussian's is unbounded; 4 standard deviations stand for its largest.
+    """
+    if policy.hidden:
+        raise DprlError("Algorithm 1 as published needs a bound of the score; there is one for linear policies.")
+    # the constant, and components in [-1, 1]
+    square = 1.0 if policy.kind == "tabular" else policy.features - 1.0 + CONSTANT**2
+    if policy.gaussian:
+        return horizon * 4.0 * math.sqrt(square * policy.outputs) / policy.std, horizon * square / policy.std**2
+    return horizon * math.sqrt(2.0 * square), horizon * square / 2.0
+
+
+def published_std(largest_return: float, score_bound: float, batch: int, budget: Budget) -> float:
+    """Theorem 1's sigma: sqrt(8 ln(1.25/delta)) Rmax G/(m epsilon).
+
+    >>> round(published_std(1.0, 1.0, 1, Budget(1.0, 1e-6)), 1)
+    10.6
+    """
+    return math.sqrt(8.0 * math.log(1.25 / budget.delta)) * largest_return * score_bound / (batch * budget.epsilon)
+
+
+def published_batch(users: int, dimension: int, epsilon: float) -> int:
+    """Theorem 2's m = (1/epsilon)^(2/3) (N d)^(1/3) (appendix A.2), rounded; between 1 and N.
+
+    >>> published_batch(10**6, 1, 1.0)
+    100
+    """
+    return int(min(max(1, round((1.0 / epsilon) ** (2.0 / 3.0) * (users * dimension) ** (1.0 / 3.0))), users))
+
+
+def published_step_size(
+    largest_return: float, score_bound: float, curvature_bound: float, gap: float, batch: int, steps: int, noise: float
+) -> float:
+    """Theorem 2's eta = min(1/(L B), sqrt(2 delta_0)/sqrt(T L C)) (appendix A.2).
+
+    Args:
+        gap: delta_0 = J* - J(theta_0), or a bound of it.
+        noise: d sigma^2.
+    """
+    smooth = largest_return * (score_bound**2 + curvature_bound)
+    factor = max(1.0 - 1.0 / batch, 1e-12)
+    variance = largest_return**2 * score_bound**2 / batch + noise
+    return min(1.0 / (smooth * factor), math.sqrt(2.0 * gap) / math.sqrt(steps * smooth * variance))
+
+
+def published_settings(
+    policy: Parametric,
+    users: int,
+    largest_return: float,
+    horizon: int,
+    budget: Budget,
+    gap: float | None = None,
+    batch: int | None = None,
+    step_size: float | None = None,
+) -> Settings:
+    """All of them by the theorems; ``gap`` is bounded by 2 Rmax where it is not given."""
+    score, curvature = score_bounds(policy, horizon)
+    size = batch or published_batch(users, policy.size, budget.epsilon)
+    steps = users // size
+    std = published_std(largest_return, score, size, budget)
+    eta = step_size or published_step_size(
+        largest_return,
+        score,
+        curvature,
+        2.0 * largest_return if gap is None else gap,
+        size,
+        steps,
+        policy.size * std**2,
+    )
+    return Settings(
+        users=users,
+        batch=size,
+        steps=steps,
+        largest_return=largest_return,
+        score_bound=score,
+        curvature_bound=curvature,
+        std=std,
+        step_size=eta,
+    )
+
+
+def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple[Shape, Rates, FloatUserSum]:
+    """What the trainer runs as Algorithm 1: bind the sum's noise to a seed. Users beyond T m are not asked."""
+    s = settings
+    shape = Shape(
+        policy=policy,
+        users=s.steps * s.batch,
+        batch=s.batch,
+        steps=s.steps,
+        horizon=horizon,
+        estimator="reinforce",
+        baseline=False,
+        bootstrap="none",
+    )
+    numbers = Rates(
+        step_size=s.step_size, final=1.0, discount=1.0, middle=0.0, half=s.largest_return, scale=s.largest_return,
+        weight=1.0, gain=0.0, regularisation=0.0, clip=1.0,
+    )  # fmt: skip
+    exact = UserSum(
+        parts=((policy.size, s.largest_return * s.score_bound),),
+        steps=s.steps,
+        batch=s.batch,
+        noise_multiplier=s.std * s.batch / (2.0 * s.largest_return * s.score_bound),
+        relation="replace one",
+        noise="independent",
+    )
+    return shape, Rates(*map(np.float32, numbers)), FloatUserSum(exact, exact.noise_multiplier, clips=False)
+
+
+def conditions(budget: Budget) -> tuple[Precondition, ...]:
+    """What Theorem 1's calibration assumes beyond the bound of a user's vector, which nothing enforces."""
+    return (
+        Precondition(f"epsilon = {budget.epsilon:g} is below 1, where the classical Gaussian mechanism is proved",
+                     budget.epsilon < 1.0),
+        Precondition("every user's vector is at most Rmax G long, though nothing clips it", False),
+    )  # fmt: skip
+
+
+def wasted(budget: Budget) -> dict[str, float]:
+    """Noise multipliers std m/(Rmax G): the paper's, the analytic Gaussian's for replace one, and for zero-out.
+
+    >>> {name: round(value, 2) for name, value in wasted(Budget(1.0, 1e-6)).items()}
+    {'as published': 10.6, 'replace one': 8.45, 'zero out one': 4.22}
+    """
+    from dprl.accounting.calibration import gaussian_noise_multiplier
+
+    exact = gaussian_noise_multiplier(budget)
+    return {"as published": published_std(1.0, 1.0, 1, budget), "replace one": 2.0 * exact, "zero out one": exact}

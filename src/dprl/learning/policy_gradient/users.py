@@ -1,0 +1,165 @@
+"""Users who answer: in a simulator, many side by side in compiled code, or outside of JAX, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+from dprl import x64 as x64
+from dprl.learning.policy_gradient.estimator import Shape, Trajectory
+from dprl.mechanisms.action_coins import BatchCoins, uniform_of
+from dprl.mechanisms.threefry import normal_of
+from dprl.policies.parametric import Parametric
+
+_ROWS = 64
+_CHUNK = 32  # steps of a rollout after which a block is left whose users are all done
+
+
+class Users(Protocol):
+    """Who answers, as a pytree; see :class:`Simulated`."""
+
+    def answer(self, shape: Shape, theta: Any, coins: BatchCoins, slots: Any) -> Trajectory:
+        """The trajectories ``(B, ...)`` of the users in places ``slots`` ``(B,)``, which follow each other; with
+        several interactions of each ``(B, K, ...)``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Users who meet an :class:`~dprl.protocols.Environment`, each from a start of its own."""
+
+    environment: Any
+
+    def answer(self, shape: Shape, theta: Any, coins: BatchCoins, slots: Any) -> Trajectory:
+        count, first = slots.shape[0], slots[0]
+        if shape.interactions == 1:
+            return rollout(shape.policy, self.environment, theta, coins, count, shape.horizon, first=first)
+        # the same start for all interactions of a user
+        each = rollout(
+            shape.policy, self.environment, theta, coins, count, shape.horizon, shape.interactions, first=first
+        )
+        return jax.tree.map(lambda x: x.reshape(count, shape.interactions, *x.shape[1:]), each)
+
+
+jax.tree_util.register_static(Simulated)
+
+
+def rollout(
+    policy: Parametric,
+    environment: Any,
+    theta: Any,
+    coins: BatchCoins,
+    count: int,
+    horizon: int,
+    repeats: int = 1,
+    first: Any = 0,
+) -> Trajectory:
+    """``count * repeats`` trajectories side by side, in float32: ``repeats`` of each start, in places from ``first``.
+
+    What happens in a place is a function of its own coins alone, whoever else is there. A chunk in which nobody acts
+    any more costs nothing, unless it is vectorised once more from outside.
+    """
+    worlds = coins.worlds(first, count)
+    state = jax.vmap(environment.reset)(_folded(worlds, 0))
+    state = jax.tree.map(lambda x: jnp.repeat(_single(x), repeats, axis=0), state)
+    worlds = jax.vmap(lambda world: _folded(jnp.repeat(world, repeats), 1 + jnp.arange(repeats)))(worlds).reshape(-1)
+    total = count * repeats
+    chunks = -(-horizon // _CHUNK)
+    length = -(-horizon // chunks)
+
+    def step(carry: Any, given: Any) -> tuple[Any, Any]:
+        state, alive = carry
+        t, drawn = given
+        seen = jax.vmap(environment.observe)(state).astype(jnp.float32).reshape(total, -1)
+        action = policy.draw(theta, seen, drawn)
+        following, reward, over = jax.vmap(environment.step)(_folded(worlds, t), state, policy.to_environment(action))
+        within = t < horizon
+        running = alive & within
+        record = (seen, action, reward.astype(jnp.float32), running)
+        return (jax.tree.map(_single, following), alive & ~(over & within)), record
+
+    def chunk(carry: Any, number: Any) -> tuple[Any, Any]:
+        def go(carry: Any) -> tuple[Any, Any]:
+            drawn = _drawn(policy, coins, first, count, repeats, number * length, length)
+            return lax.scan(step, carry, (number * length + jnp.arange(length), drawn))
+
+        def rest(carry: Any) -> tuple[Any, Any]:
+            shapes = jax.eval_shape(go, carry)[1]
+            return carry, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+        return lax.cond(jnp.any(carry[1]), go, rest, carry)
+
+    (_, alive), records = lax.scan(chunk, (state, jnp.ones(total, bool)), jnp.arange(chunks))
+    seen, actions, rewards, ran = (
+        jnp.swapaxes(x.reshape(chunks * length, total, *x.shape[3:])[:horizon], 0, 1) for x in records
+    )
+    # whoever still acts at the end was cut by the time limit
+    return Trajectory(seen, actions, rewards, jnp.sum(ran, axis=1).astype(jnp.int32), ~alive)
+
+
+def _folded(keys: Any, number: Any) -> Any:
+    """Keys of JAX for one number, or for one each."""
+    return jax.vmap(random.fold_in)(keys, jnp.broadcast_to(jnp.asarray(number), keys.shape))
+
+
+def _drawn(
+    policy: Parametric, coins: BatchCoins, first: Any, count: int, repeats: int, turn: Any, turns: int
+) -> jax.Array:
+    """``(turns, count * repeats)`` coins of the actions from number ``turn`` on, a last axis for continuous ones."""
+    each = repeats * (policy.outputs if policy.gaussian else 1)
+    draw = coins.normals if policy.gaussian else coins.uniforms
+    found = draw(first, count, turn * each, turns * each).reshape(turns, repeats, -1, count)
+    return found.transpose(0, 3, 1, 2).reshape(turns, count * repeats, *([-1] if policy.gaussian else []))
+
+
+def _single(x: Any) -> Any:
+    return x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
+@dataclass(frozen=True)
+class Acting:
+    """The policy as users outside of JAX meet it: an action for each observation, by the coins of whoever made it.
+
+    Attributes:
+        coins: of the batch. One person's are a function of place and turn, and of nothing that others did.
+    """
+
+    policy: Parametric
+    theta: Any
+    coins: BatchCoins
+
+    def __call__(self, observations: np.ndarray, places: np.ndarray, turns: np.ndarray) -> np.ndarray:
+        """``(n,)`` int32 for ``(n, d)`` observations, or ``(n, k)`` float32 scaled actions, not yet cut to bounds.
+
+        Args:
+            places: ``(n,)`` where each observation's person stands; anything below 0 is nobody, whose action is never
+                looked at.
+            turns: ``(n,)`` how many actions that person took before.
+        """
+        seen = np.asarray(observations, np.float32)
+        each = self.policy.outputs if self.policy.gaussian else 1
+        # as many rows as a power of two, and not few: few shapes to compile, and no digit that depends on how many
+        # others act at the same time
+        count = max(_ROWS, 1 << max(len(seen) - 1, 0).bit_length())
+        words, places = np.zeros((count, each), np.uint32), np.maximum(places, 0)
+        order = np.argsort(turns, kind="stable")
+        for some in np.split(order, np.flatnonzero(np.diff(turns[order])) + 1):
+            for component in range(each if len(some) else 0):
+                words[some, component] = self.coins.words_at(places[some], int(turns[some[0]]) * each + component)
+        padded = np.pad(seen, ((0, count - len(seen)), (0, 0)))
+        return np.asarray(_acted(self.policy, self.theta, padded, words))[: len(seen)]
+
+    def to_environment(self, actions: Any) -> np.ndarray:
+        """As an environment takes them: scaled actions are cut and put into their bounds."""
+        return np.asarray(self.policy.to_environment(actions))
+
+
+@partial(jax.jit, static_argnums=0)
+def _acted(policy: Parametric, theta: Any, observations: Any, words: Any) -> Any:
+    return policy.draw(theta, observations, normal_of(words) if policy.gaussian else uniform_of(words[:, 0]))

@@ -1,0 +1,146 @@
+"""Algorithm 1 of paper 001 as published, repaired only so far that it runs. It certifies nothing.
+
+Repaired are the bridge of Eq. (2), which as printed has negative variances (the path is drawn exactly instead); the
+sign of the update, which descends; and the numbering of rounds and resets. Everything else is kept, and with it that
+the released Q has no noise in it: noise is in the actions and the errors alone (docs/papers/001.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+from dprl.learning.functional_q import FunctionalQ
+from dprl.learning.published_sigma import variation
+from dprl.learning.q_learner import positions_of
+from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.node_noise import NodeNoise
+from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, unit_path
+from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values, unit_states
+
+
+class PublishedRates(NamedTuple):
+    """Numbers that one compiled run serves many of; scalars that may be traced.
+
+    Attributes:
+        every: rounds until the paths are drawn anew.
+        path: of the noise; its std is sigma and its decay 1/v.
+    """
+
+    discount: Any
+    step_size: Any
+    every: Any
+    path: PathParameters
+
+
+def published_rates(config: FunctionalQ, facts: LearningFacts) -> PublishedRates:
+    """Of resolved options, with their ``published_std``."""
+    assert config.published_std is not None
+    assert config.resets is not None
+    assert config.step_size is not None
+    rounds = config.samples // config.batch
+    path = parameters(
+        min(max(1.0 / variation(config.batch, config.step_size), 1e-9), 2.0**16),
+        DEPTHS[1],
+        config.published_std,
+        *facts.reward_bounds,
+    )
+    return PublishedRates(
+        jnp.float32(config.discount), jnp.float32(config.step_size), jnp.int32(max(1, rounds // config.resets)), path
+    )
+
+
+def initial(network: str, key: Any, actions: int) -> Any:
+    """Random weights to begin with, those of the last layer too: so that the first actions are the network's."""
+    first, second = random.split(key)
+    weights = initial_weights(network, random.uniform(first, (hidden_weights(network, 1),), jnp.float32), 1, actions)
+    weights["V"] = random.uniform(second, weights["V"].shape, jnp.float32, -1.0, 1.0)
+    return weights
+
+
+def run_published(
+    config: FunctionalQ, environment: Any, rates: PublishedRates, noise: NodeNoise, key: Any, start: Any = None
+) -> tuple[Any, Any]:
+    """Q's weights at the end, and after each round; may be compiled with ``config`` and ``environment`` static.
+
+    Args:
+        config: resolved options: network, samples T and batch B fix the code; the rest is in ``rates``.
+        environment: :class:`~dprl.protocols.Environment` of one observation component, on the grid of a path.
+        noise: of all paths: path ``a`` after ``i`` resets has the number ``i A + a``.
+        key: ``jax.random.key`` of everything but the noise.
+        start: weights to begin with, :func:`initial`; by default random ones.
+    """
+    network, batch, actions = str(config.network), config.batch, environment.actions
+    bounds, horizon = environment.observation_bounds, environment.horizon
+    weights = initial(network, random.fold_in(key, 0), actions) if start is None else start
+
+    def units_of(states: Any) -> Any:
+        seen = jax.vmap(environment.observe)(states)
+        return unit_states(seen.reshape(seen.shape[0], -1).astype(jnp.float64), bounds, jnp)
+
+    def noise_at(units: Any, resets: Any) -> Any:
+        """``(N, A)``: the paths at scaled observations ``(N, 1)``."""
+        count = units.shape[0]
+        path = resets * actions + jnp.repeat(jnp.arange(actions), count)
+        values = unit_path(noise, rates.path, jnp.tile(positions_of(units), (actions, 1)), path)
+        return (rates.path.std * values).reshape(actions, count).T
+
+    def q_of(weights: Any, units: Any) -> Any:
+        return q_values(network, weights, units.astype(jnp.float32), jnp)
+
+    # Paths are asked once for a state: for the one that follows, and for those in which an episode may begin.
+    spacing = 1 if getattr(environment, "terminates", True) else horizon
+    most = (batch - 1) // spacing + 1
+
+    def one(carry: Any, j: Any) -> tuple[Any, Any]:
+        weights, (there, time) = carry
+        keys, resets = random.split(random.fold_in(key, j + 1), 2), j // rates.every
+        starts = jax.vmap(environment.reset)(random.split(keys[0], batch))
+        first = 0 if spacing == 1 else -time % horizon
+        places = jnp.minimum(first + spacing * jnp.arange(most), batch - 1)
+        noise_first = noise_at(units_of(jax.tree.map(lambda x: x[places], starts)), resets)
+
+        def single(state: Any) -> Any:
+            return units_of(jax.tree.map(lambda x: x[None], state))
+
+        def step(walk: Any, given: Any) -> tuple[Any, Any]:
+            (there, noised, time), (start, coin, b) = walk, given
+            there = jax.tree.map(lambda new, old: jnp.where(time == 0, new, old), start, there)
+            noised = jnp.where(time == 0, noise_first[(b - first) // spacing], noised)
+            unit = single(there)
+            action = jnp.argmax(q_of(weights, unit)[0] + noised).astype(jnp.int32)
+            following, reward, over = environment.step(coin, there, action)
+            time = jnp.where(over | (time + 1 >= horizon), 0, time + 1)
+            after = noise_at(single(following), resets)[0]
+            return (following, after, time), (unit[0], action, reward, following, noised[action], after)
+
+        given = (starts, random.split(keys[1], batch), jnp.arange(batch))
+        walk = (there, noise_at(single(there), resets)[0], time)
+        (there, _, time), seen = lax.scan(step, walk, given)
+        units, taken, rewards, following, noised, noise_after = seen
+        after = units_of(following)
+        best = jnp.max(q_of(weights, after) + noise_after, axis=-1)
+        y = rewards + rates.discount * best
+
+        def loss(weights: Any) -> Any:
+            values = jnp.take_along_axis(q_of(weights, units), taken[:, None], axis=1)[:, 0]
+            return jnp.mean((values + noised - y) ** 2) / 2
+
+        gradient = jax.grad(loss)(weights)
+        weights = jax.tree.map(lambda w, g: (w - rates.step_size * g).astype(jnp.float32), weights, gradient)
+        return (weights, (there, time)), weights
+
+    walk = (environment.reset(key), jnp.int32(0))  # replaced by the first step's start
+    rounds = jnp.arange(config.samples // batch, dtype=jnp.int32)
+    (weights, _), history = lax.scan(one, (weights, walk), rounds)
+    return weights, history
+
+
+def published_q(weights: Any, config: FunctionalQ, facts: LearningFacts) -> QFunction:
+    """Q as it is released: the network's output is the value itself."""
+    single = {name: np.asarray(w, np.float32) for name, w in weights.items()}
+    return QFunction(single, str(config.network), facts.observation, facts.actions, (-1.0, 1.0))

@@ -1,0 +1,267 @@
+"""One round of the learner as pure functions in float32: acting, and what is made of answers. No reward is seen here.
+
+Nothing is drawn here: the caller brings uniform numbers (:mod:`dprl.learning.run_coins`).
+
+Q-learning with replay, a target network and epsilon-greedy actions: Mnih et al. (2015), with Adam. An actor is improved
+on the learned Q alone (paper 001, section 3.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dprl import x64 as x64
+from dprl.value_functions.q_function import initial_weights, q_values
+
+_MOMENTS = 0.9, 0.999  # of Adam
+_FALL = 0.9  # of the step size over the run
+
+
+class Transitions(NamedTuple):
+    """Samples: as many as a round has, or all of a run in the order in which they came."""
+
+    states: Any  # (N, d) float32, scaled to [0, 1]
+    actions: Any  # (N,) int32
+    answers: Any  # (N,) float32: noised rewards, scaled
+    following: Any  # (N, d) float32
+    over: Any  # (N,) bool: terminated there
+
+
+class Adam(NamedTuple):
+    """Weights and their moments."""
+
+    weights: Any
+    first: Any
+    second: Any
+
+
+class State(NamedTuple):
+    """Of the learner, after some rounds. Everything in it is made of answers."""
+
+    q: Adam
+    target: Any
+    actor: Adam | None
+    count: Any  # () float32 updates
+    average: Any  # sum of the weights of the last half of the rounds, divided by their number: of q and actor
+    memory: Transitions
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What fixes the compiled code.
+
+    Attributes:
+        updates: of a round.
+        gradient: whether the mechanism noises the reward's part of each update, instead of the rewards.
+    """
+
+    network: str
+    actions: int
+    dimensions: int
+    samples: int
+    round: int
+    batch: int
+    updates: int
+    average: bool = True
+    actor_critic: bool = False
+    gradient: bool = False
+
+    @property
+    def rounds(self) -> int:
+        return self.samples // self.round
+
+
+class Rates(NamedTuple):
+    """Numbers that one compiled run serves many of.
+
+    Attributes:
+        scale, centre: an answer y is learned from as ``(y - centre) scale``, which is at most ``1 - discount``.
+        ending: what a terminal state is worth on that scale.
+    """
+
+    discount: Any
+    step_size: Any
+    target_every: Any
+    exploration: Any
+    exploration_rounds: Any
+    scale: Any
+    centre: Any
+    ending: Any
+
+
+def init(shape: Shape, uniforms: Any) -> State:
+    """State before the first round, from ``(2, n)`` uniform numbers: of the weights of Q, and of an actor."""
+
+    def adam(own: Any) -> Adam:
+        weights = initial_weights(shape.network, own, shape.dimensions, shape.actions)
+        return Adam(weights, _zeros(weights), _zeros(weights))
+
+    q, actor = adam(uniforms[0]), adam(uniforms[1]) if shape.actor_critic else None
+    n, d = (0 if shape.gradient else shape.samples), shape.dimensions
+    memory = Transitions(
+        jnp.zeros((n, d), jnp.float32), jnp.zeros(n, jnp.int32), jnp.zeros(n, jnp.float32),
+        jnp.zeros((n, d), jnp.float32), jnp.zeros(n, bool),
+    )  # fmt: skip
+    return State(q, q.weights, actor, jnp.float32(0), _zeros(released_weights(q, actor)), memory)
+
+
+def explored(shape: Shape, rates: Rates, coins: Any, j: Any, xp: Any = jnp) -> Any:
+    """``(...)`` int32: the action where a sample explores, -1 where it takes the :func:`best` one.
+
+    Args:
+        coins: ``(..., 2)`` uniform numbers.
+        j: number of the round.
+        xp: numpy or jax.numpy.
+    """
+    share = xp.maximum(rates.exploration, 1.0 - j.astype(np.float32) / rates.exploration_rounds)
+    # an actor's choice takes the second coin; where the sample explores, the first over the share is uniform too
+    second = coins[..., 0] / share if shape.actor_critic else coins[..., 1]
+    uniform = xp.minimum((second * shape.actions).astype(np.int32), shape.actions - 1)
+    return xp.where(coins[..., 0] < share, uniform, -1)
+
+
+def acting_weights(state: State) -> Any:
+    """Weights of the network that acts."""
+    return (state.q if state.actor is None else state.actor).weights
+
+
+def best(shape: Shape, weights: Any, unit: Any, coin: Any, xp: Any = jnp) -> Any:
+    """Action where nothing is explored: the best by Q, or one drawn from the actor.
+
+    Args:
+        weights: of :func:`acting_weights`.
+        unit: ``(d,)`` observation scaled to [0, 1].
+        coin: uniform number, of an actor's choice.
+        xp: numpy or jax.numpy.
+    """
+    values = q_values(shape.network, weights, unit[None].astype(np.float32), xp)[0]
+    if not shape.actor_critic:
+        return xp.argmax(values)
+    odds = xp.exp(values - values.max())
+    return xp.minimum(xp.sum(xp.cumsum(odds / odds.sum()) < coin), shape.actions - 1)
+
+
+def learn_round(shape: Shape, rates: Rates, state: State, fresh: Transitions, j: Any, uniform: Any) -> State:
+    """Updates on replayed samples, after those of round ``j`` (from 0) joined the memory.
+
+    Args:
+        uniform: ``(updates, batch)`` uniform numbers, which choose the samples.
+    """
+
+    def joined(memory: Any, new: Any) -> Any:
+        return lax.dynamic_update_slice_in_dim(memory, new.astype(memory.dtype), j * shape.round, axis=0)
+
+    memory = jax.tree.map(joined, state.memory, fresh)
+    state = state._replace(memory=memory)
+    filled = (j + 1) * shape.round
+    places = jnp.minimum((uniform * filled).astype(jnp.int32), filled - 1)
+    step_size = _step_size(shape, rates, j)
+
+    def update(state: State, chosen: Any) -> tuple[State, None]:
+        rows = Transitions(*(column[chosen] for column in memory))
+        count = state.count + 1
+        rate = step_size * jnp.sqrt(1 - jnp.float32(_MOMENTS[1]) ** count) / (1 - jnp.float32(_MOMENTS[0]) ** count)
+        target = _targets(shape, rates, state.target, rows)
+        q = _moved(state.q, jax.grad(partial(_loss, shape, rows, target))(state.q.weights), rate)
+        actor = state.actor
+        if actor is not None:
+            actor = _moved(actor, jax.grad(partial(_regret, shape, rows, q.weights))(actor.weights), rate)
+        return state._replace(q=q, actor=actor, count=count), None
+
+    state = lax.scan(update, state, places)[0]
+    copied = j % rates.target_every == 0
+    target = jax.tree.map(lambda new, old: jnp.where(copied, new, old), state.q.weights, state.target)
+    return _averaged(shape, state._replace(target=target), j)
+
+
+def gradients(shape: Shape, state: State, fresh: Transitions) -> Any:
+    """``(B, P)`` of Q at each sample by the weights; not clipped yet."""
+
+    def chosen(weights: Any, state: Any, action: Any) -> Any:
+        return q_values(shape.network, weights, state[None], jnp)[0, action]
+
+    return _flat(jax.vmap(jax.grad(chosen), (None, 0, 0))(state.q.weights, fresh.states, fresh.actions))
+
+
+def gradient_step(
+    shape: Shape, rates: Rates, state: State, fresh: Transitions, clipped: Any, mean: Any, j: Any
+) -> State:
+    """One noised step of the semi-gradient, of which only ``mean`` has rewards in it.
+
+    Args:
+        clipped: ``(B, P)`` of :func:`gradients`.
+        mean: ``(P,)`` noised mean of the centred rewards times these.
+    """
+    weights = state.q.weights
+    values = q_values(shape.network, weights, fresh.states, jnp)
+    best = jnp.max(q_values(shape.network, weights, fresh.following, jnp), axis=-1)
+    following = jnp.where(fresh.over, rates.ending, best)
+    known = rates.discount * following - jnp.take_along_axis(values, fresh.actions[:, None], axis=1)[:, 0]
+    step = mean * rates.scale + jnp.mean(known[:, None] * clipped, axis=0)
+    moved = _flat(jax.tree.map(lambda x: x[None], weights))[0] + _step_size(shape, rates, j) * step
+    return _averaged(shape, state._replace(q=state.q._replace(weights=_unflat(moved, weights))), j)
+
+
+def _targets(shape: Shape, rates: Rates, target: Any, rows: Transitions) -> Any:
+    best = jnp.max(q_values(shape.network, target, rows.following, jnp), axis=-1)
+    return rows.answers + rates.discount * jnp.where(rows.over, rates.ending, best)
+
+
+def _loss(shape: Shape, rows: Transitions, target: Any, weights: Any) -> Any:
+    values = q_values(shape.network, weights, rows.states, jnp)
+    return jnp.mean((jnp.take_along_axis(values, rows.actions[:, None], axis=1)[:, 0] - target) ** 2) / 2
+
+
+def _regret(shape: Shape, rows: Transitions, q: Any, actor: Any) -> Any:
+    """Of a softmax policy, by the private Q alone (section 3.3)."""
+    odds = jax.nn.softmax(q_values(shape.network, actor, rows.states, jnp))
+    return -jnp.mean(jnp.sum(odds * q_values(shape.network, q, rows.states, jnp), axis=-1))
+
+
+def _moved(adam: Adam, gradient: Any, rate: Any) -> Adam:
+    b1, b2 = (jnp.float32(b) for b in _MOMENTS)
+    first = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, adam.first, gradient)
+    second = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, adam.second, gradient)
+    weights = jax.tree.map(
+        lambda w, m, v: w - rate * m / (jnp.sqrt(v) + jnp.float32(1e-8)), adam.weights, first, second
+    )
+    return Adam(weights, first, second)
+
+
+def _step_size(shape: Shape, rates: Rates, j: Any) -> Any:
+    return rates.step_size * (1 - jnp.float32(_FALL) * j.astype(jnp.float32) / shape.rounds)
+
+
+def _averaged(shape: Shape, state: State, j: Any) -> State:
+    tail = shape.rounds // 2
+    weight = jnp.where(j >= tail, jnp.float32(1.0 / (shape.rounds - tail)), jnp.float32(0))
+    average = jax.tree.map(lambda a, w: a + weight * w, state.average, released_weights(state.q, state.actor))
+    return state._replace(average=average)
+
+
+def released_weights(q: Adam, actor: Adam | None) -> tuple[Any, Any]:
+    """Of Q and of the actor, which may be None."""
+    return q.weights, None if actor is None else actor.weights
+
+
+def _zeros(tree: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def _flat(tree: Any) -> Any:
+    """``(B, P)``: every weight's gradient in a row, in the order of their names."""
+    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(tree)], axis=1)
+
+
+def _unflat(row: Any, like: Any) -> Any:
+    leaves, tree = jax.tree.flatten(like)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+    parts = [part.reshape(leaf.shape) for part, leaf in zip(jnp.split(row, ends), leaves, strict=True)]
+    return jax.tree.unflatten(tree, [part.astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)])

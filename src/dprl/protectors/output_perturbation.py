@@ -1,0 +1,45 @@
+"""Output perturbation of linear classifiers, a baseline of paper 002.
+
+Chaudhuri, Monteleoni and Sarwate (2011), Algorithm 1, with Gaussian noise. Privacy unit: a record. Relation: add or
+remove one. Released: the minimiser of ``sum of losses + Lambda/2 |theta|^2`` with noise. That sum is Lambda-strongly
+convex, and at the minimiser without the record its gradient is the record's, of norm at most L: the minimiser moves
+by at most ``L / Lambda``. Accountant: the Gaussian event, exactly. Simulations alone: a minimiser in floating point
+is exact but for rounding.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+
+from dprl.accounting import events
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import gaussian_noise_multiplier
+from dprl.mechanisms.record_noise import normal_vector
+from dprl.protectors.descent import noise_of
+from dprl.protectors.objective_perturbation import minimiser
+from dprl.protectors.record_losses import LinearLoss, Records
+
+
+def sensitivity(loss: LinearLoss, ridge: float) -> float:
+    """Largest L2 move of the minimiser when a record is added or removed; ``ridge`` is of the sum over all records."""
+    return loss.lipschitz / ridge
+
+
+def noise_std(budget: Budget, loss: LinearLoss, ridge: float) -> float:
+    """Standard deviation of a coordinate's noise."""
+    return gaussian_noise_multiplier(budget) * sensitivity(loss, ridge)
+
+
+def event(std: float, loss: LinearLoss, ridge: float) -> events.DpEvent:
+    """What an accountant composes."""
+    return events.gaussian(std / sensitivity(loss, ridge))
+
+
+@partial(jax.jit, static_argnums=0)
+def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
+    """``(d,)`` what a run with the noise of :func:`noise_std` gives."""
+    exact = minimiser(loss, records, ridge, jax.numpy.zeros(loss.dimension, jax.numpy.float64))
+    return exact + normal_vector(noise_of(seed), std, loss.dimension)

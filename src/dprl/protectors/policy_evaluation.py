@@ -1,0 +1,323 @@
+"""Private policy evaluation on random chains and MDPs, as public tasks for a protector of GPOPE or DPTD.
+
+A task is a simulated log of ``units`` episodes; the parameters are primal and dual weights of GPOPE or DPTD, whose
+vectors are the same where the value function is linear. The loss is the exact mean squared projected Bellman error
+(paper 004, Eq. 2.1), over that of the mid-range start. Paper 002 has no such tasks: its issue is the same, that step
+sizes cannot be tuned on private data. Simulations only, from public seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.errors import DprlError
+from dprl.protectors import random_chains as chains
+from dprl.protectors.descent import noise_of, unit_sum
+from dprl.protectors.meta_training import Training
+from dprl.protectors.projector import Architecture, Hand, Weights, init_weights
+from dprl.value_functions.features import make_features
+
+BALL = 1.0
+"""Where theta may lie: the norm that GPOPE allows."""
+BOX = 1.0
+"""Of DPTD: the largest size of a coordinate of theta and of w."""
+FLOOR = 1e-4
+"""Least eigenvalue of C that counts: states that are hardly ever met are left out of the error."""
+
+
+class Task(NamedTuple):
+    """A simulated log by its units' matrices, and the exact error.
+
+    Attributes:
+        A, C: ``(units, n, n)`` of each unit.
+        b: ``(units, n)``.
+        residual: ``(n, n + 1)``: the error is the squared norm of its product with (theta, -1).
+        chain: what was simulated.
+        level: () mean return of the log, in public units.
+    """
+
+    A: jax.Array
+    b: jax.Array
+    C: jax.Array
+    residual: jax.Array
+    chain: chains.Chain
+    level: jax.Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomChains:
+    """The family; public facts of the logs that its protectors serve.
+
+    Attributes:
+        serves: ``gpope`` or ``dptd``, whose releases the protectors are for.
+        kind: ``chains`` or ``mdps``, see :mod:`~dprl.protectors.random_chains`.
+        units, horizon, discount: of a log.
+        states: of a chain, the observation being a state's number.
+        features: of a state; one observation component.
+        steps, sampling_rate, clip_norm, step_size, dual_step, offset, tail: of the hand schedule; :meth:`tuned` has
+            those of a budget. The step sizes are of the natural gradients, ``clip_norm`` is the option of that name of
+            the algorithm that is served.
+    """
+
+    serves: str = "gpope"
+    kind: str = "chains"
+    units: int = 300
+    horizon: int = 12
+    discount: float = 0.95
+    states: int = 30
+    features: str = "rbf:12"
+    steps: int = 100
+    sampling_rate: float = 0.05
+    clip_norm: float = 0.0125
+    step_size: float = 0.1
+    dual_step: float = 0.4
+    offset: float | None = None
+    tail: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("chains", "mdps"):
+            raise DprlError("The policy-evaluation tasks are chains or mdps.")
+        if self.serves not in ("gpope", "dptd"):
+            raise DprlError("The policy-evaluation tasks serve gpope or dptd.")
+
+    @property
+    def name(self) -> str:
+        return "policy-evaluation"
+
+    @property
+    def algorithm(self) -> str:
+        return self.serves
+
+    @property
+    def observation(self) -> tuple[tuple[float, float], ...]:
+        """Bounds of the observation, the number of a state."""
+        return ((0.0, self.states - 1.0),)
+
+    @property
+    def size(self) -> int:
+        """n, the number of features."""
+        return make_features(self.features, self.observation).size
+
+    @property
+    def dimension(self) -> int:
+        return 2 * self.size
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        return (0,) * self.size + (1,) * self.size
+
+    @property
+    def hand(self) -> Hand:
+        return Hand(
+            steps=self.steps,
+            sampling_rate=self.sampling_rate,
+            clip_norm=self.clip_norm,
+            step_sizes=(self.step_size, self.dual_step),
+            offset=self.offset,
+            tail=self.tail,
+        )
+
+    def table(self) -> np.ndarray:
+        """``(S, n)`` float32 features of every state."""
+        features = make_features(self.features, self.observation)
+        return features(np.arange(self.states, dtype=np.float64)[:, None]).astype(np.float32)
+
+    def sample(self, key: jax.Array) -> Task:
+        chain, log = self.simulate(key)
+        return self.task_of(chain, log)
+
+    def simulate(self, key: jax.Array) -> tuple[chains.Chain, chains.Log]:
+        """The process and the log of the task of ``key``."""
+        process, episodes = jax.random.split(key)
+        chain = chains.draw_chain(process, self.states, self.kind)
+        return chain, chains.draw_log(episodes, chain, self.units, self.horizon)
+
+    def task_of(self, chain: chains.Chain, log: chains.Log) -> Task:
+        """From a log of the chain. Rewards in public units: the value range [0, 1] is mapped to [-1, 1]."""
+        table = jnp.asarray(self.table())
+        weight = log.alive / jnp.sum(log.alive, axis=1, keepdims=True).astype(jnp.float32)
+        onward = self.discount * (~log.ended).astype(jnp.float32)
+        phi = table[log.state]
+        delta = phi - onward[..., None] * table[log.following]
+        reward = (log.reward - 0.5 * (1.0 - onward)) / 0.5
+        weighted = weight[..., None] * phi
+        A = jnp.einsum("uhi,uhj->uij", weighted, delta)
+        C = jnp.einsum("uhi,uhj->uij", weighted, phi)
+        b = jnp.einsum("uhi,uh->ui", weighted, reward)
+        discounts = jnp.float32(self.discount) ** jnp.arange(self.horizon)
+        level = 2.0 * jnp.mean(jnp.sum(discounts * log.reward * log.alive, axis=1)) - 1.0
+        return Task(A, b, C, self.residual_of(chain), chain, level.astype(jnp.float32))
+
+    def residual_of(self, chain: chains.Chain) -> jax.Array:
+        """``(n, n + 1)``, see :class:`Task`: ``C^(-1/2) (A, b)`` of the exact moments."""
+        table = jnp.asarray(self.table())
+        visits, onward, outcome = chains.exact_moments(chain, self.horizon)
+        C = table.T @ (visits[:, None] * table)
+        A = C - self.discount * table.T @ onward @ table
+        reward = (outcome - 0.5 * (visits - self.discount * jnp.sum(onward, axis=1))) / 0.5
+        eigenvalues, vectors = jnp.linalg.eigh(C)
+        root = (vectors / jnp.sqrt(jnp.maximum(eigenvalues, FLOOR))) @ vectors.T
+        return root @ jnp.concatenate([A, (table.T @ reward)[:, None]], axis=1)
+
+    def initial(self, task: Task) -> jax.Array:
+        """Where the algorithm starts: mid-range values, or, of DPTD, the mean return, whose noise is left out here."""
+        zeros = jnp.zeros(self.dimension, jnp.float32)
+        if self.serves == "gpope":
+            return zeros
+        constant = make_features(self.features, self.observation).constant()
+        return zeros.at[: self.size].set(task.level * jnp.asarray(constant, jnp.float32))
+
+    def natural_clip(self, clip_norm: Any) -> Any:
+        """GPOPE's option is in units of the root mean square norm of the features, DPTD's is the clip itself."""
+        return clip_norm * self._clip_unit
+
+    @property
+    def _clip_unit(self) -> float:
+        return math.sqrt(self.size) if self.serves == "gpope" else 1.0
+
+    def mean_gradient(self, task: Task, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
+        """GPOPE's joint gradients (paper 004, Eq. 4.1), clipped and summed over a Poisson batch."""
+        mechanism = unit_sum(self.dimension, self.sampling_rate)
+        members, _ = mechanism.members(noise_of(jax.random.bits(key, dtype=jnp.uint32)), 0, self.units, 1)
+        included = members < self.units
+        # somebody else's in the places that nobody takes: a clipped vector of zeros has no gradient
+        members = jnp.minimum(members, self.units - 1)
+        A, b, C = task.A[members], task.b[members], task.C[members]
+        theta, w = parameters[: self.size], parameters[self.size :]
+        primal = -jnp.einsum("uij,i->uj", A, w)
+        dual = jnp.einsum("uij,j->ui", A, theta) + jnp.einsum("uij,j->ui", C, w) - b
+        vectors = jnp.concatenate([primal, dual], axis=1) / clip
+        total = mechanism.clipped_sum(vectors, included)
+        return (total / (self.sampling_rate * self.units)).astype(jnp.float32)
+
+    def project(self, parameters: jax.Array) -> jax.Array:
+        if self.serves == "dptd":
+            return jnp.clip(parameters, -BOX, BOX)
+        theta, w = parameters[: self.size], parameters[self.size :]
+        # the floor is as small as single precision differentiates
+        norm = jnp.sqrt(jnp.maximum(jnp.sum(theta * theta), 1e-12))
+        return jnp.concatenate([theta * jnp.minimum(1.0, BALL / norm), w])
+
+    def loss(self, task: Task, parameters: jax.Array) -> jax.Array:
+        """Exact MSPBE in public units."""
+        residual = task.residual[:, :-1] @ parameters[: self.size] - task.residual[:, -1]
+        return jnp.sum(residual * residual)
+
+    def reference(self, task: Task) -> jax.Array:
+        """The MSPBE of the mid-range start."""
+        return jnp.maximum(jnp.sum(task.residual[:, -1] ** 2), 1e-6)
+
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        n = float(self.size)
+        return {
+            "units": (0.8 * self.units, 1.25 * self.units),
+            "horizon": (float(self.horizon), float(self.horizon)),
+            "discount": (self.discount, self.discount),
+            "features": (n, n),
+            "ratio": (1.0, 1.0),
+        }
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"source": "simulated: random Markov reward processes with an outcome at the end"} | dataclasses.asdict(
+            self
+        )
+
+    def tuned(self, budget: Budget, value_share: float = 0.0) -> RandomChains:
+        """With the hand schedule of the public grid's budget that is nearest in noise over units."""
+        strength = budget.epsilon * math.sqrt(1.0 - value_share) * self.units / 300.0
+        near = min(TUNED, key=lambda epsilon: abs(math.log(epsilon / strength)))
+        found = dict(TUNED[near])
+        return dataclasses.replace(self, **found | {"clip_norm": self._option(found["clip_norm"])})
+
+    def _option(self, clip_norm: float) -> float:
+        """An option of GPOPE as that of the algorithm that is served."""
+        return clip_norm * math.sqrt(self.size) / self._clip_unit
+
+    @functools.cached_property
+    def architecture(self) -> Architecture:
+        """What did best on unseen tasks of the family (docs/papers/002.md)."""
+        return Architecture(
+            layers=0,
+            dense=3,
+            knots=6,
+            signal=True,
+            learned_start=True,
+            learned_clip=True,
+            learned_average=True,
+            dimension=self.dimension,
+        )
+
+    def begin(self, architecture: Architecture, seed: int) -> Weights:
+        """Weights that training starts from: steps that are as small as can be differentiated through.
+
+        The best hand schedule at little noise takes steps so long that clipping alone holds them; gradients through a
+        hundred of those explode. These weights make it :data:`GENTLE` instead, with a mean of the last half.
+        """
+        weights = init_weights(architecture, jax.random.key(seed))
+        if self.step_size <= GENTLE["step_size"] or not (architecture.knots and architecture.learned_average):
+            return weights
+        clip = self._option(GENTLE["clip_norm"]) / self.clip_norm if architecture.learned_clip else 1.0
+        steps = jnp.asarray([GENTLE["step_size"] / self.step_size, GENTLE["dual_step"] / self.dual_step], jnp.float32)
+        late = jnp.linspace(0.0, 1.0, weights["log_average"].shape[0], dtype=jnp.float32) >= 0.5
+        return weights | {
+            "log_step": weights["log_step"] + jnp.log(steps),
+            "log_clip": weights["log_clip"] + jnp.log(jnp.float32(clip)),
+            "log_average": jnp.where(late, 0.0, -4.0).astype(jnp.float32),
+        }
+
+    @property
+    def training(self) -> Training:
+        """Of a protector from the start; :attr:`refinement` follows."""
+        first = Training(
+            epochs=300,
+            tasks=12,
+            repeats=2,
+            learning_rate=0.02,
+            rates=(("dense.time", 0.3), ("dense", 3.0), ("signal", 3.0), ("start", 0.5)),
+            objective="both",
+            penalty=4.0,
+            validate=100,
+        )
+        if self.step_size <= GENTLE["step_size"]:
+            return first
+        # with more noise to begin with, so that short steps are worth while
+        return dataclasses.replace(first, learning_rate=0.015, penalty=1.0, incremental=(5.0,), share=0.2, validate=50)
+
+    @property
+    def refinement(self) -> Training:
+        """What follows on :attr:`training`, from the weights that it gave: what is worst beside the hand schedule
+        counts for more, and no single task's gradient for much. Little noise takes longer.
+        """
+        return dataclasses.replace(
+            self.training,
+            epochs=600 if self.step_size <= GENTLE["step_size"] else 1500,
+            tasks=24,
+            learning_rate=0.012,
+            penalty=6.0,
+            mean_weight=3.0,
+            task_clip=2.0,
+            incremental=(),
+            validate=100,
+            validation=96,
+            seed=self.training.seed + 1,
+        )
+
+
+GENTLE = {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4}
+"""Where training begins, see :meth:`RandomChains.begin`; ``clip_norm`` as of GPOPE."""
+
+TUNED: dict[float, dict[str, Any]] = {
+    0.1: {"clip_norm": 0.0144, "step_size": 0.1, "dual_step": 0.4, "offset": None, "tail": 0.5},
+    1.0: {"clip_norm": 0.0577, "step_size": 3.2, "dual_step": 1.6, "offset": None, "tail": 1.0},
+}
+"""By epsilon, as of GPOPE: the best points of :mod:`~dprl.protectors.hand_grid` on public tasks."""

@@ -1,0 +1,368 @@
+"""What a protector computes: what becomes of noised gradients, and how noise is spread over steps.
+
+Paper: 002, "Learning to protect" (L2P): the scheduler sigma and the projector pi of appendix B, both coordinate-wise
+LSTMs. Ours is a *correction of a hand schedule*: a step is ``gate * (the hand schedule's step) + free term``, and with
+the weights that training starts from it is the hand schedule. Everything here is post-processing of
+noised sums, or public (docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols: docs/symbols.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl import x64 as x64
+from dprl.errors import DprlError
+from dprl.protectors import lstm
+
+Weights = lstm.Weights
+
+LEAST_NOISE = 1e-3
+"""What counts as no noise: of the L2 norm of a mean's noise, in units of the clip."""
+LARGEST_INPUT = 10.0
+GATE = 2.0
+"""Logarithm of the largest gate."""
+LEVELS = 8
+"""Most noise levels of a public schedule; to calibrate one takes time in proportion."""
+KNOTS = 8
+"""Of the weights of dense matrices, and of iterates, over the steps."""
+SIGNALS, LARGEST_SIGNAL = 7, 3.0
+"""Values of the signal, from 0 to the largest, at which what follows it is learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What a protector is made of, besides its weights.
+
+    Attributes:
+        hidden, layers: of every LSTM; no layers for none.
+        scheduler: ``uniform`` noise, a learned ``public`` profile over the steps, or ``adaptive`` noise that follows
+            the released norms.
+        free: scale of the free term; 0.05 in the paper (B.7).
+        embedding: learned numbers for each coordinate that the projector sees.
+        dense: number of learned matrices that are added to the identity in front of the gradient, each with a learned
+            weight over the steps.
+        knots: of a learned factor of the step sizes of each block, over the steps; 0 for none.
+        signal: whether the step sizes of each block, and the weights of the iterates where those are learned, follow
+            how far the mean of all noised gradients so far lies above its noise.
+        learned_start: a learned addition to the first parameters.
+        learned_clip: a learned factor of the clip norm.
+        learned_average: learned weights, over the steps, of the iterates that the hand schedule averages.
+        dimension: number of parameters, where weights belong to single ones of them; None serves any number.
+        least: smallest noise of the adaptive scheduler over the uniform schedule's; the largest is ``2 - least``.
+        norm: noise multiplier of the norm query, over that of the uniform schedule.
+    """
+
+    hidden: int = 20
+    layers: int = 2
+    scheduler: Literal["uniform", "public", "adaptive"] = "uniform"
+    free: float = 0.05
+    embedding: int = 0
+    dense: int = 0
+    knots: int = 0
+    signal: bool = False
+    learned_start: bool = False
+    learned_clip: bool = False
+    learned_average: bool = False
+    dimension: int | None = None
+    least: float = 0.5
+    norm: float = 4.0
+
+    def __post_init__(self) -> None:
+        checks = {
+            "hidden must be between 1 and 1000": 1 <= self.hidden <= 1000,
+            "layers must be between 0 and 10": 0 <= self.layers <= 10,
+            "an adaptive scheduler and an embedding need layers": self.layers > 0
+            or not (self.embedding or self.scheduler == "adaptive"),
+            "dense must be between 0 and 16": 0 <= self.dense <= 16,
+            "knots must be between 0 and 64": 0 <= self.knots <= 64,
+            "scheduler must be uniform, public or adaptive": self.scheduler in ("uniform", "public", "adaptive"),
+            "free must be between 0 and 100": 0.0 <= self.free <= 100.0,
+            "embedding must be between 0 and 100": 0 <= self.embedding <= 100,
+            "least must be above 0 and at most 1": 0.0 < self.least <= 1.0,
+            "norm must be between 0.1 and 1000": 0.1 <= self.norm <= 1000.0,
+            "an embedding, a dense matrix and a learned start need the dimension": self.dimension is not None
+            or not (self.embedding or self.dense or self.learned_start),
+            "dimension must be between 1 and 1000000": self.dimension is None or 1 <= self.dimension <= 10**6,
+        }
+        for sentence, holds in checks.items():
+            if not holds:
+                raise DprlError(f"protector: {sentence}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hand:
+    """A hand schedule: plain steps against the noised mean gradient.
+
+    In step t the parameters of block b move by ``-step_sizes[b] (1 - t/T)^decay offset / (t + offset)`` times the
+    noised mean gradient.
+
+    Attributes:
+        steps: T.
+        sampling_rate: q of the Poisson batches.
+        clip_norm: as the option of that name of the algorithm that is served.
+        step_sizes: of each block of parameters.
+        decay: exponent of the share of the steps that is left.
+        offset: of a diminishing schedule; None for none.
+        tail: share of the iterates, the last ones, of which the mean is the answer; 0 for the last one alone.
+        walk: most that the noise of all steps may move the parameters in L2: longer steps are shortened; None for no
+            limit.
+    """
+
+    steps: int
+    sampling_rate: float
+    clip_norm: float
+    step_sizes: tuple[float, ...]
+    decay: float = 0.0
+    offset: float | None = None
+    tail: float = 0.5
+    walk: float | None = None
+
+    def __post_init__(self) -> None:
+        checks = {
+            "steps must be between 1 and 1000000": 1 <= self.steps <= 10**6,
+            "sampling_rate must be above 0 and at most 1": 0.0 < self.sampling_rate <= 1.0,
+            "clip_norm must be between 1e-12 and 1e12": 1e-12 <= self.clip_norm <= 1e12,
+            "step_sizes must be one or two numbers between 0 and 1e6": 1 <= len(self.step_sizes) <= 2
+            and all(0.0 <= size <= 1e6 for size in self.step_sizes),
+            "decay must be between 0 and 10": 0.0 <= self.decay <= 10.0,
+            "offset must be between 1e-6 and 1e12": self.offset is None or 1e-6 <= self.offset <= 1e12,
+            "tail must be between 0 and 1": 0.0 <= self.tail <= 1.0,
+            "walk must be between 1e-12 and 1e12": self.walk is None or 1e-12 <= self.walk <= 1e12,
+        }
+        for sentence, holds in checks.items():
+            if not holds:
+                raise DprlError(f"protector: of its hand schedule {sentence}.")
+
+    @property
+    def kept(self) -> int:
+        """Number of iterates of which the mean is the answer."""
+        return max(1, round(self.tail * self.steps))
+
+
+class ProtectorState(NamedTuple):
+    """Made of noised sums and public facts alone, so as private as those."""
+
+    hidden: jax.Array  # (layers, 2, hidden, d) the projector's
+    kept: jax.Array  # (d,) what the answer would be after this step
+    scheduler: jax.Array  # (layers, 2, hidden, 1) the adaptive scheduler's
+    norm: jax.Array  # () released norm of the last step, in units of the clip
+    spent: jax.Array  # () share of the budget that the steps so far have cost
+    running: jax.Array  # (d,) mean of the noised gradients so far, in units of the clip; (0,) where it is not used
+    counted: jax.Array  # () weights of the iterates so far, where they are learned
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def init_weights(architecture: Architecture, key: jax.Array) -> Weights:
+    """Weights before training: with them the protector is its hand schedule, with uniform noise."""
+    projector, scheduler = jax.random.split(key)
+    a = architecture
+    weights: Weights = {}
+    if a.layers:
+        weights |= lstm.init(projector, "projector", 6 + a.embedding, 2, a.hidden, a.layers)
+    if a.scheduler == "adaptive":
+        weights |= lstm.init(scheduler, "scheduler", 5, 1, a.hidden, a.layers)
+    if a.scheduler == "public":
+        weights["profile"] = jnp.zeros(LEVELS, dtype=jnp.float32)
+    if a.embedding:
+        # not zeros: by them coordinates would stay equal
+        draw = jax.random.normal(jax.random.fold_in(key, 1), (a.embedding, a.dimension), dtype=jnp.float32)  # type: ignore[arg-type]
+        weights["embedding"] = draw
+    if a.dense:
+        weights["dense"] = jnp.zeros((a.dense, a.dimension, a.dimension), dtype=jnp.float32)  # type: ignore[arg-type]
+        # cosines: were they equal, so would the matrices stay
+        time = jnp.arange(KNOTS, dtype=jnp.float32)[:, None] / (KNOTS - 1)
+        weights["dense.time"] = jnp.cos(jnp.pi * time * jnp.arange(a.dense, dtype=jnp.float32)).astype(jnp.float32)
+    if a.knots:
+        weights["log_step"] = jnp.zeros((a.knots, 2), dtype=jnp.float32)
+    if a.signal:
+        weights["signal"] = jnp.zeros((KNOTS, SIGNALS, 3), dtype=jnp.float32)
+    if a.learned_clip:
+        weights["log_clip"] = jnp.zeros((), dtype=jnp.float32)
+    if a.learned_average:
+        weights["log_average"] = jnp.zeros(KNOTS, dtype=jnp.float32)
+    if a.learned_start:
+        weights["start"] = jnp.zeros(a.dimension, dtype=jnp.float32)  # type: ignore[arg-type]
+    return weights
+
+
+def profile_of(weights: Mapping[str, Any], steps: int) -> jax.Array:
+    """``(steps,)`` noise of each step over a common scale; the mean of ``1 / profile^2`` is 1.
+
+    At most 8 levels, each of consecutive steps. To first order the privacy cost does not depend on the profile; the
+    scale is found by the accountant.
+    """
+    if "profile" not in weights:
+        return jnp.ones(steps, dtype=jnp.float32)
+    level = jnp.arange(steps) * LEVELS // steps
+    logs = jnp.asarray(weights["profile"], dtype=jnp.float32)[level]
+    return jnp.exp(logs) * jnp.sqrt(jnp.mean(jnp.exp(-2.0 * logs)))
+
+
+def clip_factor(weights: Mapping[str, Any]) -> Any:
+    """What the hand schedule's clip norm is multiplied by."""
+    return jnp.exp(weights["log_clip"]) if "log_clip" in weights else 1.0
+
+
+def over_time(knots: jax.Array, progress: jax.Array) -> jax.Array:
+    """``(k, ...)`` values at even times from 0 to 1, interpolated linearly at ``progress``."""
+    last = knots.shape[0] - 1
+    place = progress * last
+    below = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, max(last - 1, 0))
+    share = (place - below).astype(knots.dtype)
+    return (1.0 - share) * knots[below] + share * knots[jnp.minimum(below + 1, last)]
+
+
+# --- one step ---------------------------------------------------------------------------------------------------------
+
+
+def init_state(architecture: Architecture, parameters: jax.Array) -> ProtectorState:
+    """Before the first step, from the ``(d,)`` parameters of :func:`start_from`."""
+    a, zero = architecture, jnp.zeros((), dtype=jnp.float32)
+    scheduler = lstm.start(a.hidden, a.layers if a.scheduler == "adaptive" else 0, 1)
+    size = parameters.shape[0]
+    running = jnp.zeros(size if a.signal else 0, dtype=jnp.float32)
+    return ProtectorState(lstm.start(a.hidden, a.layers, size), parameters, scheduler, zero, zero, running, zero)
+
+
+def start_from(architecture: Architecture, weights: Weights, parameters: jax.Array) -> jax.Array:
+    """``(d,)`` first parameters: the algorithm's, and what was learned to add to them."""
+    parameters = parameters.astype(jnp.float32)
+    return parameters + weights["start"] if architecture.learned_start else parameters
+
+
+def propose(
+    architecture: Architecture, weights: Weights, state: ProtectorState, noise: Any, progress: Any
+) -> tuple[ProtectorState, jax.Array]:
+    """The adaptive scheduler: noise of the coming step over that of the uniform schedule, in ``(least, 2 - least)``.
+
+    B.7: ``sigma_min + 2 (sigma_g - sigma_min) y`` with the sigmoid y. It reads the norm that was released with the
+    step *before*: the noise has to be known before the step's draw (docs/papers/002.md).
+
+    Args:
+        noise: () standard deviation of a coordinate of a mean under the uniform schedule, in units of the clip.
+        progress: () t / T.
+    """
+    size = state.kept.shape[0]
+    floor = jnp.maximum(jnp.asarray(noise, dtype=jnp.float32) * math.sqrt(size), LEAST_NOISE)
+    seen = jnp.stack(
+        [
+            jnp.clip(state.norm / floor, -LARGEST_INPUT, LARGEST_INPUT),
+            jnp.clip(state.norm, -LARGEST_INPUT, LARGEST_INPUT),
+            state.spent,
+            jnp.asarray(progress, dtype=jnp.float32),
+            jnp.log(floor),
+        ]
+    )
+    hidden, out = lstm.step(weights, "scheduler", state.scheduler, seen[:, None])
+    least = architecture.least
+    return state._replace(scheduler=hidden), least + 2.0 * (1.0 - least) * jax.nn.sigmoid(out[0, 0])
+
+
+def nearest_level(levels: jax.Array, ratio: jax.Array) -> jax.Array:
+    """() int32, the number of the level that is nearest to ``ratio`` in logarithms."""
+    return jnp.argmin(jnp.abs(jnp.log(ratio) - jnp.log(levels))).astype(jnp.int32)
+
+
+def advance(
+    architecture: Architecture,
+    hand: Hand,
+    weights: Weights,
+    state: ProtectorState,
+    parameters: jax.Array,
+    mean: jax.Array,
+    noise: Any,
+    step: Any,
+    blocks: Any,
+    clip: Any,
+    project: Any = lambda parameters: parameters,
+    learned: bool = True,
+) -> tuple[ProtectorState, jax.Array]:
+    """One step of the projector, from the noised mean gradient.
+
+    Args:
+        parameters: ``(d,)`` float32.
+        mean: ``(d,)`` noised sum of clipped gradients over ``q m C``: in units of the clip norm.
+        noise: () standard deviation of each of its coordinates.
+        step: () number of the step, from 0.
+        blocks: ``(d,)`` integers, the block of each parameter.
+        clip: () the clip norm, in the unit of the gradient.
+        project: onto the public constraint.
+        learned: False for the hand schedule alone.
+
+    Returns:
+        The next state, whose ``kept`` is the answer if this was the last step, and the next parameters.
+    """
+    f32, size = jnp.float32, parameters.shape[0]
+    mean, noise = mean.astype(f32), jnp.asarray(noise, dtype=f32)
+    time = jnp.asarray(step, dtype=f32)
+    progress = jnp.minimum(time / hand.steps, 1.0)
+    blocks = np.asarray(blocks)
+    sizes = jnp.asarray(np.asarray(hand.step_sizes)[np.minimum(blocks, len(hand.step_sizes) - 1)], dtype=f32) * clip
+    if hand.walk is not None:
+        walk = jnp.sqrt(jnp.sum(sizes * sizes) * hand.steps) * noise
+        sizes = sizes * jnp.minimum(1.0, hand.walk / jnp.maximum(walk, 1e-30))
+    if hand.decay:
+        sizes = sizes * jnp.maximum(1.0 - progress, 1e-6) ** hand.decay
+    if hand.offset is not None:
+        sizes = sizes * (hand.offset / (time + hand.offset))
+    direction = mean
+    if learned and architecture.dense:
+        direction = mean + jnp.einsum("k,kij,j->i", over_time(weights["dense.time"], progress), weights["dense"], mean)
+    if learned and architecture.knots:
+        sizes = sizes * jnp.exp(over_time(weights["log_step"], progress))[blocks]
+    running, above = state.running, jnp.zeros(3, dtype=f32)
+    if architecture.signal:
+        running = running + (mean - running) / (time + 1.0)
+    if architecture.signal and learned:
+        signal = signal_of(running, noise, time + 1.0) / LARGEST_SIGNAL
+        above = over_time(over_time(weights["signal"], progress), signal)
+        sizes = sizes * jnp.exp(above[:2])[blocks]
+    hidden, move = state.hidden, -sizes * direction
+    if learned and architecture.layers:
+        root = math.sqrt(size)
+        floor = jnp.maximum(noise * root, LEAST_NOISE)
+        whole = jnp.ones(size, dtype=f32)
+        rows = [
+            jnp.clip(mean * root / floor, -LARGEST_INPUT, LARGEST_INPUT),
+            jnp.clip(mean * root, -LARGEST_INPUT, LARGEST_INPUT),
+            jnp.clip(parameters, -LARGEST_INPUT, LARGEST_INPUT),
+            jnp.asarray(2.0 * blocks - 1.0, dtype=f32),
+            progress * whole,
+            jnp.log(floor) * whole,
+        ]
+        inputs = jnp.stack(rows)
+        if architecture.embedding:
+            inputs = jnp.concatenate([inputs, weights["embedding"]])
+        hidden, out = lstm.step(weights, "projector", state.hidden, inputs)
+        # outputs of 0 leave the hand schedule's step as it is
+        move = jnp.exp(GATE * jnp.tanh(out[0] / GATE)) * move + architecture.free * out[1]
+    moved = project(parameters + move)
+    counted = jnp.asarray(step, dtype=jnp.int32) + 1 - (hand.steps - hand.kept)
+    weight = jnp.where(counted > 0, 1.0 / jnp.maximum(counted, 1), 1.0).astype(f32)
+    total = state.counted
+    if learned and architecture.learned_average:
+        each = jnp.exp(over_time(weights["log_average"], progress) + above[2])
+        each = jnp.where(counted > 0, each, 0.0)
+        total = total + each
+        weight = jnp.where(counted > 0, each / jnp.maximum(total, 1e-30), 1.0)
+    kept = (1.0 - weight) * state.kept + weight * moved
+    return state._replace(hidden=hidden, kept=kept, running=running, counted=total), moved
+
+
+def signal_of(running: jax.Array, noise: Any, count: Any) -> jax.Array:
+    """() logarithm of the norm of a mean ``(d,)`` of ``count`` noised gradients over that of its noise alone, at least
+    0 and at most ``LARGEST_SIGNAL``."""
+    alone = jnp.maximum(jnp.asarray(noise, jnp.float32) * jnp.sqrt(running.shape[0] / count), LEAST_NOISE)
+    norm = 0.5 * jnp.log(jnp.sum(running * running) + 1e-12)
+    return jnp.clip(norm - jnp.log(alone), 0.0, LARGEST_SIGNAL)

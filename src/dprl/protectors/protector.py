@@ -1,0 +1,330 @@
+"""A protector as it is carried from public tasks to private data: weights, hand schedule, ranges and provenance.
+
+Paper 002. A protector is public: it must have been learned on public tasks, or its training must have been charged.
+Outside of the public facts that it was trained for it is its own hand schedule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.errors import DprlError
+from dprl.protectors.projector import (
+    LEVELS,
+    advance,
+    clip_factor,
+    init_state,
+    init_weights,
+    nearest_level,
+    propose,
+    start_from,
+)
+from dprl.protectors.projector import (
+    Architecture as Architecture,
+)
+from dprl.protectors.projector import (
+    Hand as Hand,
+)
+from dprl.protectors.projector import (
+    ProtectorState as ProtectorState,
+)
+from dprl.tensor_file import to_bytes
+from dprl.user_code import quietly
+
+R = TypeVar("R")
+
+WEIGHTS, FACTS = "protector.safetensors", "protector.json"
+_SCHEMA = "dprl.protector/1"
+_LARGEST = {WEIGHTS: 2**24, FACTS: 2**18}
+_DEEPEST = 8  # of what provenance holds, one in the other
+_LEDGER_ENTRY = re.compile(r"charge [1-9][0-9]* of \S.*")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Protector:
+    """A learned protector; equal to another where every fact and every weight is equal.
+
+    Attributes:
+        architecture: what it is made of.
+        hand: the hand schedule that it corrects.
+        weights: by name, float32.
+        algorithm: the evaluation algorithm that it serves; empty for none.
+        features: the feature map whose coordinates its weights belong to; empty where any will do.
+        ranges: public facts, by name, that it was trained for: smallest and largest.
+        provenance: where it comes from, as plain data: ``public`` or ``charged``, tasks, seeds, budget, versions.
+        learned: False for the hand schedule alone: see :meth:`fallback`.
+    """
+
+    architecture: Architecture
+    hand: Hand
+    weights: Mapping[str, Any] = field(repr=False)
+    algorithm: str = ""
+    features: str = ""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    learned: bool = True
+
+    def __post_init__(self) -> None:
+        arrays = {name: np.asarray(value, dtype=np.float32) for name, value in self.weights.items()}
+        expected = jax.eval_shape(lambda: init_weights(self.architecture, jax.random.key(0)))
+        for name, array in arrays.items():  # a file has no single number, but a list of one
+            if name in expected and array.shape == (1,) and expected[name].shape == ():
+                arrays[name] = array.reshape(())
+        if {n: a.shape for n, a in arrays.items()} != {n: a.shape for n, a in expected.items()}:
+            raise DprlError("The protector is damaged: its weights do not fit its architecture.")
+        if not all(np.isfinite(a).all() for a in arrays.values()):
+            raise DprlError("The protector's weights are not finite numbers: train it again, with smaller steps.")
+        object.__setattr__(self, "weights", arrays)
+        object.__setattr__(self, "ranges", {n: (float(a), float(b)) for n, (a, b) in self.ranges.items()})
+
+    # --- identity -------------------------------------------------------------------------------------------------
+
+    def _tensors(self) -> bytes:
+        return to_bytes({n: np.asarray(self.weights[n]) for n in sorted(self.weights)}, {"schema": _SCHEMA})
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "schema": _SCHEMA,
+            "algorithm": self.algorithm,
+            "features": self.features,
+            "architecture": dataclasses.asdict(self.architecture),
+            "hand": dataclasses.asdict(self.hand),
+            "ranges": {name: list(pair) for name, pair in self.ranges.items()},
+            "provenance": dict(self.provenance),
+            "weights_digest": hashlib.sha256(self._tensors()).hexdigest(),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the facts, which hold that of the weights: what a certificate names."""
+        facts = json.dumps(self._facts(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(facts.encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Protector) and self.learned == other.learned and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash((self.fingerprint, self.learned))
+
+    # --- use ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def profile(self) -> tuple[float, ...] | None:
+        """``(T,)`` noise of the steps over a common scale, at most 8 levels; None where it is uniform."""
+        if not self.learned or self.architecture.scheduler != "public":
+            return None
+        steps = self.hand.steps
+        # of each level one number: compiled loops may round equal numbers differently
+        levels = np.exp(np.asarray(self.weights["profile"], dtype=np.float64))
+        profile = levels[np.arange(steps) * LEVELS // steps]
+        return tuple((profile * math.sqrt(float(np.mean(profile**-2.0)))).tolist())
+
+    @cached_property
+    def clip_norm(self) -> float:
+        """The clip norm, as the option of the algorithm that is served."""
+        return self.hand.clip_norm * (float(clip_factor(self.weights)) if self.learned else 1.0)
+
+    @property
+    def adaptive(self) -> bool:
+        return self.learned and self.architecture.scheduler == "adaptive"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """See :func:`levels_of`."""
+        return levels_of(self.architecture)
+
+    def serves(self, facts: Mapping[str, float], features: str = "") -> str | None:
+        """None where every public fact is in the range that it was trained for; else what is not, in words."""
+        if self.features and features != self.features:
+            return f"it was trained for the features {self.features}, and there are {features}"
+        dimension = self.architecture.dimension
+        if dimension is not None and facts.get("dimension", dimension) != dimension:
+            return f"it was trained for {dimension} parameters, and there are {facts['dimension']:g}"
+        for name, (low, high) in self.ranges.items():
+            if name in facts and not low <= facts[name] <= high:
+                return f"it was trained for {name} between {low:.4g} and {high:.4g}, and it is {facts[name]:.4g}"
+        return None
+
+    def fallback(self) -> Protector:
+        """The hand schedule alone."""
+        return dataclasses.replace(self, learned=False)
+
+    def check_provenance(self) -> None:
+        """Refuse for private data what may have been learned from private data."""
+        said, charged = self.provenance.get("public"), self.provenance.get("charged")
+        if said is not True and not (isinstance(charged, str) and _LEDGER_ENTRY.fullmatch(charged)):
+            raise DprlError(
+                "The protector does not say that it was trained on public tasks: train it on public tasks, or charge "
+                'its training and name the ledger\'s entry in its provenance, such as "charged": "charge 3 of trial".'
+            )
+
+    def start(self, parameters: jax.Array) -> tuple[ProtectorState, jax.Array]:
+        """State before the first step and the first parameters, from those of the algorithm ``(d,)``."""
+        if self.learned:
+            parameters = start_from(self.architecture, self._arrays(), parameters)
+        parameters = parameters.astype(jnp.float32)
+        return init_state(self.architecture, parameters), parameters
+
+    def update(
+        self,
+        state: ProtectorState,
+        parameters: jax.Array,
+        mean: jax.Array,
+        noise: Any,
+        step: Any,
+        blocks: Any,
+        clip: Any,
+        project: Any = lambda parameters: parameters,
+    ) -> tuple[ProtectorState, jax.Array]:
+        """One step; arguments as of :func:`~dprl.protectors.projector.advance`."""
+        return advance(
+            self.architecture, self.hand, self._arrays(), state, parameters, mean, noise, step, blocks, clip,
+            project, self.learned,
+        )  # fmt: skip
+
+    def propose(self, state: ProtectorState, noise: Any, step: Any) -> tuple[ProtectorState, jax.Array]:
+        """Of an adaptive protector, the number in :attr:`levels` of the coming step's noise."""
+        progress = jnp.minimum(jnp.asarray(step, dtype=jnp.float32) / self.hand.steps, 1.0)
+        state, ratio = propose(self.architecture, self._arrays(), state, noise, progress)
+        return state, nearest_level(jnp.asarray(self.levels, dtype=jnp.float32), ratio)
+
+    def _arrays(self) -> dict[str, jax.Array]:
+        return {name: jnp.asarray(value) for name, value in self.weights.items()}
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``protector.safetensors`` and ``protector.json``; the folder is made where it is not there."""
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / WEIGHTS, self._tensors())
+            write_whole(folder / FACTS, (json.dumps(self._facts(), indent=2, sort_keys=True) + "\n").encode())
+        except OSError as error:
+            raise DprlError(f"Cannot write a protector into {str(folder)!r}: {error.strerror}.") from error
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Protector:
+        """Read a protector back from its folder."""
+        from safetensors.numpy import load
+
+        folder = Path(folder)
+        try:
+            raw, text = (_read(folder / name, size) for name, size in _LARGEST.items())
+            facts = json.loads(text, parse_constant=_refuse_constant)
+        except (OSError, ValueError, RecursionError) as error:
+            raise DprlError(f"Cannot read a protector from {str(folder)!r}: it is missing or damaged.") from error
+        weights = quietly(lambda: load(raw), None)  # it panics at some files
+        if weights is None:
+            raise DprlError(f"Cannot read a protector from {str(folder)!r}: it is missing or damaged.")
+        damaged = DprlError(f"The protector in {str(folder)!r} is damaged, or of a version that this dprl cannot read.")
+        if not isinstance(facts, dict) or facts.get("schema") != _SCHEMA:
+            raise damaged
+        if facts.get("weights_digest") != hashlib.sha256(raw).hexdigest():
+            raise DprlError(f"The protector in {str(folder)!r} is damaged: its weights are not what it describes.")
+        try:
+            pairs = {name: _of_type(tuple[float, float], pair) for name, pair in facts["ranges"].items()}
+            if not isinstance(facts["provenance"], dict) or not _plain(facts["provenance"]):
+                raise damaged
+            return cls(
+                architecture=_record(Architecture, facts["architecture"]),
+                hand=_record(Hand, facts["hand"]),
+                weights=weights,
+                algorithm=_of_type(str, facts["algorithm"]),
+                features=_of_type(str, facts["features"]),
+                ranges=pairs,
+                provenance=facts["provenance"],
+            )
+        except DprlError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise damaged from error
+
+
+def levels_of(architecture: Architecture) -> tuple[float, ...]:
+    """Noise levels of the adaptive scheduler over the uniform schedule's, smallest first: 31, the middle one is 1."""
+    below, above = (np.geomspace(end, 1.0, 16) for end in (architecture.least, 2.0 - architecture.least))
+    return tuple(sorted({*below.tolist(), *above.tolist()}))
+
+
+def new_protector(architecture: Architecture, hand: Hand, seed: int = 0, **facts: Any) -> Protector:
+    """Before training: exactly the hand schedule."""
+    return Protector(
+        architecture=architecture, hand=hand, weights=init_weights(architecture, jax.random.key(seed)), **facts
+    )
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """The file is the old one or the new one, whatever happens."""
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path, size: int) -> bytes:
+    """A file of at most ``size`` bytes; what is no file, such as a pipe, is not waited for."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+        content = file.read(size + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    if content is None or len(content) > size:
+        raise ValueError("no file, or too large")
+    return content
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+def _record(kind: type[R], content: Any) -> R:
+    """``content`` as the fields of ``kind``, each of its declared type."""
+    types = get_type_hints(kind)
+    return kind(**{name: _of_type(types[name], value) for name, value in content.items()})
+
+
+def _of_type(kind: Any, value: Any) -> Any:
+    """``value`` of JSON as it is where it is of type ``kind``; a whole number is a float too, and a list a tuple."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is tuple and isinstance(value, list):
+        every = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return tuple(_of_type(one, x) for one, x in zip(every, value, strict=True))
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if (origin is Literal and value in inner) or (origin is None and type(value) is kind):
+        return value
+    if type(None) in inner:
+        return None if value is None else _of_type(inner[0], value)
+    raise TypeError("another type")
+
+
+def _plain(value: Any, depth: int = 0) -> bool:
+    """Whether ``value`` of JSON can stand on a certificate: not deep, numbers finite, text that can be written."""
+    if isinstance(value, dict | list):
+        inner = [*value, *value.values()] if isinstance(value, dict) else value
+        return depth < _DEEPEST and all(_plain(x, depth + 1) for x in inner)
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode() == value
+    return value is None or abs(value) <= 1e300  # numbers and truth

@@ -1,0 +1,257 @@
+"""A protector at work on public simulated tasks: a differentiable run of all steps, its losses and its costs.
+
+Paper 002, Algorithms 1 and 2 and appendix B. Noise and coins are those of an experiment, with the numbers of a
+release. Exact gradients through all steps: an outer scan over segments whose bodies are computed again on the way back,
+an inner plain scan, so one further forward run and the memory of one segment (benchmarks/l2p.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl import x64 as x64
+from dprl.mechanisms import threefry
+from dprl.protectors.projector import (
+    Architecture,
+    Hand,
+    ProtectorState,
+    Weights,
+    advance,
+    clip_factor,
+    init_state,
+    nearest_level,
+    profile_of,
+    propose,
+    start_from,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """What is simulated: public facts, hashable.
+
+    Attributes:
+        family: a :class:`~dprl.protectors.tasks.TaskFamily`.
+        architecture: of the protector.
+        std: noise of a coordinate of the mean gradient under the uniform schedule, in units of the clip: noise
+            multiplier over expected batch, ``z / (q m)``.
+        norm_std: likewise of the norm that an adaptive scheduler reads.
+        ratios, costs: of an adaptive scheduler, noise over that of the uniform schedule, increasing, and what a step of
+            that noise costs, norm included, as a share of the whole budget; interpolated between in logarithms.
+        every: whether the loss after each step is computed.
+        segment: steps that are differentiated at once; :func:`segment_of` all of them by default.
+    """
+
+    family: Any
+    architecture: Architecture
+    std: float
+    norm_std: float = 0.0
+    ratios: tuple[float, ...] = ()
+    costs: tuple[float, ...] = ()
+    every: bool = False
+    segment: int | None = None
+
+    @property
+    def hand(self) -> Hand:
+        return self.family.hand
+
+    @property
+    def adaptive(self) -> bool:
+        return self.architecture.scheduler == "adaptive"
+
+    def cost(self, ratio: jax.Array) -> jax.Array:
+        """() share of the budget of a step whose noise is ``ratio`` times that of the uniform schedule."""
+        ratios, costs = (jnp.asarray(np.log(x), dtype=jnp.float32) for x in (self.ratios, self.costs))
+        return jnp.exp(jnp.interp(jnp.log(ratio), ratios, costs))
+
+
+class Run(NamedTuple):
+    """One simulated run.
+
+    Attributes:
+        final: () loss of the answer over the task's reference.
+        losses: ``(T,)`` loss of the parameters after each step, likewise; zeros where they were not asked for.
+        costs: ``(T,)`` share of the budget that each step costs.
+        answer: ``(d,)``.
+    """
+
+    final: jax.Array
+    losses: jax.Array
+    costs: jax.Array
+    answer: jax.Array
+
+
+def unroll(
+    simulation: Simulation,
+    weights: Weights,
+    task: Any,
+    key: jax.Array,
+    factor: Any = 1.0,
+    learned: bool = True,
+    deployed: bool = False,
+) -> Run:
+    """All steps on one task; differentiable by ``weights``.
+
+    Args:
+        task: of the simulation's family.
+        key: of coins and noise.
+        factor: multiplies every noise: 0 for none.
+        learned: False for the hand schedule alone.
+        deployed: adaptive noise as in a release, of levels and ended by the filter; without a gradient.
+    """
+    family, steps = simulation.family, simulation.hand.steps
+    carry = begin(simulation, weights, task, learned)
+    body = step_of(simulation, weights, task, key, factor, learned, deployed=deployed)
+    carry, (losses, costs) = segmented_scan(body, carry, steps, simulation.segment)
+    answer = carry[0].kept
+    final = (family.loss(task, answer) / family.reference(task)).astype(jnp.float32)
+    return Run(final, losses, costs, answer)
+
+
+Carry = tuple[ProtectorState, jax.Array]
+
+STOPPED = 1e3
+"""What a run has spent that its filter has ended."""
+
+
+def begin(simulation: Simulation, weights: Weights, task: Any, learned: bool = True) -> Carry:
+    """Before the first step."""
+    parameters = simulation.family.initial(task).astype(jnp.float32)
+    if learned:
+        parameters = start_from(simulation.architecture, weights, parameters)
+    return init_state(simulation.architecture, parameters), parameters
+
+
+def step_of(
+    simulation: Simulation,
+    weights: Weights,
+    task: Any,
+    key: jax.Array,
+    factor: Any = 1.0,
+    learned: bool = True,
+    draws: Any = 1.0,
+    deployed: bool = False,
+) -> Callable[[Carry, Any], tuple[Carry, tuple[jax.Array, jax.Array]]]:
+    """One step as the body of a scan: ``(carry, step)`` to the next carry, the loss and the cost.
+
+    ``factor`` is of the noise, as the protector knows it; ``draws`` multiplies what is drawn and nothing else.
+    """
+    s, family, hand = simulation, simulation.family, simulation.hand
+    f32, size = jnp.float32, simulation.family.dimension
+    adaptive = s.adaptive and learned
+    std = jnp.asarray(s.std, dtype=f32) * jnp.asarray(factor, dtype=f32)
+    profile = profile_of(weights, hand.steps) if learned else jnp.ones(hand.steps, dtype=f32)
+    clip = jnp.asarray(family.natural_clip(hand.clip_norm), dtype=f32)
+    if learned:
+        clip = clip * clip_factor(weights)
+    coins, noise = jax.random.split(key)
+    words = jax.random.key_data(noise)
+    blocks = np.asarray(family.blocks)
+
+    def body(carry: Carry, step: Any) -> tuple[Carry, tuple[jax.Array, jax.Array]]:
+        state, parameters = carry
+        ratio = profile[step] if not adaptive else jnp.ones((), dtype=f32)
+        cost = jnp.asarray(1.0 / hand.steps, dtype=f32)
+        if adaptive:
+            state, ratio = propose(s.architecture, weights, state, std, step / hand.steps)
+            if deployed:
+                levels = jnp.asarray(s.ratios, dtype=f32)
+                ratio = levels[nearest_level(levels, ratio)]
+            cost = s.cost(ratio)
+        mean = family.mean_gradient(task, parameters, jax.random.fold_in(coins, step), clip).astype(f32)
+        draw = draws * threefry.normal(words, step.astype(jnp.uint32), size + 1)
+        level = std * ratio
+        state, moved = advance(
+            s.architecture, hand, weights, state, parameters, mean + level * draw[:size], level, step, blocks, clip,
+            family.project, learned,
+        )  # fmt: skip
+        spent = state.spent + cost
+        if adaptive:
+            norm = safe_norm(mean) + jnp.asarray(s.norm_std, dtype=f32) * factor * draw[size]
+            state = state._replace(norm=norm, spent=spent)
+        loss = jnp.zeros((), dtype=f32)
+        if s.every:
+            loss = (family.loss(task, moved) / family.reference(task)).astype(f32)
+        if adaptive and deployed:  # what the filter does not admit is not drawn, and ends the run
+            live = (spent <= 1.0 + 1e-6) & (carry[0].spent < STOPPED)
+            stopped = (carry[0]._replace(spent=jnp.maximum(carry[0].spent, STOPPED)), carry[1])
+            kept = jax.tree.map(lambda new, old: jnp.where(live, new, old), (state, moved), stopped)
+            return kept, (loss, jnp.where(live, cost, 0.0))
+        return (state, moved), (loss, cost)
+
+    return body
+
+
+def safe_norm(vector: jax.Array) -> jax.Array:
+    """The L2 norm, with a gradient of 0 at 0."""
+    square = jnp.sum(vector * vector)
+    return jnp.where(square > 0.0, jnp.sqrt(jnp.where(square > 0.0, square, 1.0)), 0.0)
+
+
+def segmented_scan(
+    body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: int, segment: int | None = None, first: Any = 0
+) -> tuple[Any, Any]:
+    """``lax.scan`` over the numbers of the steps, of which only every ``segment``-th carry is kept for the way back."""
+    length = segment_of(steps) if segment is None else max(1, min(steps, segment))
+
+    @jax.checkpoint
+    def inner(carry: Any, numbers: jax.Array) -> tuple[Any, Any]:
+        return jax.lax.scan(body, carry, numbers)
+
+    whole, rest = divmod(steps, length)
+    numbers = first + jnp.arange(steps, dtype=jnp.int32)
+    carry, out = jax.lax.scan(inner, carry, numbers[: whole * length].reshape(whole, length))
+    out = jax.tree.map(lambda x: x.reshape(whole * length, *x.shape[2:]), out)
+    if rest:
+        carry, more = inner(carry, numbers[whole * length :])
+        out = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), out, more)
+    return carry, out
+
+
+def segment_of(steps: int) -> int:
+    """Near 0.4 of the square root of ``steps``, and a divisor where one is near: a remainder is compiled once more.
+
+    What is kept of a step inside of a segment is some six times as large as the carry that is kept of a segment.
+    """
+    root = max(0.4 * math.sqrt(steps), 1.0)
+    divisors = [n for n in range(1, steps + 1) if steps % n == 0 and root / 2.0 <= n <= root * 2.0]
+    return min(divisors, key=lambda n: abs(math.log(n / root)), default=round(root))
+
+
+def noise_covariance(simulation: Simulation, weights: Weights, tasks: Any, keys: jax.Array) -> jax.Array:
+    """() ``C_T`` of Theorem B.2 (Eq. 32), measured: the covariance of accumulated noise and last gradient.
+
+    ``C_T = E[sum_t nu_t' d(-g_t)/d(noised gradient_t) grad f(theta_T)]``, with unit noise nu_t and the update g_t; with
+    a uniform schedule, where ``d sigma_t / d sigma`` is 1. As in the paper, only the direct effect of a step's noise on
+    its update counts. A projector that denoises brings it towards zero.
+
+    Args:
+        tasks: stacked, the first axis that of ``keys``.
+    """
+
+    def one(task: Any, key: jax.Array) -> jax.Array:
+        s, family, hand = simulation, simulation.family, simulation.hand
+        body = step_of(s, weights, task, key)
+
+        def both(carry: Any, step: Any) -> tuple[Any, None]:
+            inner, total = carry
+            # the direct effect alone: what the step would have been with a little more of the same noise
+            one = jnp.ones((), dtype=jnp.float32)
+            moved = jax.jvp(
+                lambda draws: step_of(s, weights, task, key, draws=draws)(inner, step)[0][1], (one,), (one,)
+            )[1]
+            return (body(inner, step)[0], total - moved / s.std), None
+
+        start = (begin(s, weights, task), jnp.zeros(family.dimension, dtype=jnp.float32))
+        (inner, total), _ = jax.lax.scan(both, start, jnp.arange(hand.steps, dtype=jnp.int32))
+        slope = jax.grad(lambda x: (family.loss(task, x) / family.reference(task)).astype(jnp.float32))(inner[1])
+        return jnp.sum(total * slope)
+
+    return jnp.mean(jax.vmap(one)(tasks, keys))

@@ -1,0 +1,111 @@
+"""Public learning tasks on which a protector is trained: what a family of them is, and which ones there are."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jax
+
+from dprl.errors import DprlError
+
+if TYPE_CHECKING:
+    from dprl.protectors.projector import Hand
+
+Task = Any
+"""A pytree of arrays, of the same shapes for every task of a family."""
+
+
+class TaskFamily(Protocol):
+    """Public simulated tasks of one kind: a frozen dataclass of public facts, hashable.
+
+    All parameters that are learned are one vector ``(d,)`` float32, in the units of the algorithm that the protector
+    will serve (policy evaluation: theta, then w). Every method is traceable and differentiable by JAX.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def algorithm(self) -> str:
+        """The evaluation algorithm that is simulated, such as ``gpope``; empty for none of them."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of parameters."""
+        ...
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """``(d,)`` kind of each parameter: 0, or 1 for dual variables."""
+        ...
+
+    @property
+    def units(self) -> int:
+        """Declared number of privacy units of a task."""
+        ...
+
+    @property
+    def hand(self) -> Hand:
+        """The hand schedule that is corrected: tuned on these public tasks. Says clip, rate, steps and step sizes."""
+        ...
+
+    def sample(self, key: jax.Array) -> Task:
+        """A task from a public seed."""
+        ...
+
+    def initial(self, task: Task) -> jax.Array:
+        """``(d,)`` parameters before the first step."""
+        ...
+
+    def natural_clip(self, clip_norm: Any) -> Any:
+        """() C in the unit of the gradient, from the option ``clip_norm`` of the algorithm that is served."""
+        ...
+
+    def mean_gradient(self, task: Task, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
+        """``(d,)`` float32 sum of clipped unit gradients over a Poisson batch, over ``q m C``: no noise yet.
+
+        In units of the clip norm C, which is ``clip`` and may be traced; ``q`` is the hand schedule's rate, m the
+        declared units. It is descended: the gradient by a dual variable carries a minus sign.
+        """
+        ...
+
+    def project(self, parameters: jax.Array) -> jax.Array:
+        """Onto the public constraint; what it is given where there is none."""
+        ...
+
+    def loss(self, task: Task, parameters: jax.Array) -> jax.Array:
+        """() f, what a protector shall make small; positive."""
+        ...
+
+    def reference(self, task: Task) -> jax.Array:
+        """() positive scale of a task's losses, by which they are divided: such as the loss at the start, or 1."""
+        ...
+
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """Public facts of the tasks, by name, smallest and largest: beyond them a protector falls back to its hand
+        schedule. Names as in :func:`dprl.evaluation.protected.public_facts`.
+        """
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """Plain data for the provenance: the family's parameters and where the data come from."""
+        ...
+
+
+REGISTERED: dict[str, str] = {
+    "quadratics": "dprl.protectors.quadratics:Quadratics",
+    "logistic": "dprl.protectors.classification:Logistic",
+    "policy-evaluation": "dprl.protectors.policy_evaluation:RandomChains",
+}
+"""Name -> ``module:callable``, which is called without arguments for the family with its defaults."""
+
+
+def find_family(name: str) -> Any:
+    """The family called ``name``, with its defaults; raises one sentence with the known names."""
+    if name not in REGISTERED:
+        raise DprlError(f"There are no tasks {name!r} to learn a protector on; there are {', '.join(REGISTERED)}.")
+    module, _, attribute = REGISTERED[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)()

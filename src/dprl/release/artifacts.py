@@ -1,0 +1,219 @@
+"""What a release says, as plain data: the estimate and the certificate, from a plan and noised values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dprl.accounting import events
+from dprl.accounting.accountant import accountant_name
+from dprl.accounting.certificate import NOT_A_TRAJECTORY, versions
+from dprl.config import DERIVED
+from dprl.data.readers import Log
+from dprl.engine.program import ValueFunctionConfig
+from dprl.evaluation.intervals import (
+    OUTSIDE_RANGE,
+    SAYS_NOTHING,
+    WEIGHTS_ABOVE_ONE,
+    WEIGHTS_BELOW_ONE,
+    ValueEstimate,
+)
+from dprl.evaluation.plan import Plan
+from dprl.evaluation.protected import Protected
+from dprl.mechanisms.clipped_sum import RELATION
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.value_functions.linear import ValueFunction
+
+NOT_PROTECTED = (
+    "The target policies, the feature map, the public bounds and every hyper-parameter: they must not have been "
+    "fitted on this log.",
+    "Whether the log was evaluated at all, when, and how long it took.",
+    "What follows about a person from facts that do not depend on that person's own record.",
+)
+
+RETURN, MEAN_REWARD = "discounted return of a trajectory", "mean reward of a transition"
+"""What a value is of."""
+
+
+def estimate_of(
+    plan: Plan,
+    log: Log,
+    values: Mapping[str, ValueEstimate],
+    function: ValueFunction | None,
+    references: list[float] | None,
+    status: str,
+    features: str,
+    outcome: str | None,
+) -> dict[str, Any]:
+    """``estimate.json``: released values and public facts."""
+    targets = [
+        {"name": name, **e.as_dict(), "reference": None if references is None else references[i]}
+        for i, (name, e) in enumerate(values.items())
+    ]
+    request = {"log": log.name, "unit": log.unit, "discount": plan.config.discount}
+    request |= {"unit_column": log.unit_column} if log.unit_column else {}
+    request |= {"outcome": outcome} if outcome else {}
+    described = None
+    if function is not None:
+        described = {
+            "target": targets[0]["name"],
+            "features": {"name": features, "size": function.features.size},
+            "file": "value_function.safetensors",
+            "slices": function.slices(),
+        }
+        names = log.bounds.observation_names
+        for piece in described["slices"]:
+            i = piece["component"]
+            piece["name"] = f"observation_{i}" if names is None else names[i]
+    return {
+        "schema": "dprl.estimate/1",
+        "status": status,
+        "algorithm": plan.name,
+        "estimator": plan.estimator,
+        "quantity": MEAN_REWARD if log.unit == "transition" else RETURN,
+        "epsilon": plan.budget.epsilon,
+        "delta": plan.budget.delta,
+        "confidence": plan.query.config.confidence,
+        "discount": plan.config.discount,
+        "value": targets[0]["value"],
+        "interval": targets[0]["interval"],
+        "targets": targets,
+        "value_function": described,
+        "public_cautions": public_cautions(plan, list(values)),
+        "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit),
+        "request": request,
+        "bounds": log.bounds.in_force(),
+    }
+
+
+def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
+    """What public facts alone say against the values of the policies called ``names``."""
+    asked, said = plan.query.bounds, []
+    if asked.cuts_products:
+        origin = "derived" if asked.derives_cumulative_ratio else "declared"
+        said.append(
+            f"Importance ratios are multiplied along a trajectory and cut at {asked.cumulative_ratio:g} (the {origin} "
+            f"max_cumulative_ratio), though they could reach {asked.largest_product:.3g}. The mean weight shows how "
+            "much was cut, and the intervals are wider by what that can hide; a learned value function is not "
+            "corrected for it."
+        )
+    hopeless = [name for name, hides in zip(names, plan.hopeless(), strict=True) if hides]
+    return said + [
+        f"The privacy noise in the value of {name} is alone as wide as the declared range: its interval says nothing. "
+        "It takes more units, a larger epsilon, or smaller importance ratios."
+        for name in hopeless
+    ]
+
+
+def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> list[str]:
+    """What a reader must know before the numbers, from released values and public facts."""
+    one = "transition" if unit == "transition" else "trajectory"
+    low, high = plan.query.bounds.value_interval(plan.config.discount)
+    below = (
+        "what was cut, and what the log does not show, is counted in the interval."
+        if plan.query.bounds.cuts_products
+        else "a declared fact is not true (a ratio that is too small, wrong behaviour probabilities, fewer units, or "
+        "decisions that were never taken in the log); the interval is wider by what that can hide."
+    )
+    out = []
+    for name, e in values.items():
+        weight = math.nan if e.mean_weight is None else e.mean_weight
+        sums = f"The weights of {name} add up to {weight:.2g} where they should to 1: "
+        said = {
+            WEIGHTS_BELOW_ONE: sums + below,
+            WEIGHTS_ABOVE_ONE: sums + "behaviour probabilities are wrong, or there are more units than declared.",
+            OUTSIDE_RANGE: f"The value of {name} lies outside of what a {one} can return by the declared bounds "
+            f"({low:g} to {high:g}): noise, a wrong number of units, or a log whose rows cannot be used; the curator "
+            "can look with `dprl data describe`.",
+            SAYS_NOTHING: f"The interval of {name} is the whole declared range: this release says nothing about it.",
+        }
+        out += [said[note] for note in e.notes]
+    return out
+
+
+def _options(plan: Plan) -> dict[str, Any]:
+    """Every option that was in force, and where its value came from."""
+    own, values = plan.config.hyper_parameters(), plan.query.config.hyper_parameters()
+    shared = ("discount", "confidence", "noise_multiplier")  # the same number, and one that the mechanisms state
+    same = plan.config is plan.query.config
+    renamed = {n if same or n not in own or n in shared else f"values: {n}": entry for n, entry in values.items()}
+    program = getattr(plan.program, "config", None)
+    chosen = getattr(plan.program, "choices", {})
+    if program is not None and type(program) is not type(plan.config):  # another algorithm's program
+        chosen = {
+            f"{program.algorithm}: {n}": e["value"] for n, e in program.hyper_parameters().items() if n not in own
+        }
+    return renamed | own | {name: {"value": value, "provenance": DERIVED} for name, value in chosen.items()}
+
+
+def divided(share: float, rows: list[dict[str, Any]]) -> list[float]:
+    """The share of a stage over its levels of noise: by what each adds to mu^2 if all units take part."""
+    spent = [row["steps"] / row["noise_multiplier"] ** 2 for row in rows]
+    return [share * (part / sum(spent)) for part in spent]
+
+
+def certificate_of(
+    plan: Plan, log: Log, policies: Mapping[str, Any], noise: Any, status: str, features: str
+) -> dict[str, Any]:
+    """The certificate before it is sealed: public facts alone, known before the first row is read."""
+    mechanisms = [plan.value_mechanism.describe("Gaussian vector", "values and intervals")]
+    first = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
+    shares = [first]
+    around = ", around the released value function," if plan.around_function else ""
+    released = f"One noised vector, from which{around} every value and interval is computed"
+    for stage, share in zip(plan.stages, plan.shares, strict=True):
+        sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
+        filtered = " and its norm, under a Renyi filter" if isinstance(stage.mechanism, FilteredGaussianSum) else ""
+        rows = stage.mechanism.rows(f"{sampled} Gaussian sum{filtered}", stage.name)
+        mechanisms += rows
+        shares += divided((1.0 - first) * share, rows)
+    if plan.stages:
+        if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages):
+            released += ", the noised sum of every step and its noised norm, as many as the budget admitted, from which"
+        else:
+            released += ", and the noised sum of every step, from which"
+        released += " the value function is computed"
+    for mechanism, share in zip(mechanisms, shares, strict=True):
+        mechanism["share"] = share
+        if plan.published:
+            # the noise over what replacing one unit can change, as the event has it
+            mechanism["noise_multiplier"] /= 2.0
+            mechanism["sensitivity"] = 2.0 * mechanism["clip_norm"]
+    options = _options(plan)
+    asked = plan.query.bounds
+    if asked.derives_cumulative_ratio:
+        options["max_cumulative_ratio"] = {"value": asked.cumulative_ratio, "provenance": DERIVED}
+    if plan.features is not None:
+        options["features"] = {"value": features, "provenance": "stated public"}
+    if getattr(plan.config, "clip_norm", 0.0) is None:  # what an algorithm that resolves it leaves to its mechanism
+        options["clip_norm"] = {
+            "value": plan.stages[-1].mechanism.clip_norm,
+            "provenance": "derived from the public horizon and features",
+        }
+    protector = plan.program.described if isinstance(plan.program, Protected) else None
+    if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
+        options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
+    certificate: dict[str, Any] = {
+        "schema": "dprl.certificate/1" if status == "verified" else "dprl.statement/1",
+        "status": status,
+        "epsilon": plan.budget.epsilon,
+        "delta": plan.budget.delta,
+        "privacy_unit": log.unit,
+        "neighbouring_relation": "replace one" if plan.published else RELATION,
+        "released": released + ".",
+        "not_protected": [*NOT_PROTECTED, *([NOT_A_TRAJECTORY] if log.unit == "transition" else [])],
+        "mechanisms": mechanisms,
+        "event": events.to_json(plan.event),
+        "accountant": accountant_name(plan.event),
+        "epsilon_of_event": plan.epsilon_of_event if math.isfinite(plan.epsilon_of_event) else None,
+        "delta_of_event": plan.delta_of_event,
+        "delta_sampler": plan.delta_sampler,
+        "noise": {"secure": noise.secure, "source": noise.describe()},
+        "assumed_public": {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)},
+        "ledger": None,
+        "versions": versions(),
+    }
+    if protector is not None:
+        certificate["assumed_public"]["protector"] = protector
+    return certificate

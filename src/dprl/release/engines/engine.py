@@ -1,0 +1,95 @@
+"""Where the sums over a log in parts are computed: in this process, or by the workers of a Ray cluster.
+
+An engine computes exact sums of clipped vectors, and nothing else. Noise is drawn by the release, once, and goes
+nowhere. Who takes part in a step does go to the workers, and sums come back: a cluster sees what the log's owner sees.
+What an engine is and how many shards it has changes no digit of a release and stands in no artifact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from dprl.data.parts import Parts
+from dprl.data.readers import Log
+from dprl.errors import DprlError
+from dprl.evaluation import streamed
+from dprl.evaluation.plan import Plan
+from dprl.evaluation.streamed import Begun, Shard, Task
+
+ENGINES = ("local", "ray")
+
+
+class Engine(Protocol):
+    """The units of a log in parts, see :class:`~dprl.engine.unit_source.Units`."""
+
+    units: int
+
+    def begin(self, weights: np.ndarray | None = None) -> Begun:
+        """A pass over the rows: the value query, and a digest of all that enters the mechanisms.
+
+        ``weights`` are those of the released value function, where values are taken around it: see
+        :meth:`~dprl.evaluation.streamed.Shard.begin`.
+        """
+        ...
+
+    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray: ...
+
+
+def check_engine(engine: str | None, shards: int | None, address: str | None) -> str:
+    """The engine's name. Refuses one that there is not, and what only workers have."""
+    engine = "local" if engine is None else engine
+    if engine not in ENGINES:
+        raise DprlError(f"engine must be one of {', '.join(ENGINES)}.")
+    if engine == "local" and (shards is not None or address is not None):
+        raise DprlError("shards and address are those of the engine ray: add --engine ray, or leave them out.")
+    if shards is not None and (isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= 4096):
+        raise DprlError("shards must be a whole number from 1 to 4096.")
+    if address is not None and not (isinstance(address, str) and address):
+        raise DprlError("address must be that of a Ray cluster, such as 10.0.0.1:6379, or auto.")
+    return engine
+
+
+@contextmanager
+def open_engine(
+    engine: str,
+    log: Log,
+    plan: Plan,
+    policies: Sequence[Any],
+    behavior: Any = None,
+    *,
+    exact: bool = False,
+    shards: int | None = None,
+    address: str | None = None,
+) -> Iterator[Engine | None]:
+    """Start the engine of a log in parts; None for a log in memory. No row is read before :meth:`Engine.begin`.
+
+    Args:
+        engine: what :func:`check_engine` gave.
+        policies, behavior: as :class:`Task` takes them; for workers, what can be sent to them.
+        exact: see :class:`Task`.
+        shards: number of workers; by default one for each processor.
+        address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
+
+    Raises:
+        DprlError: the log is not in parts and the engine needs them, or the workers cannot be started.
+    """
+    if not isinstance(log.source, Parts):
+        if engine != "local":
+            raise DprlError(
+                f"The engine {engine} needs a log in parts: make one with `dprl data partition LOG --by COLUMN --out "
+                "FOLDER` and evaluate that folder."
+            )
+        yield None
+        return
+    task = Task(plan, log, tuple(policies), behavior, exact, streamed.KEPT_BYTES, streamed.BLOCK_ROWS)
+    if engine == "local":
+        yield Shard(task)
+        return
+    from dprl.release.engines.ray_units import open_ray
+
+    with open_ray(task, shards, address) as units:
+        yield units

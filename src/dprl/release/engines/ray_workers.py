@@ -1,0 +1,167 @@
+"""Actors of a Ray cluster that compute shares of exact sums.
+
+One that dies is replaced, and asked for the same share again: as there is no coin of who takes part and no noise in a
+share, it is the same sum. Others are not asked again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from dprl.cluster import cluster, import_ray
+from dprl.errors import DprlError
+from dprl.release.engines.ray_worker import FAILED, REFUSED, Worker, facts
+
+ATTEMPTS = 10
+"""How often a share of one step is asked for, where workers die of it."""
+START_SECONDS = 300
+"""After which a cluster that has started no workers is given up."""
+ROOM_SECONDS = 900
+"""After which one is given up that has no room for a worker in the place of one that ended: its machine is gone."""
+_INLINE = 1 << 16  # bytes of a state beyond which it is put into the cluster's memory once for all workers
+
+
+class RayWorkers:
+    """Workers with one task. Use :func:`open_workers`."""
+
+    def __init__(self, ray: Any, task: bytes, shards: int, cores: Sequence[int] | None) -> None:
+        self._ray, self._cores = ray, cores
+        self._actor = ray.remote(Worker).options(num_cpus=1, max_restarts=0, max_task_retries=0)
+        self._given = (ray.put(task), facts())
+        self._workers = [self._started(shard) for shard in range(shards)]
+        try:
+            self._ask("ready", [()] * shards, START_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def begin(self, shares: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What the first workers' shares of a first pass are, in order; each has ``shares`` of its own."""
+        return self._ask("begin", shares)
+
+    def totals(self, state: Any, shares: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The same of a step, of which all are told the ``state``."""
+        content: Any = pickle.dumps(state)
+        if len(content) > _INLINE:
+            content = self._ray.put(content)
+        return self._ask("total", [(content, *share) for share in shares])
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            self._end(worker)
+
+    def _started(self, shard: int) -> Any:
+        core = None if self._cores is None else self._cores[shard % len(self._cores)]
+        return self._actor.remote(*self._given, core)
+
+    def _end(self, worker: Any) -> None:
+        with suppress(Exception):
+            self._ray.kill(worker)
+
+    def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]], seconds: float | None = None) -> list[Any]:
+        """What the first workers answer, in order; each has ``arguments`` of its own."""
+        answers: list[Any] = [None] * len(arguments)
+        attempts, end = [0] * len(arguments), None if seconds is None else time.monotonic() + seconds
+        waiting: dict[Any, tuple[int, str, float | None]] = {}
+
+        def call(shard: int, name: str, until: float | None) -> None:
+            given = arguments[shard] if name == method else ()
+            waiting[getattr(self._workers[shard], name).remote(*given)] = (shard, name, until)
+
+        for shard in range(len(arguments)):
+            call(shard, method, end)
+        while waiting:
+            limits = [until for _, _, until in waiting.values() if until is not None]
+            left = max(0.0, min(limits) - time.monotonic()) if limits else None
+            done, _ = self._ray.wait(list(waiting), num_returns=1, timeout=left)
+            if not done:
+                raise _no_room(method)
+            shard, name, _ = waiting.pop(done[0])
+            try:
+                kind, answer = self._ray.get(done[0])
+            except self._ray.exceptions.RayError:  # not ours: what a worker's own code raises comes as an answer
+                attempts[shard] += 1
+                if attempts[shard] == ATTEMPTS:
+                    raise _gave_up(method) from None
+                self._end(self._workers[shard])
+                self._workers[shard] = self._started(shard)
+                # a share may take any time, a worker may not: where a machine is gone, there may be no room for it
+                call(shard, "ready", time.monotonic() + ROOM_SECONDS if end is None else end)
+                continue
+            if kind == REFUSED:
+                raise DprlError(answer)
+            if kind == FAILED:
+                raise _failed(name, answer)
+            if name == method:
+                answers[shard] = answer
+            else:
+                call(shard, method, None)
+        return answers
+
+
+@contextmanager
+def open_workers(pickled: Callable[[Any], bytes], shards: int | None, address: str | None) -> Iterator[RayWorkers]:
+    """Workers on the cluster at ``address``, on the one that this process is connected to, or on one of their own.
+
+    Args:
+        pickled: the task, from Ray's own way to pickle functions.
+        shards: number of workers; by default one for each processor.
+    """
+    ray = import_ray()
+    with cluster(ray, shards, address) as cores:
+        there = int(ray.cluster_resources().get("CPU", 0))
+        shards = max(1, there) if shards is None else shards
+        if shards > there:
+            raise DprlError(f"The Ray cluster has {there} processors: ask for as many --shards at most.")
+        try:
+            task = pickled(ray.cloudpickle.dumps)
+        except Exception:
+            raise DprlError(
+                "A policy cannot be sent to the workers: put it into a file, and name it FILE.py:function."
+            ) from None
+        workers = RayWorkers(ray, task, shards, cores)
+        try:
+            yield workers
+        finally:
+            workers.close()
+
+
+def _no_room(method: str) -> DprlError:
+    if method == "ready":
+        return DprlError("The Ray cluster has no room for the workers: ask for fewer --shards.")
+    return DprlError(
+        f"The Ray cluster had no room for a worker in the place of one that ended, for {ROOM_SECONDS // 60} minutes: "
+        "add a machine, or ask for fewer --shards. What was charged is not lost: the release can be resumed from its "
+        "run folder, if it has one."
+    )
+
+
+def _gave_up(method: str) -> DprlError:
+    if method == "ready":
+        return DprlError(
+            "The Ray cluster cannot start a worker: the same dprl and its libraries must be installed on every machine."
+        )
+    return DprlError(
+        f"A worker ended {ATTEMPTS} times over the same share, as it does when memory is short: ask for other "
+        "--shards. What was charged is not lost: the release can be resumed from its run folder, if it has one."
+    )
+
+
+def _failed(method: str, name: str) -> DprlError:
+    if method == "ready":
+        return DprlError(
+            f"A worker cannot take up its task ({name}): the log in parts and the policies' files must have the same "
+            "path on every machine, and a policy that is no file must be in a module that is installed there."
+        )
+    return DprlError(
+        f"A worker could not compute its share ({name}); what it says of the rows is not shown. With the engine local "
+        "the same happens here."
+    )

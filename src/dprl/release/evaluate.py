@@ -1,0 +1,272 @@
+"""The front door: evaluate target policies on a log, once, and hand out what may be handed out.
+
+Order matters: public facts are checked, the output folder is tried, the run folder is made, the ledger is charged,
+and only then is the first row read. From there on nothing depends on the rows but the noised sums. Interrupted
+anywhere, the same call with ``resume`` goes on (docs/proofs/resume.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from dprl.accounting.budget import Budget
+from dprl.accounting.ledger import Ledger
+from dprl.data.readers import Log, read_log
+from dprl.data.trajectories import Trajectories
+from dprl.engine.program import ValueFunctionConfig
+from dprl.errors import DprlError
+from dprl.evaluation import importance_sampling as importance
+from dprl.evaluation.intervals import ValueEstimate
+from dprl.evaluation.plan import Algorithm, make_plan
+from dprl.mechanisms.clipped_sum import RELATION
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
+from dprl.protocols import Bounds
+from dprl.registry import DEFAULT, find
+from dprl.release.account import open_account
+from dprl.release.artifacts import certificate_of, estimate_of
+from dprl.release.engines.engine import check_engine, open_engine
+from dprl.release.resumable import Purpose, open_run_of, paths_of, read_and_release, save_finished
+from dprl.release.run_folder import RunFolder
+from dprl.release.status import status_of
+from dprl.release.touch import read_rows, release_rows
+from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
+
+
+@dataclass(frozen=True)
+class Release:
+    """What may be handed out, and what it cost.
+
+    Attributes:
+        value, interval: of the first target policy.
+        values: of every target policy, by name.
+        value_function: of the first target policy; None where the algorithm learns none.
+        certificate: the guarantee; sealed with digests when it is saved.
+        estimate: everything above as plain data.
+    """
+
+    values: Mapping[str, ValueEstimate]
+    value_function: ValueFunction | None = field(repr=False)
+    certificate: Mapping[str, Any] = field(repr=False)
+    estimate: Mapping[str, Any] = field(repr=False)
+    _charge: tuple[Ledger, int] | None = field(default=None, repr=False)
+    _run: RunFolder | None = field(default=None, repr=False)
+    _saved: Path | None = field(default=None, repr=False)
+
+    @property
+    def value(self) -> float:
+        return self.estimate["value"]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        low, high = self.estimate["interval"]
+        return low, high
+
+    @property
+    def public_cautions(self) -> list[str]:
+        """What public facts alone say against the answer."""
+        return list(self.estimate.get("public_cautions", ()))
+
+    def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
+        """Write estimate, value function, report and certificate into a new folder, all or nothing.
+
+        The first time, this finishes the release: its charge is committed and its run folder removed.
+
+        Returns:
+            Name of each artifact -> its path.
+        """
+        done = paths_of(self._saved, folder, self.certificate, sign_key)
+        if done is not None:
+            return done
+        others = {} if self.value_function is None else {FILE: self.value_function.to_bytes()}
+        files = "estimate.json", self.estimate, others, self.certificate
+        return save_finished(self._charge, self._run, *files, folder, sign_key)
+
+
+def evaluate(
+    log: Any,
+    target_policy: Any,
+    budget: Budget,
+    *,
+    algorithm: Algorithm | None = None,
+    bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
+    unit: str | None = None,
+    person: str | None = None,
+    features: str = "columns",
+    behavior_policy: Any = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    seed: int | None = None,
+    simulated: bool = False,
+    outcome: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    run: str | Path | None = None,
+    resume: bool = False,
+    engine: Literal["local", "ray"] | None = None,
+    shards: int | None = None,
+    address: str | None = None,
+) -> Release:
+    """Evaluate target policies on a log, privately.
+
+    Args:
+        log: a :class:`Log` from :func:`dprl.read_log`, loaded :class:`Trajectories`, or whatever ``read_log`` reads
+            (then ``bounds`` is needed). One in parts is read block by block, in bounded memory.
+        target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``, ``"uniform"``,
+            ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from names. Neither
+            the policies nor the features may have been fitted on this log.
+        budget: what may be spent in all.
+        algorithm: options of any registered evaluation algorithm; by default ``Recommended()``, which chooses
+            by public facts alone. All of them give values and intervals, and all but :class:`ImportanceSampling` a
+            value function.
+        unit: ``person``, ``trajectory`` or ``transition``. Of the last the values are mean rewards of a transition.
+        features: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER`` or ``rbf:N``; for algorithms
+            that learn a network, also ``mlp:HIDDEN``.
+        behavior_policy: public behaviour policy, for a log without behaviour probabilities.
+        ledger, dataset: SQLite ledger and the name under which this data's budget stands there.
+        seed: reproducible noise: the release is then *not private* and says so.
+        simulated: the log is a simulation: the non-private reference is shown, and the release is not private.
+        outcome: what a value means, in words, for the report.
+        progress: called with the number of updates done; if it has a method ``expect``, that is called before, with
+            the number of all.
+        run: folder, as private as the log, in which an interrupted release can be resumed; :meth:`Release.save`
+            removes it.
+        resume: go on with the release of which ``run`` holds the beginning, for what it was charged.
+        engine: where a log in parts is summed: ``local``, the default, or ``ray``. It changes no digit.
+        shards, address: of the engine ``ray``: number of workers, and the cluster; by default one worker for each
+            processor, on a cluster of this machine that is started for this release alone.
+
+    Raises:
+        DprlError: one sentence about the request; never about what is in the rows. But whether the rows are those
+            with which a resumed run was begun, and whether the ledger knows them under another name, is told to the
+            curator.
+    """
+    if run is not None and (seed is not None or simulated):
+        raise DprlError("Only a private release can be resumed: leave the run folder out, or seed and simulated.")
+    if resume and run is None:
+        raise DprlError("Name the run folder of the release to resume.")
+    algorithm = find(DEFAULT).load_config()() if algorithm is None else algorithm
+    if not isinstance(algorithm, ValueFunctionConfig | importance.ImportanceSampling):
+        raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
+    if not isinstance(budget, Budget):
+        raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
+    chosen = check_engine(engine, shards, address)
+    named = _named_policies(target_policy)
+    columns = [p.name for p in named.values() if isinstance(p, ColumnPolicy)]
+    if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):
+        raise DprlError("The log is open already: bounds, unit and person belong into read_log.")
+    if not isinstance(log, Log):
+        log = read_log(
+            log, bounds=bounds, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
+        )
+    elif any(f"target:{c}" not in log.schema.scalars for c in columns):
+        raise DprlError("The log was opened without the target policy's column: name it in target_columns.")
+    policies = load_policies(target_policy, log.bounds)
+    below = log.behavior_policy if behavior_policy is None else behavior_policy
+    behavior = None if below is None else load_policy(below, log.bounds.actions)
+    if behavior is not None:
+        if isinstance(behavior, ColumnPolicy):
+            raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
+        check_policy(behavior, log.bounds, "behaviour policy")
+    noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
+    plan = make_plan(
+        algorithm,
+        log.bounds,
+        budget,
+        list(policies.values()),
+        features,
+        noise.total_variation_per_draw if noise.secure else 0.0,
+        log.unit,
+    )
+    plan.refuse_the_hopeless()
+    if hasattr(progress, "expect"):
+        progress.expect(plan.steps)  # type: ignore[union-attr]
+    status = status_of(plan, noise.secure, simulated)
+    certificate = certificate_of(plan, log, policies, noise, status, features)
+    account = open_account(ledger, dataset)
+    if chosen == "ray":  # a file's function is loaded again where it is needed
+        sent, below = [_sent(named[name], policy) for name, policy in policies.items()], _sent(below, behavior)
+    else:
+        sent, below = list(policies.values()), behavior
+    with open_engine(chosen, log, plan, sent, below, exact=simulated, shards=shards, address=address) as units:
+        asked = {
+            "log": log.name, "unit_column": log.unit_column, "outcome": outcome,
+            "behavior_policy": None if behavior is None else policy_name(behavior),
+            "strategy": plan.query.strategy.tolist(),
+        }  # fmt: skip
+        folder = open_run_of(run, resume, certificate, account, asked)
+        given = log, units, plan, list(policies.values()), behavior, noise, folder, progress, simulated
+        charge, finished, found = read_and_release(
+            account,
+            folder,
+            resume,
+            budget,
+            Purpose(log.unit, RELATION, f"evaluate {plan.name}"),
+            restore=_restored,
+            read=partial(read_rows, log, units),
+            release=lambda rows: release_rows(rows, *given),
+        )
+    if finished is not None:
+        return finished
+    estimates, function, exact = found
+    values = dict(zip(policies, estimates, strict=True))
+    estimate = estimate_of(plan, log, values, function, exact, status, features, outcome)
+    if charge is not None:
+        certificate["ledger"] = {
+            "dataset": dataset,
+            "charge": charge[1],
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+        }
+    certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Release(values, function, certificate, estimate, charge, folder)
+
+
+def _sent(spec: Any, policy: Any) -> Any:
+    """A policy as workers get it: where it stands in a file, or itself."""
+    if isinstance(spec, str) and ".py:" in spec:
+        file, _, function = spec.rpartition(":")
+        return f"{os.path.abspath(file)}:{function}"
+    return policy
+
+
+def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
+    """Target policies by name, each tried on public states; see :func:`evaluate`."""
+    policies = {name: load_policy(p, bounds.actions) for name, p in _named_policies(target).items()}
+    for name, policy in policies.items():
+        if not isinstance(policy, ColumnPolicy):
+            if bounds.actions is None:
+                raise DprlError("Actions are continuous: give the target policy as a column of the log (column:NAME).")
+            check_policy(policy, bounds, name)
+    return policies
+
+
+def _named_policies(target: Any) -> dict[str, Any]:
+    if isinstance(target, Mapping):
+        named = dict(target)
+    else:
+        several = list(target) if isinstance(target, Sequence) and not isinstance(target, str) else [target]
+        named = {}
+        for policy in several:
+            name = policy_name(policy)
+            named[name if name not in named else f"{name}_{len(named)}"] = policy
+    if not named:
+        raise DprlError("Name at least one target policy.")
+    return {
+        str(name): load_policy(p, None) if isinstance(p, str) and p.startswith("column") else p
+        for name, p in named.items()
+    }
+
+
+def _restored(path: Path, certificate: Mapping[str, Any]) -> Release:
+    """The release in a folder."""
+    estimate = json.loads((path / "estimate.json").read_bytes())
+    function = None if estimate["value_function"] is None else load_value_function(path)
+    values = {target["name"]: ValueEstimate.from_mapping(target) for target in estimate["targets"]}
+    return Release(values, function, certificate, estimate, _saved=path)

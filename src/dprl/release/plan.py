@@ -1,0 +1,137 @@
+"""What to expect of a release before it is paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dprl.accounting import events
+from dprl.accounting.accountant import RELATION, accountant_name
+from dprl.accounting.budget import Budget
+from dprl.data.bounds_file import read_bounds
+from dprl.data.readers import UNITS, read_log
+from dprl.engine.program import ValueFunctionConfig
+from dprl.errors import DprlError
+from dprl.evaluation.plan import Algorithm, Plan, make_plan
+from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
+from dprl.policies.loading import ColumnPolicy
+from dprl.release.artifacts import MEAN_REWARD, RETURN, divided, public_cautions
+from dprl.release.evaluate import load_policies
+
+VALUES = "values and intervals"
+
+
+def plan_release(
+    source: Any,
+    target_policy: str | Sequence[Any],
+    budget: Budget,
+    algorithm: Algorithm,
+    *,
+    bounds: Any,
+    unit: str | None = None,
+    person: str | None = None,
+    features: str = "columns",
+    behavior_policy: Any = None,
+) -> dict[str, Any]:
+    """Noise, interval widths and cost as plain data, from public facts; of a log only names and types are read."""
+    known = read_bounds(bounds)
+    policies = load_policies(target_policy, known)
+    if isinstance(behavior_policy, str) and behavior_policy.startswith("column"):
+        raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
+    if source is not None:
+        columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
+        log = read_log(
+            source, bounds=known, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
+        )
+        unit = log.unit
+    unit = unit or ("person" if person else "trajectory")
+    if unit not in UNITS:
+        raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
+    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit)
+    plan.refuse_the_hopeless()
+    mechanisms = [plan.value_mechanism.describe("Gaussian vector", VALUES)]
+    mechanisms += [row for s in plan.stages for row in s.mechanism.rows("Clipped Gaussian sum", s.name)]
+    return {
+        "algorithm": plan.name,
+        "estimator": plan.estimator,
+        "quantity": MEAN_REWARD if unit == "transition" else RETURN,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "epsilon_of_event": plan.epsilon_of_event,
+        "unit": unit,
+        "mechanisms": mechanisms,
+        "cautions": public_cautions(plan, list(policies)),
+        "max_cumulative_ratio": {
+            "value": plan.query.bounds.cumulative_ratio,
+            "derived": plan.query.bounds.derives_cumulative_ratio,
+        },
+        "targets": [
+            {
+                "name": name,
+                "privacy_standard_error": expected["privacy_standard_error"],
+                "largest_sampling_standard_error": expected["largest_sampling_standard_error"],
+                "interval_half_width": [
+                    expected["interval_half_width_at_least"],
+                    expected["interval_half_width_at_most"],
+                ],
+            }
+            for name, expected in zip(policies, plan.expectation(), strict=True)
+        ],
+    }
+
+
+def calibrate_release(
+    budget: Budget, algorithm: Algorithm, *, bounds: Any, features: str = "columns"
+) -> dict[str, Any]:
+    """Noise of every stage of a release that evaluates one policy, as plain data, from public facts.
+
+    A stage's ``share`` is its part of mu^2; the last of them gets what the accountant leaves of the budget.
+    """
+    if isinstance(algorithm, ValueFunctionConfig) and algorithm.published:
+        raise DprlError(
+            "calibration = 'as-published' follows the paper's formula: nothing is calibrated to the budget."
+        )
+    plan = _plan_of_one(budget, algorithm, bounds, features)
+    value_share = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
+    rows, shares = plan.value_mechanism.rows("", VALUES), [value_share]
+    for stage, share in zip(plan.stages, plan.shares, strict=True):
+        levels = stage.mechanism.rows("", stage.name)
+        rows, shares = rows + levels, shares + divided((1.0 - value_share) * share, levels)
+    return {
+        "algorithm": plan.name,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "relation": RELATION,
+        "stages": [
+            {name: row[name] for name in ("purpose", "noise_multiplier", "sampling_rate", "steps")} | {"share": share}
+            for row, share in zip(rows, shares, strict=True)
+        ],
+        "epsilon_of_event": plan.epsilon_of_event,
+        "delta_of_event": plan.delta_of_event,
+        "event": events.to_json(plan.event),
+        "accountant": accountant_name(plan.event),
+    }
+
+
+def published_release(
+    budget: Budget, algorithm: ValueFunctionConfig, *, bounds: Any, features: str = "columns"
+) -> dict[str, Any]:
+    """The noise of a calibration as published, and what the theorem behind it assumes, as plain data."""
+    plan = _plan_of_one(budget, algorithm, bounds, features)
+    mechanism = plan.stages[-1].mechanism
+    return {
+        "algorithm": plan.name,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "relation": "replace one",
+        "units": plan.bounds.units,
+        "noise_multiplier": mechanism.noise_multiplier,
+        "sampling_rate": mechanism.sampling_rate,
+        "steps": mechanism.steps,
+        "preconditions": [{"statement": c.statement, "holds": c.holds} for c in plan.conditions],
+    }
+
+
+def _plan_of_one(budget: Budget, algorithm: Algorithm, bounds: Any, features: str) -> Plan:
+    # of one target policy nothing matters here: any will do, also where actions are continuous
+    return make_plan(algorithm, read_bounds(bounds), budget, [ColumnPolicy()], features, TOTAL_VARIATION)

@@ -1,0 +1,312 @@
+"""The folder of a release under way, so that it can be resumed: same key, same data, no second draw, no second charge.
+
+It holds the run key, the public facts of the request (``run.json``), a MAC of everything private that enters the
+mechanisms (``data``) and the journal of noised steps. All of it is as private as the log, and removed at the end.
+Proof: docs/proofs/resume.md.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import shutil
+import stat
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from dprl.accounting.certificate import canonical_json
+from dprl.errors import DprlError
+from dprl.mechanisms.noise import SecureNoise
+from dprl.mechanisms.run_key import RunKey
+from dprl.release.journal import FolderJournal, tampered, unwritable, write_all
+from dprl.release.save import sync_folder
+
+SCHEMA = "dprl.run/1"
+KEY, FACTS, DATA, JOURNAL, FINISHED = "key", "run.json", "data", "journal", "finished.json"
+_KINDS = {
+    "request": "the request is another one",
+    "versions": "dprl or a library that it uses has changed since",
+    "device": "it was begun on another device or with other settings of it",
+}
+
+_OTHER_DATA = "it was begun on other data (rows, policies or features)"
+
+
+class RunFolder:
+    """A locked run folder. Use :func:`open_run`; close it, or remove it when the release is out.
+
+    Attributes:
+        path: the folder, absolute.
+        token: of the charge, 32 hexadecimal digits.
+        journal: the noised steps, see :class:`~dprl.protocols.Journal`; after :meth:`bind`.
+        recorded: where the ledger's charge is bound too, set after the charge: given 64 hexadecimal digits, it tells
+            whether the charge belongs to them, which it does where it belonged to nothing before.
+    """
+
+    path: Path
+    token: str
+    journal: FolderJournal
+    recorded: Callable[[str], bool] | None = None
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError as error:
+            raise DprlError(f"{path} is not a run folder that can be opened: {error.strerror or error}.") from error
+        self.close = weakref.finalize(self, os.close, self._lock)
+        try:
+            status = os.fstat(self._lock)
+            if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
+                raise DprlError(f"The run folder {path} is open to others: its mode is not 0700, so it is not used.")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            why = "in use by a release that has not ended" if isinstance(error, BlockingIOError) else error.strerror
+            raise DprlError(f"The run folder {path} cannot be locked: {why}.") from error
+        except BaseException:
+            self.close()
+            raise
+        if not path.is_dir() or not os.path.samestat(os.stat(path), status):
+            self.close()
+            raise DprlError(f"The run folder {path} is gone: its release was finished meanwhile.")
+        self._key: RunKey | None = None
+
+    @classmethod
+    def begin(cls, path: Path, facts: Mapping[str, Any]) -> Self:
+        """Make the folder, its key and its token, durably."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for rest in path.parent.glob(f".{glob.escape(path.name)}.*.removed"):
+                shutil.rmtree(rest, ignore_errors=True)
+            path.mkdir(mode=0o700)
+            path.chmod(0o700)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise DprlError(f"The run folder {path} cannot be made: {error.strerror or error}.") from error
+        folder = cls(path)
+        try:
+            folder._fill(facts)
+        except DprlError:
+            folder.remove()
+            raise
+        return folder
+
+    @classmethod
+    def resume(cls, path: Path, facts: Mapping[str, Any]) -> Self:
+        """Take up the folder. Raises DprlError, and says of what kind the difference is, if anything bound differs."""
+        folder = cls(path)
+        try:
+            if not os.path.lexists(path / FACTS):
+                if any(os.path.lexists(path / name) for name in (DATA, JOURNAL, FINISHED)):
+                    raise tampered(path)
+                # cut off while it was made, before anything was charged or drawn
+                folder._clear(KEY)
+                folder._fill(facts)
+                return folder
+            if os.path.lexists(path / KEY):
+                folder._key = RunKey.load(path / KEY)
+            stored = folder._read_facts()
+            for kind, words in _KINDS.items():
+                now = json.loads(canonical_json(facts[kind]))
+                if stored[kind] != now:
+                    # public facts, all of them
+                    names = sorted(k for k in set(now) | set(stored[kind]) if now.get(k) != stored[kind].get(k))
+                    raise _another(path, f"{words} ({', '.join(names)})")
+            return folder
+        except BaseException:
+            folder.close()
+            raise
+
+    @property
+    def key(self) -> RunKey:
+        """The run key. It is gone, and nothing can be resumed, where all was done but the removal of the folder."""
+        if self._key is None:
+            raise DprlError(
+                f"The run folder {self.path} has lost its key, so the run cannot be resumed: delete it (its charge "
+                "stays spent)."
+            )
+        return self._key
+
+    def bind(self, parts: Iterable[Any]) -> SecureNoise:
+        """Tie the run, and its charge, to what was made of the rows: every array that enters a mechanism, in order.
+
+        Returns the noise source of exactly this: a copy of this folder that is bound to other data has another one.
+        Raises DprlError where a run that is resumed was begun on other data. That answer depends on the rows: it is
+        for the curator, who has them.
+        """
+        found = self.key.mac(b"data\0" + self._binding + digest_of(parts))
+        stored = self._read(DATA)
+        if stored is None:
+            if os.path.lexists(self.path / JOURNAL):
+                raise tampered(self.path)
+            self._write(DATA, found + self.key.mac(b"sealed\0" + found))
+        elif not hmac.compare_digest(stored[32:], self.key.mac(b"sealed\0" + stored[:32])):
+            raise tampered(self.path)
+        elif not hmac.compare_digest(stored[:32], found):
+            raise _another(self.path, _OTHER_DATA)
+        # this folder may be a copy whose ``data`` was removed; the charge is one, whatever number of copies there are
+        if self.recorded is not None and not self.recorded(self.key.mac(b"charge\0" + found).hex()):
+            raise _another(self.path, _OTHER_DATA)
+        self.journal = FolderJournal(self.path / JOURNAL, self.key, found)
+        return self.key.noise(found)
+
+    def finish(self, digest: str, folder: Path) -> None:
+        """Note, before the release appears in ``folder``, the digest of its certificate."""
+        note = {"digest": digest, "folder": str(folder)}
+        self._write(FINISHED, canonical_json({**note, "mac": self.key.mac(b"finished\0" + canonical_json(note)).hex()}))
+
+    @property
+    def finished(self) -> tuple[str, Path] | None:
+        """Digest and folder of the release that this run was about to put there; whether it did is another question."""
+        raw = self._read(FINISHED)
+        if raw is None:
+            return None
+        try:
+            note = json.loads(raw)
+            mac = bytes.fromhex(note.pop("mac"))
+            # the key is the first to be removed, when all is done
+            if self._key is not None:
+                expected = self._key.mac(b"finished\0" + canonical_json(note))
+                if not hmac.compare_digest(expected, mac):
+                    raise ValueError
+            return str(note["digest"]), Path(note["folder"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise tampered(self.path) from error
+
+    def remove(self) -> None:
+        """Remove the folder, the key first; then all the rest at once."""
+        if hasattr(self, "journal"):
+            self.journal.close()
+        try:
+            self._clear(KEY)
+            # out of the way with one rename, so that no half of it is ever met; without the key it holds no secret
+            rest = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.removed")
+            os.rename(self.path, rest)
+            sync_folder(rest.parent)
+            self.path = rest
+            shutil.rmtree(rest)
+        except OSError as error:
+            raise DprlError(
+                f"The run folder {self.path} cannot be removed ({error.strerror or error}): delete it, for with its "
+                "key the noise can be subtracted."
+            ) from error
+        self.close()
+
+    @property
+    def open(self) -> bool:
+        """Whether it was neither closed nor removed."""
+        return self.close.alive
+
+    def _fill(self, facts: Mapping[str, Any]) -> None:
+        self._key = RunKey.create(self.path / KEY)
+        self.token = secrets.token_hex(16)
+        content = {"schema": SCHEMA, "token": self.token, **{kind: facts[kind] for kind in _KINDS}}
+        self._binding = self.key.mac(b"facts\0" + canonical_json(content))
+        self._write(FACTS, canonical_json({**content, "mac": self._binding.hex()}))
+
+    def _read_facts(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self._read(FACTS) or b"")
+            self._binding = bytes.fromhex(content.pop("mac"))
+            sound = content["schema"] == SCHEMA and set(content) == {"schema", "token", *_KINDS}
+            if self._key is not None:
+                expected = self._key.mac(b"facts\0" + canonical_json(content))
+                sound = sound and hmac.compare_digest(expected, self._binding)
+            if not sound:
+                raise ValueError
+            self.token = str(content["token"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise tampered(self.path) from error
+        return content
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            file = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(file, "rb") as opened:
+                return opened.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:  # also a folder in place of the file
+            raise tampered(self.path) from error
+
+    def _write(self, name: str, content: bytes) -> None:
+        """All of it or nothing, and on disk when this returns."""
+        unfinished = self.path / f".{name}"
+        try:
+            file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            try:
+                write_all(file, content)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            os.replace(unfinished, self.path / name)
+            sync_folder(self.path)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def _clear(self, *names: str) -> None:
+        for name in names:
+            for path in (self.path / name, self.path / f".{name}"):
+                try:
+                    os.unlink(path)
+                except FileNotFoundError:
+                    continue
+                if name == KEY:
+                    sync_folder(self.path)
+
+
+def open_run(path: str | Path, resume: bool, facts: Mapping[str, Any]) -> RunFolder:
+    """The run folder at ``path``: a new one, or the one that is there if ``resume``; anything else is refused."""
+    path = Path(os.path.abspath(path))
+    check_run(path, resume)
+    return RunFolder.resume(path, facts) if resume else RunFolder.begin(path, facts)
+
+
+def check_run(path: Path, resume: bool) -> None:
+    """Refuse a folder that is there without ``resume``, and ``resume`` without a folder."""
+    if resume and not os.path.lexists(path):
+        raise DprlError(f"There is nothing to resume: no run folder {path}.")
+    if not resume and os.path.lexists(path):
+        raise DprlError(
+            f"{path} belongs to a release that is running or was interrupted: go on with it by --resume (in Python, "
+            "resume=True), or, when nothing runs, delete it (what was charged stays spent)."
+        )
+
+
+def noted_folder(path: Path) -> Path | None:
+    """Where the run at ``path`` was about to put its release; a hint that :attr:`RunFolder.finished` checks."""
+    try:
+        # a pipe would never answer
+        return Path(json.loads((path / FINISHED).read_bytes())["folder"]) if (path / FINISHED).is_file() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def digest_of(parts: Iterable[Any]) -> bytes:
+    """SHA-256 of arrays, whole numbers and text in order, each with its type and shape."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, int | str):
+            digest.update(f"{type(part).__name__} {len(str(part))} {part}\n".encode())
+            continue
+        array = np.ascontiguousarray(part)
+        digest.update(f"array {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data if array.size else b"")
+    return digest.digest()
+
+
+def _another(path: Path, words: str) -> DprlError:
+    return DprlError(
+        f"The run in {path} cannot be resumed: {words}; make it what it was, or delete the folder (its charge "
+        "stays spent)."
+    )

@@ -1,0 +1,132 @@
+"""What learning in an environment hands out, as plain data: the training record and the certificate.
+
+Both are made of public facts and of what was learned from noised answers; no reward, state, answer or key is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dprl.accounting import events
+from dprl.accounting.accountant import RELATION, accountant_name
+from dprl.accounting.certificate import NOT_THE_TRANSITIONS, versions
+from dprl.accounting.reward_relation import UNIT
+from dprl.learning.learning_plan import LearningPlan
+from dprl.learning.planner import transition_rate
+from dprl.value_functions.q_function import FILE, QFunction
+
+TRAINING = "training.json"
+NOT_PROTECTED = (
+    NOT_THE_TRANSITIONS,
+    "Two reward functions that are further apart than the relation says; they are protected by as many times epsilon "
+    "as there are such steps between them.",
+    "The environment, its public bounds and every hyper-parameter: they must not have been fitted on these rewards.",
+    "What follows about a person from facts that do not depend on that person's own share in the rewards.",
+)
+_RELEASED = {
+    "functional": "The sum of the reward function and one path of a Gaussian process, at every point that was visited",
+    "observed-reward": "Every reward that was observed, with Gaussian noise",
+    "gradient": "The noised part of every update that has rewards in it",
+    "output": "The sum of the optimal Q-function of the public model and one path of a Gaussian process an action",
+    "as-published": "The weights of the last Q-function of Algorithm 1, without the noise that they were learned under",
+}
+_PURPOSE = {"functional": "rewards", "observed-reward": "rewards", "gradient": "updates", "output": "Q-function"}
+
+
+def training_of(
+    plan: LearningPlan, function: QFunction, status: str, returns: Mapping[str, float] | None
+) -> dict[str, Any]:
+    """``training.json``: what was learned, and public facts.
+
+    Args:
+        returns: mean undiscounted return of policies by name, measured with the true rewards: of simulations alone.
+    """
+    config = plan.config
+    request = {"environment": plan.facts.name, "variant": config.variant, "samples": config.samples}
+    request |= {name: getattr(config, name) for name in ("reward_radius", "people") if getattr(config, name)}
+    return {
+        "schema": "dprl.training/1",
+        "status": status,
+        "algorithm": plan.name,
+        "variant": _variant(plan),
+        "epsilon": plan.budget.epsilon,
+        "delta": plan.budget.delta,
+        "samples": config.samples,
+        "discount": config.discount,
+        "q_function": {
+            "file": FILE,
+            "network": function.network,
+            "size": sum(w.size for w in function.weights.values()),
+            "actor": function.actor is not None,
+            "value": list(function.value),
+            "slices": [piece | {"name": plan.facts.name_of(piece["component"])} for piece in function.slices()],
+        },
+        "returns": None if returns is None else dict(returns),
+        "request": request,
+        "environment": _environment(plan),
+    }
+
+
+def certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, Any]:
+    """The certificate before it is sealed: public facts alone, known before the first reward is asked for."""
+    config, variant = plan.config, _variant(plan)
+    mechanisms = [] if plan.mechanism is None else [plan.mechanism.describe(_PURPOSE[config.variant])]
+    made = ", from which the Q-function is computed." if plan.mechanism is not None else "."
+    assumed: dict[str, Any] = {
+        "environment": _environment(plan),
+        "hyper_parameters": config.hyper_parameters(),
+        "policies": [],
+    }
+    if config.people is not None:
+        assumed["reading"] = (
+            f"The reward function is the mean of those of {config.people} people: replacing one of them moves it by at "
+            "most the radius."
+        )
+    if plan.conditions:
+        assumed["preconditions"] = [{"statement": c.statement, "holds": c.holds} for c in plan.conditions]
+    certified = plan.event is not None
+    return {
+        "schema": "dprl.certificate/1" if status == "verified" else "dprl.statement/1",
+        "status": status,
+        "epsilon": plan.budget.epsilon,
+        "delta": plan.budget.delta,
+        "privacy_unit": UNIT,
+        "neighbouring_relation": plan.relation.words(),
+        "released": _RELEASED[variant] + made,
+        "not_protected": list(NOT_PROTECTED),
+        "mechanisms": mechanisms,
+        "event": events.to_json(plan.event) if plan.event is not None else None,
+        # a Gaussian loses the same between any two data sets that are one sensitivity apart
+        "accountant": accountant_name().replace(RELATION, "neighbours one sensitivity apart") if certified else None,
+        "epsilon_of_event": plan.epsilon_of_event if certified else None,
+        "delta_of_event": plan.delta_of_event if certified else None,
+        "delta_sampler": plan.delta_sampler if certified else None,
+        "noise": {"secure": noise.secure, "source": noise.describe()},
+        "assumed_public": assumed,
+        "ledger": None,
+        "versions": versions(),
+    }
+
+
+def _variant(plan: LearningPlan) -> str:
+    return "as-published" if plan.published else plan.config.variant
+
+
+def _environment(plan: LearningPlan) -> dict[str, Any]:
+    """What was taken as public about the environment."""
+    facts = plan.facts
+    known: dict[str, Any] = {} if plan.model is None else {"transition_rate": transition_rate(plan.model)}
+    if facts.names is not None:
+        known["observation_names"] = list(facts.names)
+    return known | {
+        "name": facts.name,
+        "horizon": facts.horizon,
+        "reward": list(facts.reward_bounds),
+        "observation": [list(ends) for ends in facts.observation],
+        "actions": facts.actions,
+        "on_grid": facts.on_grid,
+        "reward_ignores_action": facts.reward_ignores_action,
+        "reward_lipschitz": facts.reward_lipschitz,
+        "finite": None if facts.finite is None else list(facts.finite),
+    }

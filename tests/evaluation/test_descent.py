@@ -1,0 +1,351 @@
+"""Private TD(0) and regression on returns: steps by hand, their noiseless limits, and what their defaults keep."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dprl.accounting.budget import Budget
+from dprl.data.readers import read_log
+from dprl.data.trajectories import Trajectories
+from dprl.engine import program as engine
+from dprl.engine import unit_data
+from dprl.errors import DprlError
+from dprl.evaluation.descent import ROOM, Descent, DescentConfig, State, feature_scale, strength_of
+from dprl.evaluation.lstd import lstd
+from dprl.evaluation.plan import program_for
+from dprl.evaluation.return_regression import ReturnRegression
+from dprl.evaluation.td import TD
+from dprl.mechanisms.noise import SeededNoise
+from dprl.value_functions.features import Features, make_features
+
+from . import helpers, one_shot
+
+GAMMA = 0.9
+BUDGET = Budget(1.0, 1e-5)
+CONFIGS = [TD, ReturnRegression]
+BOTH = pytest.mark.parametrize("config", CONFIGS)
+
+
+def log_of(people: int = 40, seed: int = 0, off_policy: bool = True) -> tuple[Trajectories, np.ndarray]:
+    """Five decisions a person over three states, and the ratios of a target policy."""
+    bounds = helpers.stepped_bounds(people)
+    if not off_policy:
+        bounds = dataclasses.replace(bounds, max_importance_ratio=1.0, max_cumulative_ratio=None)
+    log = read_log(helpers.stepped_log(people, seed), bounds=bounds).load()
+    actions = np.asarray(log.action)
+    return log, np.where(actions == 1, 1.2, 0.8) if off_policy else np.ones(len(actions))
+
+
+def rows_and_program(
+    config: DescentConfig, log: Trajectories, ratios: np.ndarray, features: Features | None = None, dtype: type = float
+) -> tuple[unit_data.Rows, Descent]:
+    features = features or make_features("tabular", log.bounds.observation)
+    program = program_for(config, log.bounds, features, BUDGET)
+    assert isinstance(program, Descent)
+    value = log.bounds.value_interval(config.discount)
+    columns = program.columns
+    rows = unit_data.rows_of(log, ratios, features, config.discount, value, dtype=dtype, columns=columns)
+    return rows, program
+
+
+def vectors_by_hand(
+    config: DescentConfig, log: Trajectories, ratios: np.ndarray, features: Features, theta: np.ndarray
+) -> np.ndarray:
+    """Each unit's vector, row by row, from values in the reward's unit."""
+    low, high = log.bounds.value_interval(config.discount)
+    centre, half, gamma = (low + high) / 2, (high - low) / 2, config.discount
+    limit = log.bounds.cumulative_ratio
+    value = lambda s: centre + half * float(features(np.asarray(s)[None])[0] @ theta)  # noqa: E731
+    scale = feature_scale(features, config.decay)
+    out = np.zeros((log.units, features.size))
+    for unit in range(log.units):
+        rows = range(log.episode_offsets[unit], log.episode_offsets[unit + 1])
+        beyond = 0.0
+        for t in reversed(rows):
+            phi = features(log.observation[t][None])[0]
+            if isinstance(config, TD):
+                onward = 0.0 if log.terminated[t] else value(log.next_observation[t])
+                error = ratios[t] * (log.reward[t] + gamma * onward - value(log.observation[t])) / half
+            else:
+                # centred, so that what is cut is the distance from the middle
+                bonus = (log.reward[t] - centre * (1 - gamma * (not log.terminated[t]))) / half
+                beyond = np.clip(ratios[t] * (bonus + gamma * beyond), -limit, limit)
+                error = beyond - ratios[t] * (value(log.observation[t]) - centre) / half
+            out[unit] += error * phi * scale / len(rows)
+    return out
+
+
+@BOTH
+@pytest.mark.parametrize("basis", ["tabular", "fourier:2"])
+def test_one_step_is_the_one_computed_by_hand(config, basis):
+    """theta + step_size a (sum of clipped vectors) / m, with some vectors above the clip and some below."""
+    log, ratios = log_of()
+    features = make_features(basis, log.bounds.observation)
+    options = config(discount=GAMMA, steps=1, step_size=0.7, clip_norm=0.5, limit=False, decay=0.5, project=False)
+    rows, program = rows_and_program(options, log, ratios, features)
+    theta = np.random.default_rng(0).normal(size=features.size) * 0.3
+    state = State(jnp.asarray(theta), jnp.zeros(features.size))
+    data = unit_data.padded_units(rows)
+    mechanism = program.stages[0].mechanism
+    total = mechanism.clipped_sum(one_shot.vectors(program, 0, state, data), jnp.ones(log.units, bool))
+    after = program.update(0, state, mechanism.scaled(total), 0)
+
+    expected = vectors_by_hand(options, log, ratios, features, theta)
+    norms = np.linalg.norm(expected, axis=1)
+    assert 0 < np.sum(norms > 0.5) < log.units
+    clipped = expected * np.minimum(1.0, 0.5 / norms)[:, None]
+    step = 0.7 * feature_scale(features, 0.5) * clipped.sum(axis=0) / log.units
+    np.testing.assert_allclose(after.theta, theta + step, atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("off_policy", [False, True])
+def test_noiseless_limit_is_the_least_squares_solution(config, off_policy):
+    """TD meets LSTD with the same weights, regression on returns their weighted least squares."""
+    log, ratios = log_of(60, 1, off_policy)
+    options = config(discount=GAMMA, steps=6000, step_size=0.4, limit=False, average="last", project=False)
+    rows, program = rows_and_program(options, log, ratios)
+    run = jax.jit(
+        lambda data: engine.run(program, SeededNoise.from_seed(0), data, mechanisms=engine.noiseless(program))[1]
+    )
+    theta = np.asarray(run(unit_data.padded_units(rows)))
+    if config is TD:
+        solution = lstd(rows)
+    else:
+        # per-decision returns over the ratio of their own step, weighted by it
+        root, y = np.sqrt(rows.weight * rows.rho), log.bounds.cumulative_ratio * rows.extra["returns"]
+        target = np.divide(y, rows.rho, out=np.zeros_like(y), where=rows.rho > 0)
+        solution = np.linalg.lstsq(root[:, None] * rows.phi, root * target, rcond=None)[0]
+    np.testing.assert_allclose(theta, solution, atol=1e-9)
+
+
+@BOTH
+def test_a_sum_is_divided_by_the_public_size_of_a_batch(config):
+    """By q m with the declared m, whoever took part; the answer is a mean over the last half of the iterates."""
+    log, ratios = log_of()
+    options = config(discount=GAMMA, steps=4, sampling_rate=0.25, step_size=0.5, limit=False, project=False)
+    _, program = rows_and_program(options, log, ratios)
+    state, noised = program.init(), np.array([1.0, -2.0, 3.0])
+    for step in range(4):
+        state = program.update(0, state, jnp.asarray(noised), step)
+    each = 0.5 * noised / (0.25 * 40)
+    np.testing.assert_allclose(state.theta, 4 * each, rtol=1e-12)
+    np.testing.assert_allclose(program.answer(state), 3.5 * each, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("average", "expected"), [("tail", 4.0), ("all", 3.0), ("last", 5.0)])
+def test_averages_of_five_iterates(average, expected):
+    log, ratios = log_of()
+    options = TD(discount=GAMMA, steps=5, step_size=1.0, limit=False, project=False, average=average)
+    _, program = rows_and_program(options, log, ratios)
+    state = program.init()
+    for step in range(5):
+        state = program.update(0, state, jnp.full(3, 40.0), step)
+    np.testing.assert_allclose(program.answer(state), expected)
+
+
+@BOTH
+def test_theta_stays_where_values_can_be(config):
+    log, ratios = log_of()
+    huge = jnp.asarray([1e9, -1e9, 1.0])
+    for basis in ("tabular", "fourier:2"):
+        features = make_features(basis, log.bounds.observation)
+        _, program = rows_and_program(config(discount=GAMMA), log, ratios, features)
+        theta = np.asarray(program.update(0, program.init(), huge, 0).theta)
+        if basis == "tabular":
+            values = features(np.arange(3.0)[:, None]) @ theta
+            np.testing.assert_allclose(values[:2], [1.0, -1.0])
+        else:
+            assert np.linalg.norm(theta) == pytest.approx(ROOM)
+        _, free = rows_and_program(config(discount=GAMMA, project=False), log, ratios, features)
+        assert np.abs(free.update(0, free.init(), huge, 0).theta).max() > 100.0
+
+
+@pytest.mark.parametrize("options", [TD(sampling_rate=0.4), TD(start="mean-reward"), ReturnRegression()])
+def test_host_loop_and_scan_are_the_same_algorithm(options):
+    log, ratios = log_of()
+    options = dataclasses.replace(options, discount=GAMMA, steps=15)
+    rows, program = rows_and_program(options, log, ratios, dtype=np.float32)
+    padded = unit_data.padded_units(rows)
+    scan = jax.jit(lambda noise: engine.run(program, noise, padded, batch=4)[1])
+    by_scan = np.asarray(scan(SeededNoise.from_seed(3)))
+    noise: Any = SeededNoise.from_seed(3)
+    by_host = engine.run_on_host(program, noise, unit_data.unit_rows(rows, 40))[1]
+    # the same coins and the same noise; sums differ only where float products round onto another grid point
+    np.testing.assert_allclose(by_scan, by_host, atol=1e-5)
+    assert np.abs(by_scan).max() > 1e-3
+    np.testing.assert_array_equal(by_scan, scan(SeededNoise.from_seed(3)))
+    assert np.abs(by_scan - np.asarray(scan(SeededNoise.from_seed(4)))).max() > 1e-4
+
+
+@BOTH
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_unit_s_vector_is_its_own(config, seed):
+    """Units in another order, or twice, keep their vectors; so do a unit's rows in another order, or one cut in two."""
+    rng = np.random.default_rng(seed)
+    log, ratios = log_of(6, 0)
+    rows, program = rows_and_program(config(discount=GAMMA), log, ratios)
+    block = unit_data.padded_units(rows).block(slice(None))
+    state = State(jnp.asarray(rng.normal(size=3)), jnp.zeros(3))
+    vectors = partial(one_shot.of_block, program, 0, state)
+    plain = vectors(block)
+    assert np.abs(plain).max() > 0
+
+    chosen = rng.integers(0, 6, 9)
+    np.testing.assert_allclose(vectors(jax.tree.map(lambda x: x[chosen], block)), plain[chosen], atol=1e-12)
+    order = rng.permutation(block.weight.shape[1])
+    np.testing.assert_allclose(vectors(jax.tree.map(lambda x: x[:, order], block)), plain, atol=1e-12)
+    part = rng.random()
+    twice = jax.tree.map(lambda x: jnp.concatenate([x, x], axis=1), block)
+    weight = jnp.concatenate([part * block.weight, (1.0 - part) * block.weight], axis=1)
+    np.testing.assert_allclose(vectors(twice._replace(weight=weight)), plain, atol=1e-12)
+
+
+@BOTH
+def test_layouts_agree(config):
+    """Rows, and counts over a finite set of transitions."""
+    log, ratios = log_of()
+    rows, program = rows_and_program(config(discount=GAMMA), log, ratios)
+    source = log.observation[:, 0].astype(int)
+    target = np.where(log.terminated, -1, log.next_observation[:, 0].astype(int))
+    units = np.repeat(np.arange(log.units), np.diff(rows.offsets))
+    pairs = np.unique(np.column_stack([source, target]), axis=0)
+    table = program.facts.features(np.arange(3.0)[:, None])
+    shared = unit_data.shared_transitions(units, source, target, rows, pairs, table, GAMMA)
+    state = State(jnp.asarray([0.3, -0.2, 0.5]), jnp.zeros(3))
+    by_rows = one_shot.vectors(program, 0, state, unit_data.padded_units(rows))
+    np.testing.assert_allclose(one_shot.vectors(program, 0, state, shared), by_rows, atol=1e-12)
+
+
+def test_start_at_the_mean_reward():
+    """A stage with its share of mu^2: a ratio of two noised sums, and the constant value that it stands for."""
+    log, ratios = log_of()
+    rows, program = rows_and_program(TD(discount=GAMMA, start="mean-reward", start_share=0.2), log, ratios)
+    first, updates = (stage.mechanism for stage in program.stages)
+    mu = [np.sqrt(m.steps) / m.noise_multiplier for m in (first, updates)]
+    assert mu[0] ** 2 / (mu[0] ** 2 + mu[1] ** 2) == pytest.approx(0.2, rel=0.02)
+    block = unit_data.padded_units(rows).block(slice(None))
+    state = program.finish(0, program.update(0, program.init(), program.contribution(0, None, block).sum(axis=0), 0))
+    length = np.repeat(log.lengths(), log.lengths())
+    mean = np.sum(ratios * log.reward / length) / np.sum(ratios / length)
+    low, high = log.bounds.value_interval(GAMMA)
+    level = np.clip((mean / (1 - GAMMA) - (low + high) / 2) / ((high - low) / 2), -1.0, 1.0)
+    np.testing.assert_allclose(program.facts.features(np.arange(3.0)[:, None]) @ state.theta, level, atol=1e-9)
+    # without much weight the ratio is that of noise: it is kept near the middle of the rewards
+    assert np.all(np.isfinite(program.finish(0, jnp.asarray([3.0, -1.0])).theta))
+
+
+def test_a_mean_reward_that_is_public_costs_nothing():
+    log, ratios = log_of()
+    bounds = dataclasses.replace(log.bounds, reward=(-1.0, -1.0), horizon=30)
+    features = make_features("tabular", bounds.observation)
+    program = program_for(TD(discount=GAMMA), bounds, features, BUDGET)
+    assert len(program.stages) == 1
+    low, high = bounds.value_interval(GAMMA)
+    expected = max((-10.0 - (low + high) / 2) / ((high - low) / 2), -1.0)
+    values = features(np.arange(3.0)[:, None]) @ np.asarray(program.init().theta)
+    np.testing.assert_allclose(values, expected)
+    on_policy = dataclasses.replace(bounds, max_importance_ratio=1.0, max_cumulative_ratio=None)
+    assert not np.any(program_for(TD(discount=GAMMA), on_policy, features, BUDGET).init().theta)
+    del ratios
+
+
+@BOTH
+def test_a_step_size_that_is_off_is_kept_within_a_factor_of_two(config):
+    log, ratios = log_of()
+    own = rows_and_program(config(discount=GAMMA), log, ratios)[1].config.step_size
+    assert own is not None
+    for factor, kept in ((0.1, 0.5), (0.8, 0.8), (10.0, 2.0)):
+        given_size = config(discount=GAMMA, step_size=factor * own)
+        assert rows_and_program(given_size, log, ratios)[1].config.step_size == pytest.approx(kept * own)
+        free = dataclasses.replace(given_size, limit=False)
+        assert rows_and_program(free, log, ratios)[1].config.step_size == pytest.approx(factor * own)
+
+
+@BOTH
+def test_noise_bounds_the_default_step(config):
+    """What the noise of all steps adds up to, in L2 and without any pull of the data, stays below 0.4."""
+    log, ratios = log_of(20)  # so few that the noise decides
+    for rate in (1.0, 0.3):
+        _, program = rows_and_program(config(discount=GAMMA, sampling_rate=rate), log, ratios)
+        mechanism, step_size = program.stages[0].mechanism, program.config.step_size
+        assert step_size is not None
+        walk = step_size * mechanism.noise_std / (rate * 20) * np.sqrt(3 * mechanism.steps)
+        assert walk == pytest.approx(0.4, rel=1e-6)
+    _, full = rows_and_program(config(discount=GAMMA), log, ratios)
+    mu = full.facts.mu
+    assert strength_of(full.stages[0], 20) == pytest.approx(20 * mu, rel=1e-3)
+
+
+@pytest.mark.parametrize(("config", "name"), [(TD, "td"), (ReturnRegression, "return-regression")])
+def test_options_out_of_range_are_refused_in_one_sentence(config, name):
+    wrong = [
+        {"steps": 0}, {"sampling_rate": 0.0}, {"clip_norm": -1.0}, {"step_size": float("inf")}, {"decay": -0.1},
+        {"discount": 1.5}, *([{"start_share": 1.0}, {"start": "mean-reward", "discount": 1.0}] if config is TD else []),
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(DprlError, match=f"^{name}: [^.]*(\\.[0-9]+[^.]*)*\\.$"):
+            config(**options)
+    log, ratios = log_of()
+    with pytest.raises(DprlError, match=f"^{name}: updates with step_size"):
+        rows_and_program(config(step_size=1e30, limit=False), log, ratios)
+
+
+def test_fourier_features_are_scaled_by_their_order():
+    features = make_features("fourier:2", ((0.0, 1.0), (0.0, 1.0)))
+    orders = np.array([i + j for i in range(3) for j in range(3)])
+    np.testing.assert_allclose(feature_scale(features, 0.5), (1.0 + orders) ** -0.5)
+    np.testing.assert_array_equal(feature_scale(make_features("tabular", ((0.0, 3.0),)), 0.5), np.ones(4))
+
+
+def chain_errors(options: DescentConfig, units: int, epsilon: float, seeds: int, success: float = 1.0) -> np.ndarray:
+    """RMSE of the value function on simulated chains, whole budget."""
+    from dprl.experiments.domains.chain import chain_domain
+    from dprl.experiments.problem import Logs
+
+    domain = chain_domain("chain", "chain", success)
+    bounds = domain.bounds(units)
+    features = make_features("tabular", bounds.observation)
+    program = program_for(options, bounds, features, Budget(epsilon, 1e-5))
+    run = jax.jit(lambda noise, data: engine.run(program, noise, data)[1])
+    out = []
+    for seed in range(seeds):
+        layout = Logs(domain, units, (seed,)).shared_layout(units)
+        arrays = {name: getattr(layout, name)[0] for name in ("weight", "weight_rho", "weight_rho_reward")}
+        extra = {k: x if k in unit_data.SHARED else x[0] for k, x in layout.extra.items() if k in ("weight_return",)}
+        data = dataclasses.replace(layout, **arrays, extra=extra)
+        values = np.clip(
+            0.5 + 0.5 * features(domain.truth.states) @ np.asarray(run(SeededNoise.from_seed(seed), data)), 0, 1
+        )
+        out.append(domain.truth.rmse(values))
+    return np.array(out)
+
+
+@pytest.mark.parametrize(("config", "bound"), [(TD(), 0.02), (ReturnRegression(), 0.015)])
+def test_defaults_on_the_chain(config, bound):
+    """1,000 trajectories at epsilon 1: two orders of magnitude better than a value of zero (0.71)."""
+    assert chain_errors(config, 1000, 1.0, 1)[0] < bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("config", "bound"), [(TD(), 0.16), (ReturnRegression(), 0.06)])
+def test_defaults_on_the_chain_with_a_small_budget(config, bound):
+    """1,000 trajectories at epsilon 0.1; a step size ten times off costs at most a factor of two."""
+    error = chain_errors(config, 1000, 0.1, 6).mean()
+    assert error < bound
+    domain_bounds = helpers.chain_bounds(1000, 1000)
+    features = make_features("tabular", domain_bounds.observation)
+    own = program_for(config, domain_bounds, features, Budget(0.1, 1e-5)).config.step_size  # type: ignore[attr-defined]
+    for factor in (0.1, 10.0):
+        off = dataclasses.replace(config, step_size=factor * own)
+        assert chain_errors(off, 1000, 0.1, 6).mean() < 2.0 * error

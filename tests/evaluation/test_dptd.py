@@ -1,0 +1,211 @@
+"""DPTD: its direction and momentum against what they are made of, its limit, and the noise of both calibrations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.stats import chi2
+
+from dprl.accounting.budget import Budget
+from dprl.data.readers import read_log
+from dprl.engine.program import noiseless, run
+from dprl.engine.unit_data import padded_units, rows_of
+from dprl.errors import DprlError
+from dprl.evaluation.dptd import DPTD, DPTDProgram, published_conditions, published_multiplier
+from dprl.evaluation.lstd import lstd
+from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
+from dprl.evaluation.plan import make_plan, program_for
+from dprl.evaluation.primal_dual import PrimalDualConfig
+from dprl.mechanisms.noise import SeededNoise
+from dprl.value_functions.features import make_features
+
+from . import helpers
+
+BUDGET = Budget(1.0, 1e-5)
+BOUNDS = replace(helpers.stepped_bounds(40), max_importance_ratio=1.0, max_cumulative_ratio=1.0)
+
+
+def program_of(features: str, bounds=BOUNDS, budget: Budget = BUDGET, **options) -> DPTDProgram:
+    config = DPTD(discount=0.9, **options)
+    return program_for(config, bounds, make_features(features, bounds.observation), budget)  # type: ignore[return-value]
+
+
+def rows(features: str):
+    log = read_log(helpers.stepped_log(40, 0), bounds=BOUNDS).load()
+    made, value = make_features(features, BOUNDS.observation), BOUNDS.value_interval(0.9)
+    return rows_of(log, np.ones(len(log.reward)), made, 0.9, value, columns=COLUMNS)
+
+
+@pytest.mark.parametrize("direction", ["corrected", "gradient"])
+def test_without_noise_it_meets_lstd_and_the_dual_variable_vanishes(direction):
+    found = rows("tabular")
+    program = program_of(
+        "tabular", direction=direction, start="mid-range", average="last", sampling_rate=1.0, steps=4000, clip_norm=1.0,
+        primal_step=0.5 if direction == "corrected" else 0.3, dual_step=0.5, box=10.0, project=False,
+    )  # fmt: skip
+    both = jax.jit(lambda data: run(program, SeededNoise.from_seed(0), data, mechanisms=noiseless(program)))
+    state, theta = both(padded_units(found))
+    np.testing.assert_allclose(theta, lstd(found), atol=2e-6)
+    assert np.abs(np.asarray(state.w)).max() < 2e-6
+
+
+def test_corrected_is_tdc():
+    """Maei et al. (2009): theta + k mean(delta Psi - gamma q Psi' - (delta - q) H w), with p and d of one gradient."""
+    features, step = make_features("mlp:3", BOUNDS.observation), 0.37
+    found = rows("mlp:3")
+    theta, w = 0.3 * np.random.default_rng(2).normal(size=(2, features.size))
+    program = program_of("mlp:3", start="mid-range", steps=3, clip_norm=1.0, primal_step=step, dual_step=0.1, box=9.0)
+    block = padded_units(found).block(slice(None))
+    of_units = jax.jit(lambda theta, w, block: unit_gradients(features, 0.9, theta, w, block))
+    ghat = jnp.mean(of_units(jnp.asarray(theta), jnp.asarray(w), block), axis=0)
+    state = program.init()._replace(theta=jnp.asarray(theta, jnp.float32), w=jnp.asarray(w, jnp.float32))
+    moved = program.direction(state, ghat.astype(jnp.float32))
+
+    value = lambda t, s: features.values(t, s[None], jnp)[0]  # noqa: E731
+    every = lambda s: (value(theta, s), jax.grad(value)(theta, s), jax.hessian(value)(theta, s) @ w)  # noqa: E731
+    n = len(found.reward) - 1
+    (v, psi, curved), (next_v, next_psi, _) = (
+        map(np.asarray, jax.jit(jax.vmap(every))(found.extra[name][:n].astype(float)))
+        for name in ("states", "next_states")
+    )
+    alive = 0.9 * found.extra["alive"][:n]
+    delta, q = found.reward[:n] + alive * next_v - v, psi @ w
+    tdc = delta[:, None] * psi - (alive * q)[:, None] * next_psi - (delta - q)[:, None] * curved
+    np.testing.assert_allclose(moved.theta, theta + step * found.weight[:n] @ tdc / 40, rtol=2e-4, atol=2e-6)
+    semi = (delta - q)[:, None] * psi
+    np.testing.assert_allclose(moved.w, w + 0.1 * found.weight[:n] @ semi / 40, rtol=2e-4, atol=2e-6)
+
+
+def driven(program, gradients):
+    """States after each of these mean gradients ``(T, 2d)``."""
+    body = lambda state, g: (s := program.direction(state, g)._replace(step=state.step + 1), s)  # noqa: E731
+    return jax.jit(lambda g: jax.lax.scan(body, program.init(), g)[1])(jnp.asarray(gradients, jnp.float32))
+
+
+def test_momentum_is_a_weighted_sum_and_without_it_the_steps_are_plain():
+    size, steps = 4, 9
+    gradients = np.random.default_rng(0).normal(size=(steps, 2 * size))
+    options = {"start": "mid-range", "steps": steps, "primal_step": 0.05, "dual_step": 0.02, "clip_norm": 1.0}
+    for schedule, nu in (("constant", np.full(steps, 0.25)), ("diminishing", 0.25 / np.sqrt(np.arange(steps) + 3.0))):
+        program = program_of("fourier:3", schedule=schedule, beta=2.0, direction="gradient", **options)
+        states = driven(program, gradients)
+        theta = np.asarray(program.init().theta, np.float64)
+        for name, part, factor in (("p", slice(0, size), 3.0), ("d", slice(size, None), 2.0)):
+            fresh = np.append(1.0, factor * nu[:-1])
+            weights = np.array([fresh[s] * np.prod(1.0 - fresh[s + 1 :]) for s in range(steps)])
+            assert weights.sum() == pytest.approx(1.0)
+            np.testing.assert_allclose(getattr(states, name)[-1], weights @ gradients[:, part], rtol=1e-4, atol=1e-6)
+        for t in range(steps):  # lines 2 and 3
+            theta = theta + nu[t] * (np.clip(theta - 0.05 / 0.25 * np.asarray(states.p[t]), -1.0, 1.0) - theta)
+            np.testing.assert_allclose(states.theta[t], theta, atol=2e-6)
+    moving = program_of("fourier:3", alpha=1.0, beta=1.0, nu=1.0, direction="gradient", **options)
+    plain = PrimalDualConfig(discount=0.9, **options)
+    plain_program = plain.program(moving.facts, moving.stages)
+    for name in ("theta", "w"):
+        one, other = (np.asarray(getattr(driven(p, 9.0 * gradients), name)) for p in (moving, plain_program))
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)  # products and sums may be fused
+        assert np.abs(one).max() == 1.0 or name == "w"
+
+
+# --- the noise of both calibrations ------------------------------------------------------------------------------
+
+
+def innovations(program, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """``p_t - (1 - a_t) p_{t-1}`` ``(steps, d)`` where all that is released is noise, and a_t."""
+    mechanism, noise = program.stages[-1].mechanism, SeededNoise.from_seed(8)
+
+    def body(state, step):
+        state = program.update(0, state, mechanism.scaled(mechanism.draw(noise, step)), step)
+        return state, state.p
+
+    ps = np.asarray(jax.jit(lambda: jax.lax.scan(body, program.init(), jnp.arange(steps, dtype=jnp.uint32))[1])())
+    a = np.append(1.0, 0.75 / np.sqrt(np.arange(steps - 1) + 3.0))
+    before = np.concatenate([np.zeros((1, ps.shape[1])), ps[:-1]])
+    return ps - (1.0 - a[:, None]) * before, a
+
+
+def test_the_last_step_has_276_times_less_noise_than_as_published():
+    """n = T = 1000, epsilon 0.1: the acceptance asks for 50 times. Every step's noise is what its calibration says."""
+    bounds, budget, size = replace(BOUNDS, units=1000), Budget(0.1, 1e-5), 64
+    options = {"steps": 1001, "start": "mid-range", "clip_norm": 1.0, "sampling_rate": 1e-3}
+    features = f"fourier:{size - 1}"
+    theirs = program_of(features, bounds, budget, calibration="as-published", **options)
+    ours = program_of(features, bounds, budget, schedule="diminishing", direction="gradient", **options)
+    assert theirs.stages[0].by_index
+    assert not ours.stages[0].by_index
+    z, sigma = (p.stages[0].mechanism.noise_multiplier for p in (ours, theirs))
+    assert sigma == pytest.approx(8.05, rel=1e-3)
+    assert z == pytest.approx(1.23, rel=0.01)
+    for program, std in ((theirs, lambda a: sigma), (ours, lambda a: z * a)):
+        noise, a = innovations(program, 1001)
+        squares = np.sum(noise**2, axis=1) / std(a) ** 2  # of each step, chi squared
+        assert chi2.ppf(1e-7, size) < squares.min()
+        assert squares.max() < chi2.ppf(1.0 - 1e-7, size)
+        assert squares.sum() == pytest.approx(1001 * size, rel=0.03)
+    assert sigma / (z * 0.75 / math.sqrt(999 + 3.0)) == pytest.approx(276.0, rel=0.01)
+
+
+def test_as_published_weighs_a_unit_before_its_clip_and_draws_one_a_step():
+    program = program_of("fourier:3", calibration="as-published", steps=5, clip_norm=1e6, start="mid-range")
+    block = padded_units(rows("fourier:3")).block(slice(None))
+    state = program.init()._replace(w=jnp.full(4, 0.3, jnp.float32))
+    of_units = jax.jit(lambda state: unit_gradients(program.facts.features, 0.9, state.theta, state.w, block))
+    weighed, plain = jax.jit(lambda state: program.contribution(0, state, block)), of_units(state)
+    for step, a in ((0, 1.0), (1, 0.75 / math.sqrt(3.0)), (4, 0.75 / math.sqrt(6.0))):
+        found = weighed(state._replace(step=jnp.asarray(step)))
+        np.testing.assert_allclose(found, a * plain, rtol=1e-5, atol=1e-7)
+    config = program.config
+    assert (config.kappa, config.eta, config.direction, config.average) == (2.0, 2.0, "gradient", "random")
+    assert config.sampling_rate == pytest.approx(1 / 40)
+    assert program.normaliser(0) == 1.0
+
+
+def test_theorem_5_1_at_its_best_beta():
+    for epsilon, delta, steps, units in ((0.1, 1e-5, 1000, 1000), (1.0, 1e-5, 100, 240), (10.0, 1e-6, 10**5, 1000)):
+        log = math.log(1.0 / delta)
+        square = lambda b: 14.0 * steps * (log / ((1.0 - b) * epsilon) + 1.0) / (units**2 * b * epsilon)  # noqa: B023,E731
+        best = minimize_scalar(square, bounds=(1e-9, 1.0 - 1e-9), method="bounded", options={"xatol": 1e-12})
+        sigma = published_multiplier(steps, units, epsilon, delta)
+        assert sigma == pytest.approx(math.sqrt(best.fun), rel=1e-8)
+        order = log / ((1.0 - best.x) * epsilon) + 1.0
+        inner = (sigma / 2.0) ** 2
+        first, printed, free = published_conditions(steps, units, epsilon, delta)
+        assert first.holds == (inner >= 0.7)
+        for condition, scale in ((printed, sigma**2), (free, inner)):
+            assert condition.holds == (order - 1.0 <= 2.0 / 3.0 * scale * math.log(units / (order * (1.0 + inner))))
+    # T = 100 n: both hold as printed, and not with sigma'
+    assert [c.holds for c in published_conditions(10**5, 1000, 1.0, 1e-5)] == [True, True, False]
+    plan = make_plan(
+        DPTD(discount=0.9, calibration="as-published", steps=1001),
+        replace(BOUNDS, units=1000), BUDGET, [lambda states: np.full((len(states), 2), 0.5)],
+    )  # fmt: skip
+    assert plan.stages[0].mechanism.noise_multiplier == pytest.approx(published_multiplier(1000, 1000, 1.0, 1e-5))
+    assert plan.conditions == published_conditions(1000, 1000, 1.0, 1e-5)
+    assert not plan.published_precondition_holds
+    assert plan.epsilon_of_event > 2.0  # where one is claimed
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"direction": "corrected"}, "direction is 'gradient' with calibration"),
+        ({"schedule": "constant"}, "schedule is 'diminishing' with calibration"),
+        ({"average": "tail"}, "average is 'random' with calibration"),
+        ({"start": "constant"}, "start = 'constant' is a release"),
+        ({"sampling_rate": 0.5}, "sampling_rate is one over"),
+        ({"noise_multiplier": 2.0}, "noise_multiplier contradicts"),
+        ({"nu": 1.5}, "nu must be"),
+        ({"offset": 0.5}, "offset must be"),
+        ({"alpha": 0.0}, "alpha must be"),
+        ({"kappa": math.nan}, "kappa must be"),
+    ],
+)
+def test_refuses(options, words):
+    with pytest.raises(DprlError, match=f"^dptd: {words}"):
+        program_of("columns", calibration="as-published", **options)

@@ -1,0 +1,241 @@
+"""GPOPE against dense linear algebra: Eq. (4.1) as printed, the two data layouts, and the noiseless limit."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dprl.accounting.budget import Budget
+from dprl.data.readers import read_log
+from dprl.engine import program, unit_data
+from dprl.errors import DprlError
+from dprl.evaluation import gpope
+from dprl.evaluation.gpope import GPOPE
+from dprl.evaluation.lstd import lstd, moments, mspbe
+from dprl.evaluation.plan import make_plan
+from dprl.mechanisms.clipped_sum import ClippedGaussianSum, PlainSum
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.value_functions.features import make_features
+
+from . import helpers
+
+FREE = gpope.Projection(1e9, 1e9)
+unit_gradients = jax.jit(gpope.unit_gradients)
+TABULAR = make_features("tabular", ((0.0, 38.0),))
+PAIRS = np.array([(s, s) for s in range(39)] + [(s, s + 1) for s in range(38)] + [(38, -1)])
+
+
+def chain(episodes: int, seed: int, dtype: type = np.float64):
+    log = read_log(helpers.chain_log(episodes, seed), bounds=helpers.chain_bounds(episodes)).load()
+    rows = unit_data.rows_of(log, np.ones(len(log.reward)), TABULAR, helpers.DISCOUNT, (0.0, 1.0), dtype=dtype)
+    return log, rows
+
+
+def shared(log, rows):
+    source = log.observation[:, 0].astype(int)
+    target = np.where(log.terminated, -1, log.next_observation[:, 0].astype(int))
+    states = np.arange(39.0)[:, None]
+    units = np.repeat(np.arange(log.units), np.diff(rows.offsets))
+    return unit_data.shared_transitions(units, source, target, rows, PAIRS, TABULAR(states), helpers.DISCOUNT)
+
+
+def true_values() -> np.ndarray:
+    """(I - gamma P) V = r by dense algebra."""
+    P = 0.5 * np.eye(39) + 0.5 * np.eye(39, k=1)
+    r = np.zeros(39)
+    r[38] = 0.5
+    return np.linalg.solve(np.eye(39) - helpers.DISCOUNT * P, r)
+
+
+def test_gradient_is_equation_4_1_with_dense_matrices():
+    """[-A_i' w, A_i theta + C_i w - b_i], with A_i, b_i, C_i formed as Eq. (2.2) prints them, off-policy."""
+    log = read_log(helpers.stepped_log(30, 0), bounds=helpers.stepped_bounds(30)).load()
+    features = make_features("fourier:3", ((0.0, 2.0),))
+    rng = np.random.default_rng(1)
+    rho = rng.random(len(log.reward)) * 2.0
+    value = log.bounds.value_interval(0.9)
+    rows = unit_data.rows_of(log, rho, features, 0.9, value, dtype=np.float64)
+    theta, w = rng.normal(size=(2, features.size))
+    got = np.asarray(
+        unit_gradients(jnp.asarray(theta), jnp.asarray(w), unit_data.padded_units(rows).block(slice(None)))
+    )
+    centre, half = unit_data.scale_of(value)
+    for unit in range(log.units):
+        mine = slice(log.episode_offsets[unit], log.episode_offsets[unit + 1])
+        phi = features(log.observation[mine])
+        following = features(log.next_observation[mine]) * (1.0 - log.terminated[mine])[:, None]
+        reward = (log.reward[mine] - centre * (1.0 - 0.9 * (1.0 - log.terminated[mine]))) / half
+        length = len(reward)
+        A = sum(rho[mine][t] * np.outer(phi[t], phi[t] - 0.9 * following[t]) for t in range(length)) / length
+        b = sum(rho[mine][t] * phi[t] * reward[t] for t in range(length)) / length
+        C = sum(np.outer(phi[t], phi[t]) for t in range(length)) / length
+        expected = np.concatenate([-A.T @ w, A @ theta + C @ w - b])
+        np.testing.assert_allclose(got[unit], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_layouts_agree():
+    log, rows = chain(25, 0)
+    rng = np.random.default_rng(0)
+    theta, w = jnp.asarray(rng.normal(size=(2, 39)))
+    padded = unit_gradients(theta, w, unit_data.padded_units(rows).block(slice(None)))
+    np.testing.assert_allclose(unit_gradients(theta, w, shared(log, rows).block(slice(None))), padded, atol=1e-12)
+    flat = unit_data.unit_rows(rows, 25)
+    total = sum(
+        np.asarray(PlainSum(dimension=78).clipped_sum(unit_gradients(theta, w, flat.gather(index)), live))
+        for index, live in flat.chunks(np.ones(flat.units, dtype=bool))
+    )
+    np.testing.assert_allclose(total, np.asarray(padded).sum(axis=0), atol=1e-10)
+
+
+def test_noiseless_limit_meets_lstd():
+    """Without noise, clip or projection, full batches lead to the trajectory-weighted LSTD solution."""
+    log, rows = chain(60, 0)
+    config = GPOPE(
+        discount=helpers.DISCOUNT, steps=150_000, step_size=0.13, average="last", start="zero", project=False
+    )
+    mechanism = PlainSum(dimension=78, steps=config.steps)
+    run = jax.jit(
+        lambda data: gpope.run(
+            config, mechanism, SeededNoise.from_seed(0), data, jnp.zeros(39), units=60, projection=FREE
+        )[1]
+    )
+    theta = np.asarray(run(shared(log, rows)))
+    solution = lstd(rows)
+    states = TABULAR(np.arange(39.0)[:, None])
+    assert np.abs(states @ (theta - solution)).max() < 1e-5
+    assert mspbe(solution, *moments(rows)) < 1e-20
+
+
+def test_lstd_of_much_data_is_the_true_value_function():
+    _, rows = chain(4000, 3)
+    values = 0.5 + 0.5 * TABULAR(np.arange(39.0)[:, None]) @ lstd(rows)
+    assert np.sqrt(np.mean((values - true_values()) ** 2)) < 0.02
+
+
+def test_host_loop_and_scan_are_the_same_algorithm():
+    _, rows = chain(40, 1)
+    config = GPOPE(discount=helpers.DISCOUNT, steps=20, sampling_rate=0.4, step_size=0.3, average="all")
+    mechanism = gpope.mechanism(config, 39, 400, 1.0)
+    projection = gpope.Projection(float(39**-0.5), 1e9)
+    noise = SeededNoise.from_seed(5)
+    data = unit_data.padded_units(rows)
+    start = jnp.zeros(39)
+    by_scan = gpope.run(config, mechanism, noise, data, start, units=40, projection=projection, batch=4)[1]
+    algorithm = gpope.program_of(config, mechanism, 40, projection)
+    first = gpope.init(config, start)
+    state = program.run_steps_on_host(algorithm, 0, mechanism, noise, unit_data.unit_rows(rows, 40), first)
+    by_host = algorithm.answer(state)
+    # the same coins and the same noise; sums differ only where float products round onto another grid point
+    np.testing.assert_allclose(by_scan, by_host, atol=1e-7)
+
+
+def test_poisson_batches_leave_nobody_out():
+    """With blocks of 3 units and 17 drawn, all 17 are in the sum."""
+    _, rows = chain(40, 2)
+    data = unit_data.padded_units(rows)
+    config = GPOPE(steps=1, sampling_rate=0.5, step_size=0.1)
+    mechanism = PlainSum(dimension=78, sampling_rate=0.5, steps=1)
+    noise = SeededNoise.from_seed(1)
+    state = gpope.init(config, jnp.ones(39))
+    drawn = np.asarray(noise.coins(0, 40, 0.5))
+    assert 3 < drawn.sum() < 40
+    gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
+    algorithm = gpope.program_of(config, mechanism, 40, FREE)
+    total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))(
+        jnp.uint32(0)
+    )
+    np.testing.assert_allclose(total, gradients[drawn].sum(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize(("average", "kept"), [("tail", slice(5, 10)), ("all", slice(0, 10)), ("last", slice(9, 10))])
+def test_averages_are_what_they_say(average, kept):
+    config = GPOPE(steps=10, step_size=0.1, average=average, project=False, schedule="diminishing", offset=3.0)
+    state = gpope.init(config, jnp.zeros(2))
+    iterates = []
+    for step in range(10):
+        state = gpope.update(config, FREE, 1.0, state, jnp.array([1.0, -2.0, 0.0, 0.0]), step)
+        iterates.append(np.asarray(state.theta))
+    np.testing.assert_allclose(gpope.answer(config, state), np.mean(iterates[kept], axis=0), rtol=1e-6)
+    steps = np.diff(np.array([[0.0, 0.0], *iterates]), axis=0)[:, 0]
+    np.testing.assert_allclose(steps, [-0.1 * 3.0 / (i + 3.0) for i in range(10)], rtol=1e-5)
+
+
+def test_projection_holds():
+    config = GPOPE(steps=1, step_size=1.0)
+    state = gpope.init(config, jnp.zeros(3))
+    pushed = jnp.array([-9.0, 4.0, 1.0, 0.0, 0.0, 0.0])
+    box = gpope.update(config, gpope.Projection(0.5, 1e9), 1.0, state, pushed, 0).theta
+    np.testing.assert_allclose(box, [0.5, -0.5, -0.5])
+    ball = gpope.update(config, gpope.Projection(1e9, 1.0), 1.0, state, pushed, 0).theta
+    np.testing.assert_allclose(ball, np.array([9.0, -4.0, -1.0]) / np.sqrt(98.0), rtol=1e-6)
+
+
+def test_private_run_learns_the_chain_at_epsilon_one():
+    """At (1, 1e-5) and 1,000 trajectories the defaults beat both zero and the best constant in root mean square."""
+    log, rows = chain(1000, 7, np.float32)
+    plan = make_plan(
+        GPOPE(discount=helpers.DISCOUNT, value_share=0.05),
+        helpers.chain_bounds(1000),
+        Budget(1.0, 1e-5),
+        [lambda s: np.ones((len(s), 1))],
+        "tabular",
+    )
+    algorithm = plan.program
+    assert algorithm is not None
+    assert plan.epsilon_of_event <= 1.0
+    data = shared(log, rows)
+    keys = jnp.stack([SeededNoise.from_seed(i).key for i in range(4)])
+
+    def one(key):
+        return program.run(algorithm, SeededNoise(key), data)[1]
+
+    thetas = np.asarray(jax.jit(jax.vmap(one))(keys))
+    values = 0.5 + 0.5 * thetas @ TABULAR(np.arange(39.0)[:, None]).T
+    error = np.sqrt(np.mean((values - true_values()) ** 2))
+    constant = true_values().std()
+    assert error < 0.9 * constant < np.sqrt(np.mean(true_values() ** 2))
+
+
+def test_published_calibration_is_theorem_1():
+    assert gpope.published_noise_multiplier(200, 200, 1.0, 1e-5) == pytest.approx(2 * np.sqrt(200 * np.log(1e5)) / 200)
+
+
+def test_published_form_takes_one_trajectory_a_step():
+    _, rows = chain(20, 4)
+    config = GPOPE(calibration="as-published", steps=25, step_size=0.1)
+    mechanism = PlainSum(dimension=78, sampling_rate=1 / 20, steps=25)
+    data = unit_data.padded_units(rows)
+    noise = SeededNoise.from_seed(3)
+    state = gpope.init(config, jnp.ones(39))
+    gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
+    algorithm = gpope.program_of(config, mechanism, 20, FREE)
+    total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))
+    for step in range(5):
+        np.testing.assert_allclose(total(jnp.uint32(step)), gradients[int(noise.below(step, 20))], atol=1e-12)
+    counts = np.bincount(jax.jit(jax.vmap(lambda s: noise.below(s, 4)))(jnp.arange(400)), minlength=4)
+    secure = SecureNoise.fresh()
+    also = np.bincount([secure.below(s, 4) for s in range(400)], minlength=4)
+    for found in (counts, also):
+        assert ((found - 100) ** 2 / 100).sum() < 25  # chi-square with 3 degrees of freedom, p < 2e-5
+
+
+def test_refusals():
+    for options in (
+        {"discount": 1.5},
+        {"steps": 0},
+        {"sampling_rate": 0.0},
+        {"clip_norm": float("inf")},
+        {"step_size": -1.0},
+    ):
+        with pytest.raises(DprlError):
+            GPOPE(**options)
+    with pytest.raises(DprlError, match="more than the budget"):
+        make_plan(GPOPE(noise_multiplier=0.5), helpers.chain_bounds(100), Budget(1.0, 1e-5), [None], "tabular")
+    with pytest.raises(DprlError, match="1/units"):
+        make_plan(GPOPE(), helpers.chain_bounds(100), Budget(1.0, 0.01), [None], "tabular")
+    mechanism = gpope.mechanism(GPOPE(steps=5), 39, 400, 2.0)
+    assert isinstance(mechanism, ClippedGaussianSum)
+    with pytest.raises(DprlError, match="no privacy event"):
+        PlainSum(dimension=3).event()

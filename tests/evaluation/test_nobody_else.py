@@ -1,0 +1,137 @@
+"""What a unit puts into a sum is a function of its own rows alone, to the last bit.
+
+Sensitivity rests on it: were somebody else's vector to change in its last digit when a person is added, that change
+would be multiplied by the number of units.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dprl.accounting.budget import Budget
+from dprl.data.readers import read_log
+from dprl.engine import unit_data
+from dprl.engine.program import _accumulate
+from dprl.engine.ratios import cumulative_ratios, step_ratios
+from dprl.engine.row_columns import row_columns
+from dprl.evaluation import gpope
+from dprl.evaluation import importance_sampling as importance
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.plan import make_plan
+from dprl.mechanisms.grid import clip_to_grid, grid_step
+from dprl.value_functions.features import make_features
+
+from . import helpers
+
+PEOPLE = 120
+
+
+def without(columns: dict[str, np.ndarray], removed: set[int]) -> dict[str, np.ndarray]:
+    keep = ~np.isin(columns["episode_id"], list(removed))
+    return {name: values[keep] for name, values in columns.items()}
+
+
+@pytest.fixture(scope="module")
+def logs():
+    """A log, and the same without a few people scattered over it, in rows of another order."""
+    columns = helpers.stepped_log(PEOPLE, 5)
+    rng = np.random.default_rng(0)
+    # lengths differ, so that buckets and blocks do
+    stop = rng.integers(1, 6, PEOPLE)
+    columns = {k: v[columns["t"] < stop[columns["episode_id"]]] for k, v in columns.items()}
+    removed = {0, 17, 18, 64, PEOPLE - 1}
+    fewer = without(columns, removed)
+    order = rng.permutation(len(fewer["t"]))
+    fewer = {k: v[order] for k, v in fewer.items()}
+    bounds = helpers.stepped_bounds(PEOPLE)
+    remaining = np.array([i for i in range(PEOPLE) if i not in removed])
+    return read_log(columns, bounds=bounds).load(), read_log(fewer, bounds=bounds).load(), remaining
+
+
+@pytest.mark.parametrize("estimator", ["trajectory", "per-decision", "self-normalised"])
+def test_importance_sampling_vectors(logs, estimator):
+    full, fewer, remaining = logs
+    policies = [helpers.stepped_policy, lambda s: np.tile([0.3, 0.7], (len(s), 1))]
+    plan = make_plan(ImportanceSampling(estimator=estimator), full.bounds, Budget(1.0, 1e-6), policies)
+    with_all = clip_to_grid(jnp.asarray(importance.unit_vectors(plan.query, full, policies)), plan.query.clip_norm)
+    without_some = clip_to_grid(jnp.asarray(importance.unit_vectors(plan.query, fewer, policies)), plan.query.clip_norm)
+    np.testing.assert_array_equal(np.asarray(with_all)[remaining], without_some)
+
+
+@pytest.mark.parametrize("features", ["columns", "tabular", "fourier:7"])
+def test_gpope_gradients(logs, features):
+    full, fewer, remaining = logs
+    rng = np.random.default_rng(2)
+    feature_map = make_features(features, full.bounds.observation)
+    theta, w = (jnp.asarray(x, dtype=jnp.float32) for x in rng.normal(size=(2, feature_map.size)))
+    clip = jax.jit(lambda block: clip_to_grid(gpope.unit_gradients(theta, w, block), 0.1))
+
+    def points(log) -> np.ndarray:
+        ratios = step_ratios(helpers.stepped_policy, log)
+        value = log.bounds.value_interval(0.9)
+        data = unit_data.unit_rows(unit_data.rows_of(log, ratios, feature_map, 0.9, value), PEOPLE)
+        out = np.zeros((log.units, 2 * feature_map.size), dtype=np.int64)
+        for members, index in data.buckets:
+            everybody = np.zeros(log.units, dtype=bool)
+            everybody[members] = True
+            found = [np.asarray(clip(data.gather(i)))[live] for i, live in data.chunks(everybody) if live.any()]
+            out[members] = np.concatenate(found)[: len(index)]
+        return out
+
+    np.testing.assert_array_equal(points(full)[remaining], points(fewer))
+
+
+def test_columns_of_rows(logs):
+    full, fewer, remaining = logs
+    feature_map = make_features("tabular", full.bounds.observation)
+    names, made = ("returns", "starts", "visits", "rewards"), []
+    for log in (full, fewer):
+        ratios = step_ratios(helpers.stepped_policy, log)
+        made.append(row_columns(names, log, ratios, feature_map, 0.9, unit_data.scale_of((0.0, 5.0))))
+    for episode, kept in enumerate(remaining):
+        mine = slice(*full.episode_offsets[[kept, kept + 1]])
+        theirs = slice(*fewer.episode_offsets[[episode, episode + 1]])
+        for name, values in made[0].items():
+            np.testing.assert_array_equal(values[mine], made[1][name][theirs])
+
+
+def test_ratios(logs):
+    full, fewer, remaining = logs
+    for episode, kept in enumerate(remaining):
+        mine = slice(*full.episode_offsets[[kept, kept + 1]])
+        theirs = slice(*fewer.episode_offsets[[episode, episode + 1]])
+        a, b = (cumulative_ratios(step_ratios(helpers.stepped_policy, log), log) for log in (full, fewer))
+        np.testing.assert_array_equal(a[mine], b[theirs])
+
+
+@pytest.mark.parametrize("features", [pytest.param("fourier:15", marks=pytest.mark.slow), "fourier:99"])
+def test_gpope_sums_of_very_few_units(features):
+    """The exact sum moves by no more than the clip norm when a second, third, ... person is added."""
+    rng = np.random.default_rng(3)
+    columns = {
+        "episode_id": np.arange(6), "t": np.zeros(6), "observation": rng.random(6), "action": rng.integers(0, 2, 6),
+        "reward": rng.random(6), "behavior_prob": np.full(6, 0.5), "terminated": np.ones(6),
+    }  # fmt: skip
+    bounds = helpers.bandit_bounds(6)
+    feature_map = make_features(features, bounds.observation)
+    config = gpope.GPOPE(steps=1, step_size=0.1)
+    mechanism = gpope.mechanism(config.replace(clip_norm=0.01), feature_map.size, 1, 1.0)
+    state = gpope.init(config, jnp.asarray(rng.normal(size=feature_map.size), dtype=jnp.float32))
+    state = state._replace(w=jnp.asarray(rng.normal(size=feature_map.size), dtype=jnp.float32))
+
+    def total(people: int) -> list[int]:
+        log = read_log({k: v[:people] for k, v in columns.items()}, bounds=bounds).load()
+        rows = unit_data.rows_of(log, step_ratios(helpers.bandit_policy, log), feature_map, 0.9, (0.0, 1.0))
+        data = unit_data.unit_rows(rows, 6)
+        algorithm = gpope.program_of(config, mechanism, 6, gpope.Projection(1e9, 1e9))
+        chunks = data.chunks(np.ones(people, dtype=bool))
+        sums = [np.asarray(_accumulate(algorithm, 0, mechanism, state, data.arrays, i, live)) for i, live in chunks]
+        return [int(x) for x in np.sum(sums, axis=0)]
+
+    limit = (mechanism.sensitivity / grid_step(mechanism.clip_norm)) ** 2
+    for people in range(1, 6):
+        moved = sum((a - b) ** 2 for a, b in zip(total(people), total(people + 1), strict=True))
+        assert 0 < moved <= limit

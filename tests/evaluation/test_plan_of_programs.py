@@ -1,0 +1,87 @@
+"""What a plan refuses of a program, whoever wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from dprl.accounting.budget import Budget
+from dprl.engine.program import Facts, Shape, Stage
+from dprl.errors import DprlError
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.plan import make_plan
+from dprl.evaluation.private_constant import PrivateConstant
+from dprl.evaluation.td import TD
+
+from . import helpers
+
+BOUNDS, BUDGET = helpers.bandit_bounds(100), Budget(1.0, 1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrong(PrivateConstant):
+    """Options of a program that goes wrong.
+
+    Attributes:
+        how: what is wrong with it.
+    """
+
+    how: str = ""
+
+    algorithm: ClassVar[str] = "wrong"
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        (shape,) = super().shapes(facts)
+        match self.how:
+            case "name":
+                return (replace(shape, name="value"),)
+            case "twice":
+                return (replace(shape, share=0.5), replace(shape, share=0.5))
+            case "samples":
+                return (replace(shape, name="first", share=0.5, sampling_rate=0.5), replace(shape, share=0.5))
+        return (shape,)
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Any:
+        (stage,) = stages
+        if self.how == "less noise":
+            less = replace(stage.mechanism, noise_multiplier=0.7 * stage.mechanism.noise_multiplier)
+            stage = replace(stage, mechanism=less)
+        return super().program(facts, (stage,))
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ("name", "names of their own"),
+        ("twice", "names of their own"),
+        ("samples", "Only the last stage"),
+        ("less noise", "not those that were calibrated"),
+    ],
+)
+def test_no_plan_is_made_of_a_program_that_would_cost_more(how: str, sentence: str) -> None:
+    with pytest.raises(RuntimeError, match=sentence):
+        make_plan(Wrong(how=how), BOUNDS, BUDGET, [helpers.bandit_policy])
+
+
+def test_the_same_program_without_a_mistake_has_a_plan() -> None:
+    plan = make_plan(Wrong(), BOUNDS, BUDGET, [helpers.bandit_policy])
+    assert plan.name == "wrong"
+    assert 0.99 < plan.epsilon_of_event <= 1.0
+
+
+def test_of_a_transition_the_value_is_a_mean_reward() -> None:
+    """Five decisions of a reward in [0, 1]: the noise is that of one decision, and the largest ratio too."""
+    bounds = helpers.stepped_bounds(100)
+    config = ImportanceSampling(discount=1.0, estimator="trajectory")
+    whole, single = (
+        make_plan(config, bounds, BUDGET, [helpers.stepped_policy], unit=u) for u in ("trajectory", "transition")
+    )
+    assert single.query.bounds.value_interval(1.0) == bounds.reward == (0.0, 1.0)
+    assert single.bounds == bounds
+    errors = [plan.expectation()[0]["privacy_standard_error"] for plan in (whole, single)]
+    # half-ranges of 5/2 and 1/2, ratios of at most 1.2^5, which is less than the declared 2.5, and 1.2
+    assert errors[0] / errors[1] == pytest.approx(5.0 * 1.2**4, rel=1e-6)
+    with pytest.raises(DprlError, match="td has no statement for the privacy unit transition"):
+        make_plan(TD(), bounds, BUDGET, [helpers.stepped_policy], unit="transition")

@@ -1,0 +1,350 @@
+"""Learning from people as a release: charged before the first is asked, certified, and nobody's answer on file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import dprl
+from dprl.accounting import certificate as certificates
+from dprl.accounting.ledger import Ledger
+from dprl.accounting.verification import verify
+from dprl.learning.policy_gradient import on_host, trainer
+from dprl.mechanisms import keystream
+from dprl.mechanisms.noise import SecureNoise
+from dprl.release.policy_artifacts import NOBODY_IS_NAMED, NOT_PROTECTED, PLACES
+
+BUDGET = dprl.Budget(1.0, 1e-6)
+BOUNDS = {"units": 60, "observation": [[-1, 1]] * 2, "reward": [0, 1], "actions": 2}
+FACTS = dprl.LearningFacts(
+    name="shop", observation=((-1.0, 1.0),) * 2, actions=2, horizon=1, discount=1.0, reward_bounds=(0.0, 1.0)
+)
+RELATION = "zero out one"
+KEY = bytes(range(9, 41))
+
+
+class Shop:
+    """People who arrive; counts how many were asked."""
+
+    def __init__(self, people: int = 60, named: bool = True, first: float | None = None) -> None:
+        self.asked, self.people, self.first = 0, people, first
+        self.stream = dprl.UserStream(FACTS, self.arriving(), named=named)
+
+    def arriving(self) -> Any:
+        draws = np.random.default_rng(3)
+        for i in range(self.people):
+            seen = draws.uniform(-1.0, 1.0, 2)
+            yield f"person {i}", self.answer(seen, self.first if i == 0 else None)
+
+    def answer(self, seen: np.ndarray, paid: float | None) -> Any:
+        def answer(policy: Any) -> dprl.Answer:
+            self.asked += 1
+            action = policy(seen)
+            return dprl.Answer([seen], [action], [float(seen[action] > 0.0) if paid is None else paid])
+
+        return answer
+
+
+def train(source: Any = None, budget: dprl.Budget = BUDGET, **changes: Any) -> Any:
+    own = ("ledger", "dataset", "seed", "simulated", "bounds", "progress")
+    asked = {name: changes.pop(name) for name in own if name in changes}
+    options: dict[str, Any] = {"users": 60, "steps": 3} | changes
+    return dprl.train(Shop().stream if source is None else source, budget, algorithm=dprl.DPPG(**options), **asked)
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A release into a ledger, by a key that is known here: release, folder, ledger."""
+    folder = tmp_path_factory.mktemp("train")
+    ledger = Ledger.create(folder / "l.db", "shop", dprl.Budget(1.5, 2e-6), "person", RELATION)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecureNoise, "fresh", lambda: SecureNoise(KEY))
+        release = train(ledger=ledger, dataset="shop")
+    release.save(folder / "p")
+    return release, folder / "p", ledger
+
+
+def test_from_end_to_end(released):
+    release, folder, ledger = released
+    found = verify(folder)
+    content = found.content
+    assert found.private
+    assert found.epsilon == pytest.approx(1.0, rel=1e-3)
+    assert (content["privacy_unit"], content["neighbouring_relation"]) == ("person", RELATION)
+    assert content["not_protected"] == [*PLACES, *NOT_PROTECTED]
+    assert "joint differential privacy" in content["released"]
+    assert "People are told apart" in content["assumed_public"]["reading"]
+    assert content["assumed_public"]["units"] == 60
+    assert content["ledger"] == {"dataset": "shop", "charge": 1, "epsilon": 1.0, "delta": 1e-6}
+    (row,) = content["mechanisms"]
+    assert (row["relation"], row["noise"], row["steps"], row["batch"], row["dimension"]) == (
+        "zero-out", "square-root", 3, 20, 7,
+    )  # fmt: skip
+    (charge,) = ledger.history()
+    assert (charge.digest, charge.purpose) == (content["digest"], "train dp-pg")
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "certificate.json", "policy.safetensors", "report.html", "training.json",
+    ]  # fmt: skip
+    training = json.loads((folder / "training.json").read_bytes())
+    assert training == release.training
+    assert (training["returns"], training["curve"]) == (None, None)
+    states = np.random.default_rng(0).uniform(-2.0, 2.0, (33, 2))
+    again: Any = dprl.load_policy(str(folder))
+    np.testing.assert_array_equal(again(states), release.policy(states))
+    np.testing.assert_allclose(again(states).sum(axis=1), 1.0, rtol=1e-12)
+    report = (folder / "report.html").read_text()
+    assert "Each person is protected" in report
+    assert "Zero out one." in report
+
+
+def test_nothing_but_parameters_and_public_facts_is_on_file(released):
+    """No key in any spelling; no answer, nobody's name, nor room for them."""
+    _, folder, _ = released
+    subkeys = [KEY]
+    for stream in (b"gradients", b"environment"):
+        own = keystream.subkey(KEY, b"dprl-stream", stream)
+        subkeys += [own, *(keystream.subkey(own, b"dprl-purpose", bytes([p])) for p in range(6))]
+    for path in folder.iterdir():
+        raw = path.read_bytes()
+        assert b"person 1" not in raw
+        for key in subkeys:
+            assert key not in raw
+            assert key.hex().encode() not in raw
+            assert str(np.frombuffer(key, "<u4")[0]).encode() not in raw
+    assert {name: t.shape for name, t in load_file(folder / "policy.safetensors").items()} == {"theta": (6,)}
+    training = json.loads((folder / "training.json").read_bytes())
+    assert set(training) == {
+        "schema", "status", "algorithm", "epsilon", "delta", "users", "batch", "steps", "discount", "policy", "returns",
+        "curve", "request", "environment",
+    }  # fmt: skip
+    assert set(training["policy"]) == {"file", "kind", "size", "continuous", "iterate", "slices"}
+
+
+def test_what_is_changed_or_claims_too_much_is_refused(released, tmp_path):
+    _, folder, _ = released
+    for name in ("training.json", "policy.safetensors", "report.html", "certificate.json"):
+        copy = shutil.copytree(folder, tmp_path / name)
+        raw = bytearray((copy / name).read_bytes())
+        raw[-20] ^= 1
+        (copy / name).write_bytes(bytes(raw))
+        with pytest.raises(dprl.DprlError):
+            verify(copy)
+
+    def reseal(name: str, change: Any) -> None:
+        copy = shutil.copytree(folder, tmp_path / name)
+        content = json.loads((copy / "certificate.json").read_bytes())
+        change(content, content["mechanisms"][0])
+        content["digest"] = certificates.digest(content)
+        (copy / "certificate.json").write_bytes(certificates.to_bytes(content))
+        verify(copy)
+
+    reseal("same", lambda content, row: None)
+    for name, change in {
+        "another relation": lambda content, row: content.update(neighbouring_relation="replace one"),
+        "column norm left out": lambda content, row: row.update(column_norm=1.0),
+        "less noise": lambda content, row: row.update(std=row["std"] * 0.99),
+        "half of the clip": lambda content, row: row.update(sensitivity=0.5, std=row["std"] / 2.0),
+        "paid for twice": lambda content, row: row.update(epochs=3),
+        "epsilon": lambda content, row: content.update(epsilon=0.9),
+    }.items():
+        with pytest.raises(dprl.DprlError):
+            reseal(name, change)
+    training = json.loads((folder / "training.json").read_bytes()) | {"epsilon": 0.5}
+    copy = shutil.copytree(folder, tmp_path / "restated")
+    (copy / "training.json").write_text(json.dumps(training))
+    content = json.loads((copy / "certificate.json").read_bytes())
+    content["artifacts"]["training.json"] = hashlib.sha256((copy / "training.json").read_bytes()).hexdigest()
+    content["digest"] = certificates.digest(content)
+    (copy / "certificate.json").write_bytes(certificates.to_bytes(content))
+    with pytest.raises(dprl.DprlError, match=r"epsilon in .*training.json is not the epsilon"):
+        verify(copy)
+
+
+def test_the_policy_is_made_of_noised_sums_of_the_people(monkeypatch):
+    """With the same noise, another answer of one person changes the policy by as little as the clip allows; the noise
+    is the one that the certificate states."""
+    sums: list[np.ndarray] = []
+    learned = on_host._learned  # type: ignore[attr-defined]
+
+    def recorded(shape: Any, rates: Any, state: Any, noised: Any) -> Any:
+        sums.append(np.asarray(noised))
+        return learned(shape, rates, state, noised)
+
+    monkeypatch.setattr(on_host, "_learned", recorded)
+    one, other = (train(Shop(first=paid).stream, seed=5) for paid in (1.0, 0.0))
+    first, second = sums[:3], sums[3:]
+    moved = np.linalg.norm(first[0] - second[0])
+    assert 0.0 < moved <= 2.0 + 1e-6
+    assert (one.policy.theta != other.policy.theta).any()
+    # as many people as places, each asked once
+    std = one.certificate["mechanisms"][0]["std"]
+    assert max(np.abs(row).max() for row in sums) < 20.0 + 6.0 * std
+
+
+def test_charged_before_the_first_person_and_never_given_back(tmp_path):
+    shop = Shop()
+
+    def broken() -> Any:
+        yield "first", shop.answer(np.zeros(2), None)
+        raise RuntimeError("0.123456")
+
+    ledger = Ledger.create(tmp_path / "l.db", "shop", dprl.Budget(1.5, 1e-5), "person", RELATION)
+    account = {"ledger": ledger, "dataset": "shop"}
+    # what the stream raises may quote a person: it ends there, as if nobody else came
+    train(dprl.UserStream(FACTS, broken(), named=True), **account)
+    (charge,) = ledger.history()
+    assert charge.digest is None
+    assert shop.asked == 1
+    with pytest.raises(dprl.OverspendError, match=r"epsilon 0\.5 and delta 9e-6 left for 'shop'"):
+        train(shop.stream, **account)
+    with pytest.raises(dprl.DprlError, match=f"relation '{RELATION}'; a release by relation 'replace one'"):
+        train(shop.stream, **account, relation="replace-one")
+    with pytest.raises(dprl.DprlError, match=f"no dataset 'other'; .* 'person' and --relation '{RELATION}'"):
+        train(shop.stream, ledger=ledger, dataset="other")
+    with pytest.raises(dprl.DprlError, match="no ledger at"):
+        train(shop.stream, ledger=tmp_path / "absent.db", dataset="shop")
+    assert shop.asked == 1
+    assert len(ledger.history()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"users": None}, "give users"),
+        ({"bounds": BOUNDS}, "bounds are for users named by text"),
+        ({"policy": "mlp"}, "Unknown policy 'mlp'"),
+        ({"interactions": 2}, "need a simulator"),
+        ({"sampling": "poisson", "noise_multiplier": 3.0}, "a log that is read whole"),
+        ({"seed": -1}, "seed must be"),
+        ({"dataset": "shop"}, "give --ledger FILE"),
+        ({"noise": "pink"}, "noise must be independent"),
+    ],
+)
+def test_mistakes_come_before_the_first_person(changes, message):
+    shop = Shop()
+    with pytest.raises(dprl.DprlError, match=message):
+        train(shop.stream, **changes)
+    assert shop.asked == 0
+
+
+def test_who_cannot_be_asked():
+    for users, message in ((5, "Users are a name such as"), ("walk", "Unknown environment 'walk'")):
+        with pytest.raises(dprl.DprlError, match=message):
+            train(users)
+    with pytest.raises(dprl.DprlError, match="leave --bounds out"):
+        train("cart-pole", bounds=BOUNDS)
+    with pytest.raises(dprl.DprlError, match="options of a learning algorithm"):
+        dprl.train("cart-pole", BUDGET, algorithm=dprl.TD())  # type: ignore[call-overload]
+    shop = Shop()
+    train(shop.stream)
+    with pytest.raises(dprl.DprlError, match="read once"):
+        train(shop.stream)
+
+
+def test_nobody_named_is_said(tmp_path):
+    release = train(Shop(named=False).stream)
+    release.save(tmp_path / "p")
+    assert NOBODY_IS_NAMED in verify(tmp_path / "p").content["not_protected"]
+    assert "Nobody is named" in (tmp_path / "p" / "report.html").read_text()
+
+
+def test_a_bandit_and_a_seed(tmp_path):
+    draws = np.random.default_rng(1)
+    arrays = draws.uniform(-1.0, 1.0, (60, 2)), draws.uniform(0.0, 1.0, (60, 2))
+    bandit = dprl.Bandit.of_arrays(*arrays, BOUNDS | {"observation_names": ["age", "hour <b>"]})
+    done: list[int] = []
+    first = train(bandit, users=None, seed=3, progress=done.append)
+    assert done == [20, 40, 60]
+    assert first.training["users"] == 60
+    second = train(dprl.Bandit.of_arrays(*arrays, BOUNDS), users=None, seed=3)
+    np.testing.assert_array_equal(first.policy.theta, second.policy.theta)
+    assert (train(bandit, users=None).policy.theta != first.policy.theta).any()
+    simulated = train(bandit, users=None, simulated=True).training
+    assert (simulated["status"], simulated["curve"]) == ("not private", None)
+    best, worst = arrays[1].max(axis=1).mean(), arrays[1].min(axis=1).mean()
+    assert all(worst < value < best for value in simulated["returns"].values())
+    assert simulated["returns"]["before learning"] == pytest.approx(arrays[1].mean(), abs=0.15)
+    assert train(Shop().stream, simulated=True).training["returns"] is None
+    assert first.training["status"] == "not private"
+    first.save(tmp_path / "s")
+    assert not verify(tmp_path / "s").private
+    report = (tmp_path / "s" / "report.html").read_text()
+    assert "This is not a private release" in report
+    for words in ("Observation: age", "Observation: hour &lt;b&gt;", ">hour &lt;b&gt;</text>"):
+        assert words in report
+
+
+def test_people_who_are_sampled_again(tmp_path, monkeypatch):
+    """By secret coins, and everybody pays for every batch."""
+    draws, asked, done = np.random.default_rng(1), list[np.ndarray](), list[int]()
+    arrays = draws.uniform(-1.0, 1.0, (60, 2)), draws.uniform(0.0, 1.0, (60, 2))
+    answers = dprl.Bandit.answers
+
+    def recorded(self: Any, places: np.ndarray, act: Any) -> Any:
+        asked.append(places[places >= 0])  # the rest of a block is nobody
+        return answers(self, places, act)
+
+    monkeypatch.setattr(dprl.Bandit, "answers", recorded)
+    options = {"sampling": "poisson", "steps": 8, "batch": 20, "noise_multiplier": 6.0}
+    release = train(dprl.Bandit.of_arrays(*arrays, BOUNDS), users=None, progress=done.append, **options)
+    assert done == list(range(1, 9))
+    assert len(asked) == 8
+    assert len({tuple(places) for places in asked}) == 8
+    assert all(len(set(places)) == len(places) for places in asked)
+    assert 100 <= sum(map(len, asked)) <= 220  # 160 are expected, and 10 is the standard deviation
+    release.save(tmp_path / "p")
+    content = verify(tmp_path / "p").content
+    assert content["neighbouring_relation"] == "add or remove one"
+    assert content["not_protected"] == [*NOT_PROTECTED, NOBODY_IS_NAMED]
+    assert content["event"]["count"] == 8
+    assert content["mechanisms"][0]["sampling_rate"] == pytest.approx(1.0 / 3.0)
+    assert "asked in every batch" in content["assumed_public"]["reading"]
+    assert "some of whom were asked in every batch" in (tmp_path / "p" / "report.html").read_text()
+    seeded = [train(dprl.Bandit.of_arrays(*arrays, BOUNDS), users=None, seed=1, **options) for _ in range(2)]
+    np.testing.assert_array_equal(seeded[0].policy.theta, seeded[1].policy.theta)
+    with pytest.raises(dprl.DprlError, match="a log that is read whole"):
+        train("cart-pole", **options)
+
+
+def test_learning_that_diverges_can_be_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "released", lambda config, state, history, key: np.full(6, np.nan, np.float32))
+    train().save(tmp_path / "p")
+    assert verify(tmp_path / "p").private
+    assert not dprl.load_policy(str(tmp_path / "p")).theta.any()  # type: ignore[union-attr]
+
+
+def test_a_released_policy_can_be_evaluated(released, tmp_path):
+    """It is a target policy like any other, by the name of its folder."""
+    _, folder, _ = released
+    draws = np.random.default_rng(2)
+    log = {
+        "observation": draws.uniform(-1.0, 1.0, (80, 2)), "action": draws.integers(0, 2, 80),
+        "reward": draws.uniform(0.0, 1.0, 80), "behavior_prob": np.full(80, 0.5),
+    }  # fmt: skip
+    bounds = BOUNDS | {"units": 80, "horizon": 1, "max_importance_ratio": 2}
+    release = dprl.evaluate(
+        log, str(folder), dprl.Budget(1.0, 1e-5), algorithm=dprl.ImportanceSampling(), bounds=bounds, seed=1
+    )
+    assert list(release.values) == ["p"]
+    with pytest.raises(dprl.DprlError, match="shape"):
+        dprl.evaluate(log, str(folder), dprl.Budget(1.0, 1e-5), bounds=bounds | {"actions": 3})
+
+
+@pytest.mark.slow
+def test_as_published_is_a_statement_without_a_claim(tmp_path):
+    for users in ("linear-bandit", Shop().stream):
+        release = train(users, calibration="as-published", steps=None)
+        folder = tmp_path / type(users).__name__
+        release.save(folder)
+        found = verify(folder)
+        assert (found.private, found.epsilon) == (False, None)
+        content = found.content
+        assert (content["status"], content["event"], content["mechanisms"]) == ("as published", None, [])
+        assert not all(c["holds"] for c in content["assumed_public"]["preconditions"])
+        assert "this does not hold here" in (folder / "report.html").read_text()
