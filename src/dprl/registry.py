@@ -48,8 +48,8 @@ class Entry:
 
 
 def _evaluation(name: str, config: str, summary: str) -> Entry:
-    where = "dprl.evaluation"
-    return Entry(name, f"{where}.{config}", f"{where}.conformance_entries:CONFORMANCE", summary)
+    conformance = "dprl.audits.conformance.evaluation_entries:CONFORMANCE"
+    return Entry(name, f"dprl.evaluation.{config}", conformance, summary)
 
 
 # importance sampling gives values and intervals; the others those, and a value function
@@ -189,6 +189,7 @@ def find_audited(name: str) -> Entry:
     return AUDITED[name]
 
 
+_ROOMS = ("dprl.evaluation.", "dprl.learning.", "dprl.protectors.")
 _OWN = frozenset(entry.config for entry in AUDITED.values())
 """Where dprl's own configurations are, as this file has them: what is registered later is not among them."""
 
@@ -208,7 +209,7 @@ def is_own(config: object, program: object = None) -> bool:
     while program is not None:
         kind = type(program)
         module = sys.modules.get(kind.__module__)
-        inside = kind.__module__.startswith("dprl.algorithms.")
+        inside = kind.__module__.startswith(_ROOMS)
         if not inside or getattr(module, kind.__qualname__, None) is not kind:
             return False
         program = getattr(program, "base", None)

@@ -1,0 +1,99 @@
+"""What every algorithm releases, in every setting, with one key: recorded before the code is moved, compared after."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl.audits.log_neighbours import handed_out
+from dprl.audits.neighbours import LogOf
+from dprl.audits.reward_neighbours import Walk, ways_of
+from dprl.audits.user_neighbours import UNITS, Crowd, Users
+from dprl.data.readers import read_log
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.registry import AUDITED, Entry
+from dprl.release.evaluate import evaluate
+from dprl.release.train import train
+
+RECORDED = Path(__file__).parent / "releases.json"
+_SEED = 7
+
+
+def cases() -> Iterator[tuple[str, Entry, str]]:
+    """A name, the algorithm and its setting."""
+    for entry in AUDITED.values():
+        for setting in entry.load_conformance().settings:
+            yield f"{entry.name}: {setting}", entry, setting
+
+
+def released(entry: Entry, setting: str) -> dict[str, Any]:
+    """A digest of all that is handed out, and the numbers themselves, for another processor's last digits."""
+    with tempfile.TemporaryDirectory(prefix="dprl-golden-") as folder:
+        found = _RELEASED[entry.unit](entry, setting, Path(folder))
+    digest = hashlib.sha256(b"".join(name.encode() + found[name].tobytes() for name in sorted(found)))
+    return {"digest": digest.hexdigest(), "numbers": _numbers(found)}
+
+
+def _numbers(found: Mapping[str, np.ndarray]) -> list[float]:
+    if "learned" in found:
+        array = np.frombuffer(found["learned"][-32:].tobytes(), np.float32)
+    elif "theta" in found:
+        array = found["theta"].ravel()
+    else:
+        array = [target["value"] for target in json.loads(found["estimate"].tobytes())["targets"]]
+    return [float(x) for x in array[:8]]
+
+
+def _of_log(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray]:
+    del folder
+    suite = entry.load_conformance()
+    bounds = replace(suite.bounds, **{"units": UNITS, **suite.facts.get(setting, {})})
+    config, budget = suite.config(setting), suite.budget
+    if isinstance(config, ImportanceSampling) or config.around_function:
+        budget = replace(budget, epsilon=16.0)
+    log = LogOf(bounds, trajectories=2, persons=True).columns(list(range(UNITS)), None, None)
+    release = evaluate(
+        read_log(log, bounds=bounds, unit="person"),
+        list(suite.policies),
+        budget,
+        algorithm=config,
+        features=suite.features.get(setting, "columns"),
+        seed=_SEED,
+    )
+    function = {} if release.value_function is None else {"theta": release.value_function.theta}
+    return handed_out({"estimate": release.estimate, "certificate": release.certificate}, **function)
+
+
+def _of_users(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray]:
+    facts = entry.load_conformance().facts(setting)
+    source = "stream" if facts.action is not None or facts.horizon == 0 else "arrays"
+    found = Users(entry, setting, source, folder).trained_on(Crowd(range(UNITS)))(_SEED)
+    return {"learned" if name == "policy" else name: value for name, value in found.items()}
+
+
+def _of_rewards(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray]:
+    del folder
+    suite = entry.load_conformance()
+    config = suite.config(setting)
+    release = train(Walk(ends=0.2, declares=ways_of(config)[1]), suite.budget, algorithm=config, seed=_SEED)
+    learned = np.frombuffer(release.q_function.to_bytes(), np.uint8)
+    return handed_out({"training": release.training, "certificate": release.certificate}, learned=learned)
+
+
+_RELEASED = {"unit of the log": _of_log, "user": _of_users, "reward function": _of_rewards}
+
+
+def record() -> None:
+    """Write what is released now; digits of digests are those of this kind of processor."""
+    RECORDED.write_text(json.dumps({name: released(*case) for name, *case in cases()}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    record()
