@@ -39,11 +39,11 @@ def one_decision(
     )
 
 
-def no_overlap() -> Process:
+def no_overlap(share: float = 0.2, chance: float = 0.5, theirs: float = 0.9) -> Process:
     """Two kinds of people: of the second, two in ten, action 1 is never taken, though it is worth much."""
-    chances = np.array([[0.2, 0.5], [0.2, 0.9]])[..., None]
+    chances = np.array([[0.2, chance], [0.2, theirs]])[..., None]
     return Process(
-        start=np.array([0.8, 0.2]),
+        start=np.array([1.0 - share, share]),
         following=np.tile([0.0, 0.0, 1.0], (2, 2, 1)),
         outcomes=np.concatenate([1.0 - chances, chances], axis=2),
         rewards=np.array([0.0, 1.0]),

@@ -29,8 +29,8 @@ settings are in `benchmarks/coverage/rows.py`, the laws in `benchmarks/coverage/
 *Width*: the median, as a share of the declared value range. *Over known*: that width over the width of an interval that
 knows what a release has to estimate: the standard deviation of the released value over the 500 logs, privacy noise
 included, and the bound on the bias that the law itself has. *Bias*: the median share of the declared range by which an
-interval was widened for what its weights lack. *Usable*: `dprl plan` expects, from public facts alone, a half-width of
-at most a quarter of the declared range, and no declared fact is false.
+interval was widened for what its weights lack, and for people who may be missing. *Usable*: `dprl plan` expects, from
+public facts alone, a half-width of at most a quarter of the declared range, and no declared fact is false.
 
 **The standard.** At least 460 hits of 500 and at most 25 misses on either side in each row, {overall:.3f} over all
 rows; a width of at most 1.5 times the known one, and below half of the declared range where a row is marked usable.
@@ -51,9 +51,10 @@ can hold there.
 _BEYOND = """\
 ## Not promised
 
-Where nothing can be cut, an interval relies on what is declared: that the log holds `units` people, and every decision
-that the policy would take. The mean weight tells where that is false by much. Where it is false by little, and the
-value lies far from the middle of the range, nominal 95% intervals hold less often:
+Where nothing can be cut, an interval of importance sampling relies on the log to hold every decision that the policy
+would take. The mean weight tells where that is false by much. Where it is false by little, and the value lies far from
+the middle of the range, nominal 95% intervals hold less often. A `max_cumulative_ratio` below the largest product makes
+the interval one between two bounds, which counts that too, and is up to twice as wide.
 """
 
 

@@ -41,6 +41,17 @@ def bernoulli(ratio: float, rate: float):
     return generate
 
 
+def without(generate, every: int):
+    """The same log, of which one row in ``every`` cannot be used: as if its person were missing."""
+
+    def fewer(people: int) -> dict[str, np.ndarray]:
+        columns = generate(people)
+        gone = np.arange(people) % every == 0
+        return columns | {"reward": np.where(gone, np.nan, columns["reward"])}
+
+    return fewer
+
+
 def first(states: np.ndarray) -> np.ndarray:
     return np.tile([1.0, 0.0], (len(states), 1))
 

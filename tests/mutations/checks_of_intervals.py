@@ -11,7 +11,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 
-from ..evaluation.many_logs import LOGS, bernoulli, estimates, first, hits, one_decision, several
+from ..evaluation.many_logs import LOGS, bernoulli, estimates, first, hits, one_decision, several, without
 from .lab import Lab, require
 
 
@@ -29,6 +29,13 @@ def false_facts_show(lab: Lab) -> None:
     del lab
     found = estimates(bernoulli(100.0, 0.1), first, one_decision(1000, 10.0), ImportanceSampling(), 2.0)
     require(hits(found, 0.1) >= LOGS - 6, "intervals do not hold the value where a ratio is declared too small")
+
+
+def missing_people_are_counted(lab: Lab) -> None:
+    """Two people in a hundred, too few for the mean weight to tell, and a value near the end of the range."""
+    del lab
+    found = estimates(without(bernoulli(2.0, 0.95), 46), first, one_decision(10_000, 2.0), ImportanceSampling())
+    require(hits(found, 0.95) >= LOGS - 6, "intervals do not hold the value where a few people are missing")
 
 
 def sampling_errors_are_bounded(lab: Lab) -> None:
@@ -54,6 +61,7 @@ def the_hopeless_is_refused(lab: Lab) -> None:
 CHECKS: dict[str, Callable[[Lab], None]] = {
     "what is cut is counted": what_is_cut_is_counted,
     "false facts show": false_facts_show,
+    "missing people are counted": missing_people_are_counted,
     "sampling errors are bounded": sampling_errors_are_bounded,
     "the hopeless is refused": the_hopeless_is_refused,
 }

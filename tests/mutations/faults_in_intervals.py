@@ -39,6 +39,11 @@ def _(planting: Planting) -> None:
     planting.replace(intervals, "weight_notes", lambda original: lambda *mean: ())
 
 
+@fault("people who may be missing are left out of the interval", "missing people are counted")
+def _(planting: Planting) -> None:
+    planting.replace(intervals, "with_missing", lambda original: lambda end, *mean: end)
+
+
 @fault("a noised variance that is taken as it is", "sampling errors are bounded")
 def _(planting: Planting) -> None:
     planting.replace(intervals, "variance_at_most", lambda original: lambda variance, *error: max(variance, 0.0))

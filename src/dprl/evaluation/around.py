@@ -30,6 +30,7 @@ from dprl.evaluation.intervals import (
     skew_margin,
     variance_at_most,
     weight_notes,
+    with_missing,
     within_range,
 )
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
@@ -38,7 +39,7 @@ from dprl.value_functions.features import Features, Tabular
 from dprl.value_functions.linear import ValueFunction
 
 WEIGHT_SCALE = 0.3
-"""Weight of a unit's mean importance ratio against its estimates."""
+"""Weight of a unit's mean importance ratio against its estimates, and of what it leaves of one where nothing is cut."""
 LONGEST, LONGEST_ON_POLICY = 1_000, 100_000
 """Steps up to which it is computed how large a unit's estimate can be."""
 _POINTS = 4096
@@ -78,7 +79,7 @@ class AroundQuery:
 
     @property
     def dimension(self) -> int:
-        return self.policies * (2 * self.sides + 1)
+        return self.policies * (2 * self.sides + 1) + (self.sides == 1)
 
     @property
     def clip_norm(self) -> float:
@@ -190,7 +191,14 @@ def unit_vectors(
     )
     # a centred second part of nothing is not zero
     usable = np.bincount(trajectories.unit_of_episode(), _sound(trajectories), minlength=trajectories.units) > 0.0
-    return np.where(usable[:, None], vectors / math.sqrt(query.policies), 0.0)
+    vectors = np.where(usable[:, None], vectors / math.sqrt(query.policies), 0.0)
+    if query.sides == 2:
+        return vectors
+    # with the mean weights it is a unit's presence; it vanishes where they are largest, and costs no norm
+    left = WEIGHT_SCALE * _per_unit(trajectories, np.ones(trajectories.episodes))
+    for weight in weights:
+        left -= weight / query.policies
+    return np.column_stack([vectors, left])
 
 
 def estimates(
@@ -240,12 +248,12 @@ def decode(query: AroundQuery, mechanism: Mechanism, noised: np.ndarray, baselin
     """Values and intervals of all target policies from the released vector: post-processing."""
     policies, sides, units = query.policies, query.sides, query.bounds.units
     parts = noised * math.sqrt(policies) / units
-    ends = np.cumsum([policies * sides, policies * sides])
-    means, squares, weights = np.split(parts, ends)
+    means, squares, weights, left = np.split(parts, np.cumsum([policies * sides, policies * sides, policies]))
     noise = _noise(query, mechanism)
+    share = (float(left.sum()) / math.sqrt(policies) + float(weights.mean())) / WEIGHT_SCALE
     return [
         _estimate(
-            query, baseline, noise, means[own], squares[own], float(weights[k])
+            query, baseline, noise, means[own], squares[own], float(weights[k]), share
         )
         for k, own in ((k, slice(k * sides, (k + 1) * sides)) for k in range(policies))
     ]  # fmt: skip
@@ -258,7 +266,13 @@ def _noise(query: AroundQuery, mechanism: Mechanism) -> float:
 
 
 def _estimate(
-    query: AroundQuery, baseline: Baseline, noise: float, means: np.ndarray, squares: np.ndarray, weight: float
+    query: AroundQuery,
+    baseline: Baseline,
+    noise: float,
+    means: np.ndarray,
+    squares: np.ndarray,
+    weight: float,
+    share: float,
 ) -> ValueEstimate:
     config, bounds, units, scale = query.config, query.bounds, query.bounds.units, query.square_scale
     radius = baseline.radius
@@ -288,8 +302,16 @@ def _estimate(
     value, parts = (low, [1.0]) if query.sides == 1 else _between(low, high, declared, radius * noise)
     # what is lacking lies between the ends of the range, and an estimate without it at a baseline, or in the middle
     below, above = lack * max(baseline.most, 0.5), lack * (1.0 - min(baseline.least, 0.5))
-    interval = low - widths[0] - below, high + widths[-1] + above
-    interval, notes = within_range(value, interval, declared, notes)
+    reach = [widths[0] + below, widths[-1] + above]
+    if query.sides == 1:
+        mean, error = float(means[0]), math.hypot(math.sqrt(most[0] / units), noise)
+        margin = widths[0] / radius - t * error
+        for side, m in enumerate((-mean, mean)):
+            far = with_missing(m + t * error, m, error, share, _share_noise(query, noise), t)
+            reach[side] = max(reach[side], radius * (far + margin - m))
+    plain, _ = within_range(value, (low - widths[0], high + widths[-1]), declared, notes)
+    interval, notes = within_range(value, (low - reach[0], high + reach[1]), declared, notes)
+    wider = max(interval[1] - interval[0] - (plain[1] - plain[0]), 0.0)
     sampling, at_most = (
         radius * sum(p * math.sqrt(min(max(float(v), 0.0), 1.0) / units) for p, v in zip(parts, variances, strict=True))
         for variances in (found, surely)
@@ -302,9 +324,14 @@ def _estimate(
         sampling_standard_error_at_most=at_most,
         mean_weight=kept,
         mean_weight_error=kept_error,
-        bias_bound=max(high - low, 0.0) + below + above,
+        bias_bound=max(high - low, 0.0) + wider,
         notes=notes,
     )
+
+
+def _share_noise(query: AroundQuery, noise: float) -> float:
+    """Standard deviation of the noise in the share of the declared people who are there."""
+    return math.sqrt(2.0 / query.policies) * noise / WEIGHT_SCALE
 
 
 def _between(low: float, high: float, declared: Interval, error: float) -> tuple[float, list[float]]:
@@ -343,4 +370,8 @@ def expect(query: AroundQuery, mechanism: Mechanism) -> list[tuple[float, float,
     sampling = min(most, float(query.losses[0]) / 2.0 + float(np.sum(discount**steps * squares * errors)))
     sampling /= math.sqrt(bounds.units)
     widest = most * _half_width(t, (sampling / most) ** 2, noise, bounds.units)
+    if query.sides == 1:  # towards an end of the range it is wider, for people who may be missing
+        error, (low, high) = math.hypot(sampling, most * noise), bounds.value_interval(discount)
+        end = _share_noise(query, noise) * (high - low) / 2.0
+        widest += t * (math.hypot(error, end) - error) / 2.0
     return [(least * noise / math.sqrt(query.sides), sampling, widest)] * query.policies

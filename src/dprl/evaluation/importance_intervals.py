@@ -16,12 +16,16 @@ from dprl.evaluation.intervals import (
     skew_margin,
     variance_at_most,
     weight_notes,
+    with_missing,
     within_range,
 )
 from dprl.protocols import Interval
 
 WEIGHT_SCALE = 0.3
-"""Weight of the released mean weight against the value, where nothing can be cut: it takes 8% of mu^2."""
+"""Weight of the released mean weight against the value, where nothing can be cut: it takes 8% of mu^2.
+
+It is also the weight of what a unit's mean weight leaves of one, from which the number of people is told for nothing.
+"""
 
 
 class Scale(NamedTuple):
@@ -54,6 +58,7 @@ class Known:
         policies: in the release, over which a false alarm about weights is divided.
         second: weight of the second moments.
         spread: standard deviation of the noise in the mean of each released number.
+        share_spread: of the noise in the released share of the declared people, where nothing can be cut.
         t: normal quantile of the interval.
         margin: standard errors of its noise by which a variance is taken larger.
     """
@@ -65,6 +70,7 @@ class Known:
     policies: int
     second: float
     spread: float
+    share_spread: float
     t: float
     margin: float
 
@@ -96,10 +102,12 @@ def chord(baseline: float) -> tuple[float, float]:
 def centred(known: Known, parts: list[float]) -> ValueEstimate:
     """Estimate where nothing can be cut, from the mean distance to the baseline: unbiased if declared facts are true.
 
-    Where the mean weight shows that some are not, the interval is wider by the largest bias that it allows.
+    The interval holds too if people like the others are missing, and away from the baseline it is as much wider as
+    their released number leaves open. Where the mean weight shows that some declared fact is false, the interval is
+    wider by the largest bias that it allows.
     """
     scale, u, spread, a = known.scale, known.baseline, known.spread, known.second
-    first, weight, second = parts[0], parts[1] / WEIGHT_SCALE, parts[2] / a
+    first, weight, second, share = parts[0], parts[1] / WEIGHT_SCALE, parts[2] / a, parts[3]
     mean_weight, weight_error, notes = known.weight(weight, spread / WEIGHT_SCALE)
     unit = scale.width * max(u, 1.0 - u)
     centre = scale.low + u * (scale.high - scale.low)
@@ -114,9 +122,16 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
     noise = math.hypot(
         spread / a, (slope - 2.0 * min(max(first, -1.0), 1.0)) * spread, intercept * math.sqrt(trust * noisy)
     )
-    half = unit * half_width(known, largest_variance(known, variance, noise))
+    upper = largest_variance(known, variance, noise)
+    half, error, margin = half_width(known, upper), known.error(upper, spread), _skewed(known, upper)
+    reach = [
+        unit * max(half, with_missing(m + half - margin, m, error, share, known.share_spread, known.t) + margin - m)
+        for m in (-first, first)
+    ]
     missing = max(1.0 - mean_weight + known.t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
-    ends = value - half + missing * (scale.low - centre), value + half + missing * (scale.high - centre)
+    least, most = (unit * half + missing * (scale.high - scale.low) * x for x in (u, 1.0 - u))
+    plain, _ = within_range(value, (value - unit * half, value + unit * half), known.declared, notes)
+    ends = value - max(reach[0], least), value + max(reach[1], most)
     interval, notes = within_range(value, ends, known.declared, notes)
     most = variance_at_most(variance, noise, 1.0 / scale.largest, known.t)
     return ValueEstimate(
@@ -127,7 +142,7 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
         unit * known.error(most, 0.0),
         mean_weight,
         weight_error,
-        missing * (scale.high - scale.low),
+        max(interval[1] - interval[0] - (plain[1] - plain[0]), 0.0),
         notes,
     )
 

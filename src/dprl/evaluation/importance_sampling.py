@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -97,6 +97,7 @@ class Query:
     Attributes:
         strategy: ``(K, K)`` matrix S over the target policies.
         clip_norm: L2 bound of a unit's vector, large enough for every pattern that the policies admit.
+        together: what the weights of all policies add up to at most, in units of the largest weight.
         scale: of a unit's pair.
     """
 
@@ -106,6 +107,7 @@ class Query:
     strategy: np.ndarray
     clip_norm: float
     scale: Scale
+    together: float = 1.0
 
     @property
     def pairs(self) -> bool:
@@ -114,12 +116,12 @@ class Query:
 
     @property
     def parts(self) -> int:
-        """Released numbers of a policy."""
+        """Released numbers of a policy; where nothing can be cut there is one more, of all policies."""
         return 5 if self.pairs else 3
 
     @property
     def dimension(self) -> int:
-        return len(self.strategy) * self.parts
+        return len(self.strategy) * self.parts + (not self.pairs)
 
     @property
     def baseline(self) -> float:
@@ -151,14 +153,16 @@ def make_query(config: ImportanceSampling, bounds: Bounds, patterns: np.ndarray)
     if bounds.cuts_products and len(patterns) > 1:
         patterns = np.ones((1, patterns.shape[1]))  # what is cut is no longer proportional to the probabilities
     strategy = least_noise_strategy(patterns)
-    query = Query(config, estimator, bounds, strategy, 1.0, steps if estimator == "per-decision" else whole)
+    together = float(patterns.sum(axis=1).max())
+    query = Query(config, estimator, bounds, strategy, 1.0, steps if estimator == "per-decision" else whole, together)
     clip = 0.0
     for weight in np.linspace(0.0, 1.0, 9):
         for above in np.linspace(0.0, 1.0, 9):
-            parts = _parts(query, patterns * weight * above, patterns * weight * (1.0 - above))
-            vector = np.concatenate([part @ strategy.T for part in parts], axis=1)
+            pair = patterns * weight * above, patterns * weight * (1.0 - above)
+            parts = [part @ strategy.T for part in _parts(query, *pair)]
+            vector = np.concatenate([*parts, _rest(query, *pair, np.ones(len(patterns)))], axis=1)
             clip = max(clip, float(np.linalg.norm(vector, axis=1).max()))
-    return Query(config, estimator, bounds, strategy, clip, query.scale)
+    return replace(query, clip_norm=clip)
 
 
 def _releases_pairs(estimator: Estimator, bounds: Bounds) -> bool:
@@ -200,6 +204,19 @@ def _parts(query: Query, above: np.ndarray, below: np.ndarray) -> list[np.ndarra
     return [first, WEIGHT_SCALE * weight, scale * (first * first - slope * first - intercept * weight)]
 
 
+def _rest(query: Query, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """What the weights of all policies leave of a unit that is there, ``(U, 1)``; ``(U, 0)`` where products are cut.
+
+    It vanishes where the weights are largest, so that it costs no norm; with the mean weights it is a unit's presence.
+    """
+    if query.pairs:
+        return np.zeros((len(above), 0))
+    left = np.array(present)
+    for k in range(above.shape[1]):
+        left -= (above[:, k] + below[:, k]) / query.together
+    return WEIGHT_SCALE * left[:, None]
+
+
 def mechanism(query: Query, noise_multiplier: float) -> ClippedGaussianSum:
     """The one mechanism through which the trajectories are touched."""
     return ClippedGaussianSum(clip_norm=query.clip_norm, noise_multiplier=noise_multiplier, dimension=query.dimension)
@@ -209,7 +226,8 @@ def unit_vectors(query: Query, trajectories: Trajectories, policies: Sequence[An
     """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
     pairs = [unit_pairs(query, trajectories, step_ratios(p, trajectories, behavior)) for p in policies]
     above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
-    return np.concatenate([_transform(part, query.strategy) for part in _parts(query, above, below)], axis=1)
+    rest = _rest(query, above, below, _per_unit(trajectories, _sound(trajectories).astype(np.float64)))
+    return np.concatenate([*(_transform(part, query.strategy) for part in _parts(query, above, below)), rest], axis=1)
 
 
 def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
@@ -227,7 +245,7 @@ def unit_pairs(query: Query, trajectories: Trajectories, ratios: np.ndarray) -> 
     """
     discount, (low, high, largest) = query.config.discount, query.scale
     product, discounts = cumulative_ratios(ratios, trajectories), discount ** trajectories.time()
-    sound = trajectories.valid & (trajectories.lengths() > 0)  # an episode without rows has no last ratio
+    sound = _sound(trajectories)
     last = np.zeros(trajectories.episodes)
     last[sound] = product[trajectories.episode_offsets[1:][sound] - 1]
     if query.estimator == "per-decision":
@@ -243,6 +261,11 @@ def unit_pairs(query: Query, trajectories: Trajectories, ratios: np.ndarray) -> 
         upper = _fraction(_per_episode(trajectories, discounts * trajectories.reward), low, high)
         above, below = last / largest * upper, last / largest * (1.0 - upper)
     return _per_unit(trajectories, np.where(sound, above, 0.0)), _per_unit(trajectories, np.where(sound, below, 0.0))
+
+
+def _sound(trajectories: Trajectories) -> np.ndarray:
+    """``(E,)`` which episodes can be used; one without rows has no last ratio."""
+    return trajectories.valid & (trajectories.lengths() > 0)
 
 
 def _fraction(values: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -286,7 +309,9 @@ def release_vector(
 def _known(query: Query, mechanism: Mechanism) -> list[Known]:
     """What is known of each policy's released numbers from public facts."""
     config, units = query.config, query.bounds.units
-    noise = mechanism.noise_std if isinstance(mechanism, ClippedGaussianSum) else 0.0
+    noise = mechanism.noise_std / units if isinstance(mechanism, ClippedGaussianSum) else 0.0
+    inverse = np.linalg.inv(query.strategy)
+    in_weights = float(np.linalg.norm(inverse.sum(axis=0))) / query.together
     return [
         Known(
             scale=query.scale,
@@ -295,18 +320,23 @@ def _known(query: Query, mechanism: Mechanism) -> list[Known]:
             units=units,
             policies=len(query.strategy),
             second=config.square_scale,
-            spread=noise / units * float(length),
+            spread=noise * float(length),
+            share_spread=noise / WEIGHT_SCALE * math.hypot(1.0, in_weights),
             t=quantile(config.confidence),
             margin=config.caution,
         )
-        for length in np.sqrt(np.sum(np.linalg.inv(query.strategy) ** 2, axis=1))
+        for length in np.sqrt(np.sum(inverse**2, axis=1))
     ]
 
 
 def decode(query: Query, mechanism: Mechanism, noised: np.ndarray) -> list[ValueEstimate]:
     """Values and intervals of all target policies from the released vector: post-processing."""
-    inverse = np.linalg.inv(query.strategy)
-    parts = [inverse @ part / query.bounds.units for part in noised.reshape(query.parts, len(query.strategy))]
+    inverse, means = np.linalg.inv(query.strategy), noised / query.bounds.units
+    each = len(query.strategy) * query.parts
+    parts = [inverse @ part for part in means[:each].reshape(query.parts, len(query.strategy))]
+    if not query.pairs:
+        share = float(means[-1] + parts[1].sum() / query.together) / WEIGHT_SCALE
+        parts.append(np.full(len(query.strategy), share))
     estimate = centred
     if query.pairs:
         estimate = between_bounds if query.bounds.cuts_products else normalised
@@ -329,6 +359,10 @@ def expect(query: Query, mechanism: Mechanism) -> list[tuple[float, float, float
         widest = (known.declared[1] - known.declared[0]) / 2.0
         if not query.bounds.cuts_products:
             upper = largest_variance(known, variance, 0.0)
-            widest = min(widest, unit * half_width(known, upper))
+            half = half_width(known, upper)
+            if not query.pairs:  # towards an end of the range it is wider, for people who may be missing
+                error, end = known.error(upper, known.spread), 1.0 / query.scale.largest
+                half += known.t * (math.hypot(error, known.share_spread * end) - error) / 2.0
+            widest = min(widest, unit * half)
         out.append((unit * known.spread, unit * known.error(variance, 0.0), widest))
     return out

@@ -2,12 +2,14 @@
 
 An interval counts the sampling error, the privacy noise, and a bias that is measured: with true behaviour
 probabilities importance weights have mean one, so what their released mean lacks bounds what cutting them, lack of
-overlap and missing people took away. Everything here is post-processing of released numbers and public facts.
+overlap and missing people took away. Where nothing can be cut, the released number of people tells more sharply than
+weights how many are missing. Everything here is post-processing of released numbers and public facts.
 Derivations: docs/proofs/importance-sampling.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from statistics import NormalDist
@@ -38,7 +40,7 @@ class ValueEstimate:
         sampling_standard_error_at_most: an upper confidence value of it; None where it was not released.
         mean_weight: mean importance weight, which is one where nothing was cut and every declared fact is true.
         mean_weight_error: standard error of ``mean_weight``, noise included.
-        bias_bound: how much of the interval's width stands for what weights lack.
+        bias_bound: how much of the interval's width stands for what weights lack, and for people who may be missing.
         notes: what a reader must be told: ``weights-below-one``, ``weights-above-one``, ``outside-range`` (the value
             was outside of what the declared bounds allow), ``says-nothing`` (the interval is the declared range).
     """
@@ -91,6 +93,24 @@ def skew_margin(t: float, largest: float, units: float) -> float:
         units: number of units that the mean is over.
     """
     return (1.0 + 2.0 * t * t) * largest / (6.0 * units)
+
+
+def with_missing(end: float, mean: float, error: float, share: float, share_error: float, t: float) -> float:
+    """Move the upper end of a mean's interval up to what fits if people like the others are missing.
+
+    Then the mean is too near zero by the share of people who are there. An end above zero is the farther one of
+    ``end`` and of the ratios that fit the mean over the share (Fieller 1954); one below zero holds as it is.
+
+    Args:
+        mean, error: as released, and its standard error, noise included.
+        share, share_error: of the declared people those who are there, as released, and the noise in it.
+    """
+    known = share**2 - (t * share_error) ** 2
+    if end <= 0.0:
+        return end
+    if share <= 0.0 or known <= 0.0:
+        return math.inf
+    return max(end, (mean * share + t * math.sqrt((mean * share_error) ** 2 + known * error**2)) / known)
 
 
 def weight_notes(mean: float, error: float, policies: int) -> tuple[str, ...]:
