@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # compiled modules are kept: many tests start processes, and each would compile the library again
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-all lint bench audits coverage install
+.PHONY: demo test test-all test-papers lint bench audits coverage papers install
 
 install: .venv/.installed
 
@@ -21,6 +21,9 @@ test: .venv/.installed
 test-all: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
+test-papers: .venv/.installed
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m '' papers
+
 lint: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,3 +39,7 @@ audits: .venv/.installed
 
 coverage: .venv/.installed
 	$(BIN)/python -m benchmarks.coverage
+
+# hours; what was computed is kept, and the same command goes on where it was
+papers: .venv/.installed
+	for paper in 000 001 002 003 004; do $(BIN)/dprl reproduce $$paper --out .papers/$$paper || exit; done
