@@ -1,8 +1,8 @@
 """``python -m benchmarks.way``: the files that one release enters, and how often it goes back to one.
 
 ``dprl evaluate --algorithm gpope`` runs on the shipped trial, charged to a ledger, under a profile. Functions of the
-library count once, in the order in which they are first entered. A move is a step from one file to another in that order;
-it goes back where the file was visited before.
+library count once, in the order in which they are first entered. A move is a step from one file to another in that
+order; it goes back where the file was visited before.
 """
 
 from __future__ import annotations
