@@ -1,4 +1,4 @@
-"""What every test shares: a calibration cache of its own, and no deadline for property tests."""
+"""What every test shares: one thread for products of matrices, a calibration cache, no deadline for property tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import shutil
 import tempfile
 
 from hypothesis import settings
+
+# Two workers fill two cores. Threads of OpenBLAS that wait for each other there cost some 80 times what a product costs
+# on one. It is read when NumPy is imported, which is later, and inherited by the processes that tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 settings.register_profile("dprl", deadline=None, print_blob=True)
 settings.load_profile("dprl")

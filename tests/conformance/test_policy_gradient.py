@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from dprl.accounting import events
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
-from dprl.audits.conformance.users import CONFORMANCE, Arriving, Crowd
+from dprl.audits.conformance.users import CONFORMANCE, Crowd
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Comparison, record_replay
 from dprl.audits.record_users import UserTape, compare_user_tapes, compare_users, record_users
@@ -152,6 +152,17 @@ def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypa
 
 
 # --- record and replay ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """A crowd who come one after the other, and are not asked in another order."""
+
+    crowd: Crowd
+
+    def batch(self, first: int, count: int, act: Any) -> Any:
+        """See :func:`dprl.learning.policy_gradient.on_host.run_on_host`."""
+        return self.crowd.batch(first, count, act)
 
 
 def neighbours(setting: str, users: Crowd) -> Crowd:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprl.engine.thin import thin
-from dprl.engine.unit_data import Rows
+from dprl.engine.thin import Rows, thin
 
 
 def made(lengths: list[int], seed: int = 0, usable: float = 1.0, starts: bool = False) -> Rows:

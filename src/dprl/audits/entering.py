@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl import x64 as x64
-from dprl.audits.record_replay import Comparison, Recorder, Relation, Tape, compare
+from dprl.audits.record_replay import Comparison, Recorder, Tape, compare
 from dprl.audits.record_rewards import RecordingAnswers, RewardRecorder, RewardTape, compare_tapes
 from dprl.audits.record_users import RecordingUserNoise, UserTape, compare_user_tapes
 from dprl.mechanisms.clipped_sum import ClippedGaussianSum
@@ -124,12 +124,12 @@ class Door:
         return recorded
 
 
-def differ(one: Entered, two: Entered, relation: Relation = "add or remove one") -> Comparison:
+def differ(one: Entered, two: Entered) -> Comparison:
     """How far apart lies what two neighbours let in, over the declared sensitivity; and what differs that must not.
 
-    ``relation`` is that of sums over sampled people; of batches of users it is the mechanism's own.
+    Sums over sampled people are compared under add or remove one, batches of users under the mechanism's own relation.
     """
-    found = compare(one.sums, two.sums, relation)
+    found = compare(one.sums, two.sums)
     if one.mechanism is None and two.mechanism is None:
         return found
     if one.mechanism is None or one.mechanism != two.mechanism:

@@ -98,12 +98,11 @@ def ways_of(config: FunctionalQ) -> tuple[dict[str, RewardOf | None], RewardOf]:
     return dict.fromkeys(inside if config.variant in ("functional", "output") else WAYS, of), of
 
 
-def reward_neighbours(entry: Entry, setting: str, *, kind: str = "equal", fewer: bool = False) -> Found:
+def reward_neighbours(entry: Entry, setting: str, *, kind: str = "equal") -> Found:
     """Compare reward functions as far apart as neighbours may be; and see that others are refused.
 
     Args:
         kind: of the environments, one of :data:`KINDS`.
-        fewer: one way in which rewards differ, and those that are refused.
     """
     suite, tally, door = entry.load_conformance(), Tally(), Door()
     config, relation = suite.config(setting), suite.plan(setting).relation
@@ -118,9 +117,7 @@ def reward_neighbours(entry: Entry, setting: str, *, kind: str = "equal", fewer:
         return call
 
     first = door.record(learned_from(KINDS[kind](ends=0.2, declares=of)))
-    for number, (way, declared) in enumerate(ways.items()):
-        if fewer and number and declared is not None:
-            continue
+    for way, declared in ways.items():
         other = KINDS[kind](
             ends=0.2, declares=declared, way=way, amount=relation.radius, slope=relation.lipschitz or 0.0
         )

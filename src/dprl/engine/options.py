@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import jax
 
 from dprl.accounting.budget import Budget
 from dprl.config import Config
@@ -14,8 +16,7 @@ from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.protocols import Bounds, Interval, Precondition
 from dprl.value_functions.features import Features
 
-if TYPE_CHECKING:
-    from dprl.engine.program import Program
+State = Any
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,50 @@ class Stage:
     name: str
     mechanism: ClippedGaussianSum
     by_index: bool = False
+
+
+class Program(Protocol):
+    """An algorithm made of public facts alone: frozen, and equal where they are equal.
+
+    ``update`` and ``finish`` see noised sums and nothing else of the rows.
+    """
+
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that :meth:`contribution` needs."""
+        ...
+
+    def init(self) -> State: ...
+
+    def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
+        """``(B, dimension)``: each unit's vector, before the mechanism clips it; made of that unit's rows alone."""
+        ...
+
+    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
+        """The next state, of the same structure, from the step's noised sum ``(dimension,)`` float64."""
+        ...
+
+    def finish(self, stage: int, state: State) -> State:
+        """After the stage's last step, once; the structure may change."""
+        ...
+
+    def answer(self, state: State) -> jax.Array:
+        """The released weights ``(n,)`` over the features."""
+        ...
+
+
+@runtime_checkable
+class AdaptiveProgram(Protocol):
+    """A program whose stages under a Renyi filter choose each step's noise from what was released."""
+
+    def level(self, stage: int, state: State, step: Any) -> Any:
+        """The step's level among the mechanism's, before it is drawn. It is a proposal: the filter admits it, or ends
+        the stage; what was spent is the loop's, not the program's.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dprl.engine.devices import sum_over_devices, unit_mesh
+from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
 from dprl.engine.options import Facts as Facts
+from dprl.engine.options import Program as Program
 from dprl.engine.options import Shape as Shape
 from dprl.engine.options import Stage as Stage
+from dprl.engine.options import State as State
 from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
 from dprl.engine.unit_data import LEAST_ROWS, UnitRows, gather
 from dprl.engine.unit_source import Units
@@ -29,54 +32,8 @@ from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism, PlainSum
 from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
 from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
 
-State = Any
-
 SUMMANDS = 2**22
 """Most coordinates of units' vectors that are held at a time, where there is more than one unit."""
-
-
-class Program(Protocol):
-    """An algorithm made of public facts alone: frozen, and equal where they are equal.
-
-    ``update`` and ``finish`` see noised sums and nothing else of the rows.
-    """
-
-    @property
-    def stages(self) -> tuple[Stage, ...]: ...
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Further columns of the rows that :meth:`contribution` needs."""
-        ...
-
-    def init(self) -> State: ...
-
-    def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
-        """``(B, dimension)``: each unit's vector, before the mechanism clips it; made of that unit's rows alone."""
-        ...
-
-    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
-        """The next state, of the same structure, from the step's noised sum ``(dimension,)`` float64."""
-        ...
-
-    def finish(self, stage: int, state: State) -> State:
-        """After the stage's last step, once; the structure may change."""
-        ...
-
-    def answer(self, state: State) -> jax.Array:
-        """The released weights ``(n,)`` over the features."""
-        ...
-
-
-@runtime_checkable
-class AdaptiveProgram(Protocol):
-    """A program whose stages under a Renyi filter choose each step's noise from what was released."""
-
-    def level(self, stage: int, state: State, step: Any) -> Any:
-        """The step's level among the mechanism's, before it is drawn. It is a proposal: the filter admits it, or ends
-        the stage; what was spent is the loop's, not the program's.
-        """
-        ...
 
 
 def noiseless(program: Program) -> tuple[PlainSum, ...]:

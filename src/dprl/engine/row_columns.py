@@ -11,12 +11,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.ratios import cumulative_ratios
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.value_functions.features import Features, Tabular
 
-COLUMNS = ("returns", "starts", "visits", "states", "rewards", "decisions", "ends")
+COLUMNS = ("returns", "starts", "visits", "states", "rewards", "ends")
 
 
 def row_columns(
@@ -33,9 +32,8 @@ def row_columns(
         ``returns``: ``returns`` ``(N,)``, see :func:`returns_to_go`; ``starts``: ``start`` ``(N,)``, one over the
         unit's number of trajectories in the first row of each; ``visits``: ``first`` ``(N,)``, the same in the first
         row of each public cell that a trajectory visits; ``states``: ``states``, ``next_states`` ``(N, d)`` and
-        ``alive`` ``(N,)``; ``rewards``: ``raw_reward`` ``(N,)``, the reward mapped to [-1, 1]; ``decisions``:
-        ``discounted_ratio`` ``(N,)``, ``gamma^t rho_{0:t}`` over the unit's number of trajectories, zero where what
-        follows is not known; ``ends``: ``to_end`` ``(N,)``, :func:`discounts_to_end` mapped from [0, 1] to [-1, 1],
+        ``alive`` ``(N,)``; ``rewards``: ``raw_reward`` ``(N,)``, the reward mapped to [-1, 1]; ``ends``:
+        ``to_end`` ``(N,)``, :func:`discounts_to_end` mapped from [0, 1] to [-1, 1],
         and ``early`` ``(N,)``, see :func:`rewards_before_the_end`.
     """
     asked, out = set(names), {}
@@ -53,10 +51,6 @@ def row_columns(
         out["alive"] = np.where(trajectories.has_next & ~trajectories.terminated, 1.0, 0.0)
     if "rewards" in asked:
         out["raw_reward"] = in_range(trajectories.reward, trajectories.bounds.reward)
-    if "decisions" in asked:
-        known = trajectories.has_next | trajectories.terminated
-        product = discount ** trajectories.time() * cumulative_ratios(ratios, trajectories)
-        out["discounted_ratio"] = np.where(known, share * product, 0.0)
     if "ends" in asked:
         out["to_end"] = 2.0 * discounts_to_end(trajectories, discount) - 1.0
         out["early"] = rewards_before_the_end(trajectories, scale[1])

@@ -5,12 +5,22 @@ Which rows of a unit are used depends on that unit alone, to the last bit (docs/
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from dprl.engine.unit_data import Rows
+
+class Rows(NamedTuple):
+    """Flat rows of a log before they are indexed; see :func:`~dprl.engine.unit_data.rows_of`."""
+
+    phi: np.ndarray
+    delta_phi: np.ndarray
+    reward: np.ndarray
+    rho: np.ndarray
+    weight: np.ndarray
+    offsets: np.ndarray  # (U + 1,) rows of each unit
+    extra: Mapping[str, np.ndarray] = {}
 
 
 def thin(rows: Rows, most: int | None) -> Rows:

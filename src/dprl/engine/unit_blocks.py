@@ -77,14 +77,6 @@ class Block(NamedTuple):
         return self.extra["first"] * self.rho * self.reward
 
     @property
-    def discounted_ratio(self) -> Any:
-        return self.extra["discounted_ratio"]
-
-    @property
-    def discounted_ratio_reward(self) -> Any:
-        return self.extra["discounted_ratio"] * self.reward
-
-    @property
     def weight_raw_reward(self) -> Any:
         return self.weight * self.rho * self.extra["raw_reward"]
 
@@ -154,14 +146,6 @@ class SharedBlock(NamedTuple):
     @property
     def first_rho_reward(self) -> Any:
         return self.extra["first_rho_reward"]
-
-    @property
-    def discounted_ratio(self) -> Any:
-        return self.extra["discounted_ratio"]
-
-    @property
-    def discounted_ratio_reward(self) -> Any:
-        return self.extra["discounted_ratio_reward"]
 
     @property
     def weight_raw_reward(self) -> Any:

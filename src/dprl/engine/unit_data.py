@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from dprl import x64 as x64
 from dprl.data.trajectories import Trajectories
 from dprl.engine.bands import Bands, find_bands
 from dprl.engine.row_columns import row_columns
+from dprl.engine.thin import Rows as Rows
 from dprl.engine.thin import thin
 from dprl.engine.unit_blocks import SHARED, Block, SharedBlock
 from dprl.engine.unit_blocks import apply as apply
@@ -166,18 +167,6 @@ def gather(arrays: tuple[Any, ...], index: Any) -> Block:
     """The rows ``index`` ``(B, L)`` of :attr:`UnitRows.arrays`."""
     *plain, extra = arrays
     return Block(*(x[index] for x in plain), extra={name: x[index] for name, x in extra.items()})
-
-
-class Rows(NamedTuple):
-    """Flat rows of a log before they are indexed; see :func:`rows_of`."""
-
-    phi: np.ndarray
-    delta_phi: np.ndarray
-    reward: np.ndarray
-    rho: np.ndarray
-    weight: np.ndarray
-    offsets: np.ndarray  # (U + 1,) rows of each unit
-    extra: Mapping[str, np.ndarray] = {}
 
 
 def scale_of(value: Interval) -> tuple[float, float]:
@@ -357,7 +346,4 @@ def _summed(
         out["weight_raw_reward"] = weight * rho * columns["raw_reward"]
     if "first" in columns:
         out |= {"first_rho": columns["first"] * rho, "first_rho_reward": columns["first"] * rho * reward}
-    if "discounted_ratio" in columns:
-        ratio = columns["discounted_ratio"]
-        out |= {"discounted_ratio": ratio, "discounted_ratio_reward": ratio * reward}
     return out

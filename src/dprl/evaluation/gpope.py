@@ -128,12 +128,6 @@ class State(NamedTuple):
     theta_sum: jax.Array  # (n,) sum of the iterates that `average` asks for
 
 
-class Info(NamedTuple):
-    """Diagnostics that saw private data. NOT private: never released, logged or reported."""
-
-    total: jax.Array  # (2n,) exact un-noised sum
-
-
 class Projection(NamedTuple):
     """Where theta may lie, from the public value range: a box (indicator features) or a ball."""
 

@@ -286,7 +286,6 @@ def release_vector(
     mechanism: Mechanism,
     noise: NoiseSource,
     vectors: np.ndarray,
-    block: int = 1 << 16,
     journal: Journal = NO_JOURNAL,
 ) -> np.ndarray:
     """The noised sum ``(dimension,)`` of the units' vectors; one that ``journal`` holds is not computed."""
@@ -295,8 +294,8 @@ def release_vector(
         total = jnp.zeros(
             mechanism.dimension, dtype=jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
         )
-        for start in range(0, len(vectors), block):
-            part = vectors[start : start + block]
+        for start in range(0, len(vectors), 1 << 16):
+            part = vectors[start : start + (1 << 16)]
             # of one shape however few units there are: a compiled norm of another shape may be rounded otherwise
             padded = np.zeros((max(LEAST_ROWS, 1 << (len(part) - 1).bit_length()), vectors.shape[1]))
             padded[: len(part)] = part

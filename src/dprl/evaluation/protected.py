@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,40 +29,6 @@ _DECIDED = (
     "steps", "sampling_rate", "clip_norm", "step_size", "schedule", "offset", "average", "primal_step", "dual_step",
     "step_scale", "alpha", "beta", "kappa", "eta", "nu", "direction", "noise_multiplier",
 )  # fmt: skip
-
-
-class Protectable(Protocol):
-    """A program whose iterates are one vector of parameters: primal ones, then as many dual ones."""
-
-    @property
-    def stages(self) -> tuple[Stage, ...]: ...
-
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-
-    def init(self) -> Any: ...
-
-    def contribution(self, stage: int, state: Any, block: Any) -> jax.Array: ...
-
-    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any: ...
-
-    def finish(self, stage: int, state: Any) -> Any: ...
-
-    def normaliser(self, stage: int) -> float:
-        """The public expected number of units in a batch."""
-        ...
-
-    def parameters_of(self, state: Any) -> jax.Array:
-        """``(2n,)`` of a state."""
-        ...
-
-    def state_at(self, parameters: jax.Array) -> Any:
-        """A state whose contributions are those at ``(2n,)`` parameters."""
-        ...
-
-    def project(self, parameters: jax.Array) -> jax.Array:
-        """Onto the public constraint."""
-        ...
 
 
 def public_facts(facts: Facts) -> dict[str, float]:
@@ -181,7 +147,8 @@ class Protected:
     """A program whose contributions are the algorithm's and whose updates are the protector's.
 
     Attributes:
-        base: the algorithm's own program, of one vector of parameters.
+        base: the algorithm's own program, whose iterates are one vector: primal parameters, then as many dual ones. It
+            also has ``normaliser``, ``parameters_of``, ``state_at`` and ``project``.
         protector: learned, or its hand schedule.
         config: the algorithm's options, with the protector's numbers filled in.
         reason: why the hand schedule is in force, in words; None where it is not.

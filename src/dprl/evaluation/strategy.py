@@ -20,7 +20,7 @@ import numpy as np
 from dprl.policies.loading import ColumnPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
-_GRID = 4096
+_GRID, _ITERATIONS = 4096, 2000
 
 
 def public_patterns(policies: Sequence[Any], bounds: Bounds) -> np.ndarray:
@@ -42,7 +42,7 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> np.ndarray:
     return np.unique(np.round(table / table.max(axis=1, keepdims=True), 6), axis=0)
 
 
-def least_noise_strategy(patterns: np.ndarray, iterations: int = 2000) -> np.ndarray:
+def least_noise_strategy(patterns: np.ndarray) -> np.ndarray:
     """The ``(K, K)`` strategy S with the least total variance of S^-1 y subject to |S c| <= 1 for each pattern c."""
     k = patterns.shape[1]
     if len(patterns) == 1:
@@ -51,7 +51,7 @@ def least_noise_strategy(patterns: np.ndarray, iterations: int = 2000) -> np.nda
     columns = np.vstack([patterns, 0.1 * np.eye(k)])
     weight = np.full(len(columns), 1.0 / len(columns))
     gram = np.eye(k)
-    for _ in range(iterations):
+    for _ in range(_ITERATIONS):
         values, vectors = np.linalg.eigh((columns.T * weight) @ columns)
         gram = (vectors / np.sqrt(np.maximum(values, 1e-12))) @ vectors.T
         norms = np.einsum("jk,kl,jl->j", columns, gram, columns)

@@ -20,7 +20,7 @@ from dprl.accounting.reward_relation import DEPTHS, LARGEST_DECAY, answer_step
 from dprl.errors import DprlError
 from dprl.mechanisms.node_noise import NodeNoise
 
-__all__ = ["DEPTHS", "PathParameters", "bridge", "coefficients", "from_grid", "parameters", "to_grid", "unit_path"]
+__all__ = ["DEPTHS", "PathParameters", "bridge", "coefficients", "parameters", "to_grid", "unit_path"]
 
 _CLIP = 12.0
 """Answers are clipped so many standard deviations outside of the bounds of a reward."""
@@ -166,8 +166,3 @@ def to_grid(x: Any, depth: int) -> np.ndarray:
     if np.isnan(x).any():
         raise DprlError("An observation is not a number.")
     return np.rint(np.clip(x, 0.0, 1.0) * 2.0**depth).astype(np.int64)
-
-
-def from_grid(position: Any, depth: int) -> np.ndarray:
-    """Scaled observations of grid positions, exactly."""
-    return np.asarray(position, dtype=np.int64) * 2.0**-depth

@@ -19,18 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl import x64 as x64
-from dprl.accounting.user_relation import bands_of, coefficients_of, column_norm_of
-
-
-def parse_noise(noise: str) -> tuple[str, int | None]:
-    """Its kind, and the number of bands where that is given; raises DprlError for what is no noise.
-
-    >>> parse_noise("banded:8")
-    ('banded', 8)
-    """
-    bands_of(noise, 1)
-    kind, _, bands = noise.partition(":")
-    return kind, int(bands) if bands else None
+from dprl.accounting.user_relation import coefficients_of, column_norm_of
 
 
 def coefficients(noise: str, steps: int) -> np.ndarray:

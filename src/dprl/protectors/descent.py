@@ -10,7 +10,6 @@ docs/papers/002.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -118,8 +117,3 @@ def descend(
 def noise_of(seed: Any) -> SeededNoise:
     """The reproducible noise of run ``seed``, which may be traced."""
     return SeededNoise(jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)]))
-
-
-def over_seeds(run: Callable[..., Any], seeds: jax.Array) -> Any:
-    """``run(seed)`` of all seeds at once."""
-    return jax.vmap(run)(seeds)

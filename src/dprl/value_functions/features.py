@@ -10,79 +10,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
+from dprl.value_functions.feature_map import Features as Features
+from dprl.value_functions.network import MLP
 
 MAX_FEATURES = 4096
-
-
-@dataclass(frozen=True)
-class Features:
-    """Base: a map from states ``(N, d)`` to features ``(N, size)``, and public facts about it.
-
-    Attributes:
-        bounds: low and high of each observation component.
-        linear: whether values are products with the features. Otherwise the map stands for a function of the states
-            and of ``size`` weights, :meth:`values`, and rows hold no features of it.
-    """
-
-    bounds: tuple[Interval, ...]
-
-    name = "features"
-    linear: ClassVar[bool] = True
-
-    @property
-    def size(self) -> int:
-        """Number of weights."""
-        raise NotImplementedError
-
-    @property
-    def row_size(self) -> int:
-        """Features that a row of a log holds."""
-        return self.size
-
-    @property
-    def norm_bound(self) -> float:
-        """Largest L2 norm of a feature vector."""
-        raise NotImplementedError
-
-    def __call__(self, states: Any, xp: Any = np) -> Any:
-        """``(N, d)`` states to ``(N, size)`` features; ``xp`` is numpy or jax.numpy."""
-        raise NotImplementedError
-
-    def values(self, theta: Any, states: Any, xp: Any = np) -> Any:
-        """``(N,)`` values of the function with weights ``theta`` ``(size,)``, in public units."""
-        return self.values_of(self.split(theta), states, xp)
-
-    def split(self, theta: Any) -> Any:
-        """The weights ``(size,)`` by layer, a pytree of views in their order."""
-        return theta
-
-    def values_of(self, weights: Any, states: Any, xp: Any = np) -> Any:
-        """:meth:`values` of weights by layer."""
-        return self(states, xp) @ weights
-
-    def constant(self) -> np.ndarray:
-        """``(size,)`` weights of the function that is 1 everywhere."""
-        raise NotImplementedError
-
-    def start(self, level: float = 0.0) -> np.ndarray:
-        """``(size,)`` float32 weights to start from: those of a function that is ``level`` everywhere."""
-        return (level * self.constant()).astype(np.float32)
-
-    def mean_square(self) -> float:
-        """Mean square norm of the values' gradient by the weights, at the start and under the uniform distribution."""
-        return float(self.size)
-
-    def unit_scale(self, states: Any, xp: Any) -> Any:
-        low = np.array([b[0] for b in self.bounds])
-        # a component with a single value is 0
-        width = np.array([b[1] - b[0] if b[1] > b[0] else 1.0 for b in self.bounds])
-        return xp.clip((states - xp.asarray(low, dtype=states.dtype)) / xp.asarray(width, dtype=states.dtype), 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -313,8 +250,6 @@ def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
     if isinstance(spec, str) and (match := re.fullmatch(r"rbf:([0-9]{1,6})", spec)):
         return RadialBasis(bounds, int(match.group(1)))
     if isinstance(spec, str) and (match := re.fullmatch(r"mlp:([0-9]{1,6})", spec)):
-        from dprl.value_functions.network import MLP
-
         return MLP(bounds, int(match.group(1)))
     raise DprlError(
         f"There are no features called {spec!r}; use columns, tabular, fourier:ORDER, fourier-coupled:ORDER, rbf:N or "

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl.value_functions.features import Features
+from dprl.value_functions.feature_map import Features
 
 MAX_WEIGHTS = 2**20
 _POINTS, _CHUNK = 4096, 128

@@ -25,14 +25,13 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
 # columns that programs may ask for: weights, and weights times rewards or returns
-_LARGE = ("start", "first", "first_rho", "discounted_ratio", "start_early")
+_LARGE = ("start", "first", "first_rho", "start_early")
 _HUGE = (
     "weight_return",
     "start_return",
     "first_return",
     "first_rho_reward",
     "weight_raw_reward",
-    "discounted_ratio_reward",
     "weight_end",
     "start_end",
 )

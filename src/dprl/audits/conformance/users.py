@@ -92,17 +92,6 @@ jax.tree_util.register_dataclass(Crowd, data_fields=["contexts", "coins", "paid"
 
 
 @dataclass(frozen=True)
-class Arriving:
-    """A crowd who come one after the other, and are not asked in another order."""
-
-    crowd: Crowd
-
-    def batch(self, first: int, count: int, act: Any) -> Trajectory:
-        """See :func:`dprl.learning.policy_gradient.on_host.run_on_host`."""
-        return self.crowd.batch(first, count, act)
-
-
-@dataclass(frozen=True)
 class _Static:
     """What of a shape an answer needs."""
 
@@ -169,10 +158,10 @@ class PolicyGradientConformance:
     def event(self, setting: str) -> events.DpEvent | None:
         return self.plan(setting).event
 
-    def users(self, setting: str, seed: int = 0) -> Crowd:
+    def users(self, setting: str) -> Crowd:
         """As many as there are places; some of them leave theirs empty."""
         facts, count = self.facts(setting), int(self.plan(setting).config.users or 0)
-        rng, size = np.random.default_rng(seed), (count, facts.horizon)
+        rng, size = np.random.default_rng(0), (count, facts.horizon)
         coins = rng.random(size) if facts.action is None else rng.standard_normal((*size, len(facts.action)))
         length = rng.integers(1, facts.horizon + 1, count) * (rng.random(count) < 0.9)
         return Crowd(
@@ -195,7 +184,7 @@ class PolicyGradientConformance:
         Args:
             users: a :class:`Crowd`; on the host any source of batches.
             wrap: where users are sampled again, of the mechanism itself.
-            on_host: of users of a log, or of such as are :class:`Arriving`.
+            on_host: of users of a log, or of such as come one after the other.
         """
         plan = self.plan(setting)
         mechanism: Any = plan.mechanism

@@ -95,11 +95,10 @@ def published_settings(
     largest_return: float,
     horizon: int,
     budget: Budget,
-    gap: float | None = None,
     batch: int | None = None,
     step_size: float | None = None,
 ) -> Settings:
-    """All of them by the theorems; ``gap`` is bounded by 2 Rmax where it is not given."""
+    """All of them by the theorems; delta_0 is bounded by 2 Rmax."""
     score, curvature = score_bounds(policy, horizon)
     size = batch or published_batch(users, policy.size, budget.epsilon)
     steps = users // size
@@ -108,7 +107,7 @@ def published_settings(
         largest_return,
         score,
         curvature,
-        2.0 * largest_return if gap is None else gap,
+        2.0 * largest_return,
         size,
         steps,
         policy.size * std**2,
