@@ -27,7 +27,7 @@ from dprl.evaluation.plan import Plan, make_plan
 from dprl.evaluation.strategy import public_patterns
 from dprl.experiments.method import Method
 from dprl.experiments.problem import Problem
-from dprl.mechanisms.clipped_sum import PlainSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
@@ -97,7 +97,9 @@ def doubly_robust_exact(problem: Problem, key: Any) -> float:
         bounds = replace(bounds, max_cumulative_ratio=UNCUT)
     plan = _plan(problem, bounds, PLENTY)
     theta = _theta(plan.program, True, key, problem.layout)
-    return _around(plan, theta, PlainSum(dimension=plan.query.dimension), SeededNoise(key), problem)
+    return _around(
+        plan, theta, GaussianSum(dimension=plan.query.dimension, arithmetic="plain"), SeededNoise(key), problem
+    )
 
 
 def _plan(problem: Problem, bounds: Any, budget: Budget) -> Plan:

@@ -39,7 +39,7 @@ from dprl.experiments.method import Guarantee, Method
 from dprl.experiments.neural import NeuralMetrics, answers, run_curves
 from dprl.experiments.problem import Setting, Trials
 from dprl.experiments.versions import module_file
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 
@@ -217,7 +217,7 @@ def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
 
 
 def _stage(name: str, facts: Facts, steps: int, clip: float, noise_multiplier: float, by_index: bool = True) -> Stage:
-    mechanism = ClippedGaussianSum(
+    mechanism = GaussianSum(
         clip_norm=clip, noise_multiplier=noise_multiplier, dimension=2 * facts.features.size,
         sampling_rate=1.0 / facts.units if by_index else 1.0, steps=steps,
     )  # fmt: skip
