@@ -28,7 +28,7 @@ def serve_candidates() -> None:
     from dprl.evaluation.plan import program_for
     from dprl.evaluation.return_regression import ReturnRegression
     from dprl.evaluation.td import TD
-    from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+    from dprl.mechanisms.gaussian_sum import GaussianSum
     from dprl.mechanisms.noise import SecureNoise
 
     bounds, features, log = walks((-1.0, 0.0), ("returns",))
@@ -38,7 +38,7 @@ def serve_candidates() -> None:
     )
     data = unit_rows(log, UNITS)
 
-    class Quiet(ClippedGaussianSum):
+    class Quiet(GaussianSum):
         """Clips, and draws no noise: for the check."""
 
         def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:

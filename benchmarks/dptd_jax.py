@@ -59,7 +59,7 @@ def columns(name: str) -> tuple[Any, Any]:
 
 def main(name: str, folder: str, cores: int) -> None:
     pin(cores)
-    from dataclasses import replace
+    from dataclasses import asdict, replace
 
     import jax
     import jax.numpy as jnp
@@ -71,23 +71,16 @@ def main(name: str, folder: str, cores: int) -> None:
     from dprl.engine.unit_data import padded_units, rows_of, unit_rows
     from dprl.evaluation.dptd import DPTD
     from dprl.evaluation.plan import program_for
-    from dprl.mechanisms.clipped_sum import ClippedGaussianSum, PlainSum
-    from dprl.mechanisms.float_sum import FloatSum
+    from dprl.mechanisms.gaussian_sum import GaussianSum
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
     from dprl.value_functions.network import MLP
     from dprl_papers.harness.neural import run_curves
 
-    class Quiet(ClippedGaussianSum):
+    class Quiet(GaussianSum):
         """Clips, and draws no noise."""
 
         def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
-            return jnp.zeros(self.dimension if width is None else width, dtype=jnp.int64)
-
-    class QuietFloat(FloatSum):
-        """Clips, and draws no noise."""
-
-        def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
-            return jnp.zeros(self.dimension if width is None else width, dtype=jnp.float64)
+            return jnp.zeros(self.dimension if width is None else width, dtype=self.dtype)
 
     class Drawn(SeededNoise):
         """The check: given transitions. The key carries the seed's draws."""
@@ -95,9 +88,8 @@ def main(name: str, folder: str, cores: int) -> None:
         def below(self, step: Any, count: int) -> Any:
             return self.key[step].astype(jnp.int32)
 
-    def quiet(mechanism: ClippedGaussianSum) -> Quiet:
-        fields = ("clip_norm", "noise_multiplier", "dimension", "sampling_rate", "steps")
-        return Quiet(**{field: getattr(mechanism, field) for field in fields})
+    def quiet(mechanism: GaussianSum) -> Quiet:
+        return Quiet(**asdict(mechanism))
 
     seeds, (steps, few_steps) = SEEDS[name], STEPS[name]
     width = f"{seeds} seeds" if seeds > 1 else "1 seed"
@@ -137,9 +129,9 @@ def main(name: str, folder: str, cores: int) -> None:
         return lambda k: call(k[:number], data)
 
     ours = {
-        f"dprl, {width}": FloatSum(exact),
-        f"dprl, {width}, without noise": QuietFloat(exact),
-        f"dprl, {width}, neither noise nor clip": PlainSum(dimension=exact.dimension, steps=exact.steps),
+        f"dprl, {width}": exact.in_float(),
+        f"dprl, {width}, without noise": quiet(exact.in_float()),
+        f"dprl, {width}, neither noise nor clip": exact.plain(),
         f"dprl, {width}, on the grid": exact,
         f"dprl, {width}, on the grid, without noise": quiet(exact),
     }
@@ -147,7 +139,7 @@ def main(name: str, folder: str, cores: int) -> None:
         label + several: timed(run(mechanism, SeededNoise, steps), steps * seeds) for label, mechanism in ours.items()
     }
     if seeds > 1:
-        candidates["dprl, 1 seed" + several] = timed(run(FloatSum(exact), SeededNoise, steps, 1), steps)
+        candidates["dprl, 1 seed" + several] = timed(run(exact.in_float(), SeededNoise, steps, 1), steps)
     if cores > 1:
         serve(candidates, cores)
         return
@@ -168,7 +160,7 @@ def main(name: str, folder: str, cores: int) -> None:
     )
     problem = load(problem_path(folder))
     given = jnp.asarray(chosen.T.astype(np.uint32))
-    checks = {"dprl": QuietFloat(exact), "dprl, on the grid": quiet(exact)}
+    checks = {"dprl": quiet(exact.in_float()), "dprl, on the grid": quiet(exact)}
     ends = {label: run(mechanism, Drawn, CHECK_STEPS)(given) for label, mechanism in checks.items()}
     found = {label: np.concatenate([s.theta, s.w], axis=1) for label, s in ends.items()}
     reference = found.pop("dprl")
@@ -201,7 +193,7 @@ def main(name: str, folder: str, cores: int) -> None:
     def curves(mechanisms: Any) -> Callable[[Any], Any]:
         return lambda keys: run_curves(default, mechanisms, keys, trials, (count,))
 
-    silent = tuple(QuietFloat(m) for m in mechanisms)
+    silent = tuple(quiet(m.in_float()) for m in mechanisms)
     candidates |= {
         f"verified defaults, dprl, {width}": timed(curves(None), count * seeds),
         f"verified defaults, dprl, {width}, without noise": timed(curves(silent), count * seeds),

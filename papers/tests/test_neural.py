@@ -16,7 +16,6 @@ from dprl.engine.unit_data import padded_units, rows_of
 from dprl.environments.chain import Chain
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.recursive_momentum import DPSRM
-from dprl.mechanisms.float_sum import FloatSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds
@@ -112,7 +111,7 @@ def test_states_along_a_run_are_those_of_the_run() -> None:
     together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *logs)
     states = run_curves(program, None, keys, together, (0, 2, 3, 6))
     assert [int(state.step[0]) for state in states] == [1, 3, 4, 7]
-    mechanisms: Any = [FloatSum(stage.mechanism) for stage in program.stages]
+    mechanisms: Any = [stage.mechanism.in_float() for stage in program.stages]
     for i, (key, log) in enumerate(zip(keys, logs, strict=True)):
         state, theta = jax.jit(lambda key, log: engine.run(program, SeededNoise(key), log, mechanisms=mechanisms))(
             key, log

@@ -23,7 +23,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
 from dprl.cli.ledger import ledger_app
 from dprl.errors import DprlError
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 
 from ..release.test_training_certificate import planned
 from .test_strict_verification import under_a_filter
@@ -38,7 +38,7 @@ EVENT = events.poisson_gaussian(0.1, 1.6, 20)
 
 def sampled_people(**changes: Any) -> dict[str, Any]:
     """As dp-pg with sampled people was certified."""
-    mechanism = ClippedGaussianSum(clip_norm=1.0, noise_multiplier=1.6, dimension=4, sampling_rate=0.1, steps=20)
+    mechanism = GaussianSum(clip_norm=1.0, noise_multiplier=1.6, dimension=4, sampling_rate=0.1, steps=20)
     delta = 1e-5 - 1e-9
     return of_users(user_sum()) | {
         "epsilon": 2.0, "delta": 1e-5, "neighbouring_relation": "add or remove one",

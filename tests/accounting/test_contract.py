@@ -28,7 +28,7 @@ from scipy.stats import qmc
 from dprl.accounting import accountant, events
 from dprl.accounting.accountant import epsilon_of
 from dprl.errors import DprlError
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import clip_to_grid
 from dprl.registry import ALGORITHMS
 
@@ -320,7 +320,7 @@ def test_replace_one_through_the_sampled_gaussian_is_another_number_too():
 @pytest.mark.parametrize("clip", [math.inf, math.nan, -math.inf, -1.0, 0.0])
 def test_a_clip_norm_that_bounds_nothing_is_refused(clip):
     with pytest.raises(DprlError, match="clip norm"):
-        ClippedGaussianSum(clip_norm=clip, noise_multiplier=1.0, dimension=2)
+        GaussianSum(clip_norm=clip, noise_multiplier=1.0, dimension=2)
     for entry in ALGORITHMS.values():
         if "clip_norm" in entry.load_config().options():
             with pytest.raises(DprlError, match="clip_norm"):
@@ -330,7 +330,7 @@ def test_a_clip_norm_that_bounds_nothing_is_refused(clip):
 @pytest.mark.parametrize("multiplier", [0.0, math.nan, math.inf, -1.0, 1e-9])
 def test_no_noise_is_refused(multiplier):
     with pytest.raises(DprlError, match="noise multiplier"):
-        ClippedGaussianSum(clip_norm=1.0, noise_multiplier=multiplier, dimension=2)
+        GaussianSum(clip_norm=1.0, noise_multiplier=multiplier, dimension=2)
 
 
 @pytest.mark.parametrize("tiny", [0.0, -0.0, 5e-324, 1e-300, 1e-160])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dprl.accounting import events
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.registry import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ def test_noise_that_adapts_to_the_run_cannot_be_asked_for(name):
     suite = ALGORITHMS[name].load_conformance()
     for setting in suite.settings:
         for mechanism in suite.mechanisms(setting).values():
-            assert isinstance(mechanism, ClippedGaussianSum)
+            assert isinstance(mechanism, GaussianSum)
             for field in dataclasses.fields(mechanism):
                 with pytest.raises(dataclasses.FrozenInstanceError):
                     setattr(mechanism, field.name, getattr(mechanism, field.name))

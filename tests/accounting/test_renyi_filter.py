@@ -18,7 +18,7 @@ from dprl.accounting.accountant import accountant_name, epsilon_of, parts_of
 from dprl.accounting.renyi_filter import ORDERS, WHOLE, RenyiFilterEvent, cost, effective_multiplier, plan_filter
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.scheduled_sum import ScheduledGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 
 EVENT = RenyiFilterEvent(
     order=16, budget=2.0, sampling_probability=0.05, noise_multipliers=(1.5, 2.0, 5.0), norm_multiplier=6.0, steps=40
@@ -206,7 +206,7 @@ def test_noise_that_adapts_is_never_composed_by_distribution():
         epsilon_of(events.compose([filtered.event(), events.gaussian(5.0)]), 1e-5)
     with pytest.raises(UnsupportedEventError):
         PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(filtered.event())
-    public = ScheduledGaussianSum(clip_norm=1.0, multipliers=(1.0, 4.0), dimension=3, sampling_rate=0.1)
+    public = GaussianSum(clip_norm=1.0, multipliers=(1.0, 4.0), dimension=3, sampling_rate=0.1)
     assert parts_of(public.event()) == ((0.1, 1.0, 1), (0.1, 4.0, 1))
     for mechanism in (filtered, public):
         for field in dataclasses.fields(mechanism):

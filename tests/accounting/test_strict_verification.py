@@ -16,8 +16,8 @@ from dprl.accounting.ledger import Ledger
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.accounting.row_verification import SCHEMAS
 from dprl.accounting.verification import verify
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.reward_gradient import RewardGradient
 from dprl.mechanisms.reward_noise import RewardNoise
 from dprl.registry import ALGORITHMS, LEARNING
@@ -42,9 +42,7 @@ def under_a_filter() -> dict[str, Any]:
     )
     assert plan.before is not None
     event = steps.event().__class__(**{**vars(steps.event()), "before": (plan.before,)})
-    first = ClippedGaussianSum(clip_norm=1.0, noise_multiplier=plan.before, dimension=2).describe(
-        "Gaussian vector", "v"
-    )
+    first = GaussianSum(clip_norm=1.0, noise_multiplier=plan.before, dimension=2).describe("Gaussian vector", "v")
     name = "Poisson-sampled clipped Gaussian sum and its norm, under a Renyi filter"
     return sample() | {
         "mechanisms": [first | {"share": 0.5}, steps.describe(name, "steps") | {"share": 0.5}],
@@ -114,7 +112,7 @@ def test_every_field_of_a_sum_over_users_counts(tmp_path):
 def test_each_mechanism_has_a_schema_and_no_other_fields():
     """What mechanisms say of themselves is what :data:`SCHEMAS` asks for."""
     described = [
-        ClippedGaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=2).describe("Gaussian vector", "v"),
+        GaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=2).describe("Gaussian vector", "v"),
         under_a_filter()["mechanisms"][1],
         user_sum().describe("gradients"),
         RewardNoise(radius=0.1, steps=3, batch=1, reward_bounds=(0.0, 1.0), noise_multiplier=2.0).describe("rewards"),

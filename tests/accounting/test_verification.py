@@ -19,7 +19,7 @@ from dprl.accounting.certificate import NOT_A_TRAJECTORY, digest, seal, to_bytes
 from dprl.accounting.verification import verify
 from dprl.cli.verify import verify as verify_command
 from dprl.errors import DprlError
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 
 EVENT = events.compose([events.gaussian(8.0), events.poisson_gaussian(0.02, 4.0, 25)])
 ARTIFACTS = ["estimate.json", "value_function.safetensors", "report.html"]
@@ -28,7 +28,7 @@ ARTIFACTS = ["estimate.json", "value_function.safetensors", "report.html"]
 def row(name: str, noise_multiplier: float, sampling_rate: float, steps: int) -> dict[str, Any]:
     """As a sum over three coordinates is described."""
     common = {"clip_norm": 1.0, "dimension": 3, "steps": steps, "sampling_rate": sampling_rate}
-    return ClippedGaussianSum(noise_multiplier=noise_multiplier, **common).describe(name, "values")
+    return GaussianSum(noise_multiplier=noise_multiplier, **common).describe(name, "values")
 
 
 def sample() -> dict[str, Any]:

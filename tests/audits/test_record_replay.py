@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from dprl.audits.record_replay import Recorder, record_replay
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
-MECHANISM = ClippedGaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=3, sampling_rate=0.5, steps=6)
+MECHANISM = GaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=3, sampling_rate=0.5, steps=6)
 NOISE = SeededNoise.from_seed(3)
 DATA = np.random.default_rng(0).normal(size=(8, 3))
 NEIGHBOUR = np.concatenate([DATA, [[30.0, 40.0, 0.0]]])
@@ -74,26 +74,26 @@ def test_the_same_data_differ_in_nothing():
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unclipped(ClippedGaussianSum):
+class Unclipped(GaussianSum):
     def clipped_sum(self, vectors, included):
         return jnp.sum(jnp.where(included[:, None], jnp.round(vectors * 2.0**32), 0), axis=0).astype(jnp.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwiceTheClip(ClippedGaussianSum):
+class TwiceTheClip(GaussianSum):
     def clipped_sum(self, vectors, included):
         return 2 * super().clipped_sum(vectors, included)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerCoordinate(ClippedGaussianSum):
+class PerCoordinate(GaussianSum):
     def clipped_sum(self, vectors, included):
         points = jnp.trunc(jnp.clip(vectors, -1.0, 1.0) * 2.0**32)
         return jnp.sum(jnp.where(included[:, None], points, 0), axis=0).astype(jnp.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LouderForMore(ClippedGaussianSum):
+class LouderForMore(GaussianSum):
     def draw(self, noise, step):
         return noise.gaussian(step, self.dimension, self.noise_on_grid)
 
@@ -180,7 +180,7 @@ def test_the_others_keep_their_coins_when_one_in_the_middle_leaves(noise):
 
 
 def test_replacing_one_moves_a_sum_by_twice_the_sensitivity():
-    everybody = ClippedGaussianSum(**SMALL)
+    everybody = GaussianSum(**SMALL)
     other = np.concatenate([DATA, [[-30.0, -40.0, 0.0]]])
     run = lambda *a: descent(*a, divisor=4.0, mechanism=everybody)  # noqa: E731
     found = record_replay(run, NEIGHBOUR, other, NOISE, relation="replace one")
@@ -193,7 +193,7 @@ def test_replacing_one_moves_a_sum_by_twice_the_sensitivity():
 def test_a_mechanism_that_differs_is_found():
     def run(data, noise, wrap):
         clip = float(np.abs(data).max())  # a bound inferred from the rows
-        return descent(data, noise, wrap, divisor=4.0, mechanism=ClippedGaussianSum(**SMALL | {"clip_norm": clip}))
+        return descent(data, noise, wrap, divisor=4.0, mechanism=GaussianSum(**SMALL | {"clip_norm": clip}))
 
     assert "the mechanisms differ" in record_replay(run, DATA, NEIGHBOUR, NOISE).problems
 

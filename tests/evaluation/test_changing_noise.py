@@ -23,9 +23,9 @@ from dprl.engine.unit_data import padded_units, rows_of, unit_rows
 from dprl.errors import DprlError
 from dprl.evaluation.plan import make_plan, program_for
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import to_levels
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.run_key import RunKey
-from dprl.mechanisms.scheduled_sum import ScheduledGaussianSum, to_levels
 from dprl.release.journal import FolderJournal
 from dprl.value_functions.features import make_features
 
@@ -76,7 +76,7 @@ class Asked:
 def test_a_profile_is_calibrated_to_the_budget():
     plan = plan_of("scheduled")
     (stage,) = plan.stages
-    assert isinstance(stage.mechanism, ScheduledGaussianSum)
+    assert stage.mechanism.multipliers is not None
     ratios = np.array(stage.mechanism.multipliers) / np.array(PROFILE)
     np.testing.assert_allclose(ratios, ratios[0])
     assert plan.event == events.compose([plan.value_mechanism.event(), stage.mechanism.event()])

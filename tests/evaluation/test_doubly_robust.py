@@ -20,7 +20,7 @@ from dprl.evaluation import around, reach
 from dprl.evaluation.around import AroundQuery
 from dprl.evaluation.doubly_robust import DoublyRobust
 from dprl.evaluation.plan import Plan, make_plan
-from dprl.mechanisms.clipped_sum import PlainSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 
@@ -228,7 +228,7 @@ def decoded(plan: Plan, total: np.ndarray, theta: np.ndarray) -> Any:
     """Without noise."""
     assert isinstance(plan.query, AroundQuery)
     baseline = around.baseline_of(plan.query, plan.function_of(theta))
-    return around.decode(plan.query, PlainSum(dimension=plan.query.dimension), total, baseline)
+    return around.decode(plan.query, GaussianSum(dimension=plan.query.dimension, arithmetic="plain"), total, baseline)
 
 
 @pytest.mark.parametrize("cumulative", [2.5, 100.0])

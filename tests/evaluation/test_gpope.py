@@ -14,7 +14,7 @@ from dprl.errors import DprlError
 from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum, PlainSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.lstd import lstd, moments, mspbe
@@ -83,7 +83,11 @@ def test_layouts_agree():
     np.testing.assert_allclose(unit_gradients(theta, w, shared(log, rows).block(slice(None))), padded, atol=1e-12)
     flat = unit_data.unit_rows(rows, 25)
     total = sum(
-        np.asarray(PlainSum(dimension=78).clipped_sum(unit_gradients(theta, w, flat.gather(index)), live))
+        np.asarray(
+            GaussianSum(dimension=78, arithmetic="plain").clipped_sum(
+                unit_gradients(theta, w, flat.gather(index)), live
+            )
+        )
         for index, live in flat.chunks(np.ones(flat.units, dtype=bool))
     )
     np.testing.assert_allclose(total, np.asarray(padded).sum(axis=0), atol=1e-10)
@@ -95,7 +99,7 @@ def test_noiseless_limit_meets_lstd():
     config = GPOPE(
         discount=helpers.DISCOUNT, steps=150_000, step_size=0.13, average="last", start="zero", project=False
     )
-    mechanism = PlainSum(dimension=78, steps=config.steps)
+    mechanism = GaussianSum(dimension=78, steps=config.steps, arithmetic="plain")
     run = jax.jit(
         lambda data: gpope.run(
             config, mechanism, SeededNoise.from_seed(0), data, jnp.zeros(39), units=60, projection=FREE
@@ -136,7 +140,7 @@ def test_poisson_batches_leave_nobody_out():
     _, rows = chain(40, 2)
     data = unit_data.padded_units(rows)
     config = GPOPE(steps=1, sampling_rate=0.5, step_size=0.1)
-    mechanism = PlainSum(dimension=78, sampling_rate=0.5, steps=1)
+    mechanism = GaussianSum(dimension=78, sampling_rate=0.5, steps=1, arithmetic="plain")
     noise = SeededNoise.from_seed(1)
     state = gpope.init(config, jnp.ones(39))
     drawn = np.asarray(noise.coins(0, 40, 0.5))
@@ -205,7 +209,7 @@ def test_published_calibration_is_theorem_1():
 def test_published_form_takes_one_trajectory_a_step():
     _, rows = chain(20, 4)
     config = GPOPE(calibration="as-published", steps=25, step_size=0.1)
-    mechanism = PlainSum(dimension=78, sampling_rate=1 / 20, steps=25)
+    mechanism = GaussianSum(dimension=78, sampling_rate=1 / 20, steps=25, arithmetic="plain")
     data = unit_data.padded_units(rows)
     noise = SeededNoise.from_seed(3)
     state = gpope.init(config, jnp.ones(39))
@@ -236,6 +240,6 @@ def test_refusals():
     with pytest.raises(DprlError, match="1/units"):
         make_plan(GPOPE(), helpers.chain_bounds(100), Budget(1.0, 0.01), [None], "tabular")
     mechanism = gpope.mechanism(GPOPE(steps=5), 39, 400, 2.0)
-    assert isinstance(mechanism, ClippedGaussianSum)
+    assert mechanism.certifies
     with pytest.raises(DprlError, match="no privacy event"):
-        PlainSum(dimension=3).event()
+        GaussianSum(dimension=3, arithmetic="plain").event()

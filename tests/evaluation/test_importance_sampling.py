@@ -18,7 +18,7 @@ from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.strategy import least_noise_strategy, public_patterns
-from dprl.mechanisms.clipped_sum import PlainSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
@@ -35,7 +35,7 @@ def plain_values(config: ImportanceSampling, bounds: Bounds, log, policies) -> n
     """Values decoded from the un-noised sum."""
     plan = make_plan(config, bounds, Budget(1.0, 1e-6), policies)
     vectors = importance.unit_vectors(plan.query, log, policies)
-    mechanism = PlainSum(dimension=plan.query.dimension)
+    mechanism = GaussianSum(dimension=plan.query.dimension, arithmetic="plain")
     noised = importance.release_vector(mechanism, SeededNoise.from_seed(0), vectors)
     return np.array([e.value for e in importance.decode(plan.query, mechanism, noised)])
 
@@ -148,7 +148,9 @@ def coverage(generate, policy, bounds: Bounds, config: ImportanceSampling, epsil
     plan = make_plan(config, bounds, Budget(epsilon, 1e-5), [policy])
     vectors = importance.unit_vectors(plan.query, large, [policy])
     whole = replace(plan.query, bounds=replace(bounds, units=large.units))
-    exact = importance.decode(whole, PlainSum(dimension=plan.query.dimension), vectors.sum(axis=0))[0]
+    exact = importance.decode(
+        whole, GaussianSum(dimension=plan.query.dimension, arithmetic="plain"), vectors.sum(axis=0)
+    )[0]
     truth, spread = exact.value, exact.sampling_standard_error * math.sqrt(large.units / bounds.units)
     hits, widths = [], []
     for seed in range(logs):

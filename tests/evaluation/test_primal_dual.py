@@ -19,7 +19,7 @@ from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig, PrimalDualProgram, resolve
 from dprl.evaluation.start_level import START, ConstantLSTD, start_level
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
@@ -36,7 +36,7 @@ def made(config: PrimalDualConfig, about: Facts, noise_multiplier: float = 2.0) 
     stages = [
         Stage(
             shape.name,
-            ClippedGaussianSum(
+            GaussianSum(
                 clip_norm=shape.clip_norm,
                 noise_multiplier=noise_multiplier,
                 dimension=shape.dimension,

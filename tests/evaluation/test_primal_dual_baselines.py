@@ -21,7 +21,6 @@ from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import PrimalDualConfig, PrimalDualProgram
 from dprl.evaluation.primal_dual_sgd import DPSGDA
 from dprl.evaluation.recursive_momentum import DPSRM
-from dprl.mechanisms.float_sum import FloatSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 
@@ -108,7 +107,7 @@ def test_the_iterates_of_langevin_dynamics_have_the_covariance_that_their_noise_
                    noise_multiplier=0.05, average="last")  # fmt: skip
     program, data = prepared(config, people=8)
     assert isinstance(program, DPGLDProgram)
-    mechanisms = [FloatSum(stage.mechanism) for stage in program.stages]
+    mechanisms = [stage.mechanism.in_float() for stage in program.stages]
     (trace,) = traced(program, data, mechanisms, SeededNoise.from_seed(0))[1]
     x = np.concatenate([trace.theta, trace.w], axis=1)[1000:]
     zero = np.zeros(2, np.float32)
@@ -127,7 +126,7 @@ def test_the_iterates_of_langevin_dynamics_have_the_covariance_that_their_noise_
 def test_the_random_iterate_is_uniform() -> None:
     steps, trials = 8, 2000
     program, data = prepared(DPGLD(discount=GAMMA, start="mid-range", steps=steps), people=8)
-    mechanisms = [FloatSum(stage.mechanism) for stage in program.stages]
+    mechanisms = [stage.mechanism.in_float() for stage in program.stages]
     keys = np.random.default_rng(0).integers(0, 2**32, (trials, 2), dtype=np.uint32)
 
     @jax.jit

@@ -14,7 +14,7 @@ from jax.extend.core import jaxprs_in_params
 from dprl.data.readers import read_log
 from dprl.engine import program as engine
 from dprl.engine.unit_data import padded_units, rows_of, unit_rows
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 
@@ -33,7 +33,7 @@ class Counts:
 
     @property
     def stages(self) -> tuple[engine.Stage, ...]:
-        mechanism = ClippedGaussianSum(
+        mechanism = GaussianSum(
             clip_norm=64.0, noise_multiplier=1.0, dimension=DIMENSION, sampling_rate=self.rate, steps=2
         )
         return (engine.Stage("counts", mechanism),)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dprl.mechanisms.blocks import BLOCK_BYTES, draw_block, split
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise
 
 SOURCES = [SecureNoise(bytes([i]) * 32) for i in (1, 2)]
-MECHANISM = ClippedGaussianSum(clip_norm=1.0, noise_multiplier=2.0, sampling_rate=0.3, steps=9, dimension=5)
+MECHANISM = GaussianSum(clip_norm=1.0, noise_multiplier=2.0, sampling_rate=0.3, steps=9, dimension=5)
 FIRST, STEPS, WIDTH, UNITS = 3, 4, 16, 30
 
 

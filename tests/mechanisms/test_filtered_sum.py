@@ -13,8 +13,8 @@ from scipy import stats
 
 from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE, effective_multiplier
 from dprl.errors import DprlError
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS, grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
@@ -104,7 +104,7 @@ def exact_norm(total: np.ndarray) -> int:
 def test_the_norm_is_right_and_one_unit_moves_it_by_the_clip_norm_at_most():
     """In exact integers, on sums of few units and of as many as an int64 holds."""
     rng = np.random.default_rng(3)
-    plain = ClippedGaussianSum(clip_norm=0.7, noise_multiplier=1.0, dimension=5)
+    plain = GaussianSum(clip_norm=0.7, noise_multiplier=1.0, dimension=5)
     limit, largest = 0.7 / STEP, 0.0
     answer, clipped = jax.jit(SUM.answer), jax.jit(plain.clipped_sum)
     for size in (0.0, 1.0, 1e2, 1e6, 2.0**27):

@@ -12,7 +12,7 @@ import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.errors import DprlError
 from dprl.mechanisms import keystream
-from dprl.mechanisms.clipped_sum import RELATION
+from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.mechanisms.noise import SecureNoise
 
 

@@ -19,7 +19,7 @@ from scipy.stats import chi2, kstest, norm
 
 import dprl
 from dprl.audits.record_replay import compare
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
@@ -121,7 +121,7 @@ def a_vector_is_clipped(lab: Lab) -> None:
     del lab
     for size in (4, 4096):
         for clip in (0.7, 1.0, 1.3, 3.1):
-            mechanism = ClippedGaussianSum(clip_norm=clip, noise_multiplier=1.0, dimension=size)
+            mechanism = GaussianSum(clip_norm=clip, noise_multiplier=1.0, dimension=size)
             step = Fraction(grid_step(clip))
             limit = (Fraction(clip) / step) ** 2
             rows = [np.full(size, scale) for scale in (1e3, 1e150, 1e200, 1e308, np.nan, np.inf)]

@@ -19,8 +19,8 @@ from dprl.accounting.ledger import Ledger
 from dprl.accounting.renyi_filter import WHOLE
 from dprl.engine import program as engine
 from dprl.errors import DprlError
-from dprl.mechanisms.clipped_sum import RELATION
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal

@@ -14,8 +14,8 @@ from dprl.accounting.certificate import seal, write
 from dprl.accounting.verification import verify
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import release_vector
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS, grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.release import status
@@ -93,7 +93,7 @@ def a_norm_has_the_clip_as_its_sensitivity(lab: Lab) -> None:
     require(released <= most + 1.0, "the norm of too many people is released")
     shapes = set()
 
-    class Seen(ClippedGaussianSum):
+    class Seen(GaussianSum):
         def clipped_sum(self, vectors: Any, included: Any) -> Any:
             shapes.add(vectors.shape)
             return super().clipped_sum(vectors, included)

@@ -19,7 +19,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.audits.lower_bound import audit
 from dprl.data.readers import Log
 from dprl.errors import DprlError, OverspendError
-from dprl.mechanisms.clipped_sum import RELATION
+from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.registry import ALGORITHMS

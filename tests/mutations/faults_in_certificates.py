@@ -11,8 +11,8 @@ import numpy as np
 
 from dprl.accounting import advisories, field_verification, row_verification, verification
 from dprl.evaluation import importance_sampling as importance
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.release import status
 
 from .planting import Planting, fault
@@ -89,7 +89,7 @@ def _(planting: Planting) -> None:
 @fault("value vectors compiled for as many people as there are", "a norm has the clip as its sensitivity")
 def _(planting: Planting) -> None:
     def unpadded(original: Callable[..., Any]) -> Callable[..., Any]:
-        def release(mechanism: ClippedGaussianSum, noise: Any, vectors: Any, *more: Any) -> Any:
+        def release(mechanism: GaussianSum, noise: Any, vectors: Any, *more: Any) -> Any:
             total = mechanism.clipped_sum(jnp.asarray(vectors), jnp.ones(len(vectors), dtype=bool))
             return np.asarray(mechanism.release(total, jnp.asarray(mechanism.draw(noise, 0))))
 

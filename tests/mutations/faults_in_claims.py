@@ -19,7 +19,7 @@ from dprl.engine.ratios import probability_of_logged
 from dprl.errors import DprlError
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation import streamed
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.release import evaluate as front
 from dprl.release import resumable
@@ -120,12 +120,12 @@ def _(planting: Planting) -> None:
     def halved(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda self: events.poisson_gaussian(self.sampling_rate, 2.0 * self.noise_multiplier, self.steps)
 
-    planting.replace(ClippedGaussianSum, "event", halved)
+    planting.replace(GaussianSum, "event", halved)
 
 
 @fault("declared sensitivity halved", "neighbours in full batches", traced=True)
 def _(planting: Planting) -> None:
-    planting.replace(ClippedGaussianSum, "sensitivity", lambda original: lambda self: original(self) / 2.0)
+    planting.replace(GaussianSum, "sensitivity", lambda original: lambda self: original(self) / 2.0)
 
 
 @fault("accountant at half the sensitivity", "the accountant agrees with closed forms")

@@ -13,8 +13,8 @@ import numpy as np
 
 from dprl.engine import program as engine
 from dprl.engine import unit_data
-from dprl.mechanisms import clipped_sum, grid
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms import arithmetic, grid
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 from .planting import Planting, fault, go_on_without_noise
@@ -31,7 +31,7 @@ def _(planting: Planting) -> None:
     def clipped_after(self: Any, vectors: Any, included: Any) -> Any:
         return grid.clip_to_grid(jnp.sum(_kept(vectors, included), axis=0)[None], self.clip_norm)[0]
 
-    planting.replace(ClippedGaussianSum, "clipped_sum", lambda original: clipped_after)
+    planting.replace(GaussianSum, "clipped_sum", lambda original: clipped_after)
 
 
 @fault("clip the average, then scale it by the number of units", "neighbours in full batches", traced=True)
@@ -41,7 +41,7 @@ def _(planting: Planting) -> None:
         mean = jnp.sum(_kept(vectors, included), axis=0) / count
         return count * grid.clip_to_grid(mean[None], self.clip_norm)[0]
 
-    planting.replace(ClippedGaussianSum, "clipped_sum", lambda original: clipped_after)
+    planting.replace(GaussianSum, "clipped_sum", lambda original: clipped_after)
 
 
 def _per_side(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,7 +56,7 @@ def _per_side(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @fault("primal and dual clipped apart", "neighbours in full batches", traced=True)
 def _(planting: Planting) -> None:
-    planting.replace(clipped_sum, "clip_to_grid", _per_side)
+    planting.replace(arithmetic, "clip_to_grid", _per_side)
 
 
 @fault("clipped coordinate by coordinate", "a vector is clipped")
@@ -65,7 +65,7 @@ def _(planting: Planting) -> None:
         bounded = jnp.clip(jnp.nan_to_num(vectors.astype(jnp.float64)), -clip_norm, clip_norm)
         return jnp.trunc(bounded / grid.grid_step(clip_norm)).astype(jnp.int64)
 
-    planting.replace(clipped_sum, "clip_to_grid", lambda original: boxed)
+    planting.replace(arithmetic, "clip_to_grid", lambda original: boxed)
 
 
 @fault("vectors of infinite norm are not clipped", "a vector is clipped")
@@ -77,7 +77,7 @@ def _(planting: Planting) -> None:
 
         return lambda vectors, clip_norm: clip(vectors, clip_norm).astype(jnp.int64)
 
-    planting.replace(clipped_sum, "clip_to_grid", unclipped)
+    planting.replace(arithmetic, "clip_to_grid", unclipped)
 
 
 @fault("not a number passed through the clip", "a vector is clipped")
@@ -89,7 +89,7 @@ def _(planting: Planting) -> None:
         factor = jnp.where(length > clip_norm * grid._SLACK, clip_norm * grid._SLACK / length, 1.0)
         return jnp.trunc(jnp.nan_to_num(x) * factor / grid.grid_step(clip_norm)).astype(jnp.int64)
 
-    planting.replace(clipped_sum, "clip_to_grid", lambda original: through)
+    planting.replace(arithmetic, "clip_to_grid", lambda original: through)
 
 
 @fault("rounded to the nearest grid point, not toward zero", "a vector is clipped")
@@ -106,18 +106,18 @@ def _(planting: Planting) -> None:
 
         return clip
 
-    planting.replace(clipped_sum, "clip_to_grid", nearest)
+    planting.replace(arithmetic, "clip_to_grid", nearest)
 
 
 @fault("sensitivity off by two: twice the clip norm gets through", "neighbours in full batches", traced=True)
 def _(planting: Planting) -> None:
-    planting.replace(clipped_sum, "clip_to_grid", lambda original: lambda vectors, clip: 2 * original(vectors, clip))
+    planting.replace(arithmetic, "clip_to_grid", lambda original: lambda vectors, clip: 2 * original(vectors, clip))
 
 
 @fault("a release that moves twice as far as is accounted for", "the canary stays below the claim", traced=True)
 def _(planting: Planting) -> None:
     planting.replace(
-        ClippedGaussianSum,
+        GaussianSum,
         "clipped_sum",
         lambda original: lambda self, vectors, included: 2 * original(self, vectors, included),
     )
@@ -134,7 +134,7 @@ def _(planting: Planting) -> None:
             original(self, vectors, included) * 30 // jnp.maximum(jnp.sum(included), 1)
         )
 
-    planting.replace(ClippedGaussianSum, "clipped_sum", mean)
+    planting.replace(GaussianSum, "clipped_sum", mean)
 
 
 @fault("number of units in the log as the denominator", "neighbours in poisson batches")
@@ -178,7 +178,7 @@ def _(planting: Planting) -> None:
 @fault("coins at twice the rate that is accounted for", "the event is what ran")
 def _(planting: Planting) -> None:
     planting.replace(
-        ClippedGaussianSum,
+        GaussianSum,
         "coins",
         lambda original: lambda self, noise, step, units: noise.coins(step, units, min(2.0 * self.sampling_rate, 0.99)),
     )
@@ -220,7 +220,7 @@ def _(planting: Planting) -> None:
 @fault("noise once instead of every step", "noise is as declared")
 def _(planting: Planting) -> None:
     planting.replace(
-        ClippedGaussianSum,
+        GaussianSum,
         "draw",
         lambda original: (
             lambda self, noise, step, *width: (
@@ -233,7 +233,7 @@ def _(planting: Planting) -> None:
 @fault("the same noise at every step", "the event is what ran")
 def _(planting: Planting) -> None:
     planting.replace(
-        ClippedGaussianSum,
+        GaussianSum,
         "draw",
         lambda original: lambda self, noise, step, *width: original(self, noise, step * 0, *width),
     )
@@ -280,13 +280,13 @@ def _(planting: Planting) -> None:
 
         return drawn
 
-    planting.replace(ClippedGaussianSum, "coins", coins)
-    planting.replace(ClippedGaussianSum, "draw", draw)
+    planting.replace(GaussianSum, "coins", coins)
+    planting.replace(GaussianSum, "draw", draw)
 
 
 @fault("noise smaller by sqrt(2)", "the event is what ran", traced=True)
 def _(planting: Planting) -> None:
-    planting.replace(ClippedGaussianSum, "on_grid", lambda original: lambda self, z: original(self, z) / math.sqrt(2.0))
+    planting.replace(GaussianSum, "on_grid", lambda original: lambda self, z: original(self, z) / math.sqrt(2.0))
 
 
 @fault("a sampler whose noise is smaller by sqrt(2)", "noise is as declared")

@@ -12,8 +12,8 @@ from dprl.accounting import events
 from dprl.data import transitions
 from dprl.engine import program as engine
 from dprl.engine import unit_data
-from dprl.mechanisms import clipped_sum
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms import arithmetic
+from dprl.mechanisms.gaussian_sum import GaussianSum
 
 from .planting import Planting, fault, go_on_without_noise
 
@@ -88,14 +88,14 @@ def _(planting: Planting) -> None:
 
         return apart
 
-    planting.replace(clipped_sum, "clip_to_grid", halves)
+    planting.replace(arithmetic, "clip_to_grid", halves)
 
 
 @fault("differences clipped at the clip of gradients", "neighbours of recursive momentum", traced=True)
 def _(planting: Planting) -> None:
     """Three times what is accounted for, on the same grid."""
     planting.replace(
-        clipped_sum, "clip_to_grid", lambda original: lambda vectors, clip: 3 * original(vectors / 3.0, clip)
+        arithmetic, "clip_to_grid", lambda original: lambda vectors, clip: 3 * original(vectors / 3.0, clip)
     )
 
 
@@ -120,7 +120,7 @@ def _(planting: Planting) -> None:
 
         return event
 
-    planting.replace(ClippedGaussianSum, "event", updates)
+    planting.replace(GaussianSum, "event", updates)
 
 
 @fault("the momentum's weight on the noise before it is accounted for", "noise in front of momentum is as declared")
@@ -135,7 +135,7 @@ def _(planting: Planting) -> None:
 
         return drawn
 
-    planting.replace(ClippedGaussianSum, "draw", weighed)
+    planting.replace(GaussianSum, "draw", weighed)
 
 
 # --- the unit transition --------------------------------------------------------------------------------------------

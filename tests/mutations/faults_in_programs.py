@@ -16,7 +16,7 @@ from dprl.audits.conformance import evaluation as conformance
 from dprl.engine import program as engine
 from dprl.engine import unit_data
 from dprl.evaluation import adassp
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 
 from .planting import Planting, fault, go_on_without_noise
 
@@ -161,7 +161,7 @@ def _(planting: Planting) -> None:
 
         return drawn
 
-    planting.replace(ClippedGaussianSum, "draw", half)
+    planting.replace(GaussianSum, "draw", half)
 
 
 @fault("half of the stages' noise in the compiled loop", "the canary of a program stays below the claim", traced=True)

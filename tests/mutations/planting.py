@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dprl.engine import program as engine
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 
 from .lab import forget_plans, forget_post_processing
 
@@ -118,5 +118,5 @@ def go_on_without_noise(planting: Planting, from_stage: int) -> None:
             program, stage, mechanism, state, points if stage < from_stage else totals[-1], step
         )
 
-    planting.replace(ClippedGaussianSum, "noised", noised)
+    planting.replace(GaussianSum, "noised", noised)
     planting.replace(engine, "_advance", advance)

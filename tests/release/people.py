@@ -11,7 +11,7 @@ import numpy as np
 
 import dprl
 from dprl.audits.record_replay import RecordingNoise
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.user_sum import NoiseInOrder
@@ -48,7 +48,7 @@ def recorded(first: Tape | None, missing: int | None) -> Iterator[Tape]:
 
         return noised
 
-    kept = [(SecureNoise, "fresh"), (ClippedGaussianSum, "noised"), (NoiseInOrder, "noised")]
+    kept = [(SecureNoise, "fresh"), (GaussianSum, "noised"), (NoiseInOrder, "noised")]
     originals = [(owner, name, vars(owner)[name]) for owner, name in kept]
     try:
         SecureNoise.fresh = classmethod(  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.environments.bandit import Bandit
 from dprl.learning.policy_gradient.on_host import Asked
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.engines.logged_users import UsersOnEngine
@@ -88,8 +88,8 @@ def test_the_same_bytes_wherever_it_stopped(paths, tmp_path, monkeypatch, name):
     for kind in (Asked, UsersOnEngine):
         total = kind.total
         monkeypatch.setattr(kind, "total", lambda *given, total=total: asked.append(1) or total(*given))
-    flip = ClippedGaussianSum.coins
-    monkeypatch.setattr(ClippedGaussianSum, "coins", lambda *given: coins.append(1) or flip(*given))
+    flip = GaussianSum.coins
+    monkeypatch.setattr(GaussianSum, "coins", lambda *given: coins.append(1) or flip(*given))
     for path, ways in ((file, ((STEPS,), (1, 2, 3))), (parts, ((2,), (1, 2, 3)))):
         for stops in ways:
             asked.clear(), coins.clear()

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import chi2, kstest, kstwo, norm
 from tests.statistical.reachability import unreachable_in_float64, unreachable_on_grid
 
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import clip_to_grid, grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
@@ -26,8 +26,8 @@ def make(request):
     return SOURCES[request.param]
 
 
-def mechanism(noise_multiplier: float = 2.5, dimension: int = DIMENSION) -> ClippedGaussianSum:
-    return ClippedGaussianSum(clip_norm=0.7, noise_multiplier=noise_multiplier, dimension=dimension, steps=10)
+def mechanism(noise_multiplier: float = 2.5, dimension: int = DIMENSION) -> GaussianSum:
+    return GaussianSum(clip_norm=0.7, noise_multiplier=noise_multiplier, dimension=dimension, steps=10)
 
 
 def released(source, step: int, noise_multiplier: float = 2.5) -> np.ndarray:

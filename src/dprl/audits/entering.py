@@ -19,9 +19,9 @@ from dprl import x64 as x64
 from dprl.audits.record_replay import Comparison, Recorder, Tape, compare
 from dprl.audits.record_rewards import RecordingAnswers, RewardRecorder, RewardTape, compare_tapes
 from dprl.audits.record_users import RecordingUserNoise, UserTape, compare_user_tapes
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.function_noise import FunctionNoise
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.reward_gradient import RewardGradient
 from dprl.mechanisms.reward_noise import RewardNoise
@@ -90,7 +90,7 @@ class Door:
             del wrap
             with ExitStack() as stack:
                 stack.enter_context(replaced(SeededNoise, "from_seed", lambda _: staticmethod(lambda seed: noise)))
-                stack.enter_context(replaced(ClippedGaussianSum, "noised", self._noised))
+                stack.enter_context(replaced(GaussianSum, "noised", self._noised))
                 stack.enter_context(replaced(FilteredGaussianSum, "noised", self._noised))
                 stack.enter_context(replaced(FilteredGaussianSum, "draw", self._drawn))
                 stack.enter_context(replaced(UserSum, "in_order", in_order))
@@ -108,7 +108,7 @@ class Door:
         return entered
 
     def _noised(self, original: Any) -> Any:
-        def recorded(mechanism: ClippedGaussianSum, total: Any, draw: Any) -> Any:
+        def recorded(mechanism: GaussianSum, total: Any, draw: Any) -> Any:
             points = original(mechanism, total, draw)
             exact = mechanism.answer(total) if isinstance(mechanism, FilteredGaussianSum) else total
             place = self._recorder.place_of(mechanism)

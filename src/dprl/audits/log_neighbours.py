@@ -24,7 +24,7 @@ from dprl.data.partition import partition
 from dprl.data.readers import read_log
 from dprl.engine.unit_data import UnitRows
 from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.mechanisms.clipped_sum import RELATION
+from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.registry import Entry
 from dprl.release.evaluate import evaluate
 

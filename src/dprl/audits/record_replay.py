@@ -25,8 +25,8 @@ from jax.experimental import io_callback
 
 from dprl import x64 as x64
 from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.protocols import NoiseSource
 
@@ -54,7 +54,7 @@ class Tape:
     entries: dict[int, list[Entry]] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     results: Mapping[str, np.ndarray] = field(default_factory=dict)
-    mechanisms: list[ClippedGaussianSum] = field(default_factory=list)
+    mechanisms: list[GaussianSum] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
 
 
@@ -74,13 +74,13 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RecordingMechanism(ClippedGaussianSum):
+class RecordingMechanism(GaussianSum):
     """Does what ``inner`` does, and tells its recorder. Works inside ``jit`` and ``scan``.
 
     Compared by identity: two of them are never the same static argument of a compiled function.
     """
 
-    inner: ClippedGaussianSum
+    inner: GaussianSum
     recorder: Recorder
     place: int
 
@@ -202,17 +202,17 @@ class Recorder:
         self._tape = Tape()
         self._level: dict[int, int] = {}
 
-    def wrap(self, mechanism: ClippedGaussianSum) -> RecordingMechanism:
+    def wrap(self, mechanism: GaussianSum) -> RecordingMechanism:
         place = len(self._tape.mechanisms)
         self._tape.mechanisms.append(mechanism)
         self._tape.entries[place] = []
         # one object for the same place of every run, so that its compiled code is the same code
         if place >= len(self._wrapped) or self._wrapped[place].inner != mechanism:
-            fields = {name: getattr(mechanism, name) for name in ClippedGaussianSum.__dataclass_fields__}
+            fields = {name: getattr(mechanism, name) for name in GaussianSum.__dataclass_fields__}
             self._wrapped[place:] = [RecordingMechanism(**fields, inner=mechanism, recorder=self, place=place)]
         return self._wrapped[place]
 
-    def place_of(self, mechanism: ClippedGaussianSum) -> int:
+    def place_of(self, mechanism: GaussianSum) -> int:
         """The place of a mechanism that no wrapper told of; it is that very object, for others may equal it."""
         for place, known in enumerate(self._tape.mechanisms):
             if known is mechanism:
@@ -361,7 +361,7 @@ def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> C
     return Comparison(tuple(problems), math.sqrt(largest), releases)
 
 
-def _parts(mechanism: ClippedGaussianSum, units: int) -> list[tuple[int, Fraction]]:
+def _parts(mechanism: GaussianSum, units: int) -> list[tuple[int, Fraction]]:
     """Size of each part of a release, and how far ``units`` may move it, in grid points."""
     limit = units * Fraction(mechanism.sensitivity) / Fraction(grid_step(mechanism.clip_norm))
     parts = [(mechanism.dimension, limit)]
@@ -369,7 +369,7 @@ def _parts(mechanism: ClippedGaussianSum, units: int) -> list[tuple[int, Fractio
     return parts + [(1, limit * Fraction(1.0 + NORM_ROUNDING))] * (mechanism.released - mechanism.dimension)
 
 
-def _numbers_of_releases(mechanism: ClippedGaussianSum, one: list[Entry], two: list[Entry]) -> list[str]:
+def _numbers_of_releases(mechanism: GaussianSum, one: list[Entry], two: list[Entry]) -> list[str]:
     problems = ["the number of releases differs"] if len(one) != len(two) else []
     if not isinstance(mechanism, FilteredGaussianSum):
         return problems + ["the number of releases is not the declared number of steps"] * (len(one) != mechanism.steps)

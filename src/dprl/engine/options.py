@@ -12,7 +12,7 @@ from dprl.accounting.budget import Budget
 from dprl.config import Config
 from dprl.engine.unit_data import scale_of
 from dprl.errors import DprlError
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval, Precondition
 from dprl.value_functions.features import Features
 
@@ -98,7 +98,7 @@ class Shape:
 
     Attributes:
         profile: relative noise of each step, a public schedule of at most 16 values
-            (:func:`~dprl.mechanisms.scheduled_sum.to_levels`); None for a constant one. The last stage alone has one.
+            (:func:`~dprl.mechanisms.gaussian_sum.to_levels`); None for a constant one. The last stage alone has one.
         adaptive: in place of a schedule; then the stage is the program's only one.
     """
 
@@ -117,7 +117,7 @@ class Stage:
     """A calibrated stage. ``by_index``: one uniformly chosen unit a step, as some papers have it (not verified)."""
 
     name: str
-    mechanism: ClippedGaussianSum
+    mechanism: GaussianSum
     by_index: bool = False
 
 

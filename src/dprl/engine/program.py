@@ -28,20 +28,17 @@ from dprl.engine.options import State as State
 from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
 from dprl.engine.unit_data import LEAST_ROWS, UnitRows, gather
 from dprl.engine.unit_source import Units
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism, PlainSum
 from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
 
 SUMMANDS = 2**22
 """Most coordinates of units' vectors that are held at a time, where there is more than one unit."""
 
 
-def noiseless(program: Program) -> tuple[PlainSum, ...]:
+def noiseless(program: Program) -> tuple[GaussianSum, ...]:
     """The noiseless limit of a program's mechanisms, for oracles and references; it protects nobody."""
-    return tuple(
-        PlainSum(dimension=m.dimension, sampling_rate=m.sampling_rate, steps=m.steps)
-        for m in (stage.mechanism for stage in program.stages)
-    )
+    return tuple(stage.mechanism.plain() for stage in program.stages)
 
 
 # --- the pure form ------------------------------------------------------------------------------------------------
@@ -52,7 +49,7 @@ def run(
     noise: Any,
     data: Any,
     *,
-    mechanisms: Sequence[Mechanism] | None = None,
+    mechanisms: Sequence[GaussianSum] | None = None,
     batch: int = 32,
 ) -> tuple[State, jax.Array]:
     """All stages: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
@@ -78,7 +75,7 @@ def run(
 def run_steps(
     program: Program,
     stage: int,
-    mechanism: Mechanism,
+    mechanism: GaussianSum,
     noise: Any,
     data: Any,
     state: State,
@@ -146,13 +143,13 @@ def filtered_steps(
     return state, drawn
 
 
-def draw_width(mechanism: Mechanism) -> int:
+def draw_width(mechanism: GaussianSum) -> int:
     """Coordinates drawn a step: a few more than are used, for a loop over them that XLA vectorises."""
     return -(-mechanism.dimension // 16) * 16
 
 
 def _batch_total(
-    program: Program, stage: int, mechanism: Mechanism, noise: Any, data: Any, state: State, step: Any, batch: int
+    program: Program, stage: int, mechanism: GaussianSum, noise: Any, data: Any, state: State, step: Any, batch: int
 ) -> Any:
     everybody = data.units
 
@@ -182,11 +179,7 @@ def _batch_total(
     # zeros that vary where the noise and the state vary: the loop carries them so under vmap
     zero = jnp.zeros(mechanism.dimension, jnp.int64)
     empty = jnp.zeros_like(mechanism.release(zero, zero)[: mechanism.dimension])
-    return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(_kind(mechanism))))[1]
-
-
-def _kind(mechanism: Mechanism) -> Any:
-    return jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
+    return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(mechanism.dtype)))[1]
 
 
 # --- the form of a release ----------------------------------------------------------------------------------------
@@ -197,7 +190,7 @@ def run_on_host(
     noise: NoiseSource,
     data: UnitRows | Units,
     *,
-    mechanisms: Sequence[Mechanism] | None = None,
+    mechanisms: Sequence[GaussianSum] | None = None,
     progress: Callable[[int], None] | None = None,
     journal: Journal = NO_JOURNAL,
 ) -> tuple[State, jax.Array]:
@@ -222,7 +215,7 @@ def run_on_host(
 def run_steps_on_host(
     program: Program,
     stage: int,
-    mechanism: Mechanism,
+    mechanism: GaussianSum,
     noise: Any,
     data: UnitRows | Units,
     state: State,
@@ -272,18 +265,18 @@ def run_steps_on_host(
 
 
 def sum_of_rows(
-    program: Program, stage: int, mechanism: Mechanism, state: State, data: UnitRows, included: np.ndarray
+    program: Program, stage: int, mechanism: GaussianSum, state: State, data: UnitRows, included: np.ndarray
 ) -> jax.Array:
     """``(dimension,)`` sum of the clipped vectors of the ``included`` ``(units,)``; int64 grid points, hence exact.
 
     Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.engine.devices`.
     """
-    mesh = unit_mesh() if _kind(mechanism) == jnp.int64 else None
+    mesh = unit_mesh() if mechanism.certifies else None
     if mesh is not None:
         width = partial(_slice_units, mechanism)
         whole = sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
         return jnp.asarray(whole)
-    total = jnp.zeros(mechanism.dimension, dtype=_kind(mechanism))
+    total = jnp.zeros(mechanism.dimension, dtype=mechanism.dtype)
     for index, live in data.chunks(included, mechanism.sampling_rate):
         total = total + _accumulate(program, stage, mechanism, state, data.arrays, index, live)
     return total
@@ -301,7 +294,7 @@ def _init(program: Program) -> State:
 
 @partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
 def _accumulate(
-    program: Program, stage: int, mechanism: Mechanism, state: State, arrays: tuple[Any, ...], index: Any, live: Any
+    program: Program, stage: int, mechanism: GaussianSum, state: State, arrays: tuple[Any, ...], index: Any, live: Any
 ) -> jax.Array:
     def clipped_sum(index: Any, live: Any) -> Any:
         return mechanism.clipped_sum(program.contribution(stage, state, gather(arrays, index)), live)
@@ -312,7 +305,7 @@ def _accumulate(
         return clipped_sum(index, live) if len(index) <= width else _in_slices(clipped_sum, (index, live), width)
 
 
-def _slice_units(mechanism: Mechanism, length: int) -> int:
+def _slice_units(mechanism: GaussianSum, length: int) -> int:
     """Most units of ``length`` rows whose vectors are held at a time: a power of two, as the blocks are, and from
     public facts alone, as a block's size is."""
     fit = max(1, SUMMANDS // mechanism.dimension)
@@ -331,7 +324,7 @@ def _in_slices(clipped_sum: Callable[..., Any], units: tuple[Any, ...], width: i
 
 
 @partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
-def _advance(program: Program, stage: int, mechanism: Mechanism, state: State, points: Any, step: Any) -> State:
+def _advance(program: Program, stage: int, mechanism: GaussianSum, state: State, points: Any, step: Any) -> State:
     return program.update(stage, state, mechanism.scaled(points), step)
 
 

@@ -33,7 +33,7 @@ from dprl.evaluation.intervals import (
     with_missing,
     within_range,
 )
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.features import Features, Tabular
 from dprl.value_functions.linear import ValueFunction
@@ -244,7 +244,7 @@ def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
     return np.bincount(trajectories.unit_of_episode(), kept, minlength=trajectories.units) / np.maximum(siblings, 1)
 
 
-def decode(query: AroundQuery, mechanism: Mechanism, noised: np.ndarray, baseline: Baseline) -> list[ValueEstimate]:
+def decode(query: AroundQuery, mechanism: GaussianSum, noised: np.ndarray, baseline: Baseline) -> list[ValueEstimate]:
     """Values and intervals of all target policies from the released vector: post-processing."""
     policies, sides, units = query.policies, query.sides, query.bounds.units
     parts = noised * math.sqrt(policies) / units
@@ -259,10 +259,9 @@ def decode(query: AroundQuery, mechanism: Mechanism, noised: np.ndarray, baselin
     ]  # fmt: skip
 
 
-def _noise(query: AroundQuery, mechanism: Mechanism) -> float:
+def _noise(query: AroundQuery, mechanism: GaussianSum) -> float:
     """Standard deviation of the noise in the mean of a coordinate."""
-    std = mechanism.noise_std if isinstance(mechanism, ClippedGaussianSum) else 0.0
-    return std * math.sqrt(query.policies) / query.bounds.units
+    return mechanism.noise_std * math.sqrt(query.policies) / query.bounds.units
 
 
 def _estimate(
@@ -353,7 +352,7 @@ def _half_width(t: float, sampling: float, noise: float, units: int) -> float:
     return t * math.sqrt(variance) + share * skew_margin(t, 1.0, units)
 
 
-def expect(query: AroundQuery, mechanism: Mechanism) -> list[tuple[float, float, float]]:
+def expect(query: AroundQuery, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
     """What the errors will be, from public facts alone: the same of each target policy.
 
     Returns:

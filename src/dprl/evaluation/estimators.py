@@ -13,15 +13,15 @@ from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.around import AroundQuery, Baseline
 from dprl.evaluation.importance_sampling import Query
 from dprl.evaluation.intervals import ValueEstimate
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.value_functions.linear import ValueFunction
 
 ValueQuery = Query | AroundQuery
 
 
-def mechanism(query: ValueQuery, noise_multiplier: float) -> ClippedGaussianSum:
+def mechanism(query: ValueQuery, noise_multiplier: float) -> GaussianSum:
     """The one mechanism through which the trajectories are touched for their values."""
-    return ClippedGaussianSum(clip_norm=query.clip_norm, noise_multiplier=noise_multiplier, dimension=query.dimension)
+    return GaussianSum(clip_norm=query.clip_norm, noise_multiplier=noise_multiplier, dimension=query.dimension)
 
 
 def baseline_of(query: ValueQuery, function: ValueFunction | None) -> Baseline | None:
@@ -47,7 +47,7 @@ def unit_vectors(
 
 
 def decode(
-    query: ValueQuery, mechanism: Mechanism, noised: np.ndarray, baseline: Baseline | None = None
+    query: ValueQuery, mechanism: GaussianSum, noised: np.ndarray, baseline: Baseline | None = None
 ) -> list[ValueEstimate]:
     """Values and intervals of all target policies from the released vector: post-processing."""
     if isinstance(query, AroundQuery):
@@ -56,7 +56,7 @@ def decode(
     return importance.decode(query, mechanism, noised)
 
 
-def expect(query: ValueQuery, mechanism: Mechanism) -> list[tuple[float, float, float]]:
+def expect(query: ValueQuery, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
     """Of each target policy the privacy standard error, the largest sampling standard error, and the interval's
     half-width at that error, from public facts alone.
     """

@@ -23,7 +23,7 @@ from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig, run_st
 from dprl.engine.unit_data import Block, PaddedUnits, SharedBlock, SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation import protected
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Precondition
 from dprl.value_functions.features import Features
 
@@ -215,7 +215,7 @@ def normaliser(config: GPOPE, sampling_rate: float, units: int) -> float:
     return 1.0 if config.calibration == "as-published" else sampling_rate * units
 
 
-def resolve(config: GPOPE, mechanism: ClippedGaussianSum, units: int, horizon: int) -> GPOPE:
+def resolve(config: GPOPE, mechanism: GaussianSum, units: int, horizon: int) -> GPOPE:
     """The same options with the step size filled in, from the public horizon, number of units and noise.
 
     0.02 sqrt(horizon), but no more than lets the noise of all steps move theta by 0.3 of its range (in L2): beyond
@@ -229,9 +229,9 @@ def resolve(config: GPOPE, mechanism: ClippedGaussianSum, units: int, horizon: i
     return config.replace(DERIVED, step_size=min(0.02 * math.sqrt(horizon), limit))
 
 
-def mechanism(config: GPOPE, size: int, horizon: int, noise_multiplier: float) -> ClippedGaussianSum:
+def mechanism(config: GPOPE, size: int, horizon: int, noise_multiplier: float) -> GaussianSum:
     """The one mechanism through which the trajectories are touched; its event is the algorithm's."""
-    return ClippedGaussianSum(
+    return GaussianSum(
         clip_norm=clip_norm(config, size, horizon),
         noise_multiplier=noise_multiplier,
         sampling_rate=config.sampling_rate,
@@ -323,7 +323,7 @@ class GPOPEProgram:
         return answer(self.config, state)
 
 
-def program_of(config: GPOPE, mechanism: Mechanism, units: int, projection: Projection) -> GPOPEProgram:
+def program_of(config: GPOPE, mechanism: GaussianSum, units: int, projection: Projection) -> GPOPEProgram:
     """The updates of resolved options, for a start of one's own: see :func:`run`."""
     stage = Stage("value function", mechanism, config.calibration == "as-published")  # type: ignore[arg-type]
     return GPOPEProgram(config, (stage,), units, projection)
@@ -331,7 +331,7 @@ def program_of(config: GPOPE, mechanism: Mechanism, units: int, projection: Proj
 
 def run(
     config: GPOPE,
-    mechanism: Mechanism,
+    mechanism: GaussianSum,
     noise: Any,
     data: SharedTransitions | PaddedUnits,
     start: Any,
@@ -344,7 +344,7 @@ def run(
 
     Args:
         config: public options; ``as-published`` takes one uniformly chosen trajectory a step.
-        mechanism: a :class:`ClippedGaussianSum`, or :class:`PlainSum` for the noiseless limit.
+        mechanism: a :class:`GaussianSum`, for the noiseless limit a plain one.
         noise: a :class:`~dprl.mechanisms.noise.SeededNoise`.
         data: the log.
         start: ``(n,)`` public starting weights.
@@ -360,7 +360,7 @@ def run(
     return state, answer(config, state)
 
 
-def _check_step_size(config: GPOPE, mechanism: ClippedGaussianSum, units: int) -> None:
+def _check_step_size(config: GPOPE, mechanism: GaussianSum, units: int) -> None:
     """Refuse steps that single precision cannot hold: the value function would be not a number, or never move."""
     assert config.step_size is not None
     members = 1 if config.calibration == "as-published" else units

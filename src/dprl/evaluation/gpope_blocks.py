@@ -14,13 +14,13 @@ from dprl.engine.program import draw_width, run_steps
 from dprl.engine.unit_data import PaddedUnits, SharedTransitions
 from dprl.evaluation.gpope import GPOPE, Projection, State, answer, init, program_of
 from dprl.mechanisms.blocks import DrawnNoise, draw_block, split
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise
 
 
 def run_in_blocks(
     config: GPOPE,
-    mechanism: ClippedGaussianSum,
+    mechanism: GaussianSum,
     sources: Sequence[SecureNoise],
     data: SharedTransitions | PaddedUnits,
     start: Any,
@@ -66,7 +66,7 @@ def run_in_blocks(
 
 @partial(jax.jit, static_argnames=("config", "mechanism", "units", "projection", "batch", "data_axes", "trace"))
 def _block(
-    config: GPOPE, mechanism: ClippedGaussianSum, units: int, projection: Projection, batch: int, data_axes: Any,
+    config: GPOPE, mechanism: GaussianSum, units: int, projection: Projection, batch: int, data_axes: Any,
     trace: bool, state: State, noise: DrawnNoise, data: Any,
 ) -> tuple[State, Any]:  # fmt: skip
     # the steps are those that the block holds: none is computed without noise

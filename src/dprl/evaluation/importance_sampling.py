@@ -36,7 +36,7 @@ from dprl.evaluation.importance_intervals import (
 )
 from dprl.evaluation.intervals import ValueEstimate, quantile
 from dprl.evaluation.strategy import least_noise_strategy
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum, Mechanism
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import NO_JOURNAL, Bounds, Interval, Journal, NoiseSource
 
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
@@ -217,9 +217,9 @@ def _rest(query: Query, above: np.ndarray, below: np.ndarray, present: np.ndarra
     return WEIGHT_SCALE * left[:, None]
 
 
-def mechanism(query: Query, noise_multiplier: float) -> ClippedGaussianSum:
+def mechanism(query: Query, noise_multiplier: float) -> GaussianSum:
     """The one mechanism through which the trajectories are touched."""
-    return ClippedGaussianSum(clip_norm=query.clip_norm, noise_multiplier=noise_multiplier, dimension=query.dimension)
+    return GaussianSum(clip_norm=query.clip_norm, noise_multiplier=noise_multiplier, dimension=query.dimension)
 
 
 def unit_vectors(query: Query, trajectories: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
@@ -283,7 +283,7 @@ def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
 
 
 def release_vector(
-    mechanism: Mechanism,
+    mechanism: GaussianSum,
     noise: NoiseSource,
     vectors: np.ndarray,
     journal: Journal = NO_JOURNAL,
@@ -291,9 +291,7 @@ def release_vector(
     """The noised sum ``(dimension,)`` of the units' vectors; one that ``journal`` holds is not computed."""
 
     def noised() -> Any:
-        total = jnp.zeros(
-            mechanism.dimension, dtype=jnp.int64 if isinstance(mechanism, ClippedGaussianSum) else jnp.float64
-        )
+        total = jnp.zeros(mechanism.dimension, dtype=mechanism.dtype)
         for start in range(0, len(vectors), 1 << 16):
             part = vectors[start : start + (1 << 16)]
             # of one shape however few units there are: a compiled norm of another shape may be rounded otherwise
@@ -305,10 +303,10 @@ def release_vector(
     return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noised))))
 
 
-def _known(query: Query, mechanism: Mechanism) -> list[Known]:
+def _known(query: Query, mechanism: GaussianSum) -> list[Known]:
     """What is known of each policy's released numbers from public facts."""
     config, units = query.config, query.bounds.units
-    noise = mechanism.noise_std / units if isinstance(mechanism, ClippedGaussianSum) else 0.0
+    noise = mechanism.noise_std / units
     inverse = np.linalg.inv(query.strategy)
     in_weights = float(np.linalg.norm(inverse.sum(axis=0))) / query.together
     return [
@@ -328,7 +326,7 @@ def _known(query: Query, mechanism: Mechanism) -> list[Known]:
     ]
 
 
-def decode(query: Query, mechanism: Mechanism, noised: np.ndarray) -> list[ValueEstimate]:
+def decode(query: Query, mechanism: GaussianSum, noised: np.ndarray) -> list[ValueEstimate]:
     """Values and intervals of all target policies from the released vector: post-processing."""
     inverse, means = np.linalg.inv(query.strategy), noised / query.bounds.units
     each = len(query.strategy) * query.parts
@@ -343,7 +341,7 @@ def decode(query: Query, mechanism: Mechanism, noised: np.ndarray) -> list[Value
     return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
 
 
-def expect(query: Query, mechanism: Mechanism) -> list[tuple[float, float, float]]:
+def expect(query: Query, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
     """What the errors will be, from public facts alone.
 
     Returns:

@@ -28,10 +28,9 @@ from dprl.evaluation.around import AroundQuery
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.strategy import public_patterns
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
-from dprl.mechanisms.scheduled_sum import ScheduledGaussianSum
 from dprl.protocols import Bounds, Precondition
 from dprl.value_functions.features import Features, make_features
 from dprl.value_functions.linear import ValueFunction
@@ -59,7 +58,7 @@ class Plan:
     bounds: Bounds
     budget: Budget
     query: estimators.ValueQuery
-    value_mechanism: ClippedGaussianSum
+    value_mechanism: GaussianSum
     features: Features | None
     program: Program | None
     event: events.DpEvent
@@ -314,12 +313,11 @@ def _calibrated(
 def _stage(shape: Shape, noise_multiplier: float) -> Stage:
     common = {"clip_norm": shape.clip_norm, "sampling_rate": shape.sampling_rate, "dimension": shape.dimension}
     if shape.profile is None:
-        mechanism = ClippedGaussianSum(**common, noise_multiplier=noise_multiplier, steps=shape.steps)
-    else:
-        if len(shape.profile) != shape.steps:
-            raise RuntimeError("A profile has a number for every step of its stage.")
-        mechanism = ScheduledGaussianSum(**common, multipliers=tuple(noise_multiplier * w for w in shape.profile))
-    return Stage(shape.name, mechanism)
+        return Stage(shape.name, GaussianSum(**common, noise_multiplier=noise_multiplier, steps=shape.steps))
+    if len(shape.profile) != shape.steps:
+        raise RuntimeError("A profile has a number for every step of its stage.")
+    multipliers = tuple(noise_multiplier * w for w in shape.profile)
+    return Stage(shape.name, GaussianSum(**common, multipliers=multipliers))
 
 
 class _Filtered(NamedTuple):
@@ -356,7 +354,7 @@ def _filtered(config: ValueFunctionConfig, shapes: Sequence[Shape], inner: Budge
     return _Filtered(math.inf if made.before is None else made.before, Stage(shape.name, mechanism))
 
 
-def _filtered_event(value: ClippedGaussianSum, stages: tuple[Stage, ...]) -> events.DpEvent:
+def _filtered_event(value: GaussianSum, stages: tuple[Stage, ...]) -> events.DpEvent:
     """All of a release whose noise adapts: one filter, in which the value query was charged first."""
     steps = stages[0].mechanism
     if len(stages) != 1 or not isinstance(steps, FilteredGaussianSum):  # a mistake of the algorithm's
@@ -383,7 +381,7 @@ def _published(
     return config, config.program(facts, (_stage(shape, config.published_multiplier(facts, budget)),))
 
 
-def _published_event(value: ClippedGaussianSum, steps: ClippedGaussianSum) -> events.DpEvent:
+def _published_event(value: GaussianSum, steps: GaussianSum) -> events.DpEvent:
     """What such an algorithm really does: replacing one unit moves a step's sum by 2h with probability 1/m, which has
     the privacy loss of this pair (docs/proofs/gpope.md).
     """

@@ -19,7 +19,7 @@ from dprl.config import Mark
 from dprl.engine.options import Adaptive, Facts, Shape, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.scheduled_sum import to_levels
+from dprl.mechanisms.gaussian_sum import to_levels
 from dprl.protectors.projector import ProtectorState
 from dprl.protectors.protector import Protector
 

@@ -27,7 +27,7 @@ from dprl.engine.ratios import step_ratios
 from dprl.engine.unit_data import LEAST_ROWS, Rows, UnitRows, _aligned_zeros, rows_of, unit_rows
 from dprl.evaluation import estimators
 from dprl.evaluation.plan import Plan
-from dprl.mechanisms.clipped_sum import Mechanism
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.loading import load_policy
 from dprl.protocols import Journal, NoiseSource
 
@@ -117,7 +117,7 @@ def as_numbers(exact: Sequence[int]) -> np.ndarray:
     return np.array([float(x) for x in exact]) * 2.0**-_EXACT
 
 
-def release_total(mechanism: Mechanism, noise: NoiseSource, total: np.ndarray, journal: Journal) -> np.ndarray:
+def release_total(mechanism: GaussianSum, noise: NoiseSource, total: np.ndarray, journal: Journal) -> np.ndarray:
     """As :func:`~dprl.evaluation.importance_sampling.release_vector`, where the sum is known."""
 
     def noised() -> Any:

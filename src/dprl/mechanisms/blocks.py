@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl import x64 as x64
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 
@@ -88,7 +88,7 @@ jax.tree_util.register_dataclass(
 
 
 def draw_block(
-    mechanism: ClippedGaussianSum,
+    mechanism: GaussianSum,
     sources: Sequence[SecureNoise],
     first: int,
     steps: int,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from dprl.accounting import renyi_filter
 from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent
 from dprl.errors import DprlError
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS, grid_step
 
 ENDED = -1
@@ -27,7 +27,7 @@ MOST_COORDINATES = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilteredGaussianSum(ClippedGaussianSum):
+class FilteredGaussianSum(GaussianSum):
     """A Poisson-sampled, jointly clipped Gaussian sum and its norm, released at most ``steps`` times.
 
     Attributes:
@@ -45,6 +45,9 @@ class FilteredGaussianSum(ClippedGaussianSum):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.multipliers is not None or not self.certifies:
+            raise RuntimeError("A filtered sum chooses its noise on the way, and counts on the grid.")
+        self.event()  # refuses an order or a budget out of range
         if self.dimension > MOST_COORDINATES:
             raise DprlError(f"A sum whose norm is released has at most {MOST_COORDINATES} coordinates.")
         for multiplier in (*self.levels, self.norm_multiplier):

@@ -21,8 +21,7 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
 from dprl.errors import DprlError
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
-from dprl.mechanisms.float_sum import FloatSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors.record_losses import RecordLoss, Records
 
@@ -73,11 +72,12 @@ def step_budget(budget: Budget, steps: int, sampling_rate: float = 1.0) -> Budge
     return Budget(on_sample, min(budget.delta / (2.0 * steps * sampling_rate), 0.5))
 
 
-def unit_sum(dimension: int, sampling_rate: float = 1.0) -> FloatSum:
+def unit_sum(dimension: int, sampling_rate: float = 1.0) -> GaussianSum:
     """The mechanism whose clip, coins and noise a simulation uses, with clip norm and noise multiplier 1: vectors are
     divided by a clip norm and the noise is multiplied, so that one compiled program serves all numbers."""
-    exact = ClippedGaussianSum(clip_norm=1.0, noise_multiplier=1.0, dimension=dimension, sampling_rate=sampling_rate)
-    return FloatSum(exact)
+    return GaussianSum(
+        clip_norm=1.0, noise_multiplier=1.0, dimension=dimension, sampling_rate=sampling_rate, arithmetic="float"
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -21,8 +21,8 @@ from dprl.evaluation.intervals import (
 )
 from dprl.evaluation.plan import Plan
 from dprl.evaluation.protected import Protected
-from dprl.mechanisms.clipped_sum import RELATION
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.value_functions.linear import ValueFunction
 
 NOT_PROTECTED = (

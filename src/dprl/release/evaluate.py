@@ -25,7 +25,7 @@ from dprl.errors import DprlError
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan
-from dprl.mechanisms.clipped_sum import RELATION
+from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import Bounds

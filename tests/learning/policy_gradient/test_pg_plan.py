@@ -15,7 +15,7 @@ from dprl.errors import DprlError
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
 from dprl.learning_facts import LearningFacts
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.user_sum import UserSum
 
 BUDGET = Budget(1.0, 1e-6)
@@ -146,7 +146,7 @@ def test_no_baseline_no_statistic():
 
 def test_sampled_users_are_composed():
     plan = make_pg_plan(DPPG(users=1000, sampling="poisson", batch=50, steps=2, noise_multiplier=2.0), facts(), BUDGET)
-    assert isinstance(plan.mechanism, ClippedGaussianSum)
+    assert isinstance(plan.mechanism, GaussianSum)
     assert plan.config.noise == "independent"
     assert plan.event == events.poisson_gaussian(0.05, 2.0, 2)
     assert plan.relation == "add or remove one"

@@ -16,7 +16,6 @@ from dprl.engine.program import run
 from dprl.engine.unit_blocks import SHARED
 from dprl.engine.unit_data import PaddedUnits, SharedTransitions, scale_of
 from dprl.evaluation.plan import program_for
-from dprl.mechanisms.float_sum import FloatSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.registry import find, is_own_kind
 from dprl_papers.harness.method import Guarantee, Method, Status
@@ -131,7 +130,7 @@ def _one(program: Any, key: Any, data: PaddedUnits, factors: Any) -> Any:
 
 def _run(program: Any, key: Any, data: Any, factor: Any) -> Any:
     # without the grid: no digit that a table shows depends on it
-    mechanisms: Any = tuple(FloatSum(stage.mechanism, factor) for stage in program.stages)
+    mechanisms: Any = tuple(stage.mechanism.in_float(factor) for stage in program.stages)
     # trials run side by side, and all of them wait for the one with the most blocks
     few = all(stage.mechanism.sampling_rate * data.units <= 4.0 for stage in program.stages)
     return run(program, SeededNoise(key), data, mechanisms=mechanisms, batch=4 if few else 32)[1]

@@ -17,8 +17,7 @@ import numpy as np
 
 from dprl.engine.program import run_steps
 from dprl.engine.unit_data import PaddedUnits, rows_of, scale_of
-from dprl.mechanisms.clipped_sum import Mechanism
-from dprl.mechanisms.float_sum import FloatSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import Features
 from dprl_papers.harness.domain import MOMENT_SEED
@@ -174,7 +173,7 @@ def _residuals(features: Features, discount: float, theta: Any, w: Any, rows: An
 
 def run_curves(
     program: Program,
-    mechanisms: Sequence[Mechanism] | None,
+    mechanisms: Sequence[GaussianSum] | None,
     keys: Any,
     logs: PaddedUnits,
     at: tuple[int, ...],
@@ -186,7 +185,7 @@ def run_curves(
     Args:
         program: the algorithm, with the public facts that all trials share.
         mechanisms: as in :func:`~dprl.engine.program.run`; without any its own ones in single
-            precision, :class:`~dprl.mechanisms.float_sum.FloatSum`.
+            precision.
         keys: ``(T, 2)`` noise keys.
         logs: with a leading axis of trials in every array.
         at: ascending numbers of steps of the last stage, the stages before it being done; 0 is before its first.
@@ -216,7 +215,7 @@ def answers(program: Program, state: Any) -> np.ndarray:
 
 @partial(jax.jit, static_argnames=("program", "mechanisms", "batch"))
 def _before(
-    program: Program, mechanisms: tuple[Mechanism, ...] | None, batch: int, keys: Any, logs: Any, starts: Any
+    program: Program, mechanisms: tuple[GaussianSum, ...] | None, batch: int, keys: Any, logs: Any, starts: Any
 ) -> Any:
     def one(key: Any, log: Any, start: Any) -> Any:
         state = program.init() if start is None else start
@@ -230,7 +229,7 @@ def _before(
 
 @partial(jax.jit, static_argnames=("program", "mechanisms", "batch", "count"))
 def _onward(
-    program: Program, mechanisms: tuple[Mechanism, ...] | None, batch: int, count: int, keys: Any, logs: Any,
+    program: Program, mechanisms: tuple[GaussianSum, ...] | None, batch: int, count: int, keys: Any, logs: Any,
     states: Any, first: Any,
 ) -> Any:  # fmt: skip
     last = len(program.stages) - 1
@@ -247,8 +246,8 @@ def _answers(program: Program, states: Any) -> Any:
     return jax.vmap(lambda state: program.answer(program.finish(len(program.stages) - 1, state)))(states)
 
 
-def _mechanism(program: Program, mechanisms: tuple[Mechanism, ...] | None, number: int) -> Any:
-    return FloatSum(program.stages[number].mechanism) if mechanisms is None else mechanisms[number]
+def _mechanism(program: Program, mechanisms: tuple[GaussianSum, ...] | None, number: int) -> Any:
+    return program.stages[number].mechanism.in_float() if mechanisms is None else mechanisms[number]
 
 
 def _stream(program: Program, key: Any, number: int) -> SeededNoise:

@@ -25,7 +25,7 @@ from dprl.evaluation.doubly_robust import DoublyRobust
 from dprl.evaluation.importance_sampling import ImportanceSampling, Query
 from dprl.evaluation.plan import Plan, make_plan
 from dprl.evaluation.strategy import public_patterns
-from dprl.mechanisms.clipped_sum import PlainSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.harness.method import Method
 from dprl_papers.harness.problem import Problem
@@ -97,7 +97,9 @@ def doubly_robust_exact(problem: Problem, key: Any) -> float:
         bounds = replace(bounds, max_cumulative_ratio=UNCUT)
     plan = _plan(problem, bounds, PLENTY)
     theta = _theta(plan.program, True, key, problem.layout)
-    return _around(plan, theta, PlainSum(dimension=plan.query.dimension), SeededNoise(key), problem)
+    return _around(
+        plan, theta, GaussianSum(dimension=plan.query.dimension, arithmetic="plain"), SeededNoise(key), problem
+    )
 
 
 def _plan(problem: Problem, bounds: Any, budget: Budget) -> Plan:

@@ -35,7 +35,7 @@ from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig
 from dprl.evaluation.primal_dual_sgd import DPSGDA
 from dprl.evaluation.recursive_momentum import DPSRM, INITIAL
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 from dprl_papers.harness.method import Guarantee, Method
@@ -217,7 +217,7 @@ def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
 
 
 def _stage(name: str, facts: Facts, steps: int, clip: float, noise_multiplier: float, by_index: bool = True) -> Stage:
-    mechanism = ClippedGaussianSum(
+    mechanism = GaussianSum(
         clip_norm=clip, noise_multiplier=noise_multiplier, dimension=2 * facts.features.size,
         sampling_rate=1.0 / facts.units if by_index else 1.0, steps=steps,
     )  # fmt: skip

@@ -28,7 +28,7 @@ from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import Plan, make_plan
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds, Precondition
 
@@ -207,13 +207,13 @@ def addition(units: int, plan: Plan) -> tuple[int, str]:
     return others, f"one record at full clip norm is added to {f'a log of {others}' if others else 'an empty log'}"
 
 
-def noised_sum(mechanism: ClippedGaussianSum, noise: Any, vectors: Any) -> Any:
+def noised_sum(mechanism: GaussianSum, noise: Any, vectors: Any) -> Any:
     """:func:`importance_sampling.release_vector` for traced values."""
     total = mechanism.clipped_sum(vectors, jnp.ones(len(vectors), dtype=bool))
     return mechanism.release(total, mechanism.draw(noise, 0))
 
 
-def _pushes(signs: np.ndarray, mechanism: ClippedGaussianSum, discount: float) -> SharedTransitions:
+def _pushes(signs: np.ndarray, mechanism: GaussianSum, discount: float) -> SharedTransitions:
     """Units whose dual gradient is plus or minus the clip norm, or zero, whatever the iterates are.
 
     One state that leads to itself: the temporal difference is the reward, which is huge, and next to nothing else.

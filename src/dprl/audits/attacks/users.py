@@ -24,7 +24,7 @@ from dprl.learning.policy_gradient.pg_plan import PGPlan
 from dprl.learning.policy_gradient.published import published_run
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.strategy import whitened
@@ -54,7 +54,7 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
         return _published(plan)
     if isinstance(plan.mechanism, UserSum):
         return _one_pass(plan, plan.mechanism)
-    if isinstance(plan.mechanism, ClippedGaussianSum):
+    if isinstance(plan.mechanism, GaussianSum):
         return _resampled(plan)
     raise RuntimeError("There is no attack on this mechanism.")
 
@@ -221,7 +221,7 @@ class Crowded:
 class _Everybody:
     """Lets everybody who has a coin into every batch, and keeps how many they are. Adds no noise."""
 
-    def __init__(self, mechanism: ClippedGaussianSum) -> None:
+    def __init__(self, mechanism: GaussianSum) -> None:
         self._mechanism, self.count = mechanism, 0
 
     def __getattr__(self, name: str) -> Any:
@@ -262,7 +262,7 @@ def canary_of_vectors(plan: PGPlan, absent: np.ndarray, present: np.ndarray) -> 
 
     Who is in a batch is secret: only probabilities are known. The attacker computes the likelihood of either log.
     """
-    mechanism = cast(ClippedGaussianSum, plan.mechanism)
+    mechanism = cast(GaussianSum, plan.mechanism)
     users, rate, std = int(plan.config.users or 1), mechanism.sampling_rate, mechanism.noise_std
     everybody = [absent, present]
     # those who add something, and all ways in which they may be drawn together

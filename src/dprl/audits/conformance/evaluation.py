@@ -27,7 +27,7 @@ from dprl.errors import DprlError
 from dprl.evaluation import estimators
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.plan import Algorithm, Plan, make_plan
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Attack, Bounds, Canary, NoiseSource
 
@@ -100,7 +100,7 @@ class EvaluationConformance:
         bounds = replace(self.bounds, **self.facts.get(setting, {}))
         return _plan(self.config(setting), bounds, self.features.get(setting, "columns"))
 
-    def mechanisms(self, setting: str) -> dict[str, ClippedGaussianSum]:
+    def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
         plan = self.plan(setting)
         return {"value": plan.value_mechanism, **{stage.name: stage.mechanism for stage in plan.stages}}
 

@@ -21,7 +21,7 @@ from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
 from dprl.learning.policy_gradient.trainer import Known, State, block_total, init, learn_step, mesh_of
 from dprl.learning.policy_gradient.users import Acting
 from dprl.mechanisms.action_coins import ActionCoins, BatchCoins
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import NO_JOURNAL, Journal
 
 NOBODY = -1
@@ -91,7 +91,7 @@ def _block(shape: Shape, mechanism: Any) -> int:
     else:
         of_one = shape.interactions * shape.horizon * len(shape.policy.observation) + shape.dimension
         most = max(shape.block, min(_MOST, _NUMBERS // of_one))
-    if isinstance(mechanism, ClippedGaussianSum):  # members are drawn: there may be any number of them
+    if isinstance(mechanism, GaussianSum):  # members are drawn: there may be any number of them
         return most if shape.batch > shape.block else shape.block
     return -(-shape.batch // -(-shape.batch // most))
 
@@ -153,7 +153,7 @@ def run_resampled(
     shape: Shape,
     source: Any,
     rates: Rates,
-    mechanism: ClippedGaussianSum,
+    mechanism: GaussianSum,
     noise: Any,
     coins: ActionCoins,
     progress: Progress | None = None,
@@ -162,7 +162,7 @@ def run_resampled(
     """A whole run of users who come back: every batch is a secret Poisson sample of all, and each batch is paid for.
 
     Privacy unit: a person. Relation: add or remove one. Released: every noised sum, hence every iterate. The event is
-    that of :class:`~dprl.mechanisms.clipped_sum.ClippedGaussianSum` (docs/proofs/clipped-gaussian-sum.md).
+    that of :class:`~dprl.mechanisms.gaussian_sum.GaussianSum` (docs/proofs/clipped-gaussian-sum.md).
 
     Everybody in the log has a coin in every step, however many they are, and ``shape.users`` is a normaliser: in a log
     that was cut at a number of users, who is added would push somebody out, and two people would change.

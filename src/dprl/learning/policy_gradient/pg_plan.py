@@ -18,13 +18,13 @@ from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, act_once, resolve
 from dprl.learning.policy_gradient.trainer import policy_of
 from dprl.learning_facts import LearningFacts
-from dprl.mechanisms.clipped_sum import ClippedGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.strategy import prefix_error
 from dprl.mechanisms.user_sum import UserSum
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Precondition
 
-Mechanism = UserSum | ClippedGaussianSum
+Mechanism = UserSum | GaussianSum
 _TRIES = 20
 
 
@@ -157,7 +157,7 @@ def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Mechanis
     assert config.steps is not None
     parts = parts_of(config, size)
     if config.poisson:
-        return ClippedGaussianSum(
+        return GaussianSum(
             clip_norm=config.clip_norm,
             noise_multiplier=noise_multiplier,
             dimension=sum(dimension for dimension, _ in parts),
@@ -181,7 +181,7 @@ def _relation(config: DPPG) -> Relation:
 
 def sampler_delta(mechanism: Mechanism, epsilon: float) -> float:
     """What finite precision and the sampler of noise add to delta."""
-    if isinstance(mechanism, ClippedGaussianSum):
+    if isinstance(mechanism, GaussianSum):
         return events.sampler_delta(epsilon, mechanism.draws)
     return mechanism.delta(epsilon)
 
