@@ -11,7 +11,7 @@ import pytest
 
 from dprl.accounting import accountant, events
 from dprl.accounting.certificate import seal, versions, write
-from dprl.accounting.user_relation import WORDS
+from dprl.accounting.user_relation import MECHANISM, WORDS
 from dprl.accounting.verification import verify
 from dprl.errors import DprlError
 from dprl.mechanisms.user_sum import UserSum
@@ -37,7 +37,7 @@ def certificate(mechanism: UserSum) -> dict[str, Any]:
         "neighbouring_relation": WORDS[mechanism.relation],
         "released": "the noised sums",
         "not_protected": ["who took part"],
-        "mechanisms": [mechanism.describe("gradients")],
+        "mechanisms": [mechanism.describe(MECHANISM, "gradients")],
         "event": events.to_json(event),
         "accountant": accountant.accountant_name(),
         "epsilon_of_event": accountant.epsilon_of(event, DELTA - sampler),

@@ -389,7 +389,7 @@ def test_nothing_is_lacking():
             continue
         assert event == events.gaussian(mechanism.noise_multiplier)
         assert events.from_json(events.to_json(event)) == event
-        described = mechanism.describe("updates")
+        described = mechanism.describe("Gaussian sums", "updates")
         assert {"name", "purpose", "noise_multiplier", "sensitivity", "steps", "dimension", "std"} <= set(described)
     # every noise, relation and sampling is attacked
     for option, values in {

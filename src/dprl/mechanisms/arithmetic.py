@@ -16,6 +16,8 @@ from dprl import x64 as x64
 from dprl.mechanisms.grid import clip_to_grid
 
 Arithmetic = Literal["exact", "float", "plain"]
+Participation = Literal["everyone", "Poisson", "once each"]
+"""Which sums a unit takes part in: all, those of its coins, or those of the one batch that has its slot."""
 
 
 def sum_on_grid(vectors: jax.Array, included: jax.Array, clip_norm: float) -> jax.Array:

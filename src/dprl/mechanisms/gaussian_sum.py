@@ -20,7 +20,15 @@ import numpy as np
 from dprl import x64 as x64
 from dprl.accounting import events
 from dprl.errors import DprlError
-from dprl.mechanisms.arithmetic import Arithmetic, few_listed, listed, sum_in_float, sum_on_grid, sum_plainly
+from dprl.mechanisms.arithmetic import (
+    Arithmetic,
+    Participation,
+    few_listed,
+    listed,
+    sum_in_float,
+    sum_on_grid,
+    sum_plainly,
+)
 from dprl.mechanisms.grid import MAX_DIMENSION, grid_step
 from dprl.mechanisms.rounded_gaussian import MAX_STD, MIN_STD
 
@@ -118,6 +126,11 @@ class GaussianSum:
         return jnp.int64 if self.arithmetic == "exact" else jnp.float64
 
     @property
+    def participation(self) -> Participation:
+        """Which steps a unit takes part in."""
+        return "everyone" if self.sampling_rate == 1.0 else "Poisson"
+
+    @property
     def sensitivity(self) -> float:
         """Largest L2 change of the un-noised sum when one unit is added or removed."""
         return self.clip_norm
@@ -163,6 +176,10 @@ class GaussianSum:
     def draws(self) -> int:
         """Number of Gaussian coordinates drawn in all; the sampler's error is charged for each."""
         return self.dimension * self.steps
+
+    def delta(self, epsilon: float) -> float:
+        """What the sampler's error adds to delta."""
+        return events.sampler_delta(epsilon, self.draws)
 
     def event(self) -> events.DpEvent:
         """What the accountant must compose: exactly what :meth:`coins`, :meth:`clipped_sum` and :meth:`noised` do."""

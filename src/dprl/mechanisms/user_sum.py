@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,10 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.accounting import events
-from dprl.accounting.user_relation import CLIPS, MECHANISM, Relation
+from dprl.accounting.user_relation import CLIPS, Relation
 from dprl.errors import DprlError
 from dprl.mechanisms.answers import check_rounds
+from dprl.mechanisms.arithmetic import Participation
 from dprl.mechanisms.grid import MAX_DIMENSION, MAX_UNITS, clip_to_grid, grid_step
 from dprl.mechanisms.rounded_gaussian import MAX_STD, MIN_STD
 from dprl.mechanisms.strategy import Correlator, coefficients, column_norm, correlated, correlated_in_float
@@ -52,6 +53,8 @@ class UserSum:
     relation: Relation = "zero-out"
     noise: str = "square-root"
     epochs: int = 1
+    certifies: ClassVar[bool] = True
+    participation: ClassVar[Participation] = "once each"
 
     def __post_init__(self) -> None:
         check_rounds(self.steps, self.batch)
@@ -112,10 +115,10 @@ class UserSum:
         """What the sampler's error adds to delta."""
         return events.sampler_delta(epsilon, self.steps * self.dimension)
 
-    def describe(self, purpose: str) -> dict[str, Any]:
+    def describe(self, name: str, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
         return {
-            "name": MECHANISM,
+            "name": name,
             "purpose": purpose,
             "relation": self.relation,
             "parts": [{"dimension": size, "clip_norm": clip_norm} for size, clip_norm in self.parts],
@@ -276,6 +279,8 @@ class FloatUserSum:
     exact: UserSum
     noise_multiplier: Any = None
     clips: bool = True
+    certifies: ClassVar[bool] = False
+    participation: ClassVar[Participation] = "once each"
 
     @property
     def dimension(self) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 from dprl.accounting import events
 from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.certificate import versions
+from dprl.accounting.user_relation import MECHANISM
 from dprl.learning.policy_gradient.dp_pg import UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan
-from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.released import FILE, ReleasedPolicy
 
 TRAINING = "training.json"
@@ -144,14 +144,13 @@ _ITERATES = {
 
 
 def _row(plan: PGPlan) -> dict[str, Any]:
-    if isinstance(plan.mechanism, GaussianSum):
-        return plan.mechanism.describe("Gaussian noise on sums over sampled users", "gradients")
     assert plan.mechanism is not None
-    return plan.mechanism.describe("gradients")
+    name = "Gaussian noise on sums over sampled users" if plan.config.poisson else MECHANISM
+    return plan.mechanism.describe(name, "gradients")
 
 
 def _accountant(plan: PGPlan) -> str:
-    if isinstance(plan.mechanism, GaussianSum):
+    if plan.config.poisson:
         return accountant_name()
     return accountant_name().replace(RELATION, "neighbours one sensitivity apart")
 

@@ -27,7 +27,6 @@ from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
 from dprl.learning.policy_gradient.published import published_run
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.user_sum import UserSum
 from dprl.policies.released import FILE, ReleasedPolicy, read_policy
 from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.release.account import learning_account
@@ -220,8 +219,7 @@ def _learn(
     elif hasattr(source, "observation_bounds"):
         state, history = trainer.run_compiled(shape, source, rates, mechanism.bind(stream), mechanism, coins)
     else:
-        exact = isinstance(mechanism, UserSum)
-        answers = mechanism.in_order(stream) if exact else mechanism.bind(stream)
+        answers = mechanism.in_order(stream) if mechanism.certifies else mechanism.bind(stream)
         state, history = run_on_host(shape, source, rates, answers, mechanism, coins, progress, journal)
     theta = trainer.released(plan.config, state, history, coins)
     # what diverges is released as it is, and can be stored

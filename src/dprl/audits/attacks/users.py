@@ -52,11 +52,7 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
     """The attack that fits a plan for :func:`small_facts`."""
     if plan.published:
         return _published(plan)
-    if isinstance(plan.mechanism, UserSum):
-        return _one_pass(plan, plan.mechanism)
-    if isinstance(plan.mechanism, GaussianSum):
-        return _resampled(plan)
-    raise RuntimeError("There is no attack on this mechanism.")
+    return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(UserSum, plan.mechanism))
 
 
 # --- the pair of users ----------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def _block(shape: Shape, mechanism: Any) -> int:
     else:
         of_one = shape.interactions * shape.horizon * len(shape.policy.observation) + shape.dimension
         most = max(shape.block, min(_MOST, _NUMBERS // of_one))
-    if isinstance(mechanism, GaussianSum):  # members are drawn: there may be any number of them
+    if mechanism.participation != "once each":  # members are drawn: there may be any number of them
         return most if shape.batch > shape.block else shape.block
     return -(-shape.batch // -(-shape.batch // most))
 

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from dprl import x64 as x64
 from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, advantages
 from dprl.mechanisms.ghost import Layer, ghost_sum, ghost_sum_in_float
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 
 BLOCK = 1600
 """Most users of whom :func:`clipped_sum` is asked at once, on the host."""
@@ -68,7 +67,7 @@ def fits(shape: Shape, mechanism: Any) -> bool:
         shape.horizon == 1
         and shape.interactions == 1
         and shape.policy.hidden > 0
-        and isinstance(mechanism, UserSum | FloatUserSum)
+        and mechanism.participation == "once each"
     )
 
 
@@ -77,6 +76,5 @@ def clipped_sum(
 ) -> Any:
     """``(dimension,)``: what ``mechanism.clipped_sum`` gives for the users' vectors, of which none is made. Private."""
     layers, statistics = layers_of(shape, rates, theta, baseline, rows)
-    if isinstance(mechanism, FloatUserSum):
-        return ghost_sum_in_float(mechanism, layers, included, statistics)
-    return ghost_sum(mechanism, layers, included, statistics)
+    add = ghost_sum if mechanism.certifies else ghost_sum_in_float
+    return add(mechanism, layers, included, statistics)

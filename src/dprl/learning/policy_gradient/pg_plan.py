@@ -99,7 +99,7 @@ def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int 
         if multiplier is None:
             multiplier = noise_multiplier_for(partial(event_of, config), inner)
         mechanism = make_mechanism(config, policy.size, multiplier)
-        needed = sampler_delta(mechanism, budget.epsilon)
+        needed = mechanism.delta(budget.epsilon)
         if needed <= sampler:
             break
         sampler = needed
@@ -177,13 +177,6 @@ def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Mechanis
 def _relation(config: DPPG) -> Relation:
     """As the mechanism calls it."""
     return cast(Relation, config.relation.replace("-one", " one"))
-
-
-def sampler_delta(mechanism: Mechanism, epsilon: float) -> float:
-    """What finite precision and the sampler of noise add to delta."""
-    if isinstance(mechanism, GaussianSum):
-        return events.sampler_delta(epsilon, mechanism.draws)
-    return mechanism.delta(epsilon)
 
 
 def _published(config: DPPG, facts: LearningFacts, budget: Budget, asked: DPPG) -> PGPlan:
