@@ -179,7 +179,7 @@ def check(which: str, counts: tuple[int, ...], shared: set[str]) -> dict[str, st
     assert of_one["shared"] == []
     for count in counts:
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
-        script = [sys.executable, "-m", "tests.algorithms.test_devices", which]
+        script = [sys.executable, "-m", "tests.evaluation.test_devices", which]
         environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
         done = subprocess.run(script, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
         of_several = json.loads(done.stdout.splitlines()[-1])
