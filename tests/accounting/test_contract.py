@@ -320,7 +320,7 @@ def test_replace_one_through_the_sampled_gaussian_is_another_number_too():
 @pytest.mark.parametrize("clip", [math.inf, math.nan, -math.inf, -1.0, 0.0])
 def test_a_clip_norm_that_bounds_nothing_is_refused(clip):
     with pytest.raises(DprlError, match="clip norm"):
-        GaussianSum(clip_norm=clip, noise_multiplier=1.0, dimension=2)
+        GaussianSum(parts=((2, clip),), noise_multiplier=1.0)
     for entry in ALGORITHMS.values():
         if "clip_norm" in entry.load_config().options():
             with pytest.raises(DprlError, match="clip_norm"):
@@ -330,7 +330,7 @@ def test_a_clip_norm_that_bounds_nothing_is_refused(clip):
 @pytest.mark.parametrize("multiplier", [0.0, math.nan, math.inf, -1.0, 1e-9])
 def test_no_noise_is_refused(multiplier):
     with pytest.raises(DprlError, match="noise multiplier"):
-        GaussianSum(clip_norm=1.0, noise_multiplier=multiplier, dimension=2)
+        GaussianSum(parts=((2, 1.0),), noise_multiplier=multiplier)
 
 
 @pytest.mark.parametrize("tiny", [0.0, -0.0, 5e-324, 1e-300, 1e-160])

@@ -32,7 +32,7 @@ def under_a_filter() -> dict[str, Any]:
     """The certificate of a release whose noise is chosen on the way."""
     plan = plan_filter(1.0, 1e-5 - 1e-9, 0.1, 20, 3.0, share=0.5)
     z = plan.noise_multiplier
-    common = {"clip_norm": 1.0, "sampling_rate": 0.1, "steps": 20, "dimension": 3}
+    common = {"parts": ((3, 1.0),), "sampling_rate": 0.1, "steps": 20}
     steps = FilteredGaussianSum(
         **common,
         noise_multiplier=z,
@@ -43,7 +43,7 @@ def under_a_filter() -> dict[str, Any]:
     )
     assert plan.before is not None
     event = steps.event().__class__(**{**vars(steps.event()), "before": (plan.before,)})
-    first = GaussianSum(clip_norm=1.0, noise_multiplier=plan.before, dimension=2).describe("Gaussian vector", "v")
+    first = GaussianSum(parts=((2, 1.0),), noise_multiplier=plan.before).describe("Gaussian vector", "v")
     name = "Poisson-sampled clipped Gaussian sum and its norm, under a Renyi filter"
     return sample() | {
         "mechanisms": [first | {"share": 0.5}, steps.describe(name, "steps") | {"share": 0.5}],
@@ -113,7 +113,7 @@ def test_every_field_of_a_sum_over_users_counts(tmp_path):
 def test_each_mechanism_has_a_schema_and_no_other_fields():
     """What mechanisms say of themselves is what :data:`SCHEMAS` asks for."""
     described = [
-        GaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=2).describe("Gaussian vector", "v"),
+        GaussianSum(parts=((2, 1.0),), noise_multiplier=2.0).describe("Gaussian vector", "v"),
         under_a_filter()["mechanisms"][1],
         user_sum().describe(MECHANISM, "gradients"),
         RewardNoise(radius=0.1, steps=3, batch=1, reward_bounds=(0.0, 1.0), noise_multiplier=2.0).describe("rewards"),

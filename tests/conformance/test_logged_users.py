@@ -59,7 +59,7 @@ def learned_from_leaks(original: Any) -> Any:
         pytest.param([(Crowd, "answers", centred)], TOO_FAR, id="baseline of the block"),
         pytest.param(
             [(Asked, "total", remembered), (on_host, "_learned", learned_from_leaks)],
-            "what is made of the noised sums depends on more than them",
+            "what is made of the releases depends on more than them",
             id="a step on the exact sum",
         ),
     ],

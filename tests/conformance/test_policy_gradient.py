@@ -18,16 +18,14 @@ from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
 from dprl.audits.conformance.users import CONFORMANCE, Crowd
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Comparison, record_replay
-from dprl.audits.record_users import UserTape, compare_user_tapes, compare_users, record_users
+from dprl.audits.record_replay import Comparison, Entry, Recorder, Tape, compare, record_replay
 from dprl.environments.user_stream import Answer, UserStream
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
-from dprl.mechanisms import user_sum
+from dprl.mechanisms import arithmetic
 from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.strategy import whitened
-from dprl.mechanisms.user_sum import UserSum
 from dprl.protocols import Attack
 from dprl.registry import LEARNING, find_learning
 
@@ -84,12 +82,12 @@ def test_the_canary_moves_all_that_it_may(attack):
     """No other pair is further apart: the signal has the norm that the noise was made for."""
     mechanism = (tried := canary(attack)).plan.mechanism
     sums = [exact_sums(tried.plan, Pushing(tried.plan, there)) for there in (False, True)]
-    signal = np.linalg.norm(whitened(mechanism.noise, (sums[1] - sums[0]) * mechanism.grid_step))
+    signal = np.linalg.norm(mechanism.correlation.whitened((sums[1] - sums[0]) * mechanism.grid_step))
     # the vectors of a network are clipped a little more, see docs/proofs/ghost-clipping.md
     assert signal == pytest.approx(
-        mechanism.std / mechanism.noise_multiplier, rel=1e-6 if "policy" not in attack.options else 4e-3
+        mechanism.noise_std / mechanism.noise_multiplier, rel=1e-6 if "policy" not in attack.options else 4e-3
     )
-    assert signal <= mechanism.std / mechanism.noise_multiplier
+    assert signal <= mechanism.noise_std / mechanism.noise_multiplier
     # and what is seen of it is a likelihood ratio: mean plus and minus mu^2 / 2, variance mu^2
     mu2 = 1.0 / mechanism.noise_multiplier**2
     for there, mean in ((True, mu2 / 2.0), (False, -mu2 / 2.0)):
@@ -139,7 +137,7 @@ def test_a_user_in_two_batches_is_caught(noise, monkeypatch):
 @pytest.mark.parametrize(
     ("owner", "name", "value", "options"),
     [
-        pytest.param(UserSum, "column_norm", property(lambda self: 1.0), {}, id="column norm left out"),
+        pytest.param(GaussianSum, "column_norm", property(lambda self: 1.0), {}, id="column norm left out"),
         pytest.param(CLIPS, "replace one", 1.0, {"relation": "replace-one"}, id="relation left out"),
     ],
 )
@@ -177,7 +175,7 @@ def compared(setting: str, way: str = "compiled", users: Crowd | None = None, ot
         users = Arriving(users) if way == "arriving" else users
         return SUITE.run(setting, users, noise, wrap, way != "compiled")
 
-    return compare_users(run, users, others, NOISE, SUITE.plan(setting).mechanism)
+    return record_replay(run, users, others, NOISE)
 
 
 def present(users: Crowd) -> Crowd:
@@ -225,18 +223,17 @@ def test_what_is_no_neighbour_is_noticed():
     unit = np.zeros(mechanism.dimension, np.int64)
     unit[0] = int(mechanism.clip_norm / mechanism.grid_step)
 
-    def tape(*moved: int) -> UserTape:
-        totals = [times * unit for times in moved]
-        return UserTape(list(range(len(moved))), totals, [np.zeros(mechanism.dimension)] * len(moved))
+    def tape(*moved: int) -> Tape:
+        nothing = np.zeros(mechanism.dimension)
+        entries = [Entry(tuple((times * unit).tolist()), nothing, nothing) for times in moved]
+        return Tape(entries={0: entries}, mechanisms=[mechanism])
 
     nobody = tape(0, 0, 0, 0, 0)
-    assert compare_user_tapes(nobody, tape(0, 0, 1, 0, 0), mechanism) == Comparison((), pytest.approx(1.0), 5)
-    twice = compare_user_tapes(nobody, tape(0, 1, 1, 0, 0), mechanism)
+    assert compare(nobody, tape(0, 0, 1, 0, 0)) == Comparison((), pytest.approx(1.0), 5)
+    twice = compare(nobody, tape(0, 1, 1, 0, 0))
     assert twice.problems == ("one user moves more than 1 of the sums", TOO_FAR)
-    assert compare_user_tapes(nobody, tape(0, 2, 0, 0, 0), mechanism).problems == (TOO_FAR,)
-    short = compare_user_tapes(tape(0, 0), tape(0, 0), mechanism)
-    assert "in order and each of them once" in short.problems[0]
-    assert short.largest == np.inf
+    assert compare(nobody, tape(0, 2, 0, 0, 0)).problems == (TOO_FAR,)
+    assert compare(tape(0, 0), tape(0, 0)).problems == ("the number of releases is not the declared number of steps",)
 
 
 class Centred:
@@ -300,15 +297,15 @@ def unclipped(original: Any) -> Any:
     [
         pytest.param([], None, id="none", marks=pytest.mark.slow),
         pytest.param([(trainer, "batch_total", centred)], TOO_FAR, id="baseline of the batch"),
-        pytest.param([(user_sum, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out", marks=pytest.mark.slow),
+        pytest.param([(arithmetic, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out", marks=pytest.mark.slow),
         pytest.param(
             [(trainer, "batch_total", leaking), (trainer, "learn_step", learned_from_leaks)],
-            "what is made of the noised sums depends on more than them",
+            "what is made of the releases depends on more than them",
             id="a step on the exact sum",
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            [(UserSum, "column_norm", lambda _: property(lambda self: 1.0))],
+            [(GaussianSum, "column_norm", lambda _: property(lambda self: 1.0))],
             TOO_FAR,
             id="column norm",
             marks=pytest.mark.slow,
@@ -326,13 +323,14 @@ def test_faults_are_caught_by_replay(faults, words, monkeypatch):
 @pytest.mark.slow
 def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch):
     users = opposed()
-    tapes, mechanism = [], SUITE.plan("replace one").mechanism
-    for crowd in (users, users.replaced(PLACE)):
-        run = lambda users, noise, wrap: SUITE.run("replace one", users, noise, wrap)  # noqa: E731
-        tapes.append(record_users(run, crowd, NOISE, tapes[0] if tapes else None))
-    assert 0.5 < compare_user_tapes(*tapes, mechanism).largest <= 1.0
+    recorder = Recorder()
+    tapes = [
+        recorder.record(lambda noise, wrap, crowd=crowd: SUITE.run("replace one", crowd, noise, wrap), NOISE)
+        for crowd in (users, users.replaced(PLACE))
+    ]
+    assert 0.5 < compare(*tapes).largest <= 1.0
     monkeypatch.setitem(CLIPS, "replace one", 1.0)
-    assert compare_user_tapes(*tapes, mechanism).largest > 1.0
+    assert compare(*tapes).largest > 1.0
 
 
 # --- a run is a function --------------------------------------------------------------------------------------------

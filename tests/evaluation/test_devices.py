@@ -29,8 +29,8 @@ from dprl.engine.unit_data import rows_of, unit_rows
 from dprl.evaluation.plan import program_for
 from dprl.learning.policy_gradient import on_host, trainer
 from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.user_sum import UserSum
 from dprl.policies.parametric import Parametric
 from dprl.value_functions.features import make_features
 
@@ -104,9 +104,10 @@ def learned(users: Any) -> bytes:
         policy=POLICY, users=count, batch=70, steps=2, horizon=1, bootstrap="none", block=16, baseline=True,
     )  # fmt: skip
     parts = tuple(zip(shape.parts, (0.98, 0.2), strict=True))
-    mechanism = UserSum(parts=parts, steps=2, batch=70, noise_multiplier=0.01)
-    noise = mechanism.bind(SeededNoise.from_seed(2))
-    run = trainer.run_compiled if isinstance(users, Drawn) else on_host.run_on_host
+    mechanism = GaussianSum(parts=parts, steps=2, batch=70, noise_multiplier=0.01, relation="zero-out")
+    source, compiled = SeededNoise.from_seed(2), isinstance(users, Drawn)
+    noise = mechanism.bind(source) if compiled else mechanism.in_order(source)
+    run = trainer.run_compiled if compiled else on_host.run_on_host
     return np.asarray(run(shape, users, RATES, noise, mechanism, COINS)[1]).tobytes()
 
 
@@ -251,7 +252,7 @@ def test_what_is_clipped_has_all_digits(name: str) -> None:
     """No product on the way to the clip has a GPU's faster, shorter arithmetic."""
     if name == "dp-pg":
         shape = Shape(policy=POLICY, users=8, batch=8, steps=1, horizon=2, bootstrap="none")
-        mechanism = UserSum(parts=((shape.dimension, 1.0),), steps=1, batch=8, noise_multiplier=1.0)
+        mechanism = GaussianSum(parts=((shape.dimension, 1.0),), batch=8, noise_multiplier=1.0, relation="zero-out")
         state = trainer.init(shape, COINS)
         ones = np.ones(8, np.int32)
         rows = Trajectory(

@@ -228,7 +228,9 @@ def decoded(plan: Plan, total: np.ndarray, theta: np.ndarray) -> Any:
     """Without noise."""
     assert isinstance(plan.query, AroundQuery)
     baseline = around.baseline_of(plan.query, plan.function_of(theta))
-    return around.decode(plan.query, GaussianSum(dimension=plan.query.dimension, arithmetic="plain"), total, baseline)
+    return around.decode(
+        plan.query, GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain"), total, baseline
+    )
 
 
 @pytest.mark.parametrize("cumulative", [2.5, 100.0])

@@ -35,7 +35,7 @@ def plain_values(config: ImportanceSampling, bounds: Bounds, log, policies) -> n
     """Values decoded from the un-noised sum."""
     plan = make_plan(config, bounds, Budget(1.0, 1e-6), policies)
     vectors = importance.unit_vectors(plan.query, log, policies)
-    mechanism = GaussianSum(dimension=plan.query.dimension, arithmetic="plain")
+    mechanism = GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain")
     noised = importance.release_vector(mechanism, SeededNoise.from_seed(0), vectors)
     return np.array([e.value for e in importance.decode(plan.query, mechanism, noised)])
 
@@ -149,7 +149,7 @@ def coverage(generate, policy, bounds: Bounds, config: ImportanceSampling, epsil
     vectors = importance.unit_vectors(plan.query, large, [policy])
     whole = replace(plan.query, bounds=replace(bounds, units=large.units))
     exact = importance.decode(
-        whole, GaussianSum(dimension=plan.query.dimension, arithmetic="plain"), vectors.sum(axis=0)
+        whole, GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain"), vectors.sum(axis=0)
     )[0]
     truth, spread = exact.value, exact.sampling_standard_error * math.sqrt(large.units / bounds.units)
     hits, widths = [], []

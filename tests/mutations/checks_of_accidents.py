@@ -72,7 +72,7 @@ class _Stage:
 
 
 _FILTERED = FilteredGaussianSum(
-    clip_norm=1.0, noise_multiplier=3.0, dimension=2, sampling_rate=0.5, steps=12, levels=(4.0, 10.0),
+    parts=((2, 1.0),), noise_multiplier=3.0, sampling_rate=0.5, steps=12, levels=(4.0, 10.0),
     norm_multiplier=20.0, order=12, budget=0.4,
 )  # fmt: skip
 

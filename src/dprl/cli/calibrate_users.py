@@ -85,11 +85,12 @@ def _made(
 
 def _over(noise: str, steps: int, noise_multiplier: float) -> dict[str, float]:
     """What correlated noise does over so many steps."""
-    from dprl.mechanisms.strategy import column_norm, prefix_error
+    from dprl.mechanisms.strategy import Correlation
 
+    correlation = Correlation(noise)
     return {
-        "column_norm": column_norm(noise, steps, 1, noise_multiplier),
-        "error_of_prefix_sums": prefix_error(noise, steps),
+        "column_norm": correlation.column_norm(steps, 1, noise_multiplier),
+        "error_of_prefix_sums": correlation.prefix_error(steps),
     }
 
 

@@ -21,7 +21,7 @@ ValueQuery = Query | AroundQuery
 
 def mechanism(query: ValueQuery, noise_multiplier: float) -> GaussianSum:
     """The one mechanism through which the trajectories are touched for their values."""
-    return GaussianSum(clip_norm=query.clip_norm, noise_multiplier=noise_multiplier, dimension=query.dimension)
+    return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)
 
 
 def baseline_of(query: ValueQuery, function: ValueFunction | None) -> Baseline | None:

@@ -232,11 +232,10 @@ def resolve(config: GPOPE, mechanism: GaussianSum, units: int, horizon: int) -> 
 def mechanism(config: GPOPE, size: int, horizon: int, noise_multiplier: float) -> GaussianSum:
     """The one mechanism through which the trajectories are touched; its event is the algorithm's."""
     return GaussianSum(
-        clip_norm=clip_norm(config, size, horizon),
+        parts=((2 * size, clip_norm(config, size, horizon)),),
         noise_multiplier=noise_multiplier,
         sampling_rate=config.sampling_rate,
         steps=config.steps,
-        dimension=2 * size,
     )
 
 

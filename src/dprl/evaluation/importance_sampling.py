@@ -219,7 +219,7 @@ def _rest(query: Query, above: np.ndarray, below: np.ndarray, present: np.ndarra
 
 def mechanism(query: Query, noise_multiplier: float) -> GaussianSum:
     """The one mechanism through which the trajectories are touched."""
-    return GaussianSum(clip_norm=query.clip_norm, noise_multiplier=noise_multiplier, dimension=query.dimension)
+    return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)
 
 
 def unit_vectors(query: Query, trajectories: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:

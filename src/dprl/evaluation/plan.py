@@ -311,7 +311,7 @@ def _calibrated(
 
 
 def _stage(shape: Shape, noise_multiplier: float) -> Stage:
-    common = {"clip_norm": shape.clip_norm, "sampling_rate": shape.sampling_rate, "dimension": shape.dimension}
+    common = {"parts": ((shape.dimension, shape.clip_norm),), "sampling_rate": shape.sampling_rate}
     if shape.profile is None:
         return Stage(shape.name, GaussianSum(**common, noise_multiplier=noise_multiplier, steps=shape.steps))
     if len(shape.profile) != shape.steps:
@@ -341,11 +341,10 @@ def _filtered(config: ValueFunctionConfig, shapes: Sequence[Shape], inner: Budge
     )
     z = made.noise_multiplier
     mechanism = FilteredGaussianSum(
-        clip_norm=shape.clip_norm,
+        parts=((shape.dimension, shape.clip_norm),),
         noise_multiplier=z,
         sampling_rate=shape.sampling_rate,
         steps=shape.steps,
-        dimension=shape.dimension,
         levels=tuple(z * level for level in shape.adaptive.levels),
         norm_multiplier=z * shape.adaptive.norm,
         order=made.order,

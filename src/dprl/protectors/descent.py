@@ -75,9 +75,7 @@ def step_budget(budget: Budget, steps: int, sampling_rate: float = 1.0) -> Budge
 def unit_sum(dimension: int, sampling_rate: float = 1.0) -> GaussianSum:
     """The mechanism whose clip, coins and noise a simulation uses, with clip norm and noise multiplier 1: vectors are
     divided by a clip norm and the noise is multiplied, so that one compiled program serves all numbers."""
-    return GaussianSum(
-        clip_norm=1.0, noise_multiplier=1.0, dimension=dimension, sampling_rate=sampling_rate, arithmetic="float"
-    )
+    return GaussianSum(parts=((dimension, 1.0),), noise_multiplier=1.0, sampling_rate=sampling_rate, arithmetic="float")
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -219,8 +219,9 @@ def _learn(
     elif hasattr(source, "observation_bounds"):
         state, history = trainer.run_compiled(shape, source, rates, mechanism.bind(stream), mechanism, coins)
     else:
-        answers = mechanism.in_order(stream) if mechanism.certifies else mechanism.bind(stream)
-        state, history = run_on_host(shape, source, rates, answers, mechanism, coins, progress, journal)
+        state, history = run_on_host(
+            shape, source, rates, mechanism.in_order(stream), mechanism, coins, progress, journal
+        )
     theta = trainer.released(plan.config, state, history, coins)
     # what diverges is released as it is, and can be stored
     return np.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0), np.asarray(history)

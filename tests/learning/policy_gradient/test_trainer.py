@@ -23,8 +23,8 @@ from dprl.learning.policy_gradient.trainer import (
 )
 from dprl.learning.policy_gradient.users import Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
 
 TABLE = Parametric("tabular", ((0.0, 2.0),), actions=4)
@@ -58,11 +58,12 @@ def _shape(**options):
 
 def _mechanism(shape, multiplier=1.0, **options):
     parts = tuple((size, clip) for size, clip in zip(shape.parts, (0.98, 0.2), strict=False))
-    return UserSum(parts=parts, steps=shape.steps, batch=shape.batch, noise_multiplier=multiplier, **options)
+    given = {"steps": shape.steps, "batch": shape.batch, "relation": "zero-out"} | options
+    return GaussianSum(parts=parts, noise_multiplier=multiplier, **given)
 
 
 def _plain(shape):
-    return FloatUserSum(_mechanism(shape), 0.0, clips=False)
+    return _mechanism(shape).unclipped(0.0)
 
 
 def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
@@ -99,11 +100,12 @@ def test_on_the_host_the_same_answers_give_the_same_run():
     done, sums = [], []
 
     class Recorded:
-        def noised(self, total, step):
-            sums.append(np.asarray(noise.noised(total, step)))
-            return sums[-1]
+        def step(self, step, count, compute):
+            points = compute()
+            sums.append(np.asarray(mechanism.scaled(points)))
+            return points
 
-    theirs, found = run_on_host(shape, Source(), RATES, Recorded(), mechanism, key, done.append)
+    theirs, found = run_on_host(shape, Source(), RATES, noise, mechanism, key, done.append, Recorded())
     np.testing.assert_allclose(found, kept, atol=1e-6)
     # every iterate is a function of the noised sums alone
     again, step = init(shape, key), jax.jit(learn_step, static_argnums=0)
@@ -131,11 +133,16 @@ def test_who_is_not_there_contributes_nothing():
     totals = []
 
     class Silent:
-        def noised(self, total, step):
-            totals.append(np.asarray(total))
-            return np.zeros(shape.dimension)
+        """Draws nothing, and notes what it is added to."""
 
-    state, _ = run_on_host(shape, Nobody(), RATES, Silent(), _mechanism(shape), coins(0))
+        def draw(self, step):
+            return np.zeros(shape.dimension, np.int64)
+
+        def step(self, step, count, compute):
+            totals.append(np.asarray(compute()))
+            return np.zeros(shape.dimension, np.int64)
+
+    state, _ = run_on_host(shape, Nobody(), RATES, Silent(), _mechanism(shape), coins(0), journal=Silent())
     np.testing.assert_array_equal(totals[0], 0)
     np.testing.assert_array_equal(state.theta, 0.0)
 

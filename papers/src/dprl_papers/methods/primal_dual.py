@@ -218,9 +218,11 @@ def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
 
 def _stage(name: str, facts: Facts, steps: int, clip: float, noise_multiplier: float, by_index: bool = True) -> Stage:
     mechanism = GaussianSum(
-        clip_norm=clip, noise_multiplier=noise_multiplier, dimension=2 * facts.features.size,
-        sampling_rate=1.0 / facts.units if by_index else 1.0, steps=steps,
-    )  # fmt: skip
+        parts=((2 * facts.features.size, clip),),
+        noise_multiplier=noise_multiplier,
+        sampling_rate=1.0 / facts.units if by_index else 1.0,
+        steps=steps,
+    )
     return Stage(name, mechanism, by_index)
 
 

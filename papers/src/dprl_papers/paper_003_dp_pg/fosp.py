@@ -158,7 +158,7 @@ def measured(bandit: TabularBandit, setting: Run, seed: int, seeds: int) -> tupl
     rates = rates._replace(regularisation=np.float32(setting.barrier))
     multiplier = 0.0 if noiseless else mechanism.noise_multiplier
     found = [
-        np.asarray(_measured(shape, bandit, mechanism.exact, rates, jnp.float64(multiplier), i))
+        np.asarray(_measured(shape, bandit, mechanism, rates, jnp.float64(multiplier), i))
         for i in range(seed, seed + seeds)
     ]
     squares, regrets, last = np.array(found).T
@@ -166,10 +166,8 @@ def measured(bandit: TabularBandit, setting: Run, seed: int, seeds: int) -> tupl
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _measured(shape: Shape, bandit: TabularBandit, exact: Any, rates: Any, multiplier: Any, seed: Any) -> Any:
-    from dprl.mechanisms.user_sum import FloatUserSum
-
-    mechanism = FloatUserSum(exact, multiplier, clips=False)
+def _measured(shape: Shape, bandit: TabularBandit, mechanism: Any, rates: Any, multiplier: Any, seed: Any) -> Any:
+    mechanism = dataclasses.replace(mechanism, loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(3), seed))

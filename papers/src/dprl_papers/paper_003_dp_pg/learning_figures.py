@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.user_sum import UserSum
+from dprl.mechanisms.strategy import Correlation
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.figure_parts import line_over, make_claim, mean_text, table_over
 from dprl_papers.paper_003_dp_pg import returns
@@ -38,13 +39,18 @@ def prefix_ratio(kind: str, steps: int, seeds: int, dimension: int = 64) -> floa
     """RMS error of the sums of the first 1, ..., T rounds as drawn, over independent noise's, at equal guarantee."""
 
     def error(kind: str) -> float:
-        mechanism = UserSum(
-            parts=((dimension, 1.0),), steps=steps, batch=100, noise_multiplier=1.0, relation="zero-out", noise=kind
+        mechanism = GaussianSum(
+            parts=((dimension, 1.0),),
+            steps=steps,
+            batch=100,
+            noise_multiplier=1.0,
+            relation="zero-out",
+            correlation=Correlation(kind),
         )
         squares = []
         for i in range(seeds):
             bound = mechanism.bind(SeededNoise.from_seed(i).stream("users"))
-            draws = np.asarray(bound.draws, np.float64) * float(bound.scale)
+            draws = np.stack([bound.draw(step) for step in range(steps)]).astype(np.float64) * mechanism.grid_step
             squares.append(np.mean(np.cumsum(draws, axis=0) ** 2))
         return math.sqrt(np.mean(squares))
 

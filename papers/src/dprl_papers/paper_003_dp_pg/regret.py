@@ -18,8 +18,8 @@ from dprl.learning.policy_gradient.published import published_batch
 from dprl.learning.policy_gradient.trainer import run
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Interval
 from dprl.report.formatting import number, plain
@@ -109,21 +109,20 @@ def gaussian_regret(spread: float, users: int, multiplier: float, seed: int, see
     rates = Rates(
         *map(np.float32, (STEP_SIZE, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0)),
     )
-    exact = UserSum(
+    exact = GaussianSum(
         parts=((policy.size, SCORE_NORM),),
         steps=steps,
         batch=batch,
         noise_multiplier=1.0,
         relation="replace one",
-        noise="independent",
     )
     found = [_regret(shape, bandit, exact, rates, jnp.float64(multiplier), i) for i in range(seed, seed + seeds)]
     return np.array([float(x) for x in found])
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _regret(shape: Shape, bandit: TargetBandit, exact: UserSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
-    mechanism = FloatUserSum(exact, multiplier)
+def _regret(shape: Shape, bandit: TargetBandit, exact: GaussianSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
+    mechanism = exact.in_float(loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(5), seed))

@@ -33,8 +33,8 @@ from dprl.learning.policy_gradient.pg_plan import make_pg_plan
 from dprl.learning.policy_gradient.trainer import rates_of, released, run, shape_of
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
 from dprl_papers.harness.store import Store, address
 from dprl_papers.harness.versions import fingerprint, libraries, module_file
@@ -163,18 +163,17 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     if point.published:
         assert plan.settings is not None
         shape, rates, mechanism = published.published_run(plan.settings, plan.policy, facts.horizon)
-        exact, clips, multiplier = mechanism.exact, False, mechanism.noise_multiplier
+        multiplier = mechanism.noise_multiplier
     else:
         shape, rates = shape_of(plan.config, facts), rates_of(plan.config, facts)
-        assert isinstance(plan.mechanism, UserSum)
-        exact, clips = plan.mechanism, True
-        multiplier = exact.noise_multiplier if point.epsilon is not None else 0.0
+        assert plan.mechanism is not None
+        multiplier = plan.mechanism.noise_multiplier if point.epsilon is not None else 0.0
+        # one compiled program for all budgets
+        mechanism = dataclasses.replace(plan.mechanism, noise_multiplier=1.0).in_float()
     shape = dataclasses.replace(shape, block=min(512 if facts.horizon == 1 else 128, shape.batch))
-    # one compiled program for all budgets
-    exact = dataclasses.replace(exact, noise_multiplier=1.0) if not point.published else exact
     each = []
     for number in range(seed, seed + seeds):
-        state, history = _trained(shape, environment, exact, clips, rates, jnp.float64(multiplier), number)
+        state, history = _trained(shape, environment, mechanism, rates, jnp.float64(multiplier), number)
         coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_JUDGE), number))
         theta = released(plan.config, state, history, coins)
         thetas = history if point.prefixes else theta[None]
@@ -183,11 +182,9 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     return found if point.prefixes else found[:, 0]
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _trained(
-    shape: Shape, environment: Any, exact: UserSum, clips: bool, rates: Rates, multiplier: Any, seed: Any
-) -> Any:
-    mechanism = FloatUserSum(exact, multiplier, clips)
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _trained(shape: Shape, environment: Any, mechanism: GaussianSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
+    mechanism = dataclasses.replace(mechanism, loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_LEARNER), seed))
@@ -210,7 +207,7 @@ def measure_epochs(problem: Problem, users: int, epsilon: float, epochs: int, se
     environment = simulator(problem)
     facts = facts_of(environment)
     plan = make_pg_plan(DPPG(users=users, noise="independent"), facts, Budget(epsilon, DELTA))
-    assert isinstance(plan.mechanism, UserSum)
+    assert plan.mechanism is not None
     assert plan.config.steps is not None
     steps = plan.config.steps * epochs
     exact = dataclasses.replace(plan.mechanism, steps=steps, epochs=epochs)

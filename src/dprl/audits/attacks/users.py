@@ -8,6 +8,7 @@ every policy that was ever shown: whatever is learned from them tells less. Ever
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -27,8 +28,6 @@ from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.strategy import whitened
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 
 STREAM = "gradients"
 """Name of the noise stream."""
@@ -52,7 +51,7 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
     """The attack that fits a plan for :func:`small_facts`."""
     if plan.published:
         return _published(plan)
-    return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(UserSum, plan.mechanism))
+    return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(GaussianSum, plan.mechanism))
 
 
 # --- the pair of users ----------------------------------------------------------------------------------------------
@@ -98,16 +97,24 @@ def push(facts: LearningFacts, interactions: int = 1) -> tuple[np.ndarray, np.nd
 
 
 class _Recorder:
-    """Adds no noise, and keeps the exact sums."""
+    """Noise that is none, and a journal that keeps the exact sums."""
 
-    def __init__(self, scale: float) -> None:
-        self._scale = scale
+    def __init__(self) -> None:
         self.totals: list[np.ndarray] = []
 
-    def noised(self, total: Any, step: Any) -> Any:
+    def draw(self, step: Any) -> int:
         del step
-        self.totals.append(np.asarray(total))
-        return self.totals[-1].astype(np.float64) * self._scale
+        return 0
+
+    def stream(self, name: str) -> _Recorder:
+        del name
+        return self
+
+    def step(self, step: int, count: int, compute: Callable[[], Any]) -> np.ndarray:
+        """See :class:`dprl.protocols.Journal`."""
+        del step, count
+        self.totals.append(np.asarray(compute()))
+        return self.totals[-1]
 
 
 def exact_sums(plan: PGPlan, source: Any) -> np.ndarray:
@@ -117,8 +124,8 @@ def exact_sums(plan: PGPlan, source: Any) -> np.ndarray:
         source: of users, see :func:`dprl.learning.policy_gradient.on_host.run_on_host`.
     """
     shape, rates, mechanism = run_of(plan)
-    recorder = _Recorder(_exact(mechanism).grid_step if mechanism is plan.mechanism else 1.0)
-    run_on_host(shape, source, rates, recorder, mechanism, ActionCoins.of_key(random.key(0)))
+    recorder = _Recorder()
+    run_on_host(shape, source, rates, recorder, mechanism, ActionCoins.of_key(random.key(0)), journal=recorder)
     return np.stack(recorder.totals)
 
 
@@ -129,17 +136,14 @@ def run_of(plan: PGPlan) -> tuple[Shape, Rates, Any]:
     return trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts), plan.mechanism
 
 
-def _exact(mechanism: Any) -> UserSum:
-    return mechanism.exact if isinstance(mechanism, FloatUserSum) else mechanism
-
-
 # --- what is seen of it ---------------------------------------------------------------------------------------------
 
 
-def _one_pass(plan: PGPlan, mechanism: UserSum) -> PlanCanary:
+def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
     answers = "at full clip norm, or not at all"
     if mechanism.relation != "zero-out":
         answers = "at full clip norm one way, or the other way"
+    kind = mechanism.correlation.name
     kinds = {"independent": "independent noise", "square-root": "noise correlated by the square root"}
     absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
     return canary_of_sums(
@@ -147,7 +151,7 @@ def _one_pass(plan: PGPlan, mechanism: UserSum) -> PlanCanary:
         absent,
         present,
         f"one of {mechanism.batch} users in the first of {mechanism.steps} batches answers {answers}, and all others "
-        f"push against it; {kinds.get(mechanism.noise, f'correlated noise, {mechanism.noise}')}, and all noised sums "
+        f"push against it; {kinds.get(kind, f'correlated noise, {kind}')}, and all noised sums "
         "are seen",
     )
 
@@ -170,18 +174,23 @@ def _published(plan: PGPlan) -> PlanCanary:
 def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, description: str) -> PlanCanary:
     """Tells ``(T, dimension)`` exact sums of all batches from those of neighbours, by everything that is released."""
     mechanism = run_of(plan)[2]
-    exact, scale = _exact(mechanism), 1.0 if plan.published else _exact(mechanism).grid_step
-    signal = whitened(exact.noise, (present - absent) * scale)
+    scale, whitened = mechanism.grid_step if mechanism.certifies else 1.0, mechanism.correlation.whitened
+    signal = whitened((present - absent) * scale)
     # whitened sums times the signal are the sums times its transpose, which is the mirror image in time
-    template, length = whitened(exact.noise, signal[::-1])[::-1].copy(), float(np.sum(signal**2))
-    steps, sums, known = jnp.arange(exact.steps), jnp.asarray(np.stack([absent, present])), jnp.asarray(absent * scale)
+    template, length = whitened(signal[::-1])[::-1].copy(), float(np.sum(signal**2))
+    steps, sums, known = (
+        jnp.arange(mechanism.steps),
+        jnp.asarray(np.stack([absent, present])),
+        jnp.asarray(absent * scale),
+    )
 
     def score(key: Any, present: Any) -> Any:
         noise = mechanism.bind(SeededNoise(key).stream(STREAM))
-        seen = jax.vmap(noise.noised)(jnp.where(present > 0.5, sums[1], sums[0]), steps) - known
-        return (jnp.sum(template * seen) - length / 2.0) / exact.std**2
+        draws = jax.vmap(noise.draw)(steps)
+        seen = mechanism.release(jnp.where(present > 0.5, sums[1], sums[0]), draws) - known
+        return (jnp.sum(template * seen) - length / 2.0) / mechanism.noise_std**2
 
-    return PlanCanary(plan=plan, score=score, draws=exact.steps * exact.dimension, description=description)
+    return PlanCanary(plan=plan, score=score, draws=mechanism.draws, description=description)
 
 
 @dataclass(frozen=True)

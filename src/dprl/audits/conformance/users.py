@@ -24,9 +24,10 @@ from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Shape, Trajectory
 from dprl.learning.policy_gradient.on_host import run_on_host, run_resampled
-from dprl.learning.policy_gradient.pg_plan import Mechanism, PGPlan, make_pg_plan
+from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Attack
 
 _UNITS = 200  # of an attack that states none
@@ -151,7 +152,7 @@ class PolicyGradientConformance:
     def plan(self, setting: str) -> PGPlan:
         return _plan(self.config(setting), self.facts(setting), _BUDGET)
 
-    def mechanisms(self, setting: str) -> dict[str, Mechanism]:
+    def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
         mechanism = self.plan(setting).mechanism
         return {} if mechanism is None else {STREAM: mechanism}
 
@@ -179,27 +180,23 @@ class PolicyGradientConformance:
         wrap: Callable[[Any], Any] | None = None,
         on_host: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Run as a release does, with the mechanism's noise replaced by ``wrap(noise)``; returns all that is released.
+        """Run as a release does, with the mechanism replaced by ``wrap(mechanism)``; returns all that is released.
 
         Args:
             users: a :class:`Crowd`; on the host any source of batches.
-            wrap: where users are sampled again, of the mechanism itself.
             on_host: of users of a log, or of such as come one after the other.
         """
         plan = self.plan(setting)
-        mechanism: Any = plan.mechanism
+        mechanism: Any = plan.mechanism if wrap is None else wrap(plan.mechanism)
         shape, rates = trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts)
+        stream, coins = noise.stream(STREAM), ActionCoins.of_key(random.key(7))
         if plan.config.poisson:
-            mechanism = mechanism if wrap is None else wrap(mechanism)
-            run = run_resampled(shape, users, rates, mechanism, noise.stream(STREAM), ActionCoins.of_key(random.key(7)))
-            return self._released(plan, *run)
-        bound = mechanism.in_order(noise.stream(STREAM)) if on_host else mechanism.bind(noise.stream(STREAM))
-        bound = bound if wrap is None else wrap(bound)
+            return self._released(plan, *run_resampled(shape, users, rates, mechanism, stream, coins))
         if on_host:
-            state, history = run_on_host(shape, users, rates, bound, mechanism, ActionCoins.of_key(random.key(7)))
+            found = run_on_host(shape, users, rates, mechanism.in_order(stream), mechanism, coins)
         else:
-            state, history = trainer.run(shape, users, rates, bound, mechanism, ActionCoins.of_key(random.key(7)))
-        return self._released(plan, state, history)
+            found = trainer.run(shape, users, rates, mechanism.bind(stream), mechanism, coins)
+        return self._released(plan, *found)
 
     def _released(self, plan: PGPlan, state: Any, history: Any) -> dict[str, np.ndarray]:
         weights = trainer.released(plan.config, state, history, ActionCoins.of_key(random.key(8)))

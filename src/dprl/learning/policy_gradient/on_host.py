@@ -131,9 +131,9 @@ def run_on_host(
         source: :class:`LoggedUsers`, a source of them as :class:`Asked` has it, or users who come one after the other:
             ``batch(first, count, act)`` gives the trajectories of those in ``count`` places from ``first``.
         coins: of initial weights and of actions.
-        user_noise: as in :func:`~dprl.learning.policy_gradient.trainer.run`, or in order.
+        user_noise: that of ``mechanism`` in order.
         progress: called with the number of places done.
-        journal: of the noised sums, where the noise comes in order.
+        journal: of the noised sums.
 
     Returns:
         As :func:`~dprl.learning.policy_gradient.trainer.run`.
@@ -141,10 +141,11 @@ def run_on_host(
     asked = _asked(shape, source, rates, mechanism)
 
     def answer(step: int, meeting: Meeting) -> Any:
-        def total() -> Any:
-            return asked.total(meeting, np.arange(step * shape.batch, _end(shape, step)))
+        def noised() -> Any:
+            total = asked.total(meeting, np.arange(step * shape.batch, _end(shape, step)))
+            return mechanism.noised(jax.numpy.asarray(total), jax.numpy.asarray(user_noise.draw(step)))
 
-        return user_noise.noised(total(), step) if journal is NO_JOURNAL else user_noise.kept(total, step, journal)
+        return mechanism.scaled(jax.numpy.asarray(journal.step(step, mechanism.dimension, noised)))
 
     return _run(shape, rates, answer, coins, lambda step: _end(shape, step), progress)
 

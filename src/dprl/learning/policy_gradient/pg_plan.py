@@ -19,12 +19,10 @@ from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIME
 from dprl.learning.policy_gradient.trainer import policy_of
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.strategy import prefix_error
-from dprl.mechanisms.user_sum import UserSum
+from dprl.mechanisms.strategy import Correlation
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Precondition
 
-Mechanism = UserSum | GaussianSum
 _TRIES = 20
 
 
@@ -48,7 +46,7 @@ class PGPlan:
     facts: LearningFacts
     budget: Budget
     policy: Parametric
-    mechanism: Mechanism | None
+    mechanism: GaussianSum | None
     event: events.DpEvent | None
     epsilon_of_event: float
     delta_of_event: float
@@ -125,7 +123,7 @@ def _step_size(config: DPPG, noise_multiplier: float) -> float:
     """For people who act once: the longer, the less noise there is in the sum of all steps (docs/papers/003.md)."""
     assert config.users is not None
     assert config.steps is not None
-    error = 1.0 if config.poisson else prefix_error(config.noise, config.steps)
+    error = 1.0 if config.poisson else Correlation(config.noise).prefix_error(config.steps)
     clips = 1.0 if config.poisson else CLIPS[_relation(config)]
     noise = noise_multiplier * clips * error * math.sqrt(config.steps)
     return min(STEPS_TIMES_SIZE, NOISE_OF_STEPS * config.users / noise) / config.steps
@@ -150,7 +148,7 @@ def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:
     return ((size, clip * math.sqrt(1.0 - weight * weight)), (1, clip * weight))
 
 
-def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Mechanism:
+def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> GaussianSum:
     """What sees users' vectors, of resolved options and a policy with ``size`` parameters."""
     assert config.users is not None
     assert config.batch is not None
@@ -158,19 +156,18 @@ def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Mechanis
     parts = parts_of(config, size)
     if config.poisson:
         return GaussianSum(
-            clip_norm=config.clip_norm,
+            parts=((sum(dimension for dimension, _ in parts), config.clip_norm),),
             noise_multiplier=noise_multiplier,
-            dimension=sum(dimension for dimension, _ in parts),
             sampling_rate=config.batch / config.users,
             steps=config.steps,
         )
-    return UserSum(
+    return GaussianSum(
         parts=parts,
         steps=config.steps,
         batch=config.batch,
         noise_multiplier=noise_multiplier,
         relation=_relation(config),
-        noise=config.noise,
+        correlation=Correlation(config.noise),
     )
 
 

@@ -22,7 +22,6 @@ from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, co
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
-from dprl.mechanisms.user_sum import UserSum
 from dprl.policies.parametric import Parametric
 
 PUBLIC_STATES = 256
@@ -218,7 +217,7 @@ def batch_total(
 
 def mesh_of(mechanism: Any) -> Any:
     """The devices, where there are several and sums are exact, so that it does not matter who adds what; else None."""
-    return unit_mesh() if isinstance(mechanism, UserSum) else None
+    return unit_mesh() if mechanism.certifies and mechanism.participation == "once each" else None
 
 
 def run(
@@ -228,7 +227,7 @@ def run(
 
     Args:
         environment: an :class:`~dprl.protocols.Environment`, or :class:`~dprl.learning.policy_gradient.users.Users`.
-        user_noise: ``mechanism`` with its noise, from its ``bind``.
+        user_noise: that of ``mechanism``, from its ``bind``.
         mechanism: what clips and sums.
         coins: of initial weights, of actions and of the simulation.
 
@@ -239,7 +238,7 @@ def run(
 
     def one(state: State, t: Any) -> tuple[State, Any]:
         total = batch_total(shape, users, rates, mechanism, state, coins, t)
-        state = learn_step(shape, rates, state, user_noise.noised(total, t))
+        state = learn_step(shape, rates, state, mechanism.release(total, user_noise.draw(t)))
         return state, state.theta
 
     state, history = lax.scan(one, start, jnp.arange(shape.steps, dtype=jnp.int32))

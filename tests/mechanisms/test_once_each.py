@@ -1,4 +1,4 @@
-"""Noised sums over users who take part once: what one user moves, what is drawn, and how the parts fit together."""
+"""Noised sums over units that take part once: what one unit moves, what is drawn, how the parts fit together."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from scipy.stats import chi2
 from dprl.accounting import events
 from dprl.accounting.user_relation import MECHANISM
 from dprl.errors import DprlError
-from dprl.mechanisms import strategy
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+from dprl.mechanisms.strategy import Correlation, Correlator
 
 SOURCES = [SeededNoise.from_seed(3), SecureNoise(b"u" * 32)]
 KINDS = ["independent", "square-root", "banded:3"]
 LEVEL = 5e-7
 
 
-def user_sum(**changes: Any) -> UserSum:
-    given = {"parts": ((4, 0.9), (1, 0.2)), "steps": 6, "batch": 3, "noise_multiplier": 4.0}
-    return UserSum(**{**given, **changes})
+def user_sum(**changes: Any) -> GaussianSum:
+    given = {"parts": ((4, 0.9), (1, 0.2)), "steps": 6, "batch": 3, "noise_multiplier": 4.0, "relation": "zero-out"}
+    given |= changes
+    correlation = Correlation(given.pop("noise", "square-root"))
+    return GaussianSum(**given, correlation=correlation)
 
 
 def total_of(mechanism: Any, vectors: Any, included: Any) -> np.ndarray:
@@ -84,19 +86,19 @@ def test_blocks_add_up_and_nobody_is_nothing():
 # --- what one user moves ----------------------------------------------------------------------------------------------
 
 
-def corrections(correlator: strategy.Correlator) -> np.ndarray:
+def corrections(correlator: Correlator) -> np.ndarray:
     """What the next round's noise has taken off for earlier noise, ``(dimension,)`` int64."""
     peeked = copy.deepcopy(correlator)
     return -peeked.correlated(np.zeros(peeked._past.shape[1], dtype=np.int64))
 
 
-def moved(mechanism: UserSum, slot: int, one: Any, other: Any, seed: int) -> list[np.ndarray]:
+def moved(mechanism: GaussianSum, slot: int, one: Any, other: Any, seed: int) -> list[np.ndarray]:
     """Differences ``h_t - h'_t`` of the queries that are answered with independent draws, along one history.
 
     All other users answer at random, as a function of what was released. ``one`` and ``other`` stand in ``slot``.
     """
     noise, d = SecureNoise(bytes([seed]) * 32), mechanism.dimension
-    chains = [strategy.Correlator(mechanism.noise, mechanism.steps, d) for _ in range(2)]
+    chains = [mechanism.correlation.in_order(mechanism.steps, d) for _ in range(2)]
     found, released = [], np.zeros(d)
     for t in range(mechanism.steps):
         rng = np.random.default_rng(abs(int(released.sum() * 1e6)) % 2**32)
@@ -107,7 +109,7 @@ def moved(mechanism: UserSum, slot: int, one: Any, other: Any, seed: int) -> lis
                 vectors[slot % mechanism.batch] = answer
             total = total_of(mechanism, vectors, np.ones(mechanism.batch, dtype=bool))
             queries.append((total, total - corrections(chain)))
-        draw = noise.gaussian(t, d, mechanism.std / mechanism.grid_step)
+        draw = noise.gaussian(t, d, mechanism.noise_on_grid)
         answer = queries[0][1] + draw
         released = answer * mechanism.grid_step
         for (total, query), chain in zip(queries, chains, strict=True):
@@ -149,10 +151,10 @@ def test_no_pair_of_users_moves_all_rounds_further_than_is_declared(noise):
 # --- the noise --------------------------------------------------------------------------------------------------------
 
 
-def noises(mechanism: UserSum, source: Any) -> np.ndarray:
+def noises(mechanism: GaussianSum, source: Any) -> np.ndarray:
     """``(steps, dimension)``: of sums of nobody."""
-    bound, nothing = mechanism.bind(source), jnp.zeros(mechanism.dimension, dtype=jnp.int64)
-    return np.stack([np.asarray(bound.noised(nothing, t)) for t in range(mechanism.steps)])
+    bound = mechanism.bind(source)
+    return np.stack([np.asarray(mechanism.scaled(jnp.asarray(bound.draw(t)))) for t in range(mechanism.steps)])
 
 
 def scale_accepted(draws: np.ndarray, std: float) -> bool:
@@ -165,11 +167,11 @@ def scale_accepted(draws: np.ndarray, std: float) -> bool:
 def test_the_noise_has_the_stated_scale_and_another_is_rejected(source, noise):
     mechanism = user_sum(parts=((2000, 0.9), (1, 0.2)), noise=noise, relation="replace one", steps=8)
     found = noises(mechanism, source)
-    white = strategy.whitened(noise, found)
+    white = Correlation(noise).whitened(found)
     for rows in (white, white[0], white[-1]):
-        assert scale_accepted(rows, mechanism.std)
+        assert scale_accepted(rows, mechanism.noise_std)
         for wrong in (2.0 / 3.0, 1.5):
-            assert not scale_accepted(rows, wrong * mechanism.std)
+            assert not scale_accepted(rows, wrong * mechanism.noise_std)
     for a, b in ((white[0], white[1]), (white[2], white[5]), (white[:, :-1].ravel(), white[:, 1:].ravel())):
         assert abs(np.corrcoef(a, b)[0, 1]) < 5.0 / math.sqrt(len(a))
     # what was independent no longer is
@@ -181,9 +183,9 @@ def test_prefix_errors_have_the_covariance_of_dense_matrices():
     sums = np.tril(np.ones((steps, steps)))
     for kind, mechanism in mechanisms.items():
         column = np.zeros(steps)
-        column[: len(strategy.coefficients(kind, steps))] = strategy.coefficients(kind, steps)
+        column[: Correlation(kind).bands(steps)] = Correlation(kind).coefficients(steps)
         dense = np.array([[column[t - s] if t >= s else 0.0 for s in range(steps)] for t in range(steps)])
-        factor = mechanism.std * sums @ np.linalg.inv(dense)
+        factor = mechanism.noise_std * sums @ np.linalg.inv(dense)
         wanted = factor @ factor.T
         prefix = np.cumsum(noises(mechanism, SOURCES[1]), axis=0)
         found = prefix @ prefix.T / mechanism.dimension
@@ -200,32 +202,39 @@ def test_prefix_sums_are_far_less_noisy_at_the_same_guarantee(steps, dimension, 
         assert mechanism.event() == events.gaussian(4.0)
         prefix = np.cumsum(noises(mechanism, SOURCES[1]), axis=0)
         error[kind] = float(np.sqrt(np.mean(prefix**2)))
-        exact = float(np.sqrt(np.mean(np.arange(1, steps + 1)))) * strategy.prefix_error(kind, steps)
+        exact = float(np.sqrt(np.mean(np.arange(1, steps + 1)))) * Correlation(kind).prefix_error(steps)
         assert error[kind] / (4.0 * exact) == pytest.approx(1.0, abs=4.0 / math.sqrt(dimension))
     ratio = error["square-root"] / error["independent"]
     print(f"T = {steps}: prefix error {ratio:.4f} of independent noise")
     assert ratio <= most
-    assert strategy.prefix_error("square-root", steps) <= most
+    assert Correlation("square-root").prefix_error(steps) <= most
 
 
 @pytest.mark.parametrize("noise", [*KINDS, "banded:9"])
 def test_in_order_is_the_same_noise_and_each_step_comes_once(noise):
     mechanism = user_sum(noise=noise)
-    total = jnp.arange(5) * 2**30
     for source in SOURCES:
         bound, stream = mechanism.bind(source), mechanism.in_order(source)
-        with pytest.raises(DprlError, match="in order"):
-            stream.noised(total, 1)
         for t in range(6):
-            np.testing.assert_array_equal(stream.noised(total, t), bound.noised(total, t))
+            np.testing.assert_array_equal(stream.draw(t), bound.draw(t))
             with pytest.raises(DprlError, match="in order"):
-                stream.noised(total, t)
+                stream.draw(t)
         with pytest.raises(DprlError, match="in order"):
-            stream.noised(total, 6)
+            stream.draw(6)
+        draws = np.stack([bound.draw(t) for t in range(6)])
+        assert len(np.unique(draws)) == 30
+        assert "rows" not in repr(bound)
+        assert "key" not in repr(bound)
+        # a step that was left out is drawn all the same, for those after it
+        resumed = mechanism.in_order(source)
+        np.testing.assert_array_equal(resumed.draw(2), draws[2])
+        np.testing.assert_array_equal(resumed.draw(5), draws[5])
+        if noise == "independent" and not source.secure:
+            continue
+        # what is beyond the dimension is nothing, and beyond the steps there is no noise
+        np.testing.assert_array_equal(bound.draw(1, 16), np.append(draws[1], np.zeros(11)))
         for step in (-1, 6, 7):
-            assert np.isnan(bound.noised(total, step)).all()
-        assert len(np.unique(np.asarray(bound.draws))) == 30
-        assert "draws" not in repr(bound)
+            assert np.all(np.asarray(bound.draw(step)) == np.iinfo(np.int64).min)
 
 
 def test_it_compiles_batches_and_scans_as_it_runs():
@@ -237,7 +246,8 @@ def test_it_compiles_batches_and_scans_as_it_runs():
         bound = mechanism.bind(SeededNoise(key))
 
         def one(carry: Any, t: Any) -> tuple[Any, Any]:
-            return carry, bound.noised(mechanism.clipped_sum(vectors[t], jnp.ones(3, dtype=bool)), t)
+            total = mechanism.clipped_sum(vectors[t], jnp.ones(3, dtype=bool))
+            return carry, mechanism.release(total, bound.draw(t))
 
         return jax.lax.scan(one, 0, jnp.arange(6))[1]
 
@@ -246,20 +256,23 @@ def test_it_compiles_batches_and_scans_as_it_runs():
         stream = mechanism.in_order(SeededNoise(key))
         for t in range(6):
             total = total_of(mechanism, vectors[t], np.ones(3, dtype=bool))
-            np.testing.assert_array_equal(stream.noised(total, t), found[t])
+            np.testing.assert_array_equal(mechanism.release(jnp.asarray(total), stream.draw(t)), found[t])
 
 
-def test_the_float_twin_is_the_same_but_for_rounding():
+def test_in_floating_point_it_is_the_same_but_for_rounding():
     vectors = np.random.default_rng(0).normal(size=(50, 5)) * np.geomspace(0.01, 3.0, 50)[:, None]
     vectors = vectors.astype(np.float32)
     vectors[7, 0], vectors[8, 4] = np.inf, np.nan
     included = np.arange(50) % 7 > 0
+    steps = jnp.arange(6, dtype=jnp.uint32)
     for noise in KINDS:
         mechanism = user_sum(noise=noise)
-        fast = FloatUserSum(mechanism)
-        both = jax.jit(
-            lambda key, m=mechanism, f=fast: (m.bind(SeededNoise(key)).draws, f.bind(SeededNoise(key)).draws)
-        )
+        fast = mechanism.in_float()
+
+        @jax.jit
+        def both(key: Any, mechanism: Any = mechanism, fast: Any = fast) -> Any:
+            return [jax.vmap(m.bind(SeededNoise(key)).draw)(steps) for m in (mechanism, fast)]
+
         exact, rough = both(SOURCES[0].key)
         np.testing.assert_allclose(rough, np.asarray(exact) * mechanism.grid_step, atol=1e-7)
     assert (fast.dimension, fast.steps, fast.batch) == (5, 6, 3)
@@ -268,13 +281,16 @@ def test_the_float_twin_is_the_same_but_for_rounding():
     with pytest.raises(DprlError, match="cannot be released"):
         fast.event()
     # of other multipliers at once, and none
-    several = jax.jit(jax.vmap(lambda z: FloatUserSum(mechanism, z).bind(SOURCES[0]).noised(jnp.zeros(5), 3)))
+    several = jax.jit(jax.vmap(lambda z: mechanism.in_float(loudness=z).bind(SOURCES[0]).draw(3)))
     found = several(jnp.array([0.0, 4.0, 8.0]))
     assert not np.any(found[0])
     np.testing.assert_allclose(found[2], 2.0 * found[1])
     np.testing.assert_allclose(found[1], rough[3])
-    plain = total_of(FloatUserSum(mechanism, 0.0, clips=False), vectors, included & (np.arange(50) > 8))
-    np.testing.assert_allclose(plain, vectors[9:][included[9:]].sum(0), rtol=1e-4)
+    unclipped = mechanism.unclipped()
+    assert not unclipped.certifies
+    np.testing.assert_array_equal(unclipped.bind(SOURCES[0]).draw(3), fast.bind(SOURCES[0]).draw(3))
+    total = total_of(unclipped, vectors, included & (np.arange(50) > 8))
+    np.testing.assert_allclose(total, vectors[9:][included[9:]].sum(0), rtol=1e-4)
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------
@@ -288,7 +304,7 @@ def test_what_it_costs_and_says():
         column = math.sqrt(sum((math.comb(2 * k, k) / 4**k) ** 2 for k in range(6)))
         assert mechanism.column_norm == pytest.approx(column, rel=1e-8)
         assert mechanism.column_norm > column
-        assert mechanism.std == pytest.approx(4.0 * 0.5 * clips * column, rel=1e-8)
+        assert mechanism.noise_std == pytest.approx(4.0 * 0.5 * clips * column, rel=1e-8)
         assert mechanism.delta(0.7) == events.sampler_delta(0.7, 60)
         row = mechanism.describe(MECHANISM, "gradients")
         assert row["steps"] * row["dimension"] == 60
@@ -296,7 +312,7 @@ def test_what_it_costs_and_says():
         assert row["relation"] == relation
     epochs = user_sum(noise="independent", epochs=3)
     assert epochs.event() == events.poisson_gaussian(1.0, 4.0, 3)
-    assert epochs.std == 4.0 * epochs.sensitivity
+    assert epochs.noise_std == 4.0 * epochs.sensitivity
     assert epochs.delta(0.7) == events.sampler_delta(0.7, 30)
     assert epochs.describe(MECHANISM, "gradients")["epochs"] == 3
 
@@ -305,6 +321,13 @@ def test_what_it_costs_and_says():
     ("changes", "message"),
     [
         ({"relation": "add or remove one"}, "relation"),
+        ({"batch": None}, "relation"),
+        ({"batch": None, "relation": "add or remove one"}, "independent noise"),
+        ({"batch": None, "relation": "add or remove one", "sampling_rate": 0.1}, "independent noise"),
+        ({"batch": None, "relation": "add or remove one", "noise": "independent", "epochs": 2}, "no epochs"),
+        ({"sampling_rate": 0.5}, "not sampled"),
+        ({"steps": 1, "multipliers": (4.0,) * 6, "noise_multiplier": 0.0}, "no schedule"),
+        ({"loudness": 2.0}, "floating point"),
         ({"parts": ()}, "coordinates"),
         ({"parts": ((0, 1.0),)}, "coordinates"),
         ({"parts": ((2**22, 1.0), (1, 1.0))}, "coordinates"),
@@ -312,7 +335,7 @@ def test_what_it_costs_and_says():
         ({"parts": ((3, math.nan),)}, "clip norm"),
         ({"steps": 0}, "at least 1"),
         ({"batch": 0}, "at least 1"),
-        ({"batch": 2**28 + 1}, "users"),
+        ({"batch": 2**28 + 1}, "units"),
         ({"noise": "brown"}, "noise must be"),
         ({"epochs": 0}, "multiple of the epochs"),
         ({"epochs": 4, "noise": "independent"}, "multiple of the epochs"),
