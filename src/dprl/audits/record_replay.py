@@ -103,10 +103,10 @@ class RecordingMechanism(GaussianSum):
         assert isinstance(self.inner, FilteredGaussianSum)
         return self.inner.admit(spent, level)
 
-    def draw(self, noise: Any, step: Any, **level: Any) -> Any:
+    def draw(self, noise: Any, step: Any, width: int | None = None, **level: Any) -> Any:
         if level:
             self.recorder.draw_level(self.place, int(level["level"]))
-        return self.inner.draw(noise, step, **level)
+        return self.inner.draw(noise, step, width, **level)
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
         return self.inner.clipped_sum(vectors, included)

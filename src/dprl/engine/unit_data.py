@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,7 @@ class SharedTransitions:
     weight_rho_reward: Any
     bands: Bands | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    stability: ClassVar = ("adds one unit",)
 
     @property
     def units(self) -> int:
@@ -55,8 +56,9 @@ class SharedTransitions:
     def size(self) -> int:
         return self.phi.shape[1]
 
-    def block(self, units: Any) -> SharedBlock:
-        """The units with these indices."""
+    def block(self, units: Any, state: Any = None) -> SharedBlock:
+        """The units with these indices, whatever the state is."""
+        del state
         weights = (self.weight[units], self.weight_rho[units], self.weight_rho_reward[units])
         extra = {name: x if name in SHARED else x[units] for name, x in self.extra.items()}
         return SharedBlock(self.phi, self.delta_phi, *weights, bands=self.bands, extra=extra)
@@ -80,6 +82,7 @@ class PaddedUnits:
     rho: Any
     weight: Any
     extra: Mapping[str, Any] = field(default_factory=dict)
+    stability: ClassVar = ("adds one unit",)
 
     @property
     def units(self) -> int:
@@ -89,7 +92,9 @@ class PaddedUnits:
     def size(self) -> int:
         return self.phi.shape[2]
 
-    def block(self, units: Any) -> Block:
+    def block(self, units: Any, state: Any = None) -> Block:
+        """The units with these indices, whatever the state is."""
+        del state
         arrays = (self.phi, self.delta_phi, self.reward, self.rho, self.weight)
         return Block(*(x[units] for x in arrays), extra={name: x[units] for name, x in self.extra.items()})
 
@@ -117,6 +122,7 @@ class UnitRows:
     units: int
     declared: int
     extra: Mapping[str, Any] = field(default_factory=dict)
+    stability: ClassVar = ("adds one unit",)
 
     @property
     def size(self) -> int:

@@ -25,7 +25,8 @@ from dprl.environments.cart_pole import CartPole
 from dprl.environments.learning_source import DISCOUNT, gymnasium_facts
 from dprl.environments.mountain_car import MountainCar
 from dprl.environments.pendulum import Pendulum
-from dprl.environments.user_stream import Act, Answers, empty_answers, fill
+from dprl.environments.people import Act, Answers, Arriving, People
+from dprl.environments.user_stream import empty_answers, fill
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
@@ -36,7 +37,7 @@ _PARALLEL = 64
 
 
 @dataclass
-class GymnasiumUsers:
+class GymnasiumUsers(People):
     """Users of a Gymnasium environment, each of whom has an episode of their own; side by side on the host.
 
     Attributes:
@@ -48,9 +49,8 @@ class GymnasiumUsers:
     facts: LearningFacts
     identifier: str
     seed: int = 0
-    people: str = field(default="episodes", init=False)
-
     def __post_init__(self) -> None:
+        self.people = "episodes"
         self._environments: list[Any] = []
 
     def batch(self, first: int, count: int, act: Act) -> Answers:

@@ -127,7 +127,9 @@ def release_total(mechanism: GaussianSum, noise: NoiseSource, total: np.ndarray,
 
 
 class Shard:
-    """The units ``start`` to ``stop`` of a log in parts; all of them are :class:`Units` of a release."""
+    """The units ``start`` to ``stop`` of a log in parts; all of them are the :class:`Source` of a release."""
+
+    stability = ("adds one unit",)
 
     def __init__(self, task: Task, start: int = 0, stop: int | None = None) -> None:
         self.units = (task.parts.units if stop is None else stop) - start
@@ -171,7 +173,7 @@ class Shard:
         return Begun(total, digest % (1 << 128), exact if self._task.exact else ())
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
-        """See :class:`~dprl.engine.unit_source.Units`; ``included`` is ``(units,)`` of this shard."""
+        """See :class:`~dprl.engine.unit_source.Source`; ``included`` is ``(units,)`` of this shard."""
         if self._whole is None:
             rows = int(self._task.parts.rows_of(self._start + np.arange(self.units)).sum())
             self._whole = rows * self._task.row_bytes <= self._task.kept_bytes

@@ -18,7 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,8 @@ from dprl.mechanisms.rounded_gaussian import MAX_STD, MIN_STD
 from dprl.mechanisms.strategy import INDEPENDENT, Correlation
 
 RELATION = "add or remove one"
+Stability = Literal["adds one unit", "alters one place"]
+"""What one more person does to the set of units that a source gives: everybody else stays as they are."""
 MOST_LEVELS = 16
 """Distinct multipliers of a schedule: each is a privacy loss distribution of its own to compose."""
 
@@ -199,6 +201,30 @@ class GaussianSum:
         return "everyone" if self.sampling_rate == 1.0 else "Poisson"
 
     @property
+    def stability(self) -> Stability:
+        """What one more person may do to the set of units, for the relation to be about people."""
+        return "adds one unit" if self.batch is None else "alters one place"
+
+    def check_source(self, source: Any) -> None:
+        """Refuse a source in which one more person does something else to the units than the relation is about.
+
+        Args:
+            source: with ``stability``, see :class:`~dprl.engine.unit_source.Source`.
+        """
+        if self.stability in source.stability:
+            return
+        if self.batch is None:
+            raise DprlError(
+                f"The relation {self.relation} needs a source to which one more person adds one unit, such as a log "
+                "that is read whole: who has not come yet, or is simulated, stands in a numbered place and cannot be "
+                "sampled."
+            )
+        raise DprlError(
+            f"The relation {self.relation} needs a source of numbered places, of which one more person alters one: to "
+            "this one a person adds a unit."
+        )
+
+    @property
     def dimension(self) -> int:
         """Length of a unit's vector."""
         return sum(size for size, _ in self.parts)
@@ -337,6 +363,13 @@ class GaussianSum:
     def coins(self, noise: Any, step: Any, units: int) -> Any:
         """``(units,)`` booleans: who takes part in this step."""
         return noise.coins(step, units, self.sampling_rate)
+
+    def included(self, noise: Any, step: int, units: int) -> np.ndarray | range:
+        """Who takes part in this step: ``(units,)`` booleans, or the places of its batch, which are public."""
+        if self.batch is None:
+            return np.asarray(self.coins(noise, step, units))
+        first = step // self.epochs * self.batch
+        return range(first, min(first + self.batch, units))
 
     def members(self, noise: Any, step: Any, units: int, multiple: int) -> tuple[jax.Array, jax.Array]:
         """Who takes part in this step as a list, see :func:`~dprl.mechanisms.arithmetic.listed`."""

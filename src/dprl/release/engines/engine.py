@@ -19,14 +19,16 @@ from dprl.errors import DprlError
 from dprl.evaluation import streamed
 from dprl.evaluation.plan import Plan
 from dprl.evaluation.streamed import Begun, Shard, Task
+from dprl.mechanisms.gaussian_sum import Stability
 
 ENGINES = ("local", "ray")
 
 
 class Engine(Protocol):
-    """The units of a log in parts, see :class:`~dprl.engine.unit_source.Units`."""
+    """The units of a log in parts, see :class:`~dprl.engine.unit_source.Source`."""
 
     units: int
+    stability: tuple[Stability, ...]
 
     def begin(self, weights: np.ndarray | None = None) -> Begun:
         """A pass over the rows: the value query, and a digest of all that enters the mechanisms.

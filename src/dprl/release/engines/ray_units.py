@@ -17,6 +17,8 @@ from dprl.release.engines.ray_workers import RayWorkers, open_workers
 class RayUnits:
     """See :class:`~dprl.release.engines.engine.Engine`. Use :func:`open_ray`."""
 
+    stability = ("adds one unit",)
+
     def __init__(self, workers: RayWorkers, task: Task) -> None:
         self.units = task.parts.units
         self._workers, self._task = workers, task
@@ -32,7 +34,7 @@ class RayUnits:
         return together([Begun(*found) for found in self._workers.begin(shares)])
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
-        """See :class:`~dprl.engine.unit_source.Units`."""
+        """See :class:`~dprl.engine.unit_source.Source`."""
         if program != self._task.plan.program or mechanism != program.stages[stage].mechanism:
             raise RuntimeError("The workers have another program.")
         shares = [(a, b, np.packbits(included[a:b]).tobytes()) for a, b in self._ranges]
