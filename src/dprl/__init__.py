@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dprl.evaluation.adassp import AdaSSP as AdaSSP
     from dprl.evaluation.doubly_robust import DoublyRobust as DoublyRobust
     from dprl.evaluation.dptd import DPTD as DPTD
-    from dprl.evaluation.first_visit import FirstVisit as FirstVisit
     from dprl.evaluation.gpope import GPOPE as GPOPE
     from dprl.evaluation.importance_sampling import ImportanceSampling as ImportanceSampling
     from dprl.evaluation.langevin import DPGLD as DPGLD
@@ -68,7 +67,6 @@ _HOMES = {
     "DPTD": "dprl.evaluation.dptd",
     "DoublyRobust": "dprl.evaluation.doubly_robust",
     "DprlError": "dprl.errors",
-    "FirstVisit": "dprl.evaluation.first_visit",
     "FunctionalQ": "dprl.learning.functional_q",
     "GPOPE": "dprl.evaluation.gpope",
     "ImportanceSampling": "dprl.evaluation.importance_sampling",

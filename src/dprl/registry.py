@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from dprl import added
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -97,11 +100,6 @@ ALGORITHMS: dict[str, Entry] = {
             "a finite model from noised counts of transitions, solved (tabular)",
         ),
         _evaluation(
-            "first-visit",
-            "first_visit:FirstVisit",
-            "first-visit returns from noised counts and sums (tabular; Balle, Gomrokchi and Precup 2016)",
-        ),
-        _evaluation(
             "doubly-robust",
             "doubly_robust:DoublyRobust",
             "doubly robust value around a private value function (Jiang and Li 2016)",
@@ -146,9 +144,7 @@ DEFAULT = "recommended"
 
 def find(name: str) -> Entry:
     """The entry called ``name``; raises one sentence with the known names."""
-    if name not in ALGORITHMS:
-        raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(ALGORITHMS)}.")
-    return ALGORITHMS[name]
+    return _find(name, ALGORITHMS if name in ALGORITHMS else evaluating())
 
 
 LEARNING: dict[str, Entry] = {
@@ -173,6 +169,27 @@ LEARNING: dict[str, Entry] = {
 """What learns by acting in an environment: no log, no data set, other questions than an evaluation's."""
 
 AUDITED = ALGORITHMS | LEARNING
+"""All that are dprl's own: these alone certify."""
+
+
+@cache
+def of_others() -> dict[str, Entry]:
+    """What other distributions add, by entry points that name tables of entries; no name of dprl's own means another.
+
+    Their releases write statements: :func:`is_own` knows none of them.
+    """
+    tables = [added.load(added.ALGORITHMS, name, name) for name in added.names(added.ALGORITHMS)]
+    return {name: entry for table in tables for name, entry in table.items() if name not in AUDITED}
+
+
+def evaluating() -> dict[str, Entry]:
+    """All that evaluate a log: dprl's own, and what is installed beside it."""
+    return ALGORITHMS | {name: entry for name, entry in of_others().items() if entry.unit == "unit of the log"}
+
+
+def audited() -> dict[str, Entry]:
+    """All that can be audited: dprl's own, and what is installed beside it."""
+    return AUDITED | of_others()
 
 
 def find_learning(name: str) -> Entry:
@@ -184,9 +201,14 @@ def find_learning(name: str) -> Entry:
 
 def find_audited(name: str) -> Entry:
     """The entry called ``name``, whether it evaluates or learns."""
-    if name not in AUDITED:
-        raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(AUDITED)}.")
-    return AUDITED[name]
+    return _find(name, AUDITED if name in AUDITED else audited())
+
+
+def _find(name: str, known: Mapping[str, Entry]) -> Entry:
+    if name not in known:
+        more = "" if of_others() else "; baselines of papers come with the distribution dprl-papers"
+        raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(known)}{more}.")
+    return known[name]
 
 
 _ROOMS = ("dprl.evaluation.", "dprl.learning.", "dprl.protectors.")

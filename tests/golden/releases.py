@@ -22,7 +22,7 @@ from dprl.audits.reward_neighbours import Walk, ways_of
 from dprl.audits.user_neighbours import UNITS, Crowd, Users
 from dprl.data.readers import read_log
 from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.registry import AUDITED, Entry
+from dprl.registry import Entry, audited
 from dprl.release.evaluate import evaluate
 from dprl.release.train import train
 
@@ -32,7 +32,7 @@ _SEED = 7
 
 def cases() -> Iterator[tuple[str, Entry, str]]:
     """A name, the algorithm and its setting."""
-    for entry in AUDITED.values():
+    for entry in audited().values():
         for setting in entry.load_conformance().settings:
             yield f"{entry.name}: {setting}", entry, setting
 

@@ -7,7 +7,6 @@ from dprl.audits.conformance.evaluation import EvaluationConformance, conformanc
 from dprl.audits.conformance.networks import NEURAL_CONFORMANCE
 from dprl.evaluation.adassp import AdaSSP
 from dprl.evaluation.doubly_robust import DoublyRobust
-from dprl.evaluation.first_visit import FirstVisit
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.noisy_counts import NoisyCounts
@@ -112,11 +111,6 @@ CONSTANT_CONFORMANCE = conformance_of(
         "rewards": PrivateConstant(discount=0.9, estimator="rewards"),
     },
 )
-FIRST_VISIT_CONFORMANCE = conformance_of(
-    FirstVisit,
-    {"LSL": FirstVisit(discount=0.9), "LSW": FirstVisit(discount=0.9, estimator="lsw")},
-    features={"LSL": "tabular", "LSW": "tabular"},
-)
 DOUBLY_ROBUST_CONFORMANCE = conformance_of(
     DoublyRobust,
     {
@@ -154,7 +148,6 @@ CONFORMANCE: dict[str, EvaluationConformance] = {
         LSTD_CONFORMANCE,
         NOISY_COUNTS_CONFORMANCE,
         CONSTANT_CONFORMANCE,
-        FIRST_VISIT_CONFORMANCE,
         DOUBLY_ROBUST_CONFORMANCE,
         RECOMMENDED_CONFORMANCE,
         *NEURAL_CONFORMANCE,

@@ -4,7 +4,7 @@ Paper: Balle, Gomrokchi and Precup (2016), "Differentially private policy evalua
 privacy is not theirs (they add noise to the answer: smooth_sensitivity.py, docs/papers/balle-2016.md).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: one noised vector, the counts of visits and the sums of first-visit returns; the rest is post-processing.
-Proof: docs/proofs/first-visit.md.
+A release of it writes a statement. Proof: docs/proofs/first-visit.md.
 """
 
 from __future__ import annotations

@@ -1,0 +1,24 @@
+"""What dprl finds by the entry point ``dprl.algorithms``: import strings, so that listing it loads nothing.
+
+A release with one of these writes a statement and no certificate, whatever its noise.
+"""
+
+from __future__ import annotations
+
+from dprl.registry import Entry
+
+
+def _baseline(name: str, config: str, summary: str) -> Entry:
+    return Entry(name, f"dprl_papers.baselines.{config}", "dprl_papers.baselines.conformance:CONFORMANCE", summary)
+
+
+ALGORITHMS: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        _baseline(
+            "first-visit",
+            "first_visit:FirstVisit",
+            "first-visit returns from noised counts and sums (tabular; Balle, Gomrokchi and Precup 2016)",
+        ),
+    )
+}
