@@ -15,6 +15,7 @@ from dprl.accounting.accountant import accountant_name, epsilon_of
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.accounting.row_verification import SCHEMAS
+from dprl.accounting.user_relation import MECHANISM
 from dprl.accounting.verification import verify
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -114,7 +115,7 @@ def test_each_mechanism_has_a_schema_and_no_other_fields():
     described = [
         GaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=2).describe("Gaussian vector", "v"),
         under_a_filter()["mechanisms"][1],
-        user_sum().describe("gradients"),
+        user_sum().describe(MECHANISM, "gradients"),
         RewardNoise(radius=0.1, steps=3, batch=1, reward_bounds=(0.0, 1.0), noise_multiplier=2.0).describe("rewards"),
         RewardGradient(
             radius=0.1, clip_norm=1.0, dimension=2, steps=3, batch=2, reward_bounds=(0.0, 1.0), noise_multiplier=2.0

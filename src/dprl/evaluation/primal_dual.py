@@ -244,7 +244,7 @@ class PrimalDualProgram:
         features = self.facts.features
         if self.config.start == "random":
             theta = features.random_start(self.config.seed)  # type: ignore[attr-defined]  # networks alone have it
-            w = np.random.default_rng((self.config.seed, 1)).uniform(-1.0, 1.0, features.size)
+            w = np.random.default_rng((self.config.seed, 1)).uniform(-1.0, 1.0, features.size)  # noqa: TID251 (public)
         else:
             theta = features.start() + level * jnp.asarray(features.constant(), jnp.float64)
             w = np.zeros(features.size)

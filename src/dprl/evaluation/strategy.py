@@ -33,7 +33,7 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> np.ndarray:
     if k == 1 or bounds.horizon > 1 or bounds.actions is None or any(isinstance(p, ColumnPolicy) for p in policies):
         return np.ones((1, k))
     low, high = np.array(bounds.observation, dtype=np.float64).T
-    draws = np.random.default_rng(0).random((_GRID, len(low)))
+    draws = np.random.default_rng(0).random((_GRID, len(low)))  # noqa: TID251 (public)
     # half of the points are whole numbers, as codes and counts are
     states = low + draws * (high - low)
     states[::2] = np.clip(np.round(states[::2]), low, high)

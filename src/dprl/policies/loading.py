@@ -149,7 +149,7 @@ def synthetic_states(bounds: Bounds) -> np.ndarray:
     """``(64, d)`` public states: midpoint, corners (16 of them at most), and a fixed uniform sample inside."""
     low, high = np.array(bounds.observation, dtype=np.float64).T
     size = len(low)
-    sample = np.random.default_rng(0)
+    sample = np.random.default_rng(0)  # noqa: TID251 (public)
     if size <= 4:
         corners = np.array(list(itertools.product((0.0, 1.0), repeat=size)))
     else:

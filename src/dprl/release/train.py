@@ -217,7 +217,7 @@ def _learn(
     assert config.discount is not None
     if plan.published:  # in the library's own walk: a simulation
         coins = noise.stream("environment")
-        key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))
+        key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))  # noqa: TID251 (a simulation)
         rates = published.published_rates(config, facts)
         weights, _ = published.run_published(config, source, rates, noise.stream("reward").nodes(), key)
         return _finite(published.published_q(weights, config, facts))

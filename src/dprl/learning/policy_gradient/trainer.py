@@ -133,7 +133,7 @@ def public_states(policy: Parametric) -> np.ndarray:
         low, high = policy.observation[0]
         return np.arange(low, high + 1.0)[:, None]
     low, high = np.array(policy.observation, np.float64).T
-    return low + (high - low) * np.random.default_rng(0).random((PUBLIC_STATES, len(low)))
+    return low + (high - low) * np.random.default_rng(0).random((PUBLIC_STATES, len(low)))  # noqa: TID251 (public)
 
 
 def log_barrier_gradient(policy: Parametric, theta: Any) -> Any:
