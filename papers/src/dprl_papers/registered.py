@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from dprl.registry import Entry
 
-
-def _baseline(name: str, config: str, summary: str) -> Entry:
-    return Entry(name, f"dprl_papers.baselines.{config}", "dprl_papers.baselines.conformance:CONFORMANCE", summary)
-
-
 ALGORITHMS: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        _baseline(
+        Entry(
             "first-visit",
-            "first_visit:FirstVisit",
+            "dprl_papers.baselines.first_visit",
             "first-visit returns from noised counts and sums (tabular; Balle, Gomrokchi and Precup 2016)",
         ),
     )
