@@ -119,21 +119,6 @@ ALGORITHMS: dict[str, Entry] = {
             "neural_td:NeuralTD",
             "TD(0) with noised clipped steps, of networks too",
         ),
-        _evaluation(
-            "dp-sgda",
-            "primal_dual_sgd:DPSGDA",
-            "plain primal-dual steps, of networks too: a baseline of paper 000",
-        ),
-        _evaluation(
-            "dp-gld",
-            "langevin:DPGLD",
-            "gradient Langevin dynamics, primal-dual (Wang, Chen and Xu 2019): a baseline of paper 000",
-        ),
-        _evaluation(
-            "dp-srm",
-            "recursive_momentum:DPSRM",
-            "stochastic recursive momentum, primal-dual (Wang et al. 2019): a baseline of paper 000",
-        ),
     )
 }
 

@@ -20,5 +20,20 @@ ALGORITHMS: dict[str, Entry] = {
             "first_visit:FirstVisit",
             "first-visit returns from noised counts and sums (tabular; Balle, Gomrokchi and Precup 2016)",
         ),
+        _baseline(
+            "dp-sgda",
+            "primal_dual_sgd:DPSGDA",
+            "plain primal-dual steps, of networks too: a baseline of paper 000",
+        ),
+        _baseline(
+            "dp-gld",
+            "langevin:DPGLD",
+            "gradient Langevin dynamics, primal-dual (Wang, Chen and Xu 2019): a baseline of paper 000",
+        ),
+        _baseline(
+            "dp-srm",
+            "recursive_momentum:DPSRM",
+            "stochastic recursive momentum, primal-dual (Wang et al. 2019): a baseline of paper 000",
+        ),
     )
 }

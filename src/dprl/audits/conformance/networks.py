@@ -5,18 +5,16 @@ from __future__ import annotations
 from dprl.audits.attacks.dptd import dptd_canary
 from dprl.audits.conformance.evaluation import EvaluationConformance, conformance_of
 from dprl.evaluation.dptd import DPTD
-from dprl.evaluation.langevin import DPGLD
 from dprl.evaluation.neural_td import NeuralTD
-from dprl.evaluation.primal_dual_sgd import DPSGDA
-from dprl.evaluation.recursive_momentum import DPSRM
 from dprl.protocols import Attack
 
 # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
 _STEPS_ALONE = {"value_share": 0.05}
-_ATTACKS = (
+ATTACKS = (
     Attack(options={"steps": 50, "sampling_rate": 1.0}, trials=200_000),
     Attack(options={"steps": 50, "sampling_rate": 0.1, **_STEPS_ALONE}, trials=200_000),
 )
+"""On algorithms that share DPTD's steps and mechanism."""
 
 DPTD_CONFORMANCE = conformance_of(
     DPTD,
@@ -34,7 +32,7 @@ DPTD_CONFORMANCE = conformance_of(
         ),
     },
     (
-        *_ATTACKS,
+        *ATTACKS,
         # through columns, by each unit: a person has three trajectories
         *(
             Attack(options={"unit": unit, "steps": 20, "sampling_rate": 1.0}, trials=200_000)
@@ -52,41 +50,10 @@ NEURAL_TD_CONFORMANCE = conformance_of(
         "a network": NeuralTD(steps=3, discount=0.9, sampling_rate=0.5, rows=3),
         "linear": NeuralTD(steps=3, discount=0.9, sampling_rate=1.0, start="zero"),
     },
-    _ATTACKS,
+    ATTACKS,
     features={"a network": "mlp:2", "linear": "fourier:2"},
 )
-DPSGDA_CONFORMANCE = conformance_of(
-    DPSGDA,
-    {
-        "linear": DPSGDA(steps=3, discount=0.9, sampling_rate=0.5, start="mid-range"),
-        "a network": DPSGDA(steps=3, discount=0.9, sampling_rate=1.0, rows=3, average="all"),
-    },
-    _ATTACKS,
-    features={"a network": "mlp:2"},
-)
-DPGLD_CONFORMANCE = conformance_of(
-    DPGLD,
-    {
-        "linear": DPGLD(steps=3, discount=0.9),
-        "a network": DPGLD(steps=3, discount=0.9, rows=3, start="random"),
-    },
-    (Attack(options={"steps": 50}, trials=200_000),),
-    features={"a network": "mlp:2"},
-)
-DPSRM_CONFORMANCE = conformance_of(
-    DPSRM,
-    {
-        "linear": DPSRM(steps=4, discount=0.9, sampling_rate=0.5, start="mid-range"),
-        "a network": DPSRM(steps=3, discount=0.9, sampling_rate=1.0, rows=3, recursion=0.6, average="tail"),
-    },
-    _ATTACKS,
-    features={"a network": "mlp:2"},
-)
-
 NEURAL_CONFORMANCE: tuple[EvaluationConformance, ...] = (
     DPTD_CONFORMANCE,
     NEURAL_TD_CONFORMANCE,
-    DPSGDA_CONFORMANCE,
-    DPGLD_CONFORMANCE,
-    DPSRM_CONFORMANCE,
 )

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from dprl.engine.options import Facts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL
 from dprl.evaluation.primal_dual import PrimalDualProgram, limited, resolve
-from dprl.evaluation.primal_dual_sgd import GradientConfig
+from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 
 @dataclass(frozen=True, kw_only=True)
