@@ -62,60 +62,47 @@ class Entry:
         )
 
 
-def _entries(unit: Unit, *rows: tuple[str, str, str]) -> dict[str, Entry]:
-    return {name: Entry(name, f"dprl.{module}", summary, unit) for name, module, summary in rows}
+def entries(unit: Unit, package: str, *rows: tuple[str, str, str]) -> dict[str, Entry]:
+    """Entries of a package's algorithms, by name: ``rows`` are name, module and summary."""
+    return {name: Entry(name, f"{package}.{module}", summary, unit) for name, module, summary in rows}
 
 
 # importance sampling gives values and intervals; the others those, and a value function
-ALGORITHMS: dict[str, Entry] = _entries(
+ALGORITHMS: dict[str, Entry] = entries(
     "unit of the log",
-    ("gpope", "evaluation.gpope", "gradient-perturbed off-policy evaluation (paper 004)"),
+    "dprl.evaluation",
+    ("gpope", "gpope", "gradient-perturbed off-policy evaluation (paper 004)"),
     (
         "importance-sampling",
-        "evaluation.importance_sampling",
+        "importance_sampling",
         "values and intervals of several policies from one Gaussian release (Precup, Sutton and Singh 2000)",
     ),
-    ("recommended", "evaluation.recommended", "the default: chosen by public facts alone, with nothing to tune"),
-    ("td", "evaluation.td", "TD(0) with noised clipped steps, on and off policy (Sutton 1988)"),
+    ("recommended", "recommended", "the default: chosen by public facts alone, with nothing to tune"),
+    ("td", "td", "TD(0) with noised clipped steps, on and off policy (Sutton 1988)"),
     (
         "return-regression",
-        "evaluation.return_regression",
+        "return_regression",
         "regression on Monte Carlo returns with noised clipped steps",
     ),
-    ("adassp", "evaluation.adassp", "ridge regression on returns from noised sufficient statistics (Wang 2018)"),
+    ("adassp", "adassp", "ridge regression on returns from noised sufficient statistics (Wang 2018)"),
     (
         "lstd",
-        "evaluation.private_lstd",
+        "private_lstd",
         "least-squares temporal differences from noised statistics (Bradtke and Barto 1996)",
     ),
-    ("noisy-counts", "evaluation.noisy_counts", "a finite model from noised counts of transitions, solved (tabular)"),
+    ("noisy-counts", "noisy_counts", "a finite model from noised counts of transitions, solved (tabular)"),
     (
         "doubly-robust",
-        "evaluation.doubly_robust",
+        "doubly_robust",
         "doubly robust value around a private value function (Jiang and Li 2016)",
     ),
     (
         "constant",
-        "evaluation.private_constant",
+        "private_constant",
         "the mean return as a constant value function: what every other has to beat",
     ),
-    ("dptd", "evaluation.dptd", "primal-dual temporal differences, of networks too (paper 000)"),
-    ("neural-td", "evaluation.neural_td", "TD(0) with noised clipped steps, of networks too"),
-    (
-        "dp-sgda",
-        "evaluation.primal_dual_sgd",
-        "plain primal-dual steps, of networks too: a baseline of paper 000",
-    ),
-    (
-        "dp-gld",
-        "evaluation.langevin",
-        "gradient Langevin dynamics, primal-dual (Wang, Chen and Xu 2019): a baseline of paper 000",
-    ),
-    (
-        "dp-srm",
-        "evaluation.recursive_momentum",
-        "stochastic recursive momentum, primal-dual (Wang et al. 2019): a baseline of paper 000",
-    ),
+    ("dptd", "dptd", "primal-dual temporal differences, of networks too (paper 000)"),
+    ("neural-td", "neural_td", "TD(0) with noised clipped steps, of networks too"),
 )
 
 
@@ -128,14 +115,16 @@ def find(name: str) -> Entry:
     return _find(name, ALGORITHMS if name in ALGORITHMS else evaluating())
 
 
-LEARNING: dict[str, Entry] = _entries(
+LEARNING: dict[str, Entry] = entries(
     "reward function",
-    ("functional-q", "learning.functional_q", "Q-learning that protects the reward function (paper 001)"),
-) | _entries(
+    "dprl.learning",
+    ("functional-q", "functional_q", "Q-learning that protects the reward function (paper 001)"),
+) | entries(
     "user",
+    "dprl.learning",
     (
         "dp-pg",
-        "learning.policy_gradient.dp_pg",
+        "policy_gradient.dp_pg",
         "policy gradient that learns from users of which each interacts once (paper 003)",
     ),
 )

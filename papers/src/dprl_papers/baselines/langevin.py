@@ -16,8 +16,8 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import Facts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL
 from dprl.evaluation.primal_dual import PrimalDualProgram, limited, resolve
-from dprl.evaluation.primal_dual_sgd import GradientConfig
 from dprl.protocols import Attack
+from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from dprl.engine.options import Facts, Shape, Stage
 from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram, resolve
-from dprl.evaluation.primal_dual_sgd import GradientConfig
+from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 INITIAL = "initial gradient"
 # how far a unit's gradient moves in a step, over its clip: the default clip of a difference lets so much pass
