@@ -94,7 +94,7 @@ class PerCoordinate(GaussianSum):
 
 @dataclass(frozen=True, kw_only=True)
 class LouderForMore(GaussianSum):
-    def draw(self, noise, step):
+    def draw(self, noise, step, width=None):
         return noise.gaussian(step, self.dimension, self.noise_on_grid)
 
     def coins(self, noise, step, units):

@@ -16,12 +16,16 @@ from dprl.accounting import events
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
-from dprl.audits.conformance.users import CONFORMANCE, Crowd
+from dprl.audits.conformance.users import Crowd, CrowdInPlaces
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Comparison, Entry, Recorder, Tape, compare, record_replay
+from dprl.engine import program as engine
+from dprl.environments.people import People
 from dprl.environments.user_stream import Answer, UserStream
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
+from dprl.learning.policy_gradient.pg_plan import program_of
+from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -29,7 +33,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Attack
 from dprl.registry import LEARNING, find_learning
 
-SUITE = CONFORMANCE
+SUITE = find_learning("dp-pg").load_conformance()
 ATTACKS = SUITE.attacks
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
 NOISE = SeededNoise.from_seed(3)
@@ -153,13 +157,12 @@ def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypa
 
 
 @dataclass(frozen=True)
-class Arriving:
+class Arriving(People):
     """A crowd who come one after the other, and are not asked in another order."""
 
     crowd: Crowd
 
     def batch(self, first: int, count: int, act: Any) -> Any:
-        """See :func:`dprl.learning.policy_gradient.on_host.run_on_host`."""
         return self.crowd.batch(first, count, act)
 
 
@@ -236,16 +239,15 @@ def test_what_is_no_neighbour_is_noticed():
     assert compare(tape(0, 0), tape(0, 0)).problems == ("the number of releases is not the declared number of steps",)
 
 
-class Centred:
-    """Users whose rewards are less the mean reward of their batch."""
+def centred(original: Any) -> Any:
+    """Rewards are less the mean reward of the batch."""
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def answer(self, *asked: Any) -> Any:
-        rows = self._inner.answer(*asked)
+    def faulty(self: Any, units: Any, state: Any) -> Any:
+        rows = original(self, units, state)
         answered = jnp.arange(rows.rewards.shape[1]) < rows.length[:, None]
         return rows._replace(rewards=rows.rewards - jnp.mean(rows.rewards, where=answered))
+
+    return faulty
 
 
 def opposed() -> Crowd:
@@ -260,17 +262,12 @@ def opposed() -> Crowd:
     )
 
 
-def centred(original: Any) -> Any:
-    return lambda shape, users, *more: original(shape, Centred(users), *more)
-
-
 def leaking(original: Any) -> Any:
-    """A step on a hundredth of the exact sum beside the noised one."""
+    """Notes the exact sum of a batch."""
 
-    def faulty(shape: Any, users: Any, rates: Any, mechanism: Any, state: Any, key: Any, t: Any) -> Any:
-        total = original(shape, users, rates, mechanism, state, key, t)
-        LEAKED.append(total)
-        return total
+    def faulty(*given: Any) -> Any:
+        LEAKED.append(original(*given))
+        return LEAKED[-1]
 
     return faulty
 
@@ -279,8 +276,10 @@ LEAKED: list[Any] = []
 
 
 def learned_from_leaks(original: Any) -> Any:
-    def faulty(shape: Any, rates: Any, state: Any, noised: Any) -> Any:
-        return original(shape, rates, state, noised + 1e-12 * LEAKED[-1])
+    """A step on a millionth of a millionth of the exact sum beside the noised one."""
+
+    def faulty(self: Any, stage: int, state: Any, noised: Any, step: Any) -> Any:
+        return original(self, stage, state, noised + 1e-12 * LEAKED[-1], step)
 
     return faulty
 
@@ -296,10 +295,10 @@ def unclipped(original: Any) -> Any:
     ("faults", "words"),
     [
         pytest.param([], None, id="none", marks=pytest.mark.slow),
-        pytest.param([(trainer, "batch_total", centred)], TOO_FAR, id="baseline of the batch"),
+        pytest.param([(CrowdInPlaces, "block", centred)], TOO_FAR, id="baseline of the batch"),
         pytest.param([(arithmetic, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out", marks=pytest.mark.slow),
         pytest.param(
-            [(trainer, "batch_total", leaking), (trainer, "learn_step", learned_from_leaks)],
+            [(engine, "_total_of_places", leaking), (PolicyGradient, "update", learned_from_leaks)],
             "what is made of the releases depends on more than them",
             id="a step on the exact sum",
             marks=pytest.mark.slow,
@@ -339,7 +338,6 @@ def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch):
 def test_a_run_is_a_function_of_its_keys():
     """The same twice, on the host, and among others side by side; compiled once for all of them."""
     setting, plan = "square root", SUITE.plan("square root")
-    mechanism: Any = plan.mechanism
     users = SUITE.users(setting)
     one, again = (SUITE.run(setting, users, NOISE) for _ in range(2))
     assert {name: value.tobytes() for name, value in one.items()} == {n: v.tobytes() for n, v in again.items()}
@@ -348,7 +346,8 @@ def test_a_run_is_a_function_of_its_keys():
     host = SUITE.run(setting, users, NOISE, on_host=True)
     for name, value in one.items():
         np.testing.assert_allclose(host[name], value, rtol=1e-4, atol=1e-5)
-    shape, rates = trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts)
+    program, rates = program_of(plan)
+    people = CrowdInPlaces(users, program.shape)
     traced = 0
 
     coins = ActionCoins.of_key(random.key(7))
@@ -356,8 +355,8 @@ def test_a_run_is_a_function_of_its_keys():
     def iterates(key: Any, step_size: Any) -> Any:
         nonlocal traced
         traced += 1
-        noise = mechanism.bind(SeededNoise(key).stream(attacks.STREAM))
-        return trainer.run(shape, users, rates._replace(step_size=step_size), noise, mechanism, coins)[1]
+        noise = SeededNoise(key).stream(trainer.STREAM)
+        return trainer.run(program, people, noise, rates._replace(step_size=step_size), coins)[1]
 
     keys = jnp.stack([SeededNoise.from_seed(i).key for i in (3, 4)])
     both = jax.jit(jax.vmap(iterates, (0, None)))
@@ -381,7 +380,7 @@ def test_nothing_is_lacking():
     assert (suite.name, kind.algorithm, suite.published_settings) == ("dp-pg", "dp-pg", ())
     assert {a.calibration for a in suite.attacks} == set(suite.calibrations)
     for setting in suite.settings:
-        event, mechanism = suite.event(setting), suite.mechanisms(setting)[attacks.STREAM]
+        event, mechanism = suite.event(setting), suite.mechanisms(setting)[trainer.STREAM]
         if setting == "resampled":
             assert event == events.poisson_gaussian(0.2, mechanism.noise_multiplier, 12)
             continue

@@ -15,6 +15,8 @@ from scipy.stats import chi2
 
 from dprl.accounting import events
 from dprl.accounting.user_relation import MECHANISM
+from dprl.engine import program as engine
+from dprl.engine.options import Stage
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -151,9 +153,14 @@ def test_no_pair_of_users_moves_all_rounds_further_than_is_declared(noise):
 # --- the noise --------------------------------------------------------------------------------------------------------
 
 
+def before(mechanism: GaussianSum, source: Any) -> Any:
+    """Its noise as compiled code has it."""
+    return mechanism.drawn_before(source) if source.secure else mechanism.bind(source)
+
+
 def noises(mechanism: GaussianSum, source: Any) -> np.ndarray:
     """``(steps, dimension)``: of sums of nobody."""
-    bound = mechanism.bind(source)
+    bound = before(mechanism, source)
     return np.stack([np.asarray(mechanism.scaled(jnp.asarray(bound.draw(t)))) for t in range(mechanism.steps)])
 
 
@@ -214,7 +221,7 @@ def test_prefix_sums_are_far_less_noisy_at_the_same_guarantee(steps, dimension, 
 def test_in_order_is_the_same_noise_and_each_step_comes_once(noise):
     mechanism = user_sum(noise=noise)
     for source in SOURCES:
-        bound, stream = mechanism.bind(source), mechanism.in_order(source)
+        bound, stream = before(mechanism, source), mechanism.in_order(source)
         for t in range(6):
             np.testing.assert_array_equal(stream.draw(t), bound.draw(t))
             with pytest.raises(DprlError, match="in order"):
@@ -348,3 +355,38 @@ def test_what_it_costs_and_says():
 def test_what_cannot_be_released_is_refused(changes, message):
     with pytest.raises(DprlError, match=message):
         user_sum(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "of which one more person alters one"),
+        ({"relation": "replace one"}, "The relation replace one needs a source of numbered places"),
+        (
+            {"batch": None, "relation": "add or remove one", "noise": "independent", "sampling_rate": 0.5},
+            "to which one more person adds one unit",
+        ),
+    ],
+)
+def test_a_source_that_does_not_fit_the_relation_is_refused(changes, words):
+    """By the mechanism itself, and by both loops before anybody is asked."""
+    mechanism = user_sum(**changes)
+
+    class Units:
+        units = 9
+
+        def __init__(self, *stability: str) -> None:
+            self.stability = stability
+
+    other = "adds one unit" if mechanism.batch else "alters one place"
+    mechanism.check_source(Units(mechanism.stability))
+    mechanism.check_source(Units(other, mechanism.stability))
+    program: Any = type("Program", (), {"stages": (Stage("one", mechanism),)})()
+    noise = SOURCES[0]
+    for refused in (
+        lambda: mechanism.check_source(Units(other)),
+        lambda: engine.run_steps(program, 0, mechanism, noise, Units(other), None),
+        lambda: engine.run_steps_on_host(program, 0, mechanism, noise, Units(other), None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(DprlError, match=words):
+            refused()

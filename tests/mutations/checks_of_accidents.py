@@ -20,7 +20,7 @@ from dprl.accounting.renyi_filter import WHOLE
 from dprl.engine import program as engine
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.gaussian_sum import RELATION
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, RELATION
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal
@@ -81,7 +81,7 @@ class _Greedy:
     """A program of one filtered stage, which proposes ``level_now``; the rows are zeros."""
 
     stages = (_Stage(_FILTERED),)
-    units, level_now = 5, 0
+    units, level_now, stability = 5, 0, ADDS_ONE_UNIT
 
     def level(self, *_: Any) -> Any:
         return self.level_now

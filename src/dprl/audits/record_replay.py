@@ -195,6 +195,9 @@ class CoinsWithout:
         return self.inner.words_at(places + (places >= self.missing), draw)
 
 
+jax.tree_util.register_dataclass(CoinsWithout, data_fields=["inner"], meta_fields=["missing"])
+
+
 class Recorder:
     """Wraps the mechanisms of a run and keeps its tape; later runs replay the released outputs of the first."""
 

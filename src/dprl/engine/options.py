@@ -160,7 +160,7 @@ class Program(Protocol):
 
 @runtime_checkable
 class QuickProgram(Protocol):
-    """A program that has a quicker way to the clipped sum of a block than its contributions, with a proof of its own."""
+    """A program with a quicker way to the clipped sum of a block than its contributions, and a proof of it."""
 
     def clipped_sum(self, stage: int, mechanism: Any, state: State, block: Any, included: Any) -> jax.Array:
         """``(dimension,)``: what the mechanism makes of the contributions of those ``included`` ``(B,)``. Private."""

@@ -77,7 +77,7 @@ def run_steps(
     stage: int,
     mechanism: GaussianSum,
     noise: Any,
-    data: Blocks,
+    data: Any,
     state: State,
     steps: tuple[Any, int] | None = None,
     batch: int = 32,
@@ -189,7 +189,7 @@ def _batch_total(
 def _total_of_places(
     program: Program, stage: int, mechanism: GaussianSum, data: Blocks, state: State, step: Any, size: int
 ) -> Any:
-    """The sum over the places of one batch, in blocks of ``size``; each device takes others, where there are several."""
+    """The sum over the places of one batch, in blocks of ``size``; each device takes others, if there are several."""
     assert mechanism.batch is not None
     number = jnp.asarray(step, jnp.int32) // mechanism.epochs
 

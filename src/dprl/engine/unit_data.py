@@ -26,6 +26,7 @@ from dprl.engine.unit_blocks import SHARED, Block, SharedBlock
 from dprl.engine.unit_blocks import apply as apply
 from dprl.engine.unit_blocks import project as project
 from dprl.errors import DprlError
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, Stability
 from dprl.protocols import Interval
 from dprl.value_functions.features import Features
 
@@ -46,7 +47,7 @@ class SharedTransitions:
     weight_rho_reward: Any
     bands: Bands | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-    stability: ClassVar = ("adds one unit",)
+    stability: ClassVar[tuple[Stability, ...]] = ADDS_ONE_UNIT
 
     @property
     def units(self) -> int:
@@ -82,7 +83,7 @@ class PaddedUnits:
     rho: Any
     weight: Any
     extra: Mapping[str, Any] = field(default_factory=dict)
-    stability: ClassVar = ("adds one unit",)
+    stability: ClassVar[tuple[Stability, ...]] = ADDS_ONE_UNIT
 
     @property
     def units(self) -> int:
@@ -122,7 +123,7 @@ class UnitRows:
     units: int
     declared: int
     extra: Mapping[str, Any] = field(default_factory=dict)
-    stability: ClassVar = ("adds one unit",)
+    stability: ClassVar[tuple[Stability, ...]] = ADDS_ONE_UNIT
 
     @property
     def size(self) -> int:

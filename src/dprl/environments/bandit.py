@@ -41,7 +41,7 @@ class Bandit(LoggedPeople):
     """
 
     facts: LearningFacts
-    units: int
+    units: int = field()
     named: bool
     read: Callable[[], ArrivingRows] = field(repr=False)
 

@@ -111,14 +111,13 @@ class BanditInParts(LoggedPeople):
     """
 
     facts: LearningFacts
-    units: int
+    units: int = field()
     users: UsersInParts = field(repr=False)
 
     def __post_init__(self) -> None:
         self.people = "named"
         self._numbers: np.ndarray | None = None
-        # one thread for all batches: each new one would take memory of its own, and keep it
-        self._aside = ThreadPoolExecutor(1)
+        self._aside: ThreadPoolExecutor | None = None
 
     @classmethod
     def of_folder(cls, folder: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> BanditInParts:
@@ -178,4 +177,6 @@ class BanditInParts(LoggedPeople):
         return answered(self.users.cells(self.numbers(places)), places, act)
 
     def met(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
+        # one thread for all batches: each new one would take memory of its own, and keep it
+        self._aside = self._aside or ThreadPoolExecutor(1)
         return self.users.met(self.numbers(blocks.ravel()).reshape(blocks.shape), blocks, act, self._aside)

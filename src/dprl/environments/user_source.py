@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,10 @@ import numpy as np
 from dprl.data.bounds_file import read_bounds
 from dprl.data.parts import MANIFEST
 from dprl.environments import gymnasium_adapter
-from dprl.environments.acrobot import Acrobot
-from dprl.environments.bandit import Bandit, LinearBandit
+from dprl.environments.bandit import Bandit
 from dprl.environments.bandit_parts import BanditInParts
-from dprl.environments.cart_pole import CartPole
-from dprl.environments.learning_source import DISCOUNT, gymnasium_facts
-from dprl.environments.mountain_car import MountainCar
-from dprl.environments.pendulum import Pendulum
+from dprl.environments.learning_source import gymnasium_facts
+from dprl.environments.names import NAMES
 from dprl.environments.people import Act, Answers, Arriving, People
 from dprl.environments.user_stream import empty_answers, fill
 from dprl.errors import DprlError
@@ -32,7 +29,7 @@ from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
 from dprl.user_code import quietly
 
-SIMULATORS = ("acrobot", "cart-pole", "linear-bandit", "mountain-car", "pendulum")
+SIMULATORS = tuple(name for name, named in NAMES.items() if named.people)
 _PARALLEL = 64
 
 
@@ -49,6 +46,7 @@ class GymnasiumUsers(People):
     facts: LearningFacts
     identifier: str
     seed: int = 0
+
     def __post_init__(self) -> None:
         self.people = "episodes"
         self._environments: list[Any] = []
@@ -141,17 +139,39 @@ def open_users(
         return facts, GymnasiumUsers(facts, rest, seed)
     if bounds is not None:
         raise DprlError(f"The bounds of {name!r} are its own: leave --bounds out.")
-    found = {
-        "acrobot": Acrobot(discount=DISCOUNT),
-        "cart-pole": CartPole(horizon=500, discount=DISCOUNT),
-        "linear-bandit": LinearBandit(),
-        "mountain-car": MountainCar(discount=DISCOUNT),
-        "pendulum": Pendulum(discount=DISCOUNT),
-    }
-    simulator = found.get({"cartpole": "cart-pole", "mountaincar": "mountain-car"}.get(name, name))
-    if simulator is None:
+    name = {"cartpole": "cart-pole", "mountaincar": "mountain-car"}.get(name, name)
+    if name not in SIMULATORS:
         raise DprlError(f"Unknown environment {name!r}: use {', '.join(SIMULATORS)}, bandit:FILE or gymnasium:ID.")
+    simulator = NAMES[name].load()(**NAMES[name].learning)
     return facts_of(simulator), simulator
+
+
+class Episodes(People):
+    """People of a simulator, who are nobody: each has an episode, in a place of a batch."""
+
+    def __init__(self, simulator: Any) -> None:
+        self.simulator, self.facts, self.people = simulator, facts_of(simulator), "episodes"
+
+
+def people_of(users: Any, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0) -> People:
+    """The people behind a name (:func:`open_users`), a simulator, or a source of people.
+
+    Raises:
+        DprlError: there is no such name, or what is given is none of them.
+    """
+    if isinstance(users, str):
+        _, users = open_users(users, bounds, seed)
+    elif bounds is not None:
+        raise DprlError("bounds are for users named by text: these have public facts of their own.")
+    if isinstance(users, People):
+        return users
+    if hasattr(users, "facts") and hasattr(users, "batch"):
+        return Arriving(users)
+    if hasattr(users, "observation_bounds"):
+        return Episodes(users)
+    raise DprlError(
+        "Users are a name such as cart-pole or bandit:FILE, an environment, a dprl.Bandit or a dprl.UserStream."
+    )
 
 
 def facts_of(simulator: Any) -> LearningFacts:

@@ -27,7 +27,7 @@ from dprl.engine.ratios import step_ratios
 from dprl.engine.unit_data import LEAST_ROWS, Rows, UnitRows, _aligned_zeros, rows_of, unit_rows
 from dprl.evaluation import estimators
 from dprl.evaluation.plan import Plan
-from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, GaussianSum
 from dprl.policies.loading import load_policy
 from dprl.protocols import Journal, NoiseSource
 
@@ -129,7 +129,7 @@ def release_total(mechanism: GaussianSum, noise: NoiseSource, total: np.ndarray,
 class Shard:
     """The units ``start`` to ``stop`` of a log in parts; all of them are the :class:`Source` of a release."""
 
-    stability = ("adds one unit",)
+    stability = ADDS_ONE_UNIT
 
     def __init__(self, task: Task, start: int = 0, stop: int | None = None) -> None:
         self.units = (task.parts.units if stop is None else stop) - start

@@ -47,6 +47,8 @@ from dprl.mechanisms.strategy import INDEPENDENT, Correlation
 RELATION = "add or remove one"
 Stability = Literal["adds one unit", "alters one place"]
 """What one more person does to the set of units that a source gives: everybody else stays as they are."""
+ADDS_ONE_UNIT: tuple[Stability, ...] = ("adds one unit",)
+ALTERS_ONE_PLACE: tuple[Stability, ...] = ("alters one place",)
 MOST_LEVELS = 16
 """Distinct multipliers of a schedule: each is a privacy loss distribution of its own to compose."""
 
@@ -391,19 +393,21 @@ class GaussianSum:
                 return jnp.zeros(count, dtype=jnp.float64)
 
     def bind(self, noise: Any) -> DrawnAtStep | AllDrawn:
-        """The noise of every step for compiled code, from a stream of its own.
+        """The noise of every step for compiled code, from a stream of its own that compiled code can draw from.
 
-        It is drawn when a step asks for it, where that can be compiled; else all of it is drawn here.
+        It is drawn when a step asks for it, or all of it here where it is correlated. What was bound stays as it is.
         """
-        if isinstance(noise, AllDrawn):
+        if isinstance(noise, AllDrawn | DrawnAtStep):
             return noise
-        if self.arithmetic != "plain" and noise.secure:
-            order = self.in_order(noise)
-            return AllDrawn(np.stack([np.asarray(order.draw(step)) for step in range(self.steps)]))
         if self.correlation.bands(self.steps) == 1:
             return DrawnAtStep(self, noise)
         draws = jax.vmap(lambda step: self.draw(noise, step))(jnp.arange(self.steps, dtype=jnp.uint32))
         return AllDrawn(self.correlation.at_once(draws) if self.certifies else self.correlation.in_float(draws))
+
+    def drawn_before(self, noise: Any) -> AllDrawn:
+        """The noise of every step, drawn here on the host: of a secure stream, from which compiled code cannot draw."""
+        order = self.in_order(noise)
+        return AllDrawn(np.stack([np.asarray(order.draw(step)) for step in range(self.steps)]))
 
     def in_order(self, noise: Any) -> DrawnInOrder:
         """The noise of :meth:`bind` for one step after the other, on the host: for vectors that are long."""

@@ -20,7 +20,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.estimator import Shape
-from dprl.learning.policy_gradient.trainer import run
+from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
@@ -169,9 +169,10 @@ def measured(bandit: TabularBandit, setting: Run, seed: int, seeds: int) -> tupl
 def _measured(shape: Shape, bandit: TabularBandit, mechanism: Any, rates: Any, multiplier: Any, seed: Any) -> Any:
     mechanism = dataclasses.replace(mechanism, loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
-    noise = mechanism.bind(SeededNoise(words).stream("users"))
+    noise = SeededNoise(words).stream("users")
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(3), seed))
-    state, history = run(shape, Simulated(bandit), rates, noise, mechanism, coins)
+    program = PolicyGradient(shape, mechanism)
+    state, history = run(program, Simulated(bandit, shape), noise, rates, coins)
 
     def at(theta: Any) -> Any:
         value, gradient = jax.value_and_grad(lambda t: bandit.value(t))(jnp.asarray(theta, jnp.float64))

@@ -15,7 +15,7 @@ import numpy as np
 
 from dprl.learning.policy_gradient.estimator import Rates, Shape
 from dprl.learning.policy_gradient.published import published_batch
-from dprl.learning.policy_gradient.trainer import run
+from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -124,9 +124,9 @@ def gaussian_regret(spread: float, users: int, multiplier: float, seed: int, see
 def _regret(shape: Shape, bandit: TargetBandit, exact: GaussianSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
     mechanism = exact.in_float(loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
-    noise = mechanism.bind(SeededNoise(words).stream("users"))
+    noise = SeededNoise(words).stream("users")
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(5), seed))
-    _, history = run(shape, Simulated(bandit), rates, noise, mechanism, coins)
+    _, history = run(PolicyGradient(shape, mechanism), Simulated(bandit, shape), noise, rates, coins)
     return bandit.best - jnp.mean(jax.vmap(bandit.value)(history[:-1].astype(jnp.float64)))
 
 

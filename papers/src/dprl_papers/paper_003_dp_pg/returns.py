@@ -21,16 +21,16 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.environments import CartPole
 from dprl.environments.acrobot import Acrobot
 from dprl.environments.bandit import LinearBandit
+from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.environments.user_source import facts_of
 from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Rates, Shape
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
-from dprl.learning.policy_gradient.trainer import rates_of, released, run, shape_of
+from dprl.learning.policy_gradient.trainer import PolicyGradient, rates_of, released, run, shape_of
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -186,9 +186,9 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
 def _trained(shape: Shape, environment: Any, mechanism: GaussianSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
     mechanism = dataclasses.replace(mechanism, loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
-    noise = mechanism.bind(SeededNoise(words).stream("users"))
+    noise = SeededNoise(words).stream("users")
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_LEARNER), seed))
-    return run(shape, Simulated(environment), rates, noise, mechanism, coins)
+    return run(PolicyGradient(shape, mechanism), Simulated(environment, shape), noise, rates, coins)
 
 
 def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int) -> np.ndarray:

@@ -16,7 +16,8 @@ from dprl.config import DERIVED
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, act_once, resolve
-from dprl.learning.policy_gradient.trainer import policy_of
+from dprl.learning.policy_gradient.estimator import Rates
+from dprl.learning.policy_gradient.trainer import PolicyGradient, policy_of, rates_of, shape_of
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.strategy import Correlation
@@ -69,6 +70,12 @@ class PGPlan:
         assert self.config.steps is not None
         return self.config.steps
 
+    def people_after(self, step: int) -> int:
+        """What a progress bar shows after so many batches: places of people, or batches of who is sampled again."""
+        assert self.config.users is not None
+        assert self.config.batch is not None
+        return step if self.config.poisson else min(step * self.config.batch, self.config.users)
+
 
 def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int | None = None) -> PGPlan:
     """Check the options against the facts, and calibrate the noise to the budget.
@@ -117,6 +124,15 @@ def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int 
         config = config.replace(DERIVED, step_size=_step_size(config, multiplier))
     costs = (epsilon, inner.delta, sampler)
     return PGPlan(config, facts, budget, policy, mechanism, event, *costs, config.relation_words)
+
+
+def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:
+    """The program that a plan runs, and its numbers."""
+    if plan.settings is not None:
+        shape, rates, mechanism = published.published_run(plan.settings, plan.policy, plan.facts.horizon)
+        return PolicyGradient(shape, mechanism), rates
+    assert plan.mechanism is not None
+    return PolicyGradient(shape_of(plan.config, plan.facts), plan.mechanism), rates_of(plan.config, plan.facts)
 
 
 def _step_size(config: DPPG, noise_multiplier: float) -> float:

@@ -19,7 +19,7 @@ from dprl import x64 as x64
 from dprl.compiled import nothing_compiled_on_disk
 from dprl.engine.options import Stage
 from dprl.engine.program import run_steps, run_steps_on_host
-from dprl.engine.unit_source import Blocks, Source
+from dprl.engine.unit_source import Source
 from dprl.learning.policy_gradient import one_step
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, contribution, return_interval
@@ -225,12 +225,12 @@ def natural_direction(policy: Parametric, theta: Any, gradient: Any, damping: fl
 # --- runs ---------------------------------------------------------------------------------------------------------
 
 
-def run(program: PolicyGradient, people: Blocks, noise: Any, rates: Rates, coins: ActionCoins) -> tuple[State, Any]:
+def run(program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: ActionCoins) -> tuple[State, Any]:
     """A whole run by the engine's compiled loop; may be compiled, and batched over noise, rates and coins.
 
     Args:
-        people: such as :class:`~dprl.learning.policy_gradient.users.Simulated`.
-        noise: the mechanism's stream, or all its noise (``mechanism.bind(stream)``).
+        people: :class:`~dprl.engine.unit_source.Blocks`, such as those of a simulator.
+        noise: the mechanism's stream, or all its noise drawn before.
         coins: of initial weights, of actions and of the simulation.
 
     Returns:
@@ -243,7 +243,7 @@ def run(program: PolicyGradient, people: Blocks, noise: Any, rates: Rates, coins
 
 
 def run_compiled(
-    program: PolicyGradient, people: Blocks, noise: Any, rates: Rates, coins: ActionCoins, own: bool = True
+    program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: ActionCoins, own: bool = True
 ) -> tuple[State, Any]:
     """:func:`run`, compiled; for this call alone where the people's environment is not our ``own``.
 

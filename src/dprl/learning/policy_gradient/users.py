@@ -17,7 +17,7 @@ from dprl.engine.unit_source import Included, sum_of_blocks
 from dprl.environments.people import NOBODY
 from dprl.learning.policy_gradient.estimator import Shape, Trajectory
 from dprl.mechanisms.action_coins import BatchCoins, uniform_of
-from dprl.mechanisms.gaussian_sum import Stability
+from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, Stability
 from dprl.mechanisms.threefry import normal_of
 from dprl.policies.parametric import Parametric
 
@@ -43,7 +43,7 @@ class Simulated:
     @property
     def stability(self) -> tuple[Stability, ...]:
         """A person has an episode, in a place of its own."""
-        return ("alters one place",)
+        return ALTERS_ONE_PLACE
 
     def block(self, units: Any, state: Any = None) -> Trajectory:
         """What the people in the places ``units`` ``(B,)``, which follow each other, do under the state's policy."""

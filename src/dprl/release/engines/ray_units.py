@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from dprl.evaluation.streamed import Begun, Task, sum_of, together
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.release.engines.ray_workers import RayWorkers, open_workers
 
 
 class RayUnits:
     """See :class:`~dprl.release.engines.engine.Engine`. Use :func:`open_ray`."""
 
-    stability = ("adds one unit",)
+    stability = ADDS_ONE_UNIT
 
     def __init__(self, workers: RayWorkers, task: Task) -> None:
         self.units = task.parts.units
