@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from dprl.audits.attacks.programs import program_canary
 from dprl.audits.conformance.evaluation import EvaluationConformance
+from dprl.engine.layouts import apply, project
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.engine.unit_blocks import apply, project
 from dprl.protocols import Attack
 from dprl.registry import Entry
 from dprl.value_functions.features import Features

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
+from dprl.engine.layouts import project_phi
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.engine.unit_blocks import project_phi
 from dprl.errors import DprlError
 
 
@@ -76,7 +76,7 @@ class FirstVisitProgram:
     ratio: float
     stages: tuple[Stage, ...]
 
-    columns = ("returns", "visits")
+    columns = ("returns", "first")
 
     @property
     def penalty(self) -> float:
