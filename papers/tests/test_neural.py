@@ -12,13 +12,8 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.engine import program as engine
-<<<<<<< HEAD
 from dprl.engine.layouts import padded_units
 from dprl.engine.rows import rows_of
-from dprl.environments.chain import Chain
-=======
-from dprl.engine.unit_data import padded_units, rows_of
->>>>>>> main
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.recursive_momentum import DPSRM
 from dprl.mechanisms.noise import SeededNoise
