@@ -245,7 +245,7 @@ def test_layouts_agree(plugin):
     np.testing.assert_allclose(shared.weight_rho_reward[1] @ shared.phi, whole, atol=1e-5)
     weighted = (rows.weight * rows.rho * rows.reward)[:, None] * rows.phi
     np.testing.assert_allclose(weighted.sum(axis=0), whole.sum(axis=0), atol=1e-5)
-    np.testing.assert_allclose(shared.extra["start"][1].sum(), 10.0)
+    np.testing.assert_allclose(shared.start[1].sum(), 10.0)
     assert padded.weight.shape[1] == 60  # no longer than the horizon
 
 

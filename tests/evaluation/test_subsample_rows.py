@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprl.engine.thin import Rows, thin
+from dprl.engine.rows import Rows, subsample_rows
 
 
 def made(lengths: list[int], seed: int = 0, usable: float = 1.0, starts: bool = False) -> Rows:
@@ -13,26 +13,28 @@ def made(lengths: list[int], seed: int = 0, usable: float = 1.0, starts: bool = 
     rng, n = np.random.default_rng(seed), sum(lengths)
     weight = np.append(rng.uniform(0.5, 1.5, n) * (rng.random(n) < usable), 0.0).astype(np.float32)
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
-    extra = {"states": np.append(rng.normal(size=(n, 2)), np.zeros((1, 2)), axis=0).astype(np.float32)}
+    columns = {"states": np.append(rng.normal(size=(n, 2)), np.zeros((1, 2)), axis=0).astype(np.float32)}
     if starts:
-        extra["start"] = np.zeros(n + 1, np.float32)
-        extra["start"][offsets[:-1]] = 1.0
+        columns["start"] = np.zeros(n + 1, np.float32)
+        columns["start"][offsets[:-1]] = 1.0
     place = np.append(np.concatenate([np.arange(k) for k in lengths] or [np.zeros(0)]), -1.0)
     empty = np.zeros((n + 1, 0), np.float32)
-    return Rows(empty, empty, place.astype(np.float32), np.ones(n + 1, np.float32), weight, offsets, extra)
+    columns |= {"phi": empty, "delta_phi": empty, "reward": place.astype(np.float32), "weight": weight}
+    return Rows(columns, offsets)
 
 
 def unit(rows: Rows, number: int) -> list[np.ndarray]:
     mine = slice(rows.offsets[number], rows.offsets[number + 1])
-    return [x[mine] for x in (rows.reward, rows.weight, *rows.extra.values())]
+    names = ("reward", "weight", "states", "start")
+    return [rows.columns[name][mine] for name in names if name in rows.columns]
 
 
 @pytest.mark.parametrize("starts", [False, True])
 def test_weights_add_up_rows_are_evenly_spaced_and_nobody_else_matters(starts: bool):
     lengths = [1, 40, 7, 8, 9, 200, 31]
     rows = made(lengths, usable=0.8, starts=starts)
-    few = thin(rows, 8)
-    assert thin(rows, None) is rows
+    few = subsample_rows(rows, 8)
+    assert subsample_rows(rows, None) is rows
     assert few.reward[-1] == -1.0  # the padding stays last
     for i, length in enumerate(lengths):
         (place, weight, *_), (_, before, *_) = unit(few, i), unit(rows, i)
@@ -51,17 +53,15 @@ def test_weights_add_up_rows_are_evenly_spaced_and_nobody_else_matters(starts: b
     # to the last bit what the unit alone would have, and in another order of the log
     for i in range(len(lengths)):
         mine = np.append(np.arange(rows.offsets[i], rows.offsets[i + 1]), len(rows.reward) - 1)
-        alone = Rows(
-            *(x[mine] for x in rows[:5]), np.array([0, lengths[i]]), {name: x[mine] for name, x in rows.extra.items()}
-        )
-        for a, b in zip(unit(few, i), unit(thin(alone, 8), 0), strict=True):
+        alone = Rows(rows.mapped(lambda x, mine=mine: x[mine]), np.array([0, lengths[i]]))
+        for a, b in zip(unit(few, i), unit(subsample_rows(alone, 8), 0), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_every_row_is_as_likely_the_last_one_too():
     """4,000 units of 10 rows of which 3 are kept: each count is binomial with probability 0.3."""
     units = 4000
-    few = thin(made([10] * units, seed=3), 3)
+    few = subsample_rows(made([10] * units, seed=3), 3)
     counts = np.bincount(few.reward[:-1].astype(int), minlength=10)
     assert counts.sum() == 3 * units
     assert np.abs(counts - 0.3 * units).max() < 4.5 * np.sqrt(units * 0.3 * 0.7)
@@ -69,6 +69,6 @@ def test_every_row_is_as_likely_the_last_one_too():
 
 def test_units_without_rows_that_count():
     rows = made([3, 0, 5], usable=0.0)
-    assert thin(rows, 2).offsets.tolist() == [0, 0, 0, 0]
-    nobody = thin(made([], starts=True), 2)
+    assert subsample_rows(rows, 2).offsets.tolist() == [0, 0, 0, 0]
+    nobody = subsample_rows(made([], starts=True), 2)
     assert (nobody.offsets.tolist(), nobody.weight.tolist()) == ([0], [0.0])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from dprl.data.readers import read_log
-from dprl.engine import unit_data
+from dprl.engine.layouts import padded_units, project, shared_transitions
 from dprl.engine.ratios import step_ratios
-from dprl.engine.row_columns import returns_to_go, row_columns
+from dprl.engine.rows import COLUMNS, TRANSITION, RowInputs, Rows, returns_to_go, rows_of, scale_of
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
@@ -24,7 +27,8 @@ BOUNDS = Bounds(
     value=(-6.0, 12.0),
 )
 DISCOUNT = 0.9
-SCALE = unit_data.scale_of((-6.0, 12.0))
+VALUE = (-6.0, 12.0)
+SCALE = scale_of(VALUE)
 TABULAR = make_features("tabular", BOUNDS.observation)
 
 
@@ -50,6 +54,14 @@ RATIOS = step_ratios(target, LOG)
 EPISODES = [slice(*LOG.episode_offsets[e : e + 2]) for e in range(LOG.episodes)]
 
 
+def inputs(**changes: Any) -> RowInputs:
+    return replace(RowInputs(LOG, RATIOS, TABULAR, DISCOUNT, VALUE), **changes)
+
+
+def asked(column: str, features: Any = TABULAR) -> Rows:
+    return rows_of(LOG, RATIOS, features, DISCOUNT, VALUE, columns=[column])
+
+
 def by_hand(rewards: np.ndarray, ratios: np.ndarray, terminated: bool) -> np.ndarray:
     """Per-decision returns as sums of products, with the value of what was cut off at the end."""
     late = rewards[len(rewards) // 2 :]
@@ -64,7 +76,7 @@ def by_hand(rewards: np.ndarray, ratios: np.ndarray, terminated: bool) -> np.nda
 
 def test_on_policy_returns_are_discounted_sums():
     ones = np.ones(len(LOG.reward))
-    found = returns_to_go(LOG, ones, DISCOUNT, SCALE) * BOUNDS.cumulative_ratio
+    found = returns_to_go(inputs(ratios=ones)) * BOUNDS.cumulative_ratio
     centre, half = SCALE
     for rows in EPISODES:
         expected = by_hand(LOG.reward[rows], ones[rows], bool(LOG.terminated[rows][-1]))
@@ -88,7 +100,7 @@ def test_off_policy_returns_are_unbiased_where_nothing_is_cut():
                 bounds=wide,
             ).load()  # fmt: skip
             ratios = step_ratios(lambda s: np.tile(wanted, (len(s), 1)), log)
-            y = returns_to_go(log, ratios, DISCOUNT, SCALE)[0]
+            y = returns_to_go(RowInputs(log, ratios, TABULAR, DISCOUNT, VALUE))[0]
             total += behaviour[first] * behaviour[second] * y
     value = (wanted @ reward) * (1 + DISCOUNT)
     centre, half = SCALE
@@ -96,12 +108,12 @@ def test_off_policy_returns_are_unbiased_where_nothing_is_cut():
 
 
 def test_returns_are_bounded_whatever_the_rows_hold():
-    found = returns_to_go(LOG, np.full(len(LOG.reward), 1.5), DISCOUNT, unit_data.scale_of((0.0, 0.1)))
+    found = returns_to_go(inputs(ratios=np.full(len(LOG.reward), 1.5), value=(0.0, 0.1)))
     assert np.abs(found).max() == 1.0
 
 
 def test_undiscounted_returns_end_where_the_log_ends():
-    found = returns_to_go(LOG, np.ones(len(LOG.reward)), 1.0, SCALE) * BOUNDS.cumulative_ratio
+    found = returns_to_go(inputs(ratios=np.ones(len(LOG.reward)), discount=1.0)) * BOUNDS.cumulative_ratio
     centre, half = SCALE
     for rows in EPISODES:
         sums = np.cumsum(LOG.reward[rows][::-1])[::-1]
@@ -109,7 +121,7 @@ def test_undiscounted_returns_end_where_the_log_ends():
 
 
 def test_starts_and_visits_count_a_person_once():
-    made = row_columns(["starts", "visits"], LOG, RATIOS, TABULAR, DISCOUNT, SCALE)
+    made = {name: COLUMNS[name].compute(inputs()) for name in ("start", "first")}
     owner = LOG.unit_of_episode()[LOG.episode_of()]
     np.testing.assert_allclose(np.bincount(owner, made["start"]), 1.0)
     siblings = np.diff(LOG.unit_offsets)[owner]
@@ -124,23 +136,23 @@ def test_starts_and_visits_count_a_person_once():
 def test_shared_layout_sums_the_same_coefficients():
     pairs = np.array([(s, f) for s in range(4) for f in (-1, 0, 1, 2, 3)])
     table = TABULAR(np.arange(4.0)[:, None])
-    rows = unit_data.rows_of(
+    rows = rows_of(
         LOG, RATIOS, TABULAR, DISCOUNT, (-6.0, 12.0), dtype=np.float64,
-        columns=["returns", "starts", "visits", "states", "rewards"],
+        columns=["returns", "start", "first", "raw_reward", *TRANSITION],
     )  # fmt: skip
     units = np.repeat(np.arange(LOG.units), np.diff(rows.offsets))
     source = LOG.observation[:, 0].astype(int)
     target_state = np.where(LOG.terminated | ~LOG.has_next, -1, LOG.next_observation[:, 0].astype(int))
-    shared = unit_data.shared_transitions(
+    shared = shared_transitions(
         units, source, target_state, rows, pairs, table, DISCOUNT, states=np.arange(4.0)[:, None]
     ).block(slice(None))
-    padded = unit_data.padded_units(rows).block(slice(None))
+    padded = padded_units(rows).block(slice(None))
     names = ("weight", "weight_rho", "weight_rho_reward", "weight_return", "start", "start_return", "first",
              "first_return", "weight_raw_reward")  # fmt: skip
     for name in names:
         np.testing.assert_allclose(
-            unit_data.project(getattr(shared, name), shared.phi),
-            unit_data.project(getattr(padded, name), padded.phi),
+            project(getattr(shared, name), shared.phi),
+            project(getattr(padded, name), padded.phi),
             atol=1e-12,
             err_msg=name,
         )
@@ -150,13 +162,13 @@ def test_shared_layout_sums_the_same_coefficients():
 
 def test_unknown_columns_and_visits_without_a_table_are_refused():
     with pytest.raises(DprlError, match="no columns called 'secret'"):
-        row_columns(["secret"], LOG, RATIOS, TABULAR, DISCOUNT, SCALE)
+        asked("secret")
     with pytest.raises(DprlError, match="use tabular features"):
-        row_columns(["visits"], LOG, RATIOS, make_features("columns", BOUNDS.observation), DISCOUNT, SCALE)
+        asked("first", make_features("columns", BOUNDS.observation))
 
 
 def test_ends_are_discounts_to_a_terminal_step_and_rewards_before_it() -> None:
-    found = row_columns(["ends"], LOG, RATIOS, TABULAR, DISCOUNT, SCALE)
+    found = {name: COLUMNS[name].compute(inputs()) for name in ("to_end", "early")}
     for rows in EPISODES:
         steps = np.arange(rows.stop - rows.start)[::-1]
         ends = bool(LOG.terminated[rows][-1])
