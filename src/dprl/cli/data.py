@@ -8,10 +8,15 @@ from typing import Annotated
 
 import typer
 
-data_app = typer.Typer(no_args_is_help=True, help="For the curator alone: what is in a log, and logs in parts.")
+from dprl.cli import SETTINGS
+from dprl.cli.command import Command
+
+data_app = typer.Typer(
+    no_args_is_help=True, help="For the curator alone: what is in a log, and logs in parts.", **SETTINGS
+)
 
 
-@data_app.command("describe")
+@data_app.command("describe", cls=Command)
 def describe(
     log: Annotated[Path, typer.Argument(help="The log.")],
     bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
@@ -32,7 +37,7 @@ def describe(
         typer.echo(f"{name.replace('_', ' '):<34} {shown}")
 
 
-@data_app.command("partition")
+@data_app.command("partition", cls=Command)
 def partition(
     logs: Annotated[Path, typer.Argument(help="The log: a .parquet or .csv file, or a folder of such files.")],
     out: Annotated[Path, typer.Option(help="New folder for the parts.")],

@@ -9,14 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from dprl.accounting.budget import Budget
+from dprl.cli import SETTINGS
+from dprl.cli.command import Command
 
-ledger_app = typer.Typer(no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.")
+ledger_app = typer.Typer(
+    no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.", **SETTINGS
+)
 
 _PATH = Annotated[Path, typer.Argument(help="The ledger, a SQLite file; its intents lie beside it.")]
 _JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@ledger_app.command("create")
+@ledger_app.command("create", cls=Command)
 def create(
     path: _PATH,
     dataset: Annotated[str, typer.Option(help="Name of the dataset; every release from it must use this name.")],
@@ -32,7 +36,7 @@ def create(
     typer.echo(f"{path}: {dataset} has epsilon {epsilon:g} and delta {delta:g} a {unit}, {relation}.")
 
 
-@ledger_app.command("show")
+@ledger_app.command("show", cls=Command)
 def show(path: _PATH, as_json: _JSON = False) -> None:
     """What each dataset may spend, has spent and has left."""
     from dprl.accounting.ledger import Ledger
@@ -73,7 +77,7 @@ def show(path: _PATH, as_json: _JSON = False) -> None:
         typer.echo(f"  left    epsilon {row['epsilon_left']:g}  delta {row['delta_left']:g}")
 
 
-@ledger_app.command("history")
+@ledger_app.command("history", cls=Command)
 def history(
     path: _PATH,
     dataset: Annotated[str | None, typer.Option(help="One dataset only.")] = None,
@@ -111,7 +115,7 @@ def history(
         )
 
 
-@ledger_app.command("correct")
+@ledger_app.command("correct", cls=Command)
 def correct(
     path: _PATH,
     charge: Annotated[int, typer.Option(help="Number of the charge, as `history` lists it.")],
