@@ -107,34 +107,31 @@ class Command(TyperCommand):
             formatter.write_text(text if topic in (None, "all") else f"The options of {topic}, beside those of all.")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the groups: what must be said, what may, and what few need; by default the last by name alone."""
+        """Write the groups: what must be said, what may, and what few need; on the first page the last by name."""
         topic, groups = ctx.meta.get(_TOPIC), {MUST: [], MAY: [], EXPERT: []}
-        short = self.request is not None and topic is None
-        if topic not in (None, "all"):
-            for group, row in self._rows_of_algorithm(topic):
-                groups[group].append(row)
-        else:
-            for param in self.get_params(ctx):
-                group = getattr(param, "rich_help_panel", None) or (MUST if param.required else MAY)
-                found = param.get_help_record(ctx)
-                if found is not None and not found[0].startswith("-h"):
-                    name, text = (
-                        re.split(" / | <", found[0])[0],
-                        found[1].partition(". ")[0] if short else found[1].removesuffix("  [required]"),
-                    )
-                    groups[group].append((name, text.removesuffix(".")))
-        names = [name.partition(" ")[0] for name, _ in groups[EXPERT]] if short else []
+        first = self.request is not None and topic is None
+        rows = self._rows(ctx, first) if topic in (None, "all") else self._rows_of_algorithm(topic)
+        for group, row in rows:
+            groups[group].append(row)
+        few = groups.pop(EXPERT) if first else []
         for group, rows in groups.items():
-            if rows and not (names and group == EXPERT):
+            if rows:
                 with formatter.section(group):
                     formatter.write_dl(rows)
-        path = ctx.command_path
-        if short:
+        if first and self.request is not None:
             formatter.write_paragraph()
-            if names:
-                formatter.write_text(f"{EXPERT}: {', '.join(names)}.")
-            own = ", or --help ALGORITHM for its options" if self.request and self.request.algorithms else ""
-            formatter.write_text(f"More: {path} --help all{own}.")
+            formatter.write_text(f"{EXPERT}: {', '.join(name.partition(' ')[0] for name, _ in few)}.")
+            own = ", or --help ALGORITHM for its options" if self.request.algorithms else ""
+            formatter.write_text(f"More: {ctx.command_path} --help all{own}.")
+
+    def _rows(self, ctx: Any, first: bool) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yield group, flag and words of each option; on the first page only their first sentence."""
+        for param in self.get_params(ctx):
+            name, text = param.get_help_record(ctx) or ("-h", "")
+            if not name.startswith("-h"):
+                group = getattr(param, "rich_help_panel", None) or (MUST if param.required else MAY)
+                text = text.partition(". ")[0] if first else text.removesuffix("  [required]")
+                yield group, (re.split(" / | <", name)[0], text.removesuffix("."))
 
     def _rows_of_algorithm(self, name: str) -> Iterator[tuple[str, tuple[str, str]]]:
         assert self.request is not None
