@@ -79,8 +79,11 @@ def _parts(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0 and all(map(_part, value))
 
 
-Text, Whole = Annotated[str, text], Annotated[int, whole]
-Positive, Number, Share = Annotated[float, positive], Annotated[float, _number], Annotated[float, _share]
+Text = Annotated[str, text]
+Whole = Annotated[int, whole]
+Positive = Annotated[float, positive]
+Number = Annotated[float, _number]
+Share = Annotated[float, _share]
 
 # --- the kinds of rows ------------------------------------------------------------------------------------------------
 
@@ -408,8 +411,8 @@ def check_filter(path: Path, rows: Sequence[Row], event: RenyiFilterEvent) -> No
         if not (isinstance(row, SharedSumRow) and math.isclose(row.share, float(part / sum(parts)), rel_tol=1e-6)):
             raise DprlError(f"The shares of the mechanisms of {path} are not what its Renyi filter spends.")
     row = rows[-1]
-    least = isinstance(row, FilteredSumRow) and _runs(event, row, 1.0 + _CALIBRATED)
-    if not (least and not _runs(event, row, 1.0 - _CALIBRATED)):
+    runs = [isinstance(row, FilteredSumRow) and _runs(event, row, 1.0 + sign * _CALIBRATED) for sign in (1, -1)]
+    if runs != [True, False]:
         raise DprlError(
             f"The noise multiplier of {path} is not the least that its filter's budget lets run to the end."
         )
