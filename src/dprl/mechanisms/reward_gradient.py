@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from dprl import x64 as x64
 from dprl.accounting import events
+from dprl.accounting.rows import GRADIENTS, GradientRow, written
 from dprl.errors import DprlError
 from dprl.mechanisms.answers import check_bounds, check_multiplier, check_rounds
 from dprl.mechanisms.grid import grid_step
@@ -85,17 +86,7 @@ class RewardGradient:
 
     def describe(self, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
-        return {
-            "name": "Gaussian noise on reward gradients",
-            "purpose": purpose,
-            "clip_norm": self.clip_norm,
-            "noise_multiplier": self.noise_multiplier,
-            "sensitivity": self.sensitivity,
-            "std": self.std,
-            "grid_step": self.grid_step,
-            "steps": self.steps,
-            "dimension": self.dimension,
-        }
+        return written(GradientRow, self, name=GRADIENTS, purpose=purpose)
 
     def clip(self, features: Any) -> jax.Array:
         """``(B, d)`` float64 features of norm at most C; a row that is not finite becomes zero."""

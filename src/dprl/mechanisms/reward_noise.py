@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from dprl import x64 as x64
 from dprl.accounting import events
+from dprl.accounting.rows import REWARDS, RewardRow, written
 from dprl.errors import DprlError
 from dprl.mechanisms.answers import check_bounds, check_multiplier, check_rounds
 from dprl.mechanisms.grid import grid_step
@@ -71,16 +72,7 @@ class RewardNoise:
 
     def describe(self, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
-        return {
-            "name": "Gaussian noise on observed rewards",
-            "purpose": purpose,
-            "noise_multiplier": self.noise_multiplier,
-            "sensitivity": self.sensitivity,
-            "std": self.std,
-            "grid_step": grid_step(self.radius),
-            "steps": self.steps,
-            "dimension": 1,
-        }
+        return written(RewardRow, self, name=REWARDS, purpose=purpose, grid_step=grid_step(self.radius), dimension=1)
 
     def bind(self, noise: SecureNoise | SeededNoise, rounds: int | None = None) -> DrawnAnswers:
         """What answers with this noise, a stream of its own: all of it is drawn here.
