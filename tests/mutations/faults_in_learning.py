@@ -8,19 +8,20 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.environments import learning_source
-from dprl.learning import asking, functional_q, learning_plan, planner, q_learner, run_coins
+from dprl.learning import asking, functional_q, learning_plan, planner, q_learner
 from dprl.mechanisms import function_noise
 from dprl.mechanisms.function_noise import FunctionNoise, PathAnswers
-from dprl.mechanisms.reward_gradient import RewardGradient
+from dprl.mechanisms.ornstein_uhlenbeck import positions_of
+from dprl.mechanisms.reward_noise import RewardGradient
 from dprl.release import train as release
 from dprl.value_functions.q_function import QFunction
 
 from .checks_of_learning import KEY
+from .faults_in_neighbours import kept_by_environment
 from .planting import Planting, fault
 
 # --- what is paid ---------------------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ def ask(planting: Planting, change: Callable[..., Any]) -> None:
 
         return faulty
 
-    planting.replace(q_learner, "_learned", learned)
+    planting.replace(q_learner, "learned", learned)
 
 
 class Leaking:
@@ -116,7 +117,7 @@ def _(planting: Planting) -> None:
 @fault("every reward asked for a second time", "neighbours under noised rewards")
 def _(planting: Planting) -> None:
     def twice(answers: Any, sample: Any, j: Any) -> Any:
-        answers.noised(sample.rewards, q_learner.positions_of(sample.units), sample.actions, j)
+        answers.noised(sample.rewards, positions_of(sample.units), sample.actions, j)
         return answers, sample
 
     ask(planting, twice)
@@ -144,17 +145,11 @@ def _(planting: Planting) -> None:
     planting.replace(learning_plan, "Memo", lambda original: Forgetful)
 
 
-@fault("the environment a constant of a compiled run, which is kept", "a second release is made of its own rewards")
+@fault(
+    "what was learned in an environment is kept for one that equals it", "a second release is made of its own rewards"
+)
 def _(planting: Planting) -> None:
-    compiled = jax.jit(q_learner.run, static_argnums=(0, 1))
-
-    def run(original: Callable[..., Any]) -> Callable[..., Any]:
-        def faulty(shape: Any, source: Any, rates: Any, answers: Any, *more: Any) -> Any:
-            return compiled(shape, source.environment, rates, answers, jax.random.key(1))[0]
-
-        return faulty
-
-    planting.replace(q_learner, "run_on_host", run)
+    planting.replace(q_learner, "run_on_host", kept_by_environment)
 
 
 @fault("anybody's environment compiled as the library's own", "a second release is made of its own rewards")
@@ -182,7 +177,7 @@ def _(planting: Planting) -> None:
 
         return faulty
 
-    planting.replace(run_coins.AddressedCoins, "of_round", other)
+    planting.replace(q_learner.AddressedCoins, "of_round", other)
 
 
 @fault("what is compiled while rewards are asked for is written to JAX's cache", "no table lies on disk")
