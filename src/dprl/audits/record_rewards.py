@@ -72,8 +72,8 @@ class RecordingAnswers:
             before = self._first[len(self._questions)].answer
             found = before if before.shape == found.shape else found
         # copies: what asked may write into its arrays
-        asked = (np.array(told) for told in (rewards, places, actions))
-        self._questions.append(Question(*asked, int(number), np.array(found)))
+        rewards, places, actions = map(np.array, (rewards, places, actions))
+        self._questions.append(Question(rewards, places, actions, int(number), np.array(found)))
         return found
 
 

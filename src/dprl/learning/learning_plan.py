@@ -136,12 +136,12 @@ def make_mechanism(
     radius, z = config.reward_radius, noise_multiplier
     match config.variant:
         case "observed-reward":
-            memoised = config.memoise and facts.finite is not None
+            finite = facts.finite if config.memoise else None
             return RewardNoise(
                 radius=radius,
-                steps=min(config.samples, math.prod(facts.finite)) if memoised else config.samples,
+                steps=config.samples if finite is None else min(config.samples, math.prod(finite)),
                 batch=config.round,
-                rounds=config.rounds if memoised else None,
+                rounds=None if finite is None else config.rounds,
                 reward_bounds=facts.reward_bounds,
                 noise_multiplier=z,
             )
