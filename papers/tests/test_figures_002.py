@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.protectors.record_losses import QuadraticLoss, Records
 from dprl_papers.baselines import agd
+from dprl_papers.domains.record_losses import QuadraticLoss, Records
 from dprl_papers.harness.page import render
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.harness.store import Store

@@ -1,4 +1,6 @@
-"""What other distributions add to dprl: its entry points. dprl-papers adds ``dprl reproduce`` and what papers print."""
+"""What other distributions add to dprl: its entry points. dprl-papers adds ``dprl reproduce``, what papers
+print, and tasks of theirs on which a protector can be learned.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 
 from dprl.errors import DprlError
 
-COMMANDS, PUBLISHED = "dprl.commands", "dprl.published"
+COMMANDS, PUBLISHED, TASKS = "dprl.commands", "dprl.published", "dprl.tasks"
 
 
 def names(group: str) -> list[str]:

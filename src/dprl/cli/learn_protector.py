@@ -13,7 +13,6 @@ import typer
 from dprl.cli.evaluate import Progress
 from dprl.errors import DprlError
 
-TASKS = ("quadratics", "logistic", "policy-evaluation")
 _PARTS = ("family", "hand", "architecture", "training")
 
 
@@ -22,7 +21,10 @@ class InterruptedLearningError(Exception):
 
 
 def learn_protector(
-    tasks: Annotated[str | None, typer.Option(help=f"Public tasks to learn on: {', '.join(TASKS)}.")] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(help="Public tasks to learn on: policy-evaluation; dprl-papers adds others."),
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget of the releases that it is for.")] = None,
     delta: Annotated[float | None, typer.Option(help="Budget of the releases that it is for.")] = None,
     value_share: Annotated[
@@ -59,7 +61,7 @@ def learn_protector(
     for name, value in (("tasks", tasks), ("epsilon", epsilon), ("delta", delta), ("out", out)):
         if value is None:
             raise DprlError(
-                f"--{name} is missing: dprl learn-protector --tasks quadratics --epsilon 0.1 --delta 1e-8 "
+                f"--{name} is missing: dprl learn-protector --tasks policy-evaluation --epsilon 0.1 --delta 1e-6 "
                 "--out protector/ (see dprl learn-protector --help)."
             )
     assert tasks is not None
