@@ -1,5 +1,6 @@
-"""What other distributions add to dprl: its entry points. dprl-papers adds ``dprl reproduce``, what papers
-print, and tasks of theirs on which a protector can be learned.
+"""What other distributions add to dprl: its entry points.
+
+dprl-papers adds ``dprl reproduce``, baselines, and tasks on which a protector can be learned.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 from dprl.errors import DprlError
 
-COMMANDS, PUBLISHED, TASKS = "dprl.commands", "dprl.published", "dprl.tasks"
+ALGORITHMS, COMMANDS, PUBLISHED, TASKS = "dprl.algorithms", "dprl.commands", "dprl.published", "dprl.tasks"
 
 
 def names(group: str) -> list[str]:

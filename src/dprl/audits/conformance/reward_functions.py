@@ -5,7 +5,6 @@ Nothing in here is private. The attacks themselves are in :mod:`dprl.audits.atta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -17,15 +16,14 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.reward_functions import canary_of_plan
 from dprl.audits.attacks.trials import PlanCanary
+from dprl.audits.conformance.suite import UNITS, Suite
 from dprl.environments.interval_walk import LONGEST_MOVE, IntervalWalk
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, Mechanism, make_learning_plan
 from dprl.learning_facts import LearningFacts, RewardOf
-from dprl.protocols import Attack
 
-_UNITS = 200  # of an attack that states none; a reward function has no number
 _RADIUS = 0.01
 _WIDTH = 1.0 / 8.0
 
@@ -79,37 +77,16 @@ class Walk(IntervalWalk):
         return self.amount - self.slope * jnp.abs(x % _WIDTH - _WIDTH / 2.0)
 
 
-_SHORT = {"samples": 100, "round": 20, "batch": 8, "network": "mlp:4", "reward_radius": _RADIUS}
 _BUDGET = Budget(0.9, 1e-4)
 
 
 @dataclass(frozen=True)
-class LearningConformance:
-    """A learning algorithm: its settings, and how it is attacked."""
-
-    name: str
-    configs: Mapping[str, FunctionalQ]
-    published: Mapping[str, FunctionalQ]
-    attacks: tuple[Attack, ...]
-
-    @property
-    def calibrations(self) -> tuple[str, ...]:
-        return ("verified", "as-published")
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return tuple(self.configs)
-
-    @property
-    def published_settings(self) -> tuple[str, ...]:
-        return tuple(self.published)
+class LearningConformance(Suite):
+    """A learning algorithm: its plans in the walk, and how it is attacked."""
 
     @property
     def budget(self) -> Budget:
         return _BUDGET
-
-    def config(self, setting: str) -> FunctionalQ:
-        return {**self.configs, **self.published}[setting]
 
     def plan(self, setting: str) -> LearningPlan:
         return _plan(self.config(setting), _BUDGET)
@@ -121,31 +98,20 @@ class LearningConformance:
     def event(self, setting: str) -> events.DpEvent | None:
         return self.plan(setting).event
 
-    def canary(
-        self,
-        calibration: str = "verified",
-        *,
-        units: int = _UNITS,
-        epsilon: float,
-        delta: float,
-        released: str = "all",
-        unit: str | None = None,
-        **options: Any,
-    ) -> PlanCanary:
-        """See :class:`dprl.protocols.Conformance`; the privacy unit is the reward function, of which there is one."""
-        if calibration not in self.calibrations:
-            raise DprlError(f"{self.name} has no calibration {calibration!r}; it has {', '.join(self.calibrations)}.")
-        if units != _UNITS or unit is not None:
+    def attack(self, calibration: str, asked: dict[str, Any]) -> PlanCanary:
+        """The privacy unit is the reward function, of which there is one."""
+        units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
+        if units != UNITS or unit is not None:
             raise DprlError(f"{self.name} protects the reward function and knows no other units: leave units out.")
-        if released not in (("all",) if calibration == "verified" else ("all", "last")):
+        if released == "last" and calibration == "verified":
             raise DprlError(
                 "An audit of learning looks at all answers where it is verified, and as published at the last "
                 "iterate: leave out released."
             )
-        config = FunctionalQ.from_mapping({**options, "calibration": calibration}, "options")
+        config = FunctionalQ.from_mapping({**asked, "calibration": calibration}, "options")
         if not config.published and config.reward_radius is None and config.people is None:
             config = replace(config, reward_radius=_RADIUS)
-        return canary_of_plan(_plan(config, Budget(epsilon, delta)), IntervalWalk())
+        return canary_of_plan(_plan(config, budget), IntervalWalk())
 
 
 @lru_cache(maxsize=64)
@@ -153,28 +119,3 @@ def _plan(config: FunctionalQ, budget: Budget) -> LearningPlan:
     walk = Walk()
     model = walk.transition_matrix(planner.POINTS) if config.variant == "output" else None
     return make_learning_plan(config, walk.facts, budget, model)
-
-
-def _attack(trials: int, calibration: str = "verified", **options: Any) -> Attack:
-    return Attack(calibration=calibration, epsilon=0.9, delta=1e-4, options=options, trials=trials)
-
-
-CONFORMANCE = LearningConformance(
-    name=FunctionalQ.algorithm,
-    configs={
-        "functional": FunctionalQ(variant="functional", **_SHORT),
-        "functional, one path": FunctionalQ(variant="functional", shared_path=True, actor_critic=True, **_SHORT),
-        "observed reward": FunctionalQ(**_SHORT),
-        "gradient": FunctionalQ(variant="gradient", **{**_SHORT, "network": "fourier:2"}),
-        "output": FunctionalQ(variant="output", **{**_SHORT, "network": None}),
-    },
-    published={"as published": FunctionalQ(calibration="as-published", samples=320, network="mlp:4")},
-    attacks=(
-        _attack(400_000, variant="functional"),
-        _attack(400_000, variant="functional", shared_path=True),
-        _attack(400_000, variant="observed-reward", samples=50),
-        _attack(400_000, variant="gradient", samples=1000, network="fourier:1"),
-        _attack(20_000, variant="output"),
-        _attack(1_000, "as-published", published_std=0.32, samples=640),
-    ),
-)
