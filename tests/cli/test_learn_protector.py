@@ -8,7 +8,8 @@ import pytest
 
 from dprl.protectors import learn, tasks
 from dprl.protectors.projector import Architecture, Hand
-from dprl.protectors.protector import Protector, new_protector
+from dprl.protectors.protector import Protector
+from tests.protectors.small import new_protector
 
 MISTAKES = {
     "no tasks": ({"tasks": None}, "--tasks is missing"),

@@ -123,11 +123,12 @@ def learn_protector(
 
 
 def _write_page(out: Path, protector: Any, log: list[dict[str, float]]) -> None:
-    from dprl.protectors.protector import FACTS, write_whole
+    from dprl.accounting.certificate import write_atomically
+    from dprl.protectors.protector import FACTS
     from dprl.report.protector import PAGE, protector_page
 
     facts = json.loads((out / FACTS).read_text(encoding="utf-8"))
-    write_whole(out / PAGE, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
+    write_atomically(out / PAGE, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
 
 
 def _weights_of(protector: Any, architecture: Any) -> Any:
