@@ -26,6 +26,7 @@ from dprl.registry import find_audited
 from dprl.release.train import train
 
 from ..compilation_cache import on_disk, persistent_cache
+from ..learning.beyond import Beyond, saw
 from .lab import Lab, require
 
 BUDGET = Budget(0.9, 1e-4)
@@ -91,34 +92,10 @@ def precision_is_paid_for(lab: Lab) -> None:
     require(plan.delta_of_event + plan.delta_sampler <= 1e-4 * (1.0 + 1e-12), "delta is spent twice")
 
 
-class Beyond:
-    """Outside of JAX; half of its observations lie outside of what it declares, and some are none."""
-
-    facts = replace(Walk().facts, on_grid=False)
-
-    def __init__(self, more: Callable[[float], float]) -> None:
-        self._more, self._rng, self._place = more, np.random.default_rng(5), 0.0
-
-    def reset(self, seed: int) -> np.ndarray:
-        return self._next()
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
-        reward = 0.2 + self._more(min(max(self._place, 0.0), 1.0))
-        return self._next(), reward, False, False
-
-    def _next(self) -> np.ndarray:
-        self._place = 2.0 * float(self._rng.random()) - 0.5
-        return np.array([self._place if self._rng.random() < 0.8 else np.nan])
-
-
 def neighbours_beyond_the_domain(lab: Lab) -> None:
     """Record and replay where observations are not what the environment declares."""
     del lab
-    config = FunctionalQ(variant="functional", **{**SHORT, "reward_lipschitz": 0.04})
-
-    def saw(place: float) -> float:
-        return 0.01 - 0.04 * abs(place % 0.125 - 0.0625)
-
+    config = FunctionalQ(variant="functional", reward_lipschitz=0.04, reward_of="state", **SHORT)
     door = Door()
     entered = [door.record(learned_from(Beyond(more), BUDGET, config)) for more in (lambda _: 0.0, saw)]
     for question in entered[0].rewards:

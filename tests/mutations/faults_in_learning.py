@@ -21,7 +21,6 @@ from dprl.release import train as release
 from dprl.value_functions.q_function import QFunction
 
 from .checks_of_learning import KEY
-from .faults_in_neighbours import kept_by_environment
 from .planting import Planting, fault
 
 # --- what is paid ---------------------------------------------------------------------------------------------------
@@ -145,13 +144,6 @@ def _(planting: Planting) -> None:
     planting.replace(learning_plan, "Memo", lambda original: Forgetful)
 
 
-@fault(
-    "what was learned in an environment is kept for one that equals it", "a second release is made of its own rewards"
-)
-def _(planting: Planting) -> None:
-    planting.replace(q_learner, "run_on_host", kept_by_environment)
-
-
 @fault("anybody's environment compiled as the library's own", "a second release is made of its own rewards")
 def _(planting: Planting) -> None:
     planting.replace(learning_source, "is_own", lambda original: lambda environment: True)
@@ -190,7 +182,11 @@ def _(planting: Planting) -> None:
     """Below 0 every one gets fresh noise for one point of the relation."""
 
     def seen(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, observation: asking.Seen(np.nan_to_num(np.array(observation, np.float64)), True)
+        def faulty(self: Any, observation: Any) -> asking.Seen:
+            found = original(self, observation)
+            return found._replace(unit=np.array(observation, np.float64)) if found.known else found
+
+        return faulty
 
     planting.replace(asking.Asked, "_seen", seen)
 

@@ -10,7 +10,7 @@ import numpy as np
 from dprl.environments import bandit, user_stream
 from dprl.environments.bandit import Cells
 from dprl.evaluation import importance_sampling
-from dprl.learning import functional_q, q_learner
+from dprl.learning import q_learner
 from dprl.mechanisms.action_coins import BatchCoins
 
 from .planting import Planting, fault
@@ -94,8 +94,3 @@ def kept_by_environment(original: Any) -> Any:
 )
 def _(planting: Planting) -> None:
     planting.replace(q_learner, "run_on_host", kept_by_environment)
-
-
-@fault("rewards of which nobody declares anything are taken for those of the state", "neighbours by what is declared")
-def _(planting: Planting) -> None:
-    planting.replace(functional_q, "_declared", lambda original: lambda config, facts: "state-action")
