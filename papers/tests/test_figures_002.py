@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.protectors.record_losses import QuadraticLoss, Records
+from dprl.protectors.random_chains import draw_chain
 from dprl_papers.baselines import agd
+from dprl_papers.domains.record_losses import QuadraticLoss, Records
 from dprl_papers.harness.page import render
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.harness.store import Store
-from dprl_papers.paper_002_l2p import classifiers, ctcdp, figures, quadratics, scalability
+from dprl_papers.paper_002_l2p import classifiers, ctcdp, figures, protectors, quadratics, scalability
 from dprl_papers.paper_002_l2p.computed import FIGURES
 from dprl_papers.paper_002_l2p.privacy import noise
 from dprl_papers.paper_002_l2p.returns import Learned, Points
@@ -31,6 +32,16 @@ def test_every_figure_of_the_specification_is_computed():
     paper = load_paper("002")
     assert {f.name for f in paper.figures} == set(FIGURES)
     assert all(f.kind == "learning" for f in paper.figures)
+
+
+@pytest.mark.parametrize("kind", ["chains", "mdps"])
+def test_values_solve_the_bellman_equation(kind):
+    chain = draw_chain(jax.random.key(1), 12, kind)
+    v = np.asarray(protectors.values(chain, 0.9), np.float64)
+    moves, ends, outcome, _ = (np.asarray(x, np.float64) for x in chain)
+    np.testing.assert_allclose(v, ends * outcome + 0.9 * (1 - ends) * (moves @ v), atol=1e-5)
+    assert (v >= -1e-6).all()
+    assert (v <= 1.0).all()
 
 
 def test_what_is_kept_is_computed_once(points):

@@ -19,8 +19,7 @@ from dprl.accounting.user_relation import MECHANISM
 from dprl.accounting.verification import verify
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.reward_gradient import RewardGradient
-from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.registry import ALGORITHMS, LEARNING
 
 from .test_user_verification import certificate as of_users

@@ -23,8 +23,9 @@ from dprl.evaluation.protected import FROM_PROTECTOR, Protected
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors.projector import Architecture, Hand
-from dprl.protectors.protector import Protector, new_protector
+from dprl.protectors.protector import Protector
 from dprl.value_functions.features import make_features
+from tests.protectors.small import new_protector
 
 from . import helpers
 

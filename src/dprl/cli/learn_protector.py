@@ -16,7 +16,6 @@ from dprl.cli.running import Progress, show
 from dprl.config import coerce
 from dprl.errors import DprlError, Mistakes
 
-TASKS = ("quadratics", "logistic", "policy-evaluation")
 _PARTS = ("family", "hand", "architecture", "training")
 
 
@@ -28,7 +27,7 @@ class LearnProtector(Printed, Settings, Budgeted):
     log. Use it with dprl evaluate --optimizer OUT. Until it is done, OUT.training holds what is needed to resume.
 
     Attributes:
-        tasks: public tasks to learn on: quadratics, logistic, policy-evaluation.
+        tasks: public tasks to learn on: policy-evaluation; dprl-papers adds others.
         epsilon: budget of the releases that it is for.
         delta: second number of that budget.
         out: new folder for the protector.
@@ -166,11 +165,12 @@ def _replaced(owner: Any, part: str, changes: Mapping[str, Any]) -> Any:
 
 
 def _write_page(out: Path, protector: Any, log: list[dict[str, float]]) -> None:
-    from dprl.protectors.protector import FACTS, write_whole
+    from dprl.accounting.certificate import write_atomically
+    from dprl.protectors.protector import FACTS
     from dprl.report.protector import PAGE, protector_page
 
     facts = json.loads((out / FACTS).read_text(encoding="utf-8"))
-    write_whole(out / PAGE, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
+    write_atomically(out / PAGE, protector_page(facts, log, protector.profile, protector.fingerprint).encode())
 
 
 def _weights_of(protector: Any, architecture: Any) -> Any:

@@ -117,13 +117,14 @@ class FunctionNoise:
         return PathAnswers(noise.nodes(), parameters(self.decay, depth, self.std, low, high), self.paths == 1)
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PathAnswers:
     """Noised rewards ``round(clip(r + path))``. The same position (and action) gets the same noise, always."""
 
     noise: NodeNoise = field(repr=False)
     parameters: PathParameters = field(repr=False)
-    shared: bool
+    shared: bool = field(metadata={"static": True})
 
     def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
         """What may be learned from.
@@ -152,6 +153,3 @@ def _answers(
 ) -> jax.Array:
     noised = jnp.where(jnp.isfinite(rewards), rewards, 0.0) + p.std * unit_path(noise, p, positions, path)
     return jnp.round(jnp.clip(noised, p.low, p.high) / p.step) * p.step
-
-
-jax.tree_util.register_dataclass(PathAnswers, data_fields=["noise", "parameters"], meta_fields=["shared"])

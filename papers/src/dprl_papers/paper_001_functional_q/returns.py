@@ -24,12 +24,12 @@ from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning import planner, published
 from dprl.learning.functional_q import FunctionalQ, resolve
 from dprl.learning.learning_plan import make_learning_plan, make_mechanism
-from dprl.learning.q_learner import rates_of, run, shape_of
-from dprl.mechanisms.answers import ExactAnswers
+from dprl.learning.q_learner import rates_of, shape_of
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values
 from dprl_papers.harness.store import Store
 from dprl_papers.harness.versions import fingerprint, libraries, module_file
+from dprl_papers.paper_001_functional_q.compiled_learner import ExactAnswers, run
 from dprl_papers.paper_001_functional_q.inverse import recovered_reward, recovery_error
 
 RANDOM, BEST = 10.895, 20.542

@@ -18,14 +18,14 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.protectors import descent, tables
-from dprl.protectors.classification import OTHERS, Classification
 from dprl.protectors.learn import simulation_of
 from dprl.protectors.meta_training import Training
 from dprl.protectors.projector import Architecture, Weights
-from dprl.protectors.record_losses import Records, accuracy
 from dprl.protectors.simulation import Simulation, unroll
-from dprl_papers.baselines import agd, objective_perturbation, output_perturbation
+from dprl_papers.baselines import agd, descent, objective_perturbation, output_perturbation
+from dprl_papers.domains import record_tables as tables
+from dprl_papers.domains.record_losses import Records, accuracy
+from dprl_papers.domains.record_tasks import OTHERS, Classification
 from dprl_papers.paper_002_l2p.returns import DELTA, Learned, Points
 
 Table = Literal["census", "digits"]

@@ -12,9 +12,8 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.errors import DprlError
-from dprl.protectors import descent
 from dprl.report.formatting import number, plain
-from dprl_papers.baselines import agd
+from dprl_papers.baselines import agd, descent
 from dprl_papers.harness.figure_parts import make_claim
 from dprl_papers.paper_002_l2p import ctcdp
 from dprl_papers.paper_002_l2p.returns import DELTA, Points

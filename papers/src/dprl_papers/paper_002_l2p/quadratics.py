@@ -18,14 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.protectors import descent
 from dprl.protectors.learn import simulation_of
 from dprl.protectors.meta_training import Training
 from dprl.protectors.projector import Architecture, Weights
-from dprl.protectors.quadratics import START, Quadratics
-from dprl.protectors.record_losses import Records
 from dprl.protectors.simulation import Simulation, begin, step_of
-from dprl_papers.baselines import agd
+from dprl_papers.baselines import agd, descent
+from dprl_papers.domains.record_losses import Records
+from dprl_papers.domains.record_tasks import START, Quadratics
 from dprl_papers.paper_002_l2p.returns import DELTA, Learned, Points
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)

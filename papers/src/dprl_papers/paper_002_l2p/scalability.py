@@ -15,11 +15,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dprl.protectors.classification import Classification
 from dprl.protectors.projector import Architecture, init_weights
-from dprl.protectors.record_losses import Records
 from dprl.protectors.simulation import Simulation, unroll
 from dprl.report.formatting import number, plain
+from dprl_papers.domains.record_losses import Records
+from dprl_papers.domains.record_tasks import Classification
 from dprl_papers.harness.figure_parts import make_claim
 from dprl_papers.paper_002_l2p.returns import Points
 

@@ -21,9 +21,8 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
 from dprl.errors import DprlError
-from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.noise import SeededNoise
-from dprl.protectors.record_losses import RecordLoss, Records
+from dprl.protectors.simulation import noise_of, unit_sum
+from dprl_papers.domains.record_losses import RecordLoss, Records
 
 Accounting = Literal["strong-composition", "pld"]
 
@@ -72,14 +71,6 @@ def step_budget(budget: Budget, steps: int, sampling_rate: float = 1.0) -> Budge
     return Budget(on_sample, min(budget.delta / (2.0 * steps * sampling_rate), 0.5))
 
 
-def unit_sum(dimension: int, sampling_rate: float = 1.0) -> GaussianSum:
-    """The mechanism whose clip, coins and noise a simulation uses, with clip norm and noise multiplier 1: vectors are
-    divided by a clip norm and the noise is multiplied, so that one compiled program serves all numbers."""
-    return GaussianSum(
-        clip_norm=1.0, noise_multiplier=1.0, dimension=dimension, sampling_rate=sampling_rate, arithmetic="float"
-    )
-
-
 @partial(jax.jit, static_argnums=(0, 1))
 def descend(
     config: Descent,
@@ -112,8 +103,3 @@ def descend(
 
     last, visited = jax.lax.scan(one, start.astype(jnp.float32), jnp.arange(config.steps))
     return jnp.concatenate([visited, last[None]])
-
-
-def noise_of(seed: Any) -> SeededNoise:
-    """The reproducible noise of run ``seed``, which may be traced."""
-    return SeededNoise(jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)]))
