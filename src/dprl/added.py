@@ -1,4 +1,4 @@
-"""What other distributions add to dprl: its entry points. dprl-papers adds ``dprl reproduce`` and what papers print."""
+"""What other distributions add to dprl: its entry points. dprl-papers adds ``dprl reproduce`` and baselines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from dprl.errors import DprlError
 
-COMMANDS, PUBLISHED = "dprl.commands", "dprl.published"
+ALGORITHMS, COMMANDS, PUBLISHED = "dprl.algorithms", "dprl.commands", "dprl.published"
 
 
 def names(group: str) -> list[str]:

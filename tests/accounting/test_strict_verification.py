@@ -204,12 +204,16 @@ def test_other_fields_are_of_their_type(tmp_path, changes, message):
 
 def test_only_algorithms_of_dprl_are_certified(tmp_path):
     """The names are those of the registry; another one, or none, is refused."""
-    assert set(verification.EVALUATING) == set(ALGORITHMS)
+    assert set(verification.EVALUATING) - set(verification.MOVED) == set(ALGORITHMS)
     assert set(verification.LEARNING) == set(LEARNING)
     folder = fill(tmp_path / "r", sample())
     stated = json.loads((folder / "estimate.json").read_bytes())
     from dprl.accounting.certificate import seal, write
 
+    for moved in verification.MOVED:  # what was certified once
+        (folder / "estimate.json").write_text(json.dumps(stated | {"algorithm": moved}))
+        write(seal(sample(), folder, ARTIFACTS), folder)
+        assert verification.verify(folder).private
     for wrong in ("mine", "dp-pg", None, ["td"], 3):
         (folder / "estimate.json").write_text(json.dumps(stated | {"algorithm": wrong}))
         write(seal(sample(), folder, ARTIFACTS), folder)

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from dprl.audits import audit_page
-from dprl.registry import AUDITED
+from dprl.registry import audited
 
 PUBLISHED = ("audit", "gpope", "--calibration", "as-published", "--units", 200, "--steps", 200, "--epsilon", 1)
 
@@ -17,11 +17,11 @@ def test_what_can_be_audited(dprl):
     for arguments in (("audit",), ("audit", "--list")):
         found = dprl(*arguments)
         assert (found.code, found.err) == (0, "")
-        for name, entry in AUDITED.items():
+        for name, entry in audited().items():
             assert f"{name}: {entry.summary}" in found.out
             assert ", ".join(entry.load_conformance().calibrations) in found.out
     listed = json.loads(dprl("audit", "--list", "--json").out)
-    assert set(listed) == set(AUDITED)
+    assert set(listed) == set(audited())
 
 
 def test_a_claim_that_is_false(dprl):

@@ -175,7 +175,7 @@ def rounded_down(number: float) -> str:
 
 
 def _list(as_json: bool) -> None:
-    from dprl.registry import AUDITED
+    from dprl.registry import audited
 
     found = {
         name: {
@@ -183,7 +183,7 @@ def _list(as_json: bool) -> None:
             "calibrations": list(entry.load_conformance().calibrations),
             "standard_attacks": len(entry.load_conformance().attacks),
         }
-        for name, entry in AUDITED.items()
+        for name, entry in audited().items()
     }
     if as_json:
         typer.echo(json.dumps(found))

@@ -29,15 +29,15 @@ from dprl.engine.program import noiseless
 from dprl.engine.thin import thin
 from dprl.engine.unit_data import PaddedUnits, padded_units, rows_of
 from dprl.evaluation.dptd import DPTD, published_multiplier
-from dprl.evaluation.langevin import DPGLD
 from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig
-from dprl.evaluation.primal_dual_sgd import DPSGDA
-from dprl.evaluation.recursive_momentum import DPSRM, INITIAL
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
+from dprl_papers.baselines.langevin import DPGLD
+from dprl_papers.baselines.primal_dual_sgd import DPSGDA
+from dprl_papers.baselines.recursive_momentum import DPSRM, INITIAL
 from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.neural import NeuralMetrics, answers, run_curves
 from dprl_papers.harness.problem import Setting, Trials

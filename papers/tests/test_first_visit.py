@@ -7,6 +7,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from tests.evaluation import helpers, one_shot
 
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
@@ -18,14 +19,12 @@ from dprl.engine.program import noiseless, run, run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.environments.chain import Chain
 from dprl.errors import DprlError
-from dprl.evaluation.first_visit import FirstVisit
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines import smooth_sensitivity as smooth
-
-from . import helpers, one_shot
+from dprl_papers.baselines.first_visit import FirstVisit
 
 BUDGET = Budget(1.0, 1e-5)
 NOISE = SeededNoise.from_seed(0)

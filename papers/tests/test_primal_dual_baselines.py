@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from tests.evaluation import helpers
 
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
@@ -15,16 +16,14 @@ from dprl.data.readers import read_log
 from dprl.engine import program as engine
 from dprl.engine.unit_data import PaddedUnits, padded_units, rows_of
 from dprl.errors import DprlError
-from dprl.evaluation.langevin import DPGLD, DPGLDProgram
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import PrimalDualConfig, PrimalDualProgram
-from dprl.evaluation.primal_dual_sgd import DPSGDA
-from dprl.evaluation.recursive_momentum import DPSRM
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
-
-from . import helpers
+from dprl_papers.baselines.langevin import DPGLD, DPGLDProgram
+from dprl_papers.baselines.primal_dual_sgd import DPSGDA
+from dprl_papers.baselines.recursive_momentum import DPSRM
 
 GAMMA, BUDGET = 0.9, Budget(1.0, 1e-5)
 

@@ -4,7 +4,7 @@ Paper: Balle, Gomrokchi and Precup (2016), "Differentially private policy evalua
 privacy is not theirs (they add noise to the answer: smooth_sensitivity.py, docs/papers/balle-2016.md).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: one noised vector, the counts of visits and the sums of first-visit returns; the rest is post-processing.
-Proof: docs/proofs/first-visit.md.
+A release of it writes a statement. Proof: docs/proofs/first-visit.md.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
 from dprl.engine.unit_blocks import project_phi
 from dprl.errors import DprlError
@@ -120,3 +121,12 @@ class FirstVisitProgram:
         common = jnp.sum(returns / damped) / jnp.maximum(jnp.sum(counts / damped), 1e-12)
         common = jnp.clip(common, -1.0, 1.0)
         return common + (returns - counts * common) / damped
+
+
+ALGORITHM = Algorithm(
+    FirstVisit,
+    settings={
+        "LSL": Setting(FirstVisit(discount=0.9), features="tabular"),
+        "LSW": Setting(FirstVisit(discount=0.9, estimator="lsw"), features="tabular"),
+    },
+)
