@@ -43,7 +43,7 @@ def check_engine(engine: str, workers: int | None, address: str | None) -> None:
 
 def spread(
     runner: Runner, tasks: Sequence[Task], engine: str, workers: int | None, address: str | None
-) -> Generator[Done]:
+) -> Generator[Done, None, None]:
     """Compute tasks, and give each with its results as soon as it is finished.
 
     Args:
@@ -68,7 +68,7 @@ def spread(
         yield from _in_processes(runner, tasks, min(workers or len(cluster.processors()), len(tasks)))
 
 
-def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Generator[Done]:
+def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Generator[Done, None, None]:
     one_thread_a_cell()  # for the processes that are started here
     content, facts = _packed(runner), machine_facts()
     options: dict[str, Any] = {"reuse": False, "initializer": _end_with, "initargs": (os.getpid(),)}
@@ -100,7 +100,9 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _in_cluster(runner: Runner, tasks: Sequence[Task], workers: int | None, address: str | None) -> Generator[Done]:
+def _in_cluster(
+    runner: Runner, tasks: Sequence[Task], workers: int | None, address: str | None
+) -> Generator[Done, None, None]:
     ray = cluster.import_ray()
     with cluster.cluster(ray, workers, address):
         from ray.util.multiprocessing import Pool

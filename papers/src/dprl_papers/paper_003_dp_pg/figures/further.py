@@ -35,9 +35,9 @@ Measure = Callable[[Problem, int, float], np.ndarray]
 
 def draw(run: Run) -> dict[str, Any]:
     """Draw what each part of the recipe brings, and what goes beyond it."""
-    problems: tuple[tuple[Problem, int], ...] = (("bandit", 10_000), ("cart-pole", 1_000))
-    if run.quick:
-        problems = (("bandit", 2_000),)
+    whole: tuple[tuple[Problem, int], ...] = (("bandit", 10_000), ("cart-pole", 1_000))
+    quick: tuple[tuple[Problem, int], ...] = (("bandit", 2_000),)
+    problems = quick if run.quick else whole
     places: list[tuple[Problem, int, float]] = [
         (problem, users, epsilon) for problem, users in problems for epsilon in run.epsilon
     ]
