@@ -17,13 +17,12 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.audits.record_replay import Comparison, Recorder, Tape, compare
-from dprl.audits.record_rewards import RecordingAnswers, RewardRecorder, RewardTape, compare_tapes
+from dprl.audits.record_rewards import Question, RecordingAnswers, compare_questions
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.reward_gradient import RewardGradient
-from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 
 SEED = 11
 """Of every call, whose noise is reproducible: the key that neighbours share."""
@@ -42,7 +41,7 @@ class Entered:
     """
 
     sums: Tape
-    rewards: RewardTape
+    rewards: list[Question]
     mechanism: Any = None
 
 
@@ -51,7 +50,6 @@ class Door:
 
     def __init__(self) -> None:
         self._recorder = Recorder()
-        self._rewards = RewardRecorder(RewardTape())
         self._first: Entered | None = None
 
     def record(self, call: Call, missing: int | None = None, others: Sequence[Any] = ()) -> Entered:
@@ -62,13 +60,13 @@ class Door:
                 that person, which is the coupling of the proofs.
             others: what else is replaced meanwhile, see :func:`replaced`.
         """
-        entered, first = Entered(Tape(), RewardTape()), self._first
-        self._rewards.tape, self._rewards.first = entered.rewards, None if first is None else first.rewards
+        entered = Entered(Tape(), [])
+        first = self._first or Entered(Tape(), [])
 
         def bind(original: Any) -> Any:
-            def recorded(mechanism: Any, noise: Any, *more: Any, **options: Any) -> Any:
+            def recorded(mechanism: Any, noise: Any) -> Any:
                 entered.mechanism = mechanism
-                return RecordingAnswers(original(mechanism, noise, *more, **options), self._rewards)
+                return RecordingAnswers(original(mechanism, noise), entered.rewards, first.rewards)
 
             return recorded
 
@@ -87,8 +85,7 @@ class Door:
 
         noise: Any = SeededNoise.from_seed(SEED)
         entered.sums = self._recorder.record(run, noise, missing)
-        entered.rewards.results, entered.rewards.messages = entered.sums.results, entered.sums.messages
-        self._first = first or entered
+        self._first = self._first or entered
         return entered
 
     def _noised(self, original: Any) -> Any:
@@ -118,7 +115,7 @@ def differ(one: Entered, two: Entered) -> Comparison:
         return found
     if one.mechanism is None or one.mechanism != two.mechanism:
         return Comparison(("the mechanisms differ",), found.largest, found.releases)
-    other = compare_tapes(one.rewards, two.rewards, one.mechanism)
+    other = compare_questions(one.rewards, two.rewards, one.mechanism)
     problems = tuple(dict.fromkeys((*found.problems, *other.problems)))
     return Comparison(problems, max(found.largest, other.largest), found.releases + other.releases)
 

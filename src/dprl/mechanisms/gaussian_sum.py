@@ -26,6 +26,7 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.accounting import events
+from dprl.accounting.rows import SumRow, UserSumRow, written
 from dprl.accounting.user_relation import CLIPS
 from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import (
@@ -328,32 +329,10 @@ class GaussianSum:
         """This mechanism as a row of a certificate."""
         self._check_certifies()
         if self.batch is None:
-            return {
-                "name": name,
-                "purpose": purpose,
-                "clip_norm": self.clip_norm,
-                "noise_multiplier": self.noise_multiplier,
-                "sampling_rate": self.sampling_rate,
-                "steps": self.steps,
-                "dimension": self.dimension,
-                "grid_step": self.grid_step,
-            }
-        return {
-            "name": name,
-            "purpose": purpose,
-            "relation": self.relation,
-            "parts": [{"dimension": size, "clip_norm": clip_norm} for size, clip_norm in self.parts],
-            "noise_multiplier": self.noise_multiplier,
-            "sensitivity": self.sensitivity,
-            "noise": self.correlation.name,
-            "column_norm": self.column_norm,
-            "std": self.noise_std,
-            "grid_step": self.grid_step,
-            "steps": self.steps,
-            "epochs": self.epochs,
-            "batch": self.batch,
-            "dimension": self.dimension,
-        }
+            return written(SumRow, self, name=name, purpose=purpose)
+        parts = [{"dimension": size, "clip_norm": clip_norm} for size, clip_norm in self.parts]
+        stated = {"parts": parts, "noise": self.correlation.name, "std": self.noise_std}
+        return written(UserSumRow, self, name=name, purpose=purpose, **stated)
 
     def rows(self, name: str, purpose: str) -> list[dict[str, Any]]:
         """The rows of a certificate: one for each part of :meth:`event`, in its order."""
