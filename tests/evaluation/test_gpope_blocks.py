@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from dprl.data.readers import read_log
-from dprl.engine import program, unit_data
+from dprl.engine import program
+from dprl.engine.layouts import padded_units, unit_rows
+from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope, gpope_blocks
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.gpope_blocks import run_in_blocks
@@ -27,7 +29,7 @@ FEATURES = make_features("fourier:2", ((0.0, 2.0),))
 def rows(seed: int):
     log = read_log(helpers.stepped_log(UNITS, seed), bounds=helpers.stepped_bounds(UNITS)).load()
     value = log.bounds.value_interval(0.9)
-    return unit_data.rows_of(log, np.ones(len(log.reward)), FEATURES, 0.9, value, dtype=np.float64)
+    return rows_of(log, np.ones(len(log.reward)), FEATURES, 0.9, value, dtype=np.float64)
 
 
 def options(calibration: str, rate: float):
@@ -59,16 +61,14 @@ def test_blocks_release_what_the_host_releases(monkeypatch, calibration, rate):
         algorithm = gpope.program_of(config, mechanism, UNITS, FREE)
         for source in SOURCES:
             first = gpope.init(config, start)
-            expected = program.run_steps_on_host(
-                algorithm, 0, mechanism, source, unit_data.unit_rows(data, UNITS), first
-            )
+            expected = program.run_steps_on_host(algorithm, 0, mechanism, source, unit_rows(data, UNITS), first)
             jax.effects_barrier()
     program._advance.clear_cache()
     seen: list[np.ndarray] = []
     # three trials of blocks of four, four and three steps
     monkeypatch.setattr(gpope_blocks, "split", lambda steps, size: split(steps, 1, 4))
     state, weights = run_in_blocks(
-        config, mechanism, SOURCES, unit_data.padded_units(data), start, units=UNITS, projection=FREE, batch=4,
+        config, mechanism, SOURCES, padded_units(data), start, units=UNITS, projection=FREE, batch=4,
         released=seen.append,
     )  # fmt: skip
     assert [x.shape for x in seen] == [(3, n, 2 * FEATURES.size) for n in (4, 4, 3)]
@@ -82,7 +82,7 @@ def test_blocks_release_what_the_host_releases(monkeypatch, calibration, rate):
 
 def test_the_size_of_a_block_changes_nothing(monkeypatch):
     config, mechanism = options("verified", 0.4)
-    logs = jax.tree.map(lambda *x: jnp.stack(x), *(unit_data.padded_units(rows(seed)) for seed in range(3)))
+    logs = jax.tree.map(lambda *x: jnp.stack(x), *(padded_units(rows(seed)) for seed in range(3)))
 
     def theta(size: int, sources: list[SecureNoise]) -> np.ndarray:
         monkeypatch.setattr(gpope_blocks, "split", lambda steps, bytes_a_step: split(steps, 1, size))

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 
 from dprl.accounting.budget import Budget
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block
 from dprl.engine.program import Facts, Shape, Stage
-from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation import protected
 from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, limited, resolve
 from dprl.protocols import Attack, Precondition
@@ -182,7 +182,7 @@ class DPTDProgram(PrimalDualProgram):
         primal, dual = (jnp.minimum(jnp.float32(factor) * nu, 1.0) for factor in factors)
         return jnp.where(step == 0, 1.0, primal), jnp.where(step == 0, 1.0, dual)
 
-    def vectors(self, state: Any, block: Block | SharedBlock) -> jax.Array:
+    def vectors(self, state: Any, block: Block) -> jax.Array:
         """As published, with the weight a_t in front of the clip: what one unit can move p and d by is what counts."""
         gradients = super().vectors(state, block)
         if not self.config.published:

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.engine.layouts import PaddedUnits, SharedTransitions
 from dprl.engine.program import draw_width, run_steps
-from dprl.engine.unit_data import PaddedUnits, SharedTransitions
 from dprl.evaluation.gpope import GPOPE, Projection, State, answer, init, program_of
 from dprl.mechanisms.blocks import DrawnNoise, draw_block, split
 from dprl.mechanisms.gaussian_sum import GaussianSum

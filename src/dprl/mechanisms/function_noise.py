@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from dprl import x64 as x64
 from dprl.accounting import events
 from dprl.accounting.reward_relation import DEPTHS, LARGEST_DECAY, answer_step, path_delta, path_sensitivity
+from dprl.accounting.rows import PATHS, PathRow, written
 from dprl.errors import DprlError
 from dprl.mechanisms.answers import check_bounds, check_multiplier
 from dprl.mechanisms.node_noise import NodeNoise
@@ -107,23 +108,7 @@ class FunctionNoise:
 
     def describe(self, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
-        return {
-            "name": "Gaussian process",
-            "purpose": purpose,
-            "noise_multiplier": self.noise_multiplier,
-            "sensitivity": self.sensitivity,
-            "std": self.std,
-            "sup": self.sup,
-            "lipschitz": self.lipschitz,
-            "decay": self.decay,
-            "paths": self.paths,
-            "dimensions": self.dimensions,
-            "spread": self.spread,
-            "largest_reward": self.largest_reward,
-            "grid_step": self.grid_step,
-            "steps": 1,
-            "dimension": self.answers,
-        }
+        return written(PathRow, self, name=PATHS, purpose=purpose, steps=1, dimension=self.answers)
 
     def bind(self, noise: SecureNoise | SeededNoise) -> PathAnswers:
         """What answers with this noise: a stream of its own."""

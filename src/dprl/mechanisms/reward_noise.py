@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from dprl import x64 as x64
 from dprl.accounting import events
+from dprl.accounting.rows import GRADIENTS, REWARDS, GradientRow, MovedRow, RewardRow, written
 from dprl.errors import DprlError
 from dprl.mechanisms.answers import Memo, check_bounds, check_multiplier, check_rounds
 from dprl.mechanisms.grid import grid_step
@@ -46,6 +47,7 @@ class _NoisedRewards(ABC):
     """
 
     name: ClassVar[str]
+    row: ClassVar[type[MovedRow]]
 
     radius: float
     steps: int
@@ -87,16 +89,7 @@ class _NoisedRewards(ABC):
 
     def describe(self, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
-        return {
-            "name": self.name,
-            "purpose": purpose,
-            "noise_multiplier": self.noise_multiplier,
-            "sensitivity": self.sensitivity,
-            "std": self.std,
-            "grid_step": self.grid_step,
-            "steps": self.steps,
-            "dimension": self.coordinates,
-        }
+        return written(self.row, self, name=self.name, purpose=purpose, dimension=self.coordinates)
 
     def _drawn(self, noise: SecureNoise | SeededNoise, rows: int, width: int) -> dict[str, Any]:
         """The noise of ``rows`` steps of ``width`` draws, all drawn here, and the numbers that answers need."""
@@ -118,7 +111,8 @@ class RewardNoise(_NoisedRewards):
             state and action is paid for once. By default every reward is fresh, and they fill whole rounds.
     """
 
-    name: ClassVar[str] = "Gaussian noise on observed rewards"
+    name: ClassVar[str] = REWARDS
+    row: ClassVar[type[MovedRow]] = RewardRow
 
     rounds: int | None = None
 
@@ -160,7 +154,8 @@ class RewardGradient(_NoisedRewards):
         dimension: number of features.
     """
 
-    name: ClassVar[str] = "Gaussian noise on reward gradients"
+    name: ClassVar[str] = GRADIENTS
+    row: ClassVar[type[MovedRow]] = GradientRow
 
     clip_norm: float
     dimension: int
@@ -187,10 +182,6 @@ class RewardGradient(_NoisedRewards):
     @property
     def coordinates(self) -> int:
         return self.dimension
-
-    def describe(self, purpose: str) -> dict[str, Any]:
-        """This mechanism as a row of a certificate."""
-        return {**super().describe(purpose), "clip_norm": self.clip_norm}
 
     def bind(self, noise: SecureNoise | SeededNoise) -> GradientAnswers:
         """What answers with this noise, a stream of its own."""

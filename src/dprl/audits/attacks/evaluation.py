@@ -21,8 +21,8 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import next_power, scores_of_trials
 from dprl.config import Mark
+from dprl.engine.layouts import SharedTransitions
 from dprl.engine.program import run_steps
-from dprl.engine.unit_data import SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
@@ -223,7 +223,8 @@ def _pushes(signs: np.ndarray, mechanism: GaussianSum, discount: float) -> Share
     phi = jnp.eye(1, mechanism.dimension // 2, dtype=jnp.float32)
     weight = jnp.asarray(np.abs(signs)[:, None], dtype=jnp.float32)
     reward = jnp.asarray(-signs[:, None] * mechanism.clip_norm * FAR, dtype=jnp.float32)
-    return SharedTransitions(phi, phi * jnp.float32(1.0 - discount), weight, weight, reward)
+    columns = {"phi": phi, "delta_phi": phi * jnp.float32(1.0 - discount), "weight_rho_reward": reward}
+    return SharedTransitions({**columns, "weight": weight, "weight_rho": weight})
 
 
 def _wall(signs: np.ndarray) -> SharedTransitions:
@@ -235,7 +236,8 @@ def _wall(signs: np.ndarray) -> SharedTransitions:
     phi = jnp.ones((2, 1), dtype=jnp.float32)
     delta = jnp.array([[-1.0], [1.0]], dtype=jnp.float32)
     weight = jnp.asarray(np.stack([signs < 0, signs > 0], axis=1) * FAR, dtype=jnp.float32)
-    return SharedTransitions(phi, delta, jnp.zeros_like(weight), weight, 2.0 * weight)
+    sums = {"weight": jnp.zeros_like(weight), "weight_rho": weight, "weight_rho_reward": 2.0 * weight}
+    return SharedTransitions({"phi": phi, "delta_phi": delta, **sums})
 
 
 def _log_ratio(z: Any, push: float, std: float, rate: float) -> Any:
