@@ -30,10 +30,10 @@ def main(path: str, cores: int) -> None:
     import jax.numpy as jnp
 
     from benchmarks import gpope_numpy
+    from benchmarks.gpope_blocks import run_in_blocks
     from dprl.engine.bands import find_bands
     from dprl.engine.layouts import SharedTransitions
     from dprl.evaluation import gpope
-    from dprl.evaluation.gpope_blocks import run_in_blocks
     from dprl.mechanisms import threefry
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
 

@@ -1,4 +1,4 @@
-"""Users of a log who are met in blocks: what a mistake there would do is seen by record and replay."""
+"""People of a log who are met in blocks: what a mistake there would do is seen at the mechanisms' doors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dprl.audits.conformance.users import Crowd
+from dprl.audits.entering import Door, differ
+from dprl.audits.neighbours import CELLS
+from dprl.audits.user_neighbours import NOBODY, UNITS, Crowd, Users
 from dprl.engine import program as engine
+from dprl.environments.bandit import Bandit
 from dprl.learning.policy_gradient import users
 from dprl.learning.policy_gradient.users import Asked
+from dprl.registry import find_audited
 
-from .test_policy_gradient import TOO_FAR, compared, opposed
+from .test_policy_gradient import LEAKED, TOO_FAR, leaking
 
 
 def twice(original: Any) -> Any:
@@ -26,33 +30,22 @@ def twice(original: Any) -> Any:
 
 
 def centred(original: Any) -> Any:
-    """Rewards are less the mean reward of the block."""
+    """Rewards are less nine times the mean reward of the block."""
 
-    def faulty(self: Crowd, places: np.ndarray, act: Any) -> Any:
+    def faulty(self: Bandit, places: np.ndarray, act: Any) -> Any:
         rows = original(self, places, act)
         answered = np.arange(rows.rewards.shape[1]) < rows.length[:, None]
-        return rows._replace(rewards=rows.rewards - rows.rewards[answered].mean(dtype=np.float32))
-
-    return faulty
-
-
-LEAKED: list[Any] = []
-
-
-def remembered(original: Any) -> Any:
-    def faulty(*given: Any) -> Any:
-        LEAKED.append(original(*given))
-        return LEAKED[-1]
+        return rows._replace(rewards=rows.rewards - 9.0 * rows.rewards[answered].mean(dtype=np.float32))
 
     return faulty
 
 
 def learned_from_leaks(original: Any) -> Any:
-    """A millionth of a millionth of the exact sum beside the noised one."""
+    """A step along the exact sum beside the one on the noised one."""
 
     def faulty(program: Any, stage: int, mechanism: Any, state: Any, points: Any, step: Any) -> Any:
         found = original(program, stage, mechanism, state, points, step)
-        return found._replace(theta=found.theta + np.float32(1e-12) * np.float32(np.abs(LEAKED[-1]).sum()))
+        return found._replace(theta=found.theta + np.float32(1e-12 * np.abs(LEAKED[-1]).sum()))
 
     return faulty
 
@@ -62,17 +55,19 @@ def learned_from_leaks(original: Any) -> Any:
     [
         pytest.param([], None, id="none"),
         pytest.param([(users, "blocks_of", twice)], TOO_FAR, id="a user in two blocks"),
-        pytest.param([(Crowd, "answers", centred)], TOO_FAR, id="baseline of the block"),
+        pytest.param([(Bandit, "answers", centred)], TOO_FAR, id="baseline of the block"),
         pytest.param(
-            [(Asked, "total", remembered), (engine, "_advance", learned_from_leaks)],
-            "what is made of the releases depends on more than them",
+            [(Asked, "total", leaking), (engine, "_advance", learned_from_leaks)],
+            "the shapes of what is released differ",  # of policies as text
             id="a step on the exact sum",
         ),
     ],
 )
-def test_faults_are_caught_by_replay(faults, words, monkeypatch):
+def test_faults_are_caught_at_the_door(faults, words, monkeypatch, tmp_path):
     for owner, name, fault in faults:
         monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
-    found = compared("square root", "a log", users=opposed())
+    learner, door = Users(find_audited("dp-pg"), "square root", "arrays", tmp_path), Door()
+    crowds = (Crowd(range(UNITS), 1, cells) for cells in (NOBODY, CELLS["paid the most"]))
+    found = differ(*(door.record(learner.trained_on(crowd)) for crowd in crowds))
     assert (found.problems == ()) == (words is None)
     assert words is None or words in found.problems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,11 +16,10 @@ from dprl.accounting import events
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
-from dprl.audits.conformance.users import Crowd, CrowdInPlaces
+from dprl.audits.conformance.users import Crowd
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Comparison, Entry, Recorder, Tape, compare, record_replay
 from dprl.engine import program as engine
-from dprl.environments.people import People
 from dprl.environments.user_stream import Answer, UserStream
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
@@ -156,29 +155,14 @@ def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypa
 # --- record and replay ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Arriving(People):
-    """A crowd who come one after the other, and are not asked in another order."""
-
-    crowd: Crowd
-
-    def batch(self, first: int, count: int, act: Any) -> Any:
-        return self.crowd.batch(first, count, act)
-
-
 def neighbours(setting: str, users: Crowd) -> Crowd:
     return users.without(PLACE) if SUITE.config(setting).relation == "zero-out" else users.replaced(PLACE)
 
 
-def compared(setting: str, way: str = "compiled", users: Crowd | None = None, others: Crowd | None = None) -> Any:
+def compared(setting: str, users: Crowd | None = None, others: Crowd | None = None) -> Any:
     users = present(SUITE.users(setting)) if users is None else users
     others = neighbours(setting, users) if others is None else others
-
-    def run(users: Any, noise: Any, wrap: Any) -> Any:
-        users = Arriving(users) if way == "arriving" else users
-        return SUITE.run(setting, users, noise, wrap, way != "compiled")
-
-    return record_replay(run, users, others, NOISE)
+    return record_replay(lambda *given: SUITE.run(setting, *given), users, others, NOISE)
 
 
 def present(users: Crowd) -> Crowd:
@@ -189,36 +173,18 @@ def present(users: Crowd) -> Crowd:
 
 
 @pytest.mark.parametrize(
-    ("setting", "way"),
-    [
-        pytest.param(s, way, marks=[] if s == "square root" and way != "compiled" else pytest.mark.slow)
-        for s in SUITE.settings
-        if s != "resampled"
-        for way in ("compiled", "a log", "arriving")
-    ],
+    "setting",
+    [pytest.param(s, marks=[] if s == "square root" else pytest.mark.slow) for s in SUITE.settings if s != "resampled"],
 )
-def test_only_noised_sums_are_learned_from(setting, way):
-    """Bit for bit what is released is the same, and all sums together differ by no more than is accounted for."""
-    found = compared(setting, way)
+def test_only_noised_sums_are_learned_from(setting):
+    """Bit for bit what is released is the same, and all sums together differ by no more than is accounted for.
+
+    In compiled code; of logs and of who arrives see test_released_neighbours.py.
+    """
+    found = compared(setting)
     assert found.problems == ()
     assert 0.1 < found.largest <= 1.0
     assert found.releases == SUITE.plan(setting).mechanism.steps
-
-
-@pytest.mark.slow
-def test_users_who_are_sampled_again():
-    """In every batch, sampled or not, the one who is left out moves the sum by the clip norm at most."""
-    users, plan = opposed(), SUITE.plan("resampled")
-
-    def run(users: Any, noise: Any, wrap: Any) -> Any:
-        return SUITE.run("resampled", users, noise, wrap)
-
-    found = record_replay(run, users, users.without(PLACE), NOISE)
-    assert found.problems == ()
-    assert found.releases == plan.config.steps
-    assert 0.5 < found.largest <= 1.0
-    # another one in the same place is no neighbour
-    assert record_replay(run, users, users.replaced(PLACE), NOISE).largest > 1.0
 
 
 def test_what_is_no_neighbour_is_noticed():
@@ -254,7 +220,8 @@ def opposed() -> Crowd:
     """One user is paid for the first action, and all others take the last one for nothing."""
     users = SUITE.users("square root")
     first = np.arange(len(users.length)) == PLACE
-    return Crowd(
+    return replace(
+        users,
         contexts=np.ones_like(users.contexts),
         coins=np.where(first[:, None], np.zeros_like(users.coins), np.float32(0.999)),
         paid=np.where(first[:, None, None], np.ones_like(users.paid), np.float32(0.0)),
@@ -295,7 +262,7 @@ def unclipped(original: Any) -> Any:
     ("faults", "words"),
     [
         pytest.param([], None, id="none", marks=pytest.mark.slow),
-        pytest.param([(CrowdInPlaces, "block", centred)], TOO_FAR, id="baseline of the batch"),
+        pytest.param([(Crowd, "block", centred)], TOO_FAR, id="baseline of the batch"),
         pytest.param([(arithmetic, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out", marks=pytest.mark.slow),
         pytest.param(
             [(engine, "_total_of_places", leaking), (PolicyGradient, "update", learned_from_leaks)],
@@ -336,18 +303,14 @@ def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch):
 
 
 def test_a_run_is_a_function_of_its_keys():
-    """The same twice, on the host, and among others side by side; compiled once for all of them."""
+    """The same twice, and among others side by side; compiled once for all of them."""
     setting, plan = "square root", SUITE.plan("square root")
     users = SUITE.users(setting)
     one, again = (SUITE.run(setting, users, NOISE) for _ in range(2))
     assert {name: value.tobytes() for name, value in one.items()} == {n: v.tobytes() for n, v in again.items()}
     other = SUITE.run(setting, users, SeededNoise.from_seed(4))
     assert not np.allclose(other["policy"], one["policy"])
-    host = SUITE.run(setting, users, NOISE, on_host=True)
-    for name, value in one.items():
-        np.testing.assert_allclose(host[name], value, rtol=1e-4, atol=1e-5)
     program, rates = program_of(plan)
-    people = CrowdInPlaces(users, program.shape)
     traced = 0
 
     coins = ActionCoins.of_key(random.key(7))
@@ -356,7 +319,7 @@ def test_a_run_is_a_function_of_its_keys():
         nonlocal traced
         traced += 1
         noise = SeededNoise(key).stream(trainer.STREAM)
-        return trainer.run(program, people, noise, rates._replace(step_size=step_size), coins)[1]
+        return trainer.run(program, users, noise, rates._replace(step_size=step_size), coins)[1]
 
     keys = jnp.stack([SeededNoise.from_seed(i).key for i in (3, 4)])
     both = jax.jit(jax.vmap(iterates, (0, None)))

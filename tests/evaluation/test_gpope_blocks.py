@@ -1,4 +1,4 @@
-"""GPOPE in blocks with the noise of a release: the same draws, coins and sums as step by step on the host."""
+"""The benchmark of GPOPE in blocks with the noise of a release has the sums of the host, step by step."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from benchmarks import gpope_blocks
+from benchmarks.gpope_blocks import run_in_blocks, split
 
 from dprl.data.readers import read_log
 from dprl.engine import program
 from dprl.engine.layouts import padded_units, unit_rows
 from dprl.engine.rows import rows_of
-from dprl.evaluation import gpope, gpope_blocks
+from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
-from dprl.evaluation.gpope_blocks import run_in_blocks
-from dprl.mechanisms.blocks import split
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise
 from dprl.value_functions.features import make_features
@@ -78,21 +78,3 @@ def test_blocks_release_what_the_host_releases(monkeypatch, calibration, rate):
     assert points.max() <= 2**10
     np.testing.assert_allclose(state.theta[2], expected.theta, atol=1e-6)
     assert weights.shape == (3, FEATURES.size)
-
-
-def test_the_size_of_a_block_changes_nothing(monkeypatch):
-    config, mechanism = options("verified", 0.4)
-    logs = jax.tree.map(lambda *x: jnp.stack(x), *(padded_units(rows(seed)) for seed in range(3)))
-
-    def theta(size: int, sources: list[SecureNoise]) -> np.ndarray:
-        monkeypatch.setattr(gpope_blocks, "split", lambda steps, bytes_a_step: split(steps, 1, size))
-        start = jnp.zeros(FEATURES.size)
-        arguments = {"units": UNITS, "projection": FREE, "data_axes": 0}
-        return np.asarray(run_in_blocks(config, mechanism, sources, logs, start, **arguments)[1])
-
-    whole = theta(STEPS, SOURCES)
-    np.testing.assert_array_equal(whole, theta(3, SOURCES))
-    # each trial has its own log and its own noise
-    other = theta(STEPS, [SOURCES[0], SOURCES[2], SOURCES[1]])
-    np.testing.assert_array_equal(whole[0], other[0])
-    assert not np.isclose(whole[1], other[1]).all()

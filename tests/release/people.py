@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import dprl
-from dprl.audits.record_replay import RecordingNoise
-from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.audits.entering import Door
 from dprl.mechanisms.grid import grid_step
-from dprl.mechanisms.noise import SecureNoise
 
-KEY = bytes(range(9, 41))
 UNITS, STEPS, BATCH, ACTIONS = 48, 3, 16, 3
 BOUNDS = {"units": UNITS, "observation": [[-1, 1]] * 2, "reward": [0, 1], "actions": ACTIONS, "horizon": 2}
 FACTS = dprl.LearningFacts(
@@ -24,57 +20,34 @@ FACTS = dprl.LearningFacts(
 BUDGET = dprl.Budget(8.0, 1e-4)
 
 
-@dataclass
-class Tape:
-    """Of one training: the exact sum of every batch, and what was answered. Private."""
+@dataclass(frozen=True)
+class Training:
+    """What one training let into its mechanism: the exact sum ``(dimension,)`` of every batch. Private."""
 
-    totals: list[np.ndarray] = field(default_factory=list)
-    answers: list[Any] = field(default_factory=list)
-
-
-@contextmanager
-def recorded(first: Tape | None, missing: int | None) -> Iterator[Tape]:
-    """A tape of what is trained meanwhile, with a key that is always the same and the answers of a ``first`` one."""
-    tape = Tape()
-
-    def noted(original: Any) -> Any:
-        def noised(self: Any, total: Any, *more: Any) -> Any:
-            answer = original(self, total, *more)
-            answer = answer if first is None else first.answers[len(tape.totals)]
-            tape.totals.append(np.asarray(total))
-            tape.answers.append(answer)
-            return answer
-
-        return noised
-
-    kept = [(SecureNoise, "fresh"), (GaussianSum, "noised")]
-    originals = [(owner, name, vars(owner)[name]) for owner, name in kept]
-    try:
-        SecureNoise.fresh = classmethod(  # type: ignore[method-assign]
-            lambda cls: RecordingNoise(cls(KEY), [], missing=missing)
-        )
-        for owner, name, original in originals[1:]:
-            setattr(owner, name, noted(original))
-        yield tape
-    finally:
-        for owner, name, original in originals:
-            setattr(owner, name, original)
+    door: Door
+    totals: list[np.ndarray]
 
 
-def trained(source: Any, first: Tape | None = None, missing: int | None = None, **options: Any) -> Tape:
-    """A training of ``source``; ``missing`` is the place of the person whom the first one had and this one lacks."""
+def trained(source: Any, first: Training | None = None, missing: int | None = None, **options: Any) -> Training:
+    """A training of ``source``, with one key and the answers of the ``first``; ``missing`` is the place of the person
+    whom the first one had and this one lacks."""
     sampled = options.get("sampling") == "poisson"
     own: dict[str, Any] = {"batch": BATCH, "noise_multiplier": 4.0 if sampled else 1.0}
     if sampled:
         own["steps"] = STEPS
     if not isinstance(source, dprl.Bandit):
         own["users"] = UNITS
-    with recorded(first, missing) as tape:
-        dprl.train(source, BUDGET, algorithm=dprl.DPPG(**own | options))
-    return tape
+
+    def train(seed: int) -> dict[str, np.ndarray]:
+        release = dprl.train(source, BUDGET, algorithm=dprl.DPPG(**own | options), seed=seed)
+        return {"policy": release.policy.theta}
+
+    door = Door() if first is None else first.door
+    (entries,) = door.record(train, missing).sums.entries.values()
+    return Training(door, [np.array(entry.total, np.int64) for entry in entries])
 
 
-def moved(one: Tape, other: Tape) -> np.ndarray:
+def moved(one: Training, other: Training) -> np.ndarray:
     """``(STEPS,)``: how far apart the exact sums of each batch are, in clip norms."""
     assert len(one.totals) == len(other.totals) == STEPS
     difference = (np.stack(one.totals) - np.stack(other.totals)).astype(np.float64)

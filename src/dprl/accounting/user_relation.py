@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import Literal
 
 from dprl.errors import DprlError
@@ -64,6 +65,7 @@ def coefficients_of(noise: str, steps: int) -> list[float]:
     return found
 
 
+@lru_cache(maxsize=256)  # asked at every step
 def column_norm_of(noise: str, steps: int, dimension: int, noise_multiplier: float) -> float:
     """How far one user of one round moves all rounds together, over how far it moves the sum of its own.
 

@@ -91,11 +91,11 @@ def run_steps(
         steps: number of the first, which may be traced, and how many; by default all of the stage.
         trace: of the state before a step and its noised sum; what it gives is stacked and returned second.
     """
+    mechanism.check_source(data)
     if isinstance(program.stages[stage].mechanism, FilteredGaussianSum):
         if steps is not None or trace is not None:
             raise RuntimeError("A filtered stage is run from its first step to its end, and is not traced.")
         return filtered_steps(program, stage, mechanism, noise, data, state, batch)[0], None
-    mechanism.check_source(data)
     first = jnp.asarray(0 if steps is None else steps[0], dtype=jnp.uint32)
     count = mechanism.steps if steps is None else steps[1]
     last, width, drawn = first + jnp.uint32(count - 1), draw_width(mechanism), mechanism.bind(noise)

@@ -93,8 +93,9 @@ def train_policy(
 
     Args:
         users: a name (:func:`dprl.environments.user_source.open_users`), a JAX environment
-            (:class:`dprl.protocols.Environment`), or a source of users with ``facts`` and ``batch``, such as
-            :class:`~dprl.environments.bandit.Bandit` and :class:`~dprl.environments.user_stream.UserStream`.
+            (:class:`dprl.protocols.Environment`), or :class:`~dprl.environments.people.People`, such as a
+            :class:`~dprl.environments.bandit.Bandit`; what has ``facts`` and ``batch`` alone is taken for people who
+            arrive.
         run, resume: of users of a log, who can be asked again what they were asked before.
         engine, shards, address: of users of a log in parts.
 

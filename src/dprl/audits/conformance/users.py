@@ -20,13 +20,11 @@ from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.audits.attacks.users import canary_of_plan, small_facts
 from dprl.audits.conformance.suite import Suite
-from dprl.environments.people import LoggedPeople
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Shape, Trajectory
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
-from dprl.learning.policy_gradient.users import Asked
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, GaussianSum, Stability
@@ -36,8 +34,8 @@ _BUDGET = Budget(1.0, 1e-6)
 
 
 @dataclass(frozen=True)
-class Crowd(LoggedPeople):
-    """Users whose contexts, coins and rewards are given: what they do depends on the policy that they meet.
+class Crowd:
+    """People in compiled code, whose contexts, coins and rewards are given: what they do depends on the policy.
 
     Attributes:
         contexts: ``(N, H, d)`` observations of every place.
@@ -50,49 +48,6 @@ class Crowd(LoggedPeople):
     coins: Any
     paid: Any
     length: Any
-
-    def meet(self, policy: Any, theta: Any, slots: Any) -> Trajectory:
-        """What the users in the places ``slots`` do; may be compiled."""
-        place = jnp.minimum(slots, len(self.length) - 1)
-        contexts, coins, paid = (jnp.asarray(x)[place] for x in (self.contexts, self.coins, self.paid))
-        count, horizon = contexts.shape[:2]
-        flat = (x.reshape(count * horizon, *x.shape[2:]) for x in (contexts, coins))
-        actions = policy.draw(theta, *flat).reshape(count, horizon, *self.coins.shape[2:])
-        which = jnp.zeros_like(paid[..., 0], jnp.int32) if policy.gaussian else actions
-        rewards = jnp.take_along_axis(paid, which[..., None], axis=2)[..., 0]
-        return Trajectory(contexts, actions, rewards, jnp.asarray(self.length)[place], jnp.ones(count, bool))
-
-    def answers(self, places: np.ndarray, act: Any) -> Any:
-        rows = _MET(act.policy, self, act.theta, places)
-        length = np.where((places >= 0) & (places < len(self.length)), rows.length, 0)
-        return Trajectory(*(np.asarray(x) for x in rows._replace(length=length)))
-
-    def count(self) -> int:
-        return len(self.length)
-
-    def without(self, place: int) -> Crowd:
-        """The user in ``place`` answers nothing."""
-        return self._with(length=_put(self.length, place, 0))
-
-    def replaced(self, place: int) -> Crowd:
-        """The user in ``place`` is another one, who wants the opposite."""
-        return self._with(paid=_put(self.paid, place, -self.paid[place]))
-
-    def _with(self, **changes: Any) -> Crowd:
-        return Crowd(**{**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changes})
-
-
-jax.tree_util.register_dataclass(Crowd, data_fields=["contexts", "coins", "paid", "length"], meta_fields=[])
-
-
-_MET = jax.jit(lambda policy, crowd, theta, slots: crowd.meet(policy, theta, slots), static_argnums=0)
-
-
-@dataclass(frozen=True)
-class CrowdInPlaces:
-    """The same users for compiled code, see :class:`~dprl.engine.unit_source.Blocks`."""
-
-    crowd: Crowd
     shape: Shape
     stability: ClassVar[tuple[Stability, ...]] = ALTERS_ONE_PLACE
 
@@ -101,10 +56,26 @@ class CrowdInPlaces:
         return self.shape.users
 
     def block(self, units: Any, state: Any = None) -> Trajectory:
-        return self.crowd.meet(self.shape.policy, state.theta, units)
+        """See :class:`~dprl.engine.unit_source.Blocks`."""
+        place, policy = jnp.minimum(units, self.units - 1), self.shape.policy
+        contexts, coins, paid = (jnp.asarray(x)[place] for x in (self.contexts, self.coins, self.paid))
+        count, horizon = contexts.shape[:2]
+        flat = (x.reshape(count * horizon, *x.shape[2:]) for x in (contexts, coins))
+        actions = policy.draw(state.theta, *flat).reshape(count, horizon, *self.coins.shape[2:])
+        which = jnp.zeros_like(paid[..., 0], jnp.int32) if policy.gaussian else actions
+        rewards = jnp.take_along_axis(paid, which[..., None], axis=2)[..., 0]
+        return Trajectory(contexts, actions, rewards, jnp.asarray(self.length)[place], jnp.ones(count, bool))
+
+    def without(self, place: int) -> Crowd:
+        """The user in ``place`` answers nothing."""
+        return replace(self, length=_put(self.length, place, 0))
+
+    def replaced(self, place: int) -> Crowd:
+        """The user in ``place`` is another one, who wants the opposite."""
+        return replace(self, paid=_put(self.paid, place, -self.paid[place]))
 
 
-jax.tree_util.register_dataclass(CrowdInPlaces, data_fields=["crowd"], meta_fields=["shape"])
+jax.tree_util.register_dataclass(Crowd, data_fields=["contexts", "coins", "paid", "length"], meta_fields=["shape"])
 
 
 def _put(values: np.ndarray, place: int, value: Any) -> np.ndarray:
@@ -156,34 +127,22 @@ class PolicyGradientConformance(Suite):
             coins=coins.astype(np.float32),
             paid=rng.uniform(-1.0, 1.0, (*size, max(facts.actions, 1))).astype(np.float32),
             length=length.astype(np.int32),
+            shape=program_of(self.plan(setting))[0].shape,
         )
 
     def run(
-        self,
-        setting: str,
-        users: Any,
-        noise: Any,
-        wrap: Callable[[Any], Any] | None = None,
-        on_host: bool = False,
+        self, setting: str, people: Any, noise: Any, wrap: Callable[[Any], Any] | None = None
     ) -> dict[str, np.ndarray]:
-        """Run as a release does, with the mechanism replaced by ``wrap(mechanism)``; returns all that is released.
+        """Run by the compiled loop, with the mechanism replaced by ``wrap(mechanism)``; returns all that is released.
 
-        Args:
-            users: a :class:`Crowd`; on the host any source of batches.
-            on_host: of users of a log, or of such as come one after the other.
+        The host's loop is run through the front door, see :mod:`dprl.audits.user_neighbours`.
         """
         plan = self.plan(setting)
         program, rates = program_of(plan)
         if wrap is not None:
             program = replace(program, mechanism=wrap(program.mechanism))
-        stream, coins = noise.stream(trainer.STREAM), ActionCoins.of_key(random.key(7))
-        if on_host or plan.config.poisson:
-            asked = Asked(users, None if plan.config.poisson else program.shape.users)
-            return self._released(plan, *trainer.run_on_host(program, asked, stream, rates, coins))
-        crowd = CrowdInPlaces(users, program.shape)
-        return self._released(plan, *trainer.run(program, crowd, stream, rates, coins))
-
-    def _released(self, plan: PGPlan, state: Any, history: Any) -> dict[str, np.ndarray]:
+        stream = noise.stream(trainer.STREAM)
+        state, history = trainer.run(program, people, stream, rates, ActionCoins.of_key(random.key(7)))
         weights = trainer.released(plan.config, state, history, ActionCoins.of_key(random.key(8)))
         return {"policy": weights, "iterates": np.asarray(history), "baseline": np.asarray(state.baseline)}
 

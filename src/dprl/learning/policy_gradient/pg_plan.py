@@ -24,7 +24,6 @@ from dprl.mechanisms.strategy import Correlation
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Precondition
 
-_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -92,25 +91,18 @@ def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int 
     budget.check_units(config.users)
     if config.published:
         return _published(config, facts, budget, asked)
-    sampler, mechanism = 0.0, None
-    for _ in range(_TRIES):
-        if sampler >= 0.5 * budget.delta:
-            raise DprlError(
-                "delta is too small for the precision of so many draws of noise: take a larger delta, fewer steps or a "
-                "smaller policy."
-            )
-        inner = Budget(budget.epsilon, budget.delta - sampler)
-        multiplier = config.noise_multiplier
-        if multiplier is None:
-            multiplier = noise_multiplier_for(partial(event_of, config), inner)
-        mechanism = make_mechanism(config, policy.size, multiplier)
-        needed = mechanism.delta(budget.epsilon)
-        if needed <= sampler:
-            break
-        sampler = needed
-    else:
-        raise DprlError("The precision of the noise is not enough for this delta: take a larger one.")
-    assert mechanism is not None
+    assert config.steps is not None
+    size = sum(length for length, _ in parts_of(config, policy.size))
+    sampler = events.sampler_delta(budget.epsilon, config.steps * size)
+    if sampler >= 0.5 * budget.delta:
+        raise DprlError(
+            "delta is too small for the precision of so many draws of noise: take a larger delta, fewer steps or a "
+            "smaller policy."
+        )
+    inner, multiplier = Budget(budget.epsilon, budget.delta - sampler), config.noise_multiplier
+    if multiplier is None:
+        multiplier = noise_multiplier_for(partial(event_of, config), inner)
+    mechanism = make_mechanism(config, policy.size, multiplier)
     event = mechanism.event()
     if event != event_of(config, multiplier):  # a mistake of ours, and no certificate may come of it
         raise RuntimeError("The mechanism is not the one that was calibrated.")
