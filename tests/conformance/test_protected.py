@@ -21,8 +21,8 @@ from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.conformance.evaluation import EvaluationConformance
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Recorder, Tape, record_replay
+from dprl.engine.plan import Plan
 from dprl.evaluation.gpope import GPOPE
-from dprl.evaluation.plan import Plan
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step

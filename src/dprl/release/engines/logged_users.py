@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from dprl.engine.shards import sum_of, suppress_warnings
 from dprl.environments.bandit import Cells, answered
 from dprl.environments.bandit_parts import BanditInParts, UsersInParts
 from dprl.environments.user_stream import Act, Answers
 from dprl.errors import DprlError
-from dprl.evaluation.streamed import silence, sum_of
 from dprl.learning.policy_gradient.estimator import Rates, Shape
 from dprl.learning.policy_gradient.on_host import Asked, Meeting, blocks_of, sum_of_blocks
 from dprl.release.engines.ray_workers import RayWorkers, open_workers
@@ -68,7 +68,7 @@ class UsersShare:
             with np.errstate(all="ignore"):  # belongs to the thread
                 return task.users.cells(piece.ravel())
 
-        with silence():
+        with suppress_warnings():
             following = self._aside.submit(read, pieces[0])
             for number, piece in enumerate(pieces):
                 cells = following.result()
