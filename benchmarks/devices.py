@@ -185,15 +185,15 @@ def dp_pg_work(size: Size) -> Work:
     import numpy as np
 
     from dprl.learning.policy_gradient.one_step import policy_layers
+    from dprl.mechanisms.gaussian_sum import GaussianSum
     from dprl.mechanisms.ghost import ghost_sum
     from dprl.mechanisms.noise import SecureNoise
-    from dprl.mechanisms.user_sum import UserSum
     from dprl.policies.parametric import Parametric
 
     rng, users = np.random.default_rng(0), size.users
     policy = Parametric(f"mlp:{size.outputs}", ((-1.0, 1.0),) * size.inputs, 4)
-    mechanism = UserSum(
-        parts=((policy.size, 1.0),), steps=size.updates, batch=users, noise_multiplier=4.0, noise="independent"
+    mechanism = GaussianSum(
+        parts=((policy.size, 1.0),), steps=size.updates, batch=users, noise_multiplier=4.0, relation="zero-out"
     )
     rows = (
         jax.device_put(rng.uniform(-1.0, 1.0, (users, size.inputs)).astype(np.float32)),
@@ -213,7 +213,7 @@ def dp_pg_work(size: Size) -> Work:
     def update() -> int:
         fresh, here = mechanism.in_order(SecureNoise.fresh()), theta
         for t in range(size.updates):
-            here = moved(here, fresh.noised(exact(here, rows), t))
+            here = moved(here, mechanism.release(exact(here, rows), fresh.draw(t)))
         jax.block_until_ready(here)
         return size.updates
 

@@ -22,9 +22,9 @@ def main(size: str, cores: int) -> None:
 
     from dprl.learning.policy_gradient.estimator import weighted_score
     from dprl.learning.policy_gradient.one_step import policy_layers
+    from dprl.mechanisms.gaussian_sum import GaussianSum
     from dprl.mechanisms.ghost import clip_of, ghost_sum, ghost_sum_in_float
     from dprl.mechanisms.noise import SecureNoise, SeededNoise
-    from dprl.mechanisms.user_sum import FloatUserSum, UserSum
     from dprl.policies import parametric
     from dprl.policies.parametric import Parametric
 
@@ -34,11 +34,11 @@ def main(size: str, cores: int) -> None:
     policy = Parametric(f"mlp:{hidden}", ((-1.0, 1.0),) * inputs, ACTIONS)
     assert policy.size == problem.size
     start = policy_row(problem)
-    mechanism = UserSum(
-        parts=((policy.size, CLIP),), steps=steps, batch=USERS, noise_multiplier=NOISE_MULTIPLIER, noise="independent"
+    mechanism = GaussianSum(
+        parts=((policy.size, CLIP),), steps=steps, batch=USERS, noise_multiplier=NOISE_MULTIPLIER, relation="zero-out"
     )
     users = tuple(jnp.asarray(a) for a in (problem.x, problem.action, problem.weight))
-    floats, everybody = FloatUserSum(mechanism), jnp.ones(USERS, bool)
+    floats, everybody = mechanism.in_float(), jnp.ones(USERS, bool)
 
     def exact(theta: Any, users: Any) -> Any:
         return ghost_sum(mechanism, policy_layers(policy, theta, *users), everybody)
@@ -71,35 +71,35 @@ def main(size: str, cores: int) -> None:
     def moved(theta: Any, noised: Any) -> Any:
         return theta + np.float32(STEP_SIZE) * noised.astype(jnp.float32)
 
-    def run(of: Callable[[Any, Any], Any], scale: float, noise: bool) -> Any:
-        """Steps in a scan on ``(d,)`` sums in units of ``scale``; noise was drawn beforehand, as for the trainer."""
+    def run(of: Callable[[Any, Any], Any], by: GaussianSum, noise: bool) -> Any:
+        """Steps in a scan on the ``(d,)`` sums of ``by``, whose noise is drawn in it, as for the trainer."""
 
         def all_of_it(bound: Any, theta: Any, users: Any) -> Any:
             def step(theta: Any, t: Any) -> tuple[Any, None]:
                 total = of(theta, users)
-                return moved(theta, bound.noised(total, t) if noise else total * scale), None
+                return moved(theta, by.release(total, bound.draw(t)) if noise else by.scaled(total)), None
 
             return jax.lax.scan(step, theta, jnp.arange(steps, dtype=jnp.uint32))[0]
 
         return jax.jit(all_of_it)
 
     theta, key = jnp.asarray(start), SeededNoise.from_seed(0).key
-    ours, limit, grid = "dprl, ghost clipping", "JAX, no privacy", mechanism.grid_step
+    ours, limit = "dprl, ghost clipping", "JAX, no privacy"
     sources = {
         name: jax.jit(lambda key, of=of: of.bind(SeededNoise(key))) for name, of in (("", floats), (GRID, mechanism))
     }
     drawn = {name: draw(key) for name, draw in sources.items()}
     # name -> noise, program, whether noise is drawn
     programs = {
-        ours: ("", run(ghost, 1.0, True), True),
-        f"{ours}, without noise": ("", run(ghost, 1.0, False), False),
-        f"{ours}, on the grid": (GRID, run(exact, grid, True), True),
-        f"{ours}, on the grid, without noise": (GRID, run(exact, grid, False), False),
-        f"{limit}, noise added": ("", run(plain, 1.0, True), True),
-        limit: ("", run(plain, 1.0, False), False),
+        ours: ("", run(ghost, floats, True), True),
+        f"{ours}, without noise": ("", run(ghost, floats, False), False),
+        f"{ours}, on the grid": (GRID, run(exact, mechanism, True), True),
+        f"{ours}, on the grid, without noise": (GRID, run(exact, mechanism, False), False),
+        f"{limit}, noise added": ("", run(plain, floats, True), True),
+        limit: ("", run(plain, floats, False), False),
     }
     if size != "1e6":
-        programs["dprl, gradient of each user in blocks, on the grid"] = (GRID, run(each, grid, True), True)
+        programs["dprl, gradient of each user in blocks, on the grid"] = (GRID, run(each, mechanism, True), True)
     compiled = {name: call.lower(drawn[which], theta, users).compile() for name, (which, call, _) in programs.items()}
 
     def timed(call: Callable[[], Any]) -> Callable[[], int]:
@@ -125,11 +125,11 @@ def main(size: str, cores: int) -> None:
     def release() -> Any:
         fresh, here = mechanism.in_order(SecureNoise.fresh()), theta
         for t in range(steps):
-            here = step_of(here, fresh.noised(exact_of(here, users), t))
+            here = step_of(here, mechanism.release(exact_of(here, users), fresh.draw(t)))
         return here
 
     def unprotected() -> Any:
-        fresh, here, std = SecureNoise.fresh(), theta, mechanism.std / mechanism.grid_step
+        fresh, here, std = SecureNoise.fresh(), theta, mechanism.noise_on_grid
         for t in range(steps):
             draw = fresh.gaussian(t, policy.size, std).astype(np.float64) * mechanism.grid_step
             here = step_of(here, np.asarray(plain_of(here, users)) + draw)
@@ -141,8 +141,8 @@ def main(size: str, cores: int) -> None:
     if cores == 1:
         # on the grid ghost clipping clips a little more
         clip = clip_of(mechanism, policy_layers(policy, theta, *users))
-        sums = {"dprl ghost": (ghost, 1.0, CLIP), "dprl ghost, grid": (exact, grid, clip)}
-        sums |= {"dprl each": (each, grid, CLIP)} if size != "1e6" else {}
+        sums = {"dprl ghost": (ghost, 1.0, CLIP), "dprl ghost, grid": (exact, mechanism.grid_step, clip)}
+        sums |= {"dprl each": (each, mechanism.grid_step, CLIP)} if size != "1e6" else {}
         facts = {
             "errors": {
                 name: error(

@@ -40,10 +40,10 @@ def main(folder: str) -> None:
     from dprl.learning.functional_q import FunctionalQ, resolve
     from dprl.learning.learning_plan import make_learning_plan
     from dprl.learning.published import initial, published_rates, run_published
-    from dprl.learning.q_learner import rates_of, run, shape_of
-    from dprl.mechanisms.answers import ExactAnswers
+    from dprl.learning.q_learner import rates_of, shape_of
     from dprl.mechanisms.noise import SeededNoise
     from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, unit_path
+    from dprl_papers.paper_001_functional_q.compiled_learner import ExactAnswers, run
 
     @dataclass(frozen=True, kw_only=True)
     class Scripted(IntervalWalk):

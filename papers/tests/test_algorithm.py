@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import jax
 import numpy as np
@@ -66,7 +66,7 @@ def test_a_factor_of_the_step_size(domain):
 
 def test_a_guarantee_is_the_budget_unless_it_says_otherwise(domain):
     setting = trials(domain).setting
-    assert METHOD.guarantees(setting).as_dict() | {"words": ""} == {
+    assert asdict(METHOD.guarantees(setting)) | {"words": ""} == {
         "status": "verified", "claimed": 3.0, "true": 3.0, "delta": 1e-5, "words": "",
     }  # fmt: skip
     assert replace(METHOD, guarantee="none").guarantees(setting).true is None

@@ -15,11 +15,11 @@ from dprl.engine import program as engine
 from dprl.engine.layouts import padded_units
 from dprl.engine.rows import rows_of
 from dprl.evaluation.plan import program_for
-from dprl.evaluation.recursive_momentum import DPSRM
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
+from dprl_papers.baselines.recursive_momentum import DPSRM
 from dprl_papers.domains.chain import draw_log
 from dprl_papers.harness.domain import Domain, Truth
 from dprl_papers.harness.exact_chain import Chain

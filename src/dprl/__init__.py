@@ -25,18 +25,14 @@ if TYPE_CHECKING:
     from dprl.evaluation.adassp import AdaSSP as AdaSSP
     from dprl.evaluation.doubly_robust import DoublyRobust as DoublyRobust
     from dprl.evaluation.dptd import DPTD as DPTD
-    from dprl.evaluation.first_visit import FirstVisit as FirstVisit
     from dprl.evaluation.gpope import GPOPE as GPOPE
     from dprl.evaluation.importance_sampling import ImportanceSampling as ImportanceSampling
-    from dprl.evaluation.langevin import DPGLD as DPGLD
     from dprl.evaluation.neural_td import NeuralTD as NeuralTD
     from dprl.evaluation.noisy_counts import NoisyCounts as NoisyCounts
     from dprl.evaluation.plan import make_plan as make_plan
-    from dprl.evaluation.primal_dual_sgd import DPSGDA as DPSGDA
     from dprl.evaluation.private_constant import PrivateConstant as PrivateConstant
     from dprl.evaluation.private_lstd import PrivateLSTD as PrivateLSTD
     from dprl.evaluation.recommended import Recommended as Recommended
-    from dprl.evaluation.recursive_momentum import DPSRM as DPSRM
     from dprl.evaluation.return_regression import ReturnRegression as ReturnRegression
     from dprl.evaluation.td import TD as TD
     from dprl.learning.functional_q import FunctionalQ as FunctionalQ
@@ -61,14 +57,10 @@ _HOMES = {
     "Bandit": "dprl.environments.bandit",
     "Bounds": "dprl.protocols",
     "Budget": "dprl.accounting.budget",
-    "DPGLD": "dprl.evaluation.langevin",
     "DPPG": "dprl.learning.policy_gradient.dp_pg",
-    "DPSGDA": "dprl.evaluation.primal_dual_sgd",
-    "DPSRM": "dprl.evaluation.recursive_momentum",
     "DPTD": "dprl.evaluation.dptd",
     "DoublyRobust": "dprl.evaluation.doubly_robust",
     "DprlError": "dprl.errors",
-    "FirstVisit": "dprl.evaluation.first_visit",
     "FunctionalQ": "dprl.learning.functional_q",
     "GPOPE": "dprl.evaluation.gpope",
     "ImportanceSampling": "dprl.evaluation.importance_sampling",

@@ -1,4 +1,7 @@
-"""What other distributions add to dprl: its entry points. dprl-papers adds ``dprl reproduce`` and what papers print."""
+"""What other distributions add to dprl: its entry points.
+
+dprl-papers adds ``dprl reproduce``, baselines, and tasks on which a protector can be learned.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 from dprl.errors import DprlError
 
-COMMANDS, PUBLISHED = "dprl.commands", "dprl.published"
+ALGORITHMS, COMMANDS, PUBLISHED, TASKS = "dprl.algorithms", "dprl.commands", "dprl.published", "dprl.tasks"
 
 
 def names(group: str) -> list[str]:

@@ -38,7 +38,7 @@ EVENT = events.poisson_gaussian(0.1, 1.6, 20)
 
 def sampled_people(**changes: Any) -> dict[str, Any]:
     """As dp-pg with sampled people was certified."""
-    mechanism = GaussianSum(clip_norm=1.0, noise_multiplier=1.6, dimension=4, sampling_rate=0.1, steps=20)
+    mechanism = GaussianSum(parts=((4, 1.0),), noise_multiplier=1.6, sampling_rate=0.1, steps=20)
     delta = 1e-5 - 1e-9
     return of_users(user_sum()) | {
         "epsilon": 2.0, "delta": 1e-5, "neighbouring_relation": "add or remove one",

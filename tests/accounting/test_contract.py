@@ -30,7 +30,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import clip_to_grid
-from dprl.registry import ALGORITHMS
+from dprl.registry import evaluating
 
 ROOT = Path(__file__).parents[2]
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -87,13 +87,13 @@ def test_all_classes_of_events_were_tried():
 
 @pytest.mark.slow  # every setting of every algorithm is calibrated
 def test_all_classes_that_are_emitted_are_known():
-    kinds = {type(node).__name__ for name in ALGORITHMS for node in emitted_by(name)}
+    kinds = {type(node).__name__ for name in evaluating() for node in emitted_by(name)}
     assert kinds == EMITTED
 
 
 def emitted_by(name: str) -> list[dpe.DpEvent]:
     """Every event, at every depth, that the conformance suite's settings of an algorithm emit."""
-    suite, found = ALGORITHMS[name].load_conformance(), []
+    suite, found = evaluating()[name].load_conformance(), []
     stack = [suite.event(setting) for setting in suite.settings]
     while stack:
         node = stack.pop()
@@ -320,8 +320,8 @@ def test_replace_one_through_the_sampled_gaussian_is_another_number_too():
 @pytest.mark.parametrize("clip", [math.inf, math.nan, -math.inf, -1.0, 0.0])
 def test_a_clip_norm_that_bounds_nothing_is_refused(clip):
     with pytest.raises(DprlError, match="clip norm"):
-        GaussianSum(clip_norm=clip, noise_multiplier=1.0, dimension=2)
-    for entry in ALGORITHMS.values():
+        GaussianSum(parts=((2, clip),), noise_multiplier=1.0)
+    for entry in evaluating().values():
         if "clip_norm" in entry.load_config().options():
             with pytest.raises(DprlError, match="clip_norm"):
                 entry.load_config()(clip_norm=clip)
@@ -330,7 +330,7 @@ def test_a_clip_norm_that_bounds_nothing_is_refused(clip):
 @pytest.mark.parametrize("multiplier", [0.0, math.nan, math.inf, -1.0, 1e-9])
 def test_no_noise_is_refused(multiplier):
     with pytest.raises(DprlError, match="noise multiplier"):
-        GaussianSum(clip_norm=1.0, noise_multiplier=multiplier, dimension=2)
+        GaussianSum(parts=((2, 1.0),), noise_multiplier=multiplier)
 
 
 @pytest.mark.parametrize("tiny", [0.0, -0.0, 5e-324, 1e-300, 1e-160])

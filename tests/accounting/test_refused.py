@@ -9,15 +9,15 @@ import pytest
 
 from dprl.accounting import events
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.registry import ALGORITHMS
+from dprl.registry import evaluating
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", evaluating())
 def test_noise_that_adapts_to_the_run_cannot_be_asked_for(name):
     """A privacy loss distribution needs every step's noise beforehand: a mechanism is frozen and has one multiplier."""
-    suite = ALGORITHMS[name].load_conformance()
+    suite = evaluating()[name].load_conformance()
     for setting in suite.settings:
         for mechanism in suite.mechanisms(setting).values():
             assert isinstance(mechanism, GaussianSum)

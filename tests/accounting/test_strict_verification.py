@@ -14,13 +14,12 @@ from dprl.accounting import events, verification
 from dprl.accounting.accountant import accountant_name, epsilon_of
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.renyi_filter import plan_filter
-from dprl.accounting.row_verification import SCHEMAS
+from dprl.accounting.rows import KINDS, schema_of
 from dprl.accounting.user_relation import MECHANISM
 from dprl.accounting.verification import verify
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.reward_gradient import RewardGradient
-from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.registry import ALGORITHMS, LEARNING
 
 from .test_user_verification import certificate as of_users
@@ -32,7 +31,7 @@ def under_a_filter() -> dict[str, Any]:
     """The certificate of a release whose noise is chosen on the way."""
     plan = plan_filter(1.0, 1e-5 - 1e-9, 0.1, 20, 3.0, share=0.5)
     z = plan.noise_multiplier
-    common = {"clip_norm": 1.0, "sampling_rate": 0.1, "steps": 20, "dimension": 3}
+    common = {"parts": ((3, 1.0),), "sampling_rate": 0.1, "steps": 20}
     steps = FilteredGaussianSum(
         **common,
         noise_multiplier=z,
@@ -43,7 +42,7 @@ def under_a_filter() -> dict[str, Any]:
     )
     assert plan.before is not None
     event = steps.event().__class__(**{**vars(steps.event()), "before": (plan.before,)})
-    first = GaussianSum(clip_norm=1.0, noise_multiplier=plan.before, dimension=2).describe("Gaussian vector", "v")
+    first = GaussianSum(parts=((2, 1.0),), noise_multiplier=plan.before).describe("Gaussian vector", "v")
     name = "Poisson-sampled clipped Gaussian sum and its norm, under a Renyi filter"
     return sample() | {
         "mechanisms": [first | {"share": 0.5}, steps.describe(name, "steps") | {"share": 0.5}],
@@ -111,9 +110,9 @@ def test_every_field_of_a_sum_over_users_counts(tmp_path):
 
 
 def test_each_mechanism_has_a_schema_and_no_other_fields():
-    """What mechanisms say of themselves is what :data:`SCHEMAS` asks for."""
+    """What mechanisms say of themselves is what the class of their row asks for."""
     described = [
-        GaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=2).describe("Gaussian vector", "v"),
+        GaussianSum(parts=((2, 1.0),), noise_multiplier=2.0).describe("Gaussian vector", "v"),
         under_a_filter()["mechanisms"][1],
         user_sum().describe(MECHANISM, "gradients"),
         RewardNoise(radius=0.1, steps=3, batch=1, reward_bounds=(0.0, 1.0), noise_multiplier=2.0).describe("rewards"),
@@ -122,8 +121,9 @@ def test_each_mechanism_has_a_schema_and_no_other_fields():
         ).describe("updates"),
     ]
     for row in described:
-        assert set(row) - {"share"} == set(SCHEMAS[row["name"]])
-        assert all(SCHEMAS[row["name"]][name](value) for name, value in row.items() if name != "share")
+        schema = schema_of(KINDS[row["name"]])
+        assert set(row) - {"share"} == set(schema) - {"share"}
+        assert all(schema[name](value) for name, value in row.items())
 
 
 @pytest.mark.parametrize("units", [10, 99_999])
@@ -204,12 +204,16 @@ def test_other_fields_are_of_their_type(tmp_path, changes, message):
 
 def test_only_algorithms_of_dprl_are_certified(tmp_path):
     """The names are those of the registry; another one, or none, is refused."""
-    assert set(verification.EVALUATING) == set(ALGORITHMS)
+    assert set(verification.EVALUATING) - set(verification.MOVED) == set(ALGORITHMS)
     assert set(verification.LEARNING) == set(LEARNING)
     folder = fill(tmp_path / "r", sample())
     stated = json.loads((folder / "estimate.json").read_bytes())
     from dprl.accounting.certificate import seal, write
 
+    for moved in verification.MOVED:  # what was certified once
+        (folder / "estimate.json").write_text(json.dumps(stated | {"algorithm": moved}))
+        write(seal(sample(), folder, ARTIFACTS), folder)
+        assert verification.verify(folder).private
     for wrong in ("mine", "dp-pg", None, ["td"], 3):
         (folder / "estimate.json").write_text(json.dumps(stated | {"algorithm": wrong}))
         write(seal(sample(), folder, ARTIFACTS), folder)

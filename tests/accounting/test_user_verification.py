@@ -14,18 +14,21 @@ from dprl.accounting.certificate import seal, versions, write
 from dprl.accounting.user_relation import MECHANISM, WORDS
 from dprl.accounting.verification import verify
 from dprl.errors import DprlError
-from dprl.mechanisms.user_sum import UserSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.mechanisms.strategy import Correlation
 
 PATH = Path("certificate.json")
 DELTA = 1e-6
 
 
-def user_sum(**changes: Any) -> UserSum:
+def user_sum(**changes: Any) -> GaussianSum:
     given = {"parts": ((8, 0.9), (1, 0.2)), "steps": 10, "batch": 30, "noise_multiplier": 4.5}
-    return UserSum(**{**given, **changes})
+    given = {"relation": "zero-out"} | given | changes
+    correlation = Correlation(given.pop("noise", "square-root"))
+    return GaussianSum(**given, correlation=correlation)
 
 
-def certificate(mechanism: UserSum) -> dict[str, Any]:
+def certificate(mechanism: GaussianSum) -> dict[str, Any]:
     """As a release fills it in, before sealing."""
     event, sampler = mechanism.event(), mechanism.delta(2.0)
     return {

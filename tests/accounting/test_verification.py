@@ -27,7 +27,7 @@ ARTIFACTS = ["estimate.json", "value_function.safetensors", "report.html"]
 
 def row(name: str, noise_multiplier: float, sampling_rate: float, steps: int) -> dict[str, Any]:
     """As a sum over three coordinates is described."""
-    common = {"clip_norm": 1.0, "dimension": 3, "steps": steps, "sampling_rate": sampling_rate}
+    common = {"parts": ((3, 1.0),), "steps": steps, "sampling_rate": sampling_rate}
     return GaussianSum(noise_multiplier=noise_multiplier, **common).describe(name, "values")
 
 

@@ -17,7 +17,7 @@ from dprl.audits.record_replay import Recorder, record_replay
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
-MECHANISM = GaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=3, sampling_rate=0.5, steps=6)
+MECHANISM = GaussianSum(parts=((3, 1.0),), noise_multiplier=2.0, sampling_rate=0.5, steps=6)
 NOISE = SeededNoise.from_seed(3)
 DATA = np.random.default_rng(0).normal(size=(8, 3))
 NEIGHBOUR = np.concatenate([DATA, [[30.0, 40.0, 0.0]]])
@@ -94,14 +94,14 @@ class PerCoordinate(GaussianSum):
 
 @dataclass(frozen=True, kw_only=True)
 class LouderForMore(GaussianSum):
-    def draw(self, noise, step):
+    def draw(self, noise, step, width=None):
         return noise.gaussian(step, self.dimension, self.noise_on_grid)
 
     def coins(self, noise, step, units):
         return noise.coins(step, units, self.sampling_rate if units == len(DATA) else 0.9)
 
 
-SMALL = {"clip_norm": 1.0, "noise_multiplier": 2.0, "dimension": 3, "steps": 6}
+SMALL = {"parts": ((3, 1.0),), "noise_multiplier": 2.0, "steps": 6}
 FAULTS = {
     "no clip": ({"mechanism": Unclipped(**SMALL)}, "more than the sensitivity"),
     "sensitivity off by two": ({"mechanism": TwiceTheClip(**SMALL)}, "more than the sensitivity"),
@@ -193,7 +193,7 @@ def test_replacing_one_moves_a_sum_by_twice_the_sensitivity():
 def test_a_mechanism_that_differs_is_found():
     def run(data, noise, wrap):
         clip = float(np.abs(data).max())  # a bound inferred from the rows
-        return descent(data, noise, wrap, divisor=4.0, mechanism=GaussianSum(**SMALL | {"clip_norm": clip}))
+        return descent(data, noise, wrap, divisor=4.0, mechanism=GaussianSum(**SMALL | {"parts": ((3, clip),)}))
 
     assert "the mechanisms differ" in record_replay(run, DATA, NEIGHBOUR, NOISE).problems
 

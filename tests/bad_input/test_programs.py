@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import dprl as library
-from dprl.registry import ALGORITHMS
+from dprl.registry import evaluating
 
 from ..sample_log import BOUNDS, BOUNDS_TOML, Columns, without
 from .conftest import SETTINGS, TABULAR
 from .conftest import WITH_NEXT as LOG
 from .test_table import ABSENT, MIDDLE, ROWS, changed
 
-PROGRAMS = [name for name in ALGORITHMS if name not in ("gpope", "importance-sampling")]
+PROGRAMS = [name for name in evaluating() if name not in ("gpope", "importance-sampling")]
 # one with stages and one without here, the others with the slow tests
 FAST = ("constant", "td")
 NAMES = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in PROGRAMS]
@@ -96,7 +96,7 @@ def test_counts_of_rewards_that_are_all_zero(doors, fixed_noise):
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS])
 def test_discounts_at_the_ends_give_numbers_or_one_sentence(name, discount):
     options = {k: int(v) for k, v in (s.split("=") for s in SETTINGS.get(name, ()))}
-    kind, features = ALGORITHMS[name].load_config(), "tabular" if name in TABULAR else "columns"
+    kind, features = evaluating()[name].load_config(), "tabular" if name in TABULAR else "columns"
     budget = library.Budget(1.0, 1e-5)
     try:
         config = kind.from_mapping({**options, "discount": discount}, "code")
@@ -124,7 +124,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_an_algorithm_cannot_do_is_refused_before_anything_is_spent(trial, name):
     options, features, words = REFUSED[name]
-    config = ALGORITHMS[name].load_config().from_mapping(options, "code")
+    config = evaluating()[name].load_config().from_mapping(options, "code")
     with pytest.raises(library.DprlError, match=words):
         library.evaluate(LOG, "uniform", library.Budget(1.0, 1e-5), bounds=BOUNDS, algorithm=config, unit="person",
                          features=features, ledger=trial.ledger, dataset="trial")  # fmt: skip
@@ -133,7 +133,7 @@ def test_what_an_algorithm_cannot_do_is_refused_before_anything_is_spent(trial, 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_continuous_actions_need_a_column(name):
-    config = ALGORITHMS[name].load_config()()
+    config = evaluating()[name].load_config()()
     bounds = replace(BOUNDS, actions=None, action=((0.0, 1.0),))
     with pytest.raises(library.DprlError, match="column"):
         library.evaluate(LOG, "uniform", library.Budget(1.0, 1e-5), bounds=bounds, algorithm=config)
@@ -143,4 +143,4 @@ def test_continuous_actions_need_a_column(name):
 def test_shares_and_confidence_have_ranges(name):
     for option, wrong in (("value_share", 0.0), ("value_share", 1.0), ("confidence", 1.0), ("discount", 1.5)):
         with pytest.raises(library.DprlError, match=f"{name}: {option} must be"):
-            ALGORITHMS[name].load_config().from_mapping({option: wrong}, "code")
+            evaluating()[name].load_config().from_mapping({option: wrong}, "code")

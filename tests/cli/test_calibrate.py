@@ -13,7 +13,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
 from dprl.cli import calibrate as command
-from dprl.registry import ALGORITHMS
+from dprl.registry import evaluating
 from dprl_papers.paper_000_dptd.privacy import JOINT, initial_release_epsilon
 
 BUDGET = ["--epsilon", "1", "--delta", "1e-5"]
@@ -72,7 +72,7 @@ def test_a_multiplier_may_be_typed_back(calibrate, asked, event):
 
 
 def options(name: str) -> list[str]:
-    if getattr(ALGORITHMS[name].load_config(), "neural", False):
+    if getattr(evaluating()[name].load_config(), "neural", False):
         return ["--features", "mlp:3", "--sampling-rate", "1"]
     return ["--features", "tabular"] if name in ("noisy-counts", "first-visit") else []
 
@@ -85,7 +85,7 @@ def bounds(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", evaluating())
 def test_every_algorithm_spends_its_budget_in_the_shares_that_are_said(calibrate, bounds, name):
     found = json.loads(calibrate(name, *BUDGET, "--bounds", bounds, *options(name), "--json"))
     event = events.from_json(found["event"])

@@ -10,11 +10,11 @@ import dprl
 from dprl.accounting import events
 from dprl.mechanisms.grid import grid_step
 from dprl.protocols import Conformance
-from dprl.registry import ALGORITHMS, Entry
+from dprl.registry import Entry, evaluating
 
 from .toy import TOY
 
-ENTRIES: dict[str, Entry] = {**ALGORITHMS, "toy": TOY}
+ENTRIES: dict[str, Entry] = {**evaluating(), "toy": TOY}
 # Further settings of an algorithm take the same ways through the code, and programs share their loop: all of it runs
 # with the slow tests but for two settings of GPOPE and of importance sampling. The other algorithms have a short
 # version (test_programs_in_short.py).

@@ -13,7 +13,7 @@ import pytest
 from dprl.accounting import events
 from dprl.errors import DprlError
 from dprl.protocols import Attack, Conformance
-from dprl.registry import ALGORITHMS
+from dprl.registry import evaluating
 
 ROOT = Path(__file__).parents[2]
 HEADER = ("Privacy unit:", "Relation:", "Released:")
@@ -77,9 +77,9 @@ def canary_of(conformance: Any, attack: Attack) -> Any:
     )
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", evaluating())
 def test_nothing_is_lacking(name):
-    assert lacking(ALGORITHMS[name]) == []
+    assert lacking(evaluating()[name]) == []
 
 
 class Stripped:
@@ -133,11 +133,11 @@ LACKS = {
 @pytest.mark.parametrize("what", LACKS)
 def test_whatever_is_lacking_is_noticed(what):
     changes, problem = LACKS[what]
-    assert problem in lacking(entry_with(ALGORITHMS["gpope"], **changes))
+    assert problem in lacking(entry_with(evaluating()["gpope"], **changes))
 
 
 def test_every_member_is_asked_for():
     members = [name for name in vars(Conformance) if not name.startswith("_")]
     assert {"canary", "event", "attacks", "mechanisms", "run", "columns", "published_settings"} <= set(members)
     for member in set(members) - {"name"}:
-        assert member in lacking(entry_with(ALGORITHMS["gpope"], **{member: None}))
+        assert member in lacking(entry_with(evaluating()["gpope"], **{member: None}))

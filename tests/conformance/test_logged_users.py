@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dprl.audits.conformance.users import Crowd
-from dprl.learning.policy_gradient import on_host
-from dprl.learning.policy_gradient.on_host import Asked
+from dprl.engine import program as engine
+from dprl.learning.policy_gradient import users
+from dprl.learning.policy_gradient.users import Asked
 
 from .test_policy_gradient import TOO_FAR, compared, opposed
 
@@ -17,8 +18,8 @@ from .test_policy_gradient import TOO_FAR, compared, opposed
 def twice(original: Any) -> Any:
     """The first block of a batch is met again after the last."""
 
-    def faulty(shape: Any, mechanism: Any, places: np.ndarray) -> np.ndarray:
-        blocks = original(shape, mechanism, places)
+    def faulty(size: int, included: Any) -> np.ndarray:
+        blocks = original(size, included)
         return np.concatenate([blocks, blocks[:1]])
 
     return faulty
@@ -39,8 +40,8 @@ LEAKED: list[Any] = []
 
 
 def remembered(original: Any) -> Any:
-    def faulty(self: Asked, meeting: Any, places: np.ndarray) -> Any:
-        LEAKED.append(original(self, meeting, places))
+    def faulty(*given: Any) -> Any:
+        LEAKED.append(original(*given))
         return LEAKED[-1]
 
     return faulty
@@ -48,18 +49,23 @@ def remembered(original: Any) -> Any:
 
 def learned_from_leaks(original: Any) -> Any:
     """A millionth of a millionth of the exact sum beside the noised one."""
-    return lambda shape, rates, state, noised: original(shape, rates, state, noised + 1e-12 * LEAKED[-1])
+
+    def faulty(program: Any, stage: int, mechanism: Any, state: Any, points: Any, step: Any) -> Any:
+        found = original(program, stage, mechanism, state, points, step)
+        return found._replace(theta=found.theta + np.float32(1e-12) * np.float32(np.abs(LEAKED[-1]).sum()))
+
+    return faulty
 
 
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
         pytest.param([], None, id="none"),
-        pytest.param([(on_host, "blocks_of", twice)], TOO_FAR, id="a user in two blocks"),
+        pytest.param([(users, "blocks_of", twice)], TOO_FAR, id="a user in two blocks"),
         pytest.param([(Crowd, "answers", centred)], TOO_FAR, id="baseline of the block"),
         pytest.param(
-            [(Asked, "total", remembered), (on_host, "_learned", learned_from_leaks)],
-            "what is made of the noised sums depends on more than them",
+            [(Asked, "total", remembered), (engine, "_advance", learned_from_leaks)],
+            "what is made of the releases depends on more than them",
             id="a step on the exact sum",
         ),
     ],

@@ -16,22 +16,24 @@ from dprl.accounting import events
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
-from dprl.audits.conformance.users import CONFORMANCE, Crowd
+from dprl.audits.conformance.users import Crowd, CrowdInPlaces
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Comparison, record_replay
-from dprl.audits.record_users import UserTape, compare_user_tapes, compare_users, record_users
+from dprl.audits.record_replay import Comparison, Entry, Recorder, Tape, compare, record_replay
+from dprl.engine import program as engine
+from dprl.environments.people import People
 from dprl.environments.user_stream import Answer, UserStream
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
-from dprl.mechanisms import user_sum
+from dprl.learning.policy_gradient.pg_plan import program_of
+from dprl.learning.policy_gradient.trainer import PolicyGradient
+from dprl.mechanisms import arithmetic
 from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.strategy import whitened
-from dprl.mechanisms.user_sum import UserSum
 from dprl.protocols import Attack
 from dprl.registry import LEARNING, find_learning
 
-SUITE = CONFORMANCE
+SUITE = find_learning("dp-pg").load_conformance()
 ATTACKS = SUITE.attacks
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
 NOISE = SeededNoise.from_seed(3)
@@ -84,12 +86,12 @@ def test_the_canary_moves_all_that_it_may(attack):
     """No other pair is further apart: the signal has the norm that the noise was made for."""
     mechanism = (tried := canary(attack)).plan.mechanism
     sums = [exact_sums(tried.plan, Pushing(tried.plan, there)) for there in (False, True)]
-    signal = np.linalg.norm(whitened(mechanism.noise, (sums[1] - sums[0]) * mechanism.grid_step))
+    signal = np.linalg.norm(mechanism.correlation.whitened((sums[1] - sums[0]) * mechanism.grid_step))
     # the vectors of a network are clipped a little more, see docs/proofs/ghost-clipping.md
     assert signal == pytest.approx(
-        mechanism.std / mechanism.noise_multiplier, rel=1e-6 if "policy" not in attack.options else 4e-3
+        mechanism.noise_std / mechanism.noise_multiplier, rel=1e-6 if "policy" not in attack.options else 4e-3
     )
-    assert signal <= mechanism.std / mechanism.noise_multiplier
+    assert signal <= mechanism.noise_std / mechanism.noise_multiplier
     # and what is seen of it is a likelihood ratio: mean plus and minus mu^2 / 2, variance mu^2
     mu2 = 1.0 / mechanism.noise_multiplier**2
     for there, mean in ((True, mu2 / 2.0), (False, -mu2 / 2.0)):
@@ -139,7 +141,7 @@ def test_a_user_in_two_batches_is_caught(noise, monkeypatch):
 @pytest.mark.parametrize(
     ("owner", "name", "value", "options"),
     [
-        pytest.param(UserSum, "column_norm", property(lambda self: 1.0), {}, id="column norm left out"),
+        pytest.param(GaussianSum, "column_norm", property(lambda self: 1.0), {}, id="column norm left out"),
         pytest.param(CLIPS, "replace one", 1.0, {"relation": "replace-one"}, id="relation left out"),
     ],
 )
@@ -155,13 +157,12 @@ def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypa
 
 
 @dataclass(frozen=True)
-class Arriving:
+class Arriving(People):
     """A crowd who come one after the other, and are not asked in another order."""
 
     crowd: Crowd
 
     def batch(self, first: int, count: int, act: Any) -> Any:
-        """See :func:`dprl.learning.policy_gradient.on_host.run_on_host`."""
         return self.crowd.batch(first, count, act)
 
 
@@ -177,7 +178,7 @@ def compared(setting: str, way: str = "compiled", users: Crowd | None = None, ot
         users = Arriving(users) if way == "arriving" else users
         return SUITE.run(setting, users, noise, wrap, way != "compiled")
 
-    return compare_users(run, users, others, NOISE, SUITE.plan(setting).mechanism)
+    return record_replay(run, users, others, NOISE)
 
 
 def present(users: Crowd) -> Crowd:
@@ -225,30 +226,28 @@ def test_what_is_no_neighbour_is_noticed():
     unit = np.zeros(mechanism.dimension, np.int64)
     unit[0] = int(mechanism.clip_norm / mechanism.grid_step)
 
-    def tape(*moved: int) -> UserTape:
-        totals = [times * unit for times in moved]
-        return UserTape(list(range(len(moved))), totals, [np.zeros(mechanism.dimension)] * len(moved))
+    def tape(*moved: int) -> Tape:
+        nothing = np.zeros(mechanism.dimension)
+        entries = [Entry(tuple((times * unit).tolist()), nothing, nothing) for times in moved]
+        return Tape(entries={0: entries}, mechanisms=[mechanism])
 
     nobody = tape(0, 0, 0, 0, 0)
-    assert compare_user_tapes(nobody, tape(0, 0, 1, 0, 0), mechanism) == Comparison((), pytest.approx(1.0), 5)
-    twice = compare_user_tapes(nobody, tape(0, 1, 1, 0, 0), mechanism)
+    assert compare(nobody, tape(0, 0, 1, 0, 0)) == Comparison((), pytest.approx(1.0), 5)
+    twice = compare(nobody, tape(0, 1, 1, 0, 0))
     assert twice.problems == ("one user moves more than 1 of the sums", TOO_FAR)
-    assert compare_user_tapes(nobody, tape(0, 2, 0, 0, 0), mechanism).problems == (TOO_FAR,)
-    short = compare_user_tapes(tape(0, 0), tape(0, 0), mechanism)
-    assert "in order and each of them once" in short.problems[0]
-    assert short.largest == np.inf
+    assert compare(nobody, tape(0, 2, 0, 0, 0)).problems == (TOO_FAR,)
+    assert compare(tape(0, 0), tape(0, 0)).problems == ("the number of releases is not the declared number of steps",)
 
 
-class Centred:
-    """Users whose rewards are less the mean reward of their batch."""
+def centred(original: Any) -> Any:
+    """Rewards are less the mean reward of the batch."""
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def answer(self, *asked: Any) -> Any:
-        rows = self._inner.answer(*asked)
+    def faulty(self: Any, units: Any, state: Any) -> Any:
+        rows = original(self, units, state)
         answered = jnp.arange(rows.rewards.shape[1]) < rows.length[:, None]
         return rows._replace(rewards=rows.rewards - jnp.mean(rows.rewards, where=answered))
+
+    return faulty
 
 
 def opposed() -> Crowd:
@@ -263,17 +262,12 @@ def opposed() -> Crowd:
     )
 
 
-def centred(original: Any) -> Any:
-    return lambda shape, users, *more: original(shape, Centred(users), *more)
-
-
 def leaking(original: Any) -> Any:
-    """A step on a hundredth of the exact sum beside the noised one."""
+    """Notes the exact sum of a batch."""
 
-    def faulty(shape: Any, users: Any, rates: Any, mechanism: Any, state: Any, key: Any, t: Any) -> Any:
-        total = original(shape, users, rates, mechanism, state, key, t)
-        LEAKED.append(total)
-        return total
+    def faulty(*given: Any) -> Any:
+        LEAKED.append(original(*given))
+        return LEAKED[-1]
 
     return faulty
 
@@ -282,8 +276,10 @@ LEAKED: list[Any] = []
 
 
 def learned_from_leaks(original: Any) -> Any:
-    def faulty(shape: Any, rates: Any, state: Any, noised: Any) -> Any:
-        return original(shape, rates, state, noised + 1e-12 * LEAKED[-1])
+    """A step on a millionth of a millionth of the exact sum beside the noised one."""
+
+    def faulty(self: Any, stage: int, state: Any, noised: Any, step: Any) -> Any:
+        return original(self, stage, state, noised + 1e-12 * LEAKED[-1], step)
 
     return faulty
 
@@ -299,16 +295,16 @@ def unclipped(original: Any) -> Any:
     ("faults", "words"),
     [
         pytest.param([], None, id="none", marks=pytest.mark.slow),
-        pytest.param([(trainer, "batch_total", centred)], TOO_FAR, id="baseline of the batch"),
-        pytest.param([(user_sum, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out", marks=pytest.mark.slow),
+        pytest.param([(CrowdInPlaces, "block", centred)], TOO_FAR, id="baseline of the batch"),
+        pytest.param([(arithmetic, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out", marks=pytest.mark.slow),
         pytest.param(
-            [(trainer, "batch_total", leaking), (trainer, "learn_step", learned_from_leaks)],
-            "what is made of the noised sums depends on more than them",
+            [(engine, "_total_of_places", leaking), (PolicyGradient, "update", learned_from_leaks)],
+            "what is made of the releases depends on more than them",
             id="a step on the exact sum",
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            [(UserSum, "column_norm", lambda _: property(lambda self: 1.0))],
+            [(GaussianSum, "column_norm", lambda _: property(lambda self: 1.0))],
             TOO_FAR,
             id="column norm",
             marks=pytest.mark.slow,
@@ -326,13 +322,14 @@ def test_faults_are_caught_by_replay(faults, words, monkeypatch):
 @pytest.mark.slow
 def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch):
     users = opposed()
-    tapes, mechanism = [], SUITE.plan("replace one").mechanism
-    for crowd in (users, users.replaced(PLACE)):
-        run = lambda users, noise, wrap: SUITE.run("replace one", users, noise, wrap)  # noqa: E731
-        tapes.append(record_users(run, crowd, NOISE, tapes[0] if tapes else None))
-    assert 0.5 < compare_user_tapes(*tapes, mechanism).largest <= 1.0
+    recorder = Recorder()
+    tapes = [
+        recorder.record(lambda noise, wrap, crowd=crowd: SUITE.run("replace one", crowd, noise, wrap), NOISE)
+        for crowd in (users, users.replaced(PLACE))
+    ]
+    assert 0.5 < compare(*tapes).largest <= 1.0
     monkeypatch.setitem(CLIPS, "replace one", 1.0)
-    assert compare_user_tapes(*tapes, mechanism).largest > 1.0
+    assert compare(*tapes).largest > 1.0
 
 
 # --- a run is a function --------------------------------------------------------------------------------------------
@@ -341,7 +338,6 @@ def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch):
 def test_a_run_is_a_function_of_its_keys():
     """The same twice, on the host, and among others side by side; compiled once for all of them."""
     setting, plan = "square root", SUITE.plan("square root")
-    mechanism: Any = plan.mechanism
     users = SUITE.users(setting)
     one, again = (SUITE.run(setting, users, NOISE) for _ in range(2))
     assert {name: value.tobytes() for name, value in one.items()} == {n: v.tobytes() for n, v in again.items()}
@@ -350,7 +346,8 @@ def test_a_run_is_a_function_of_its_keys():
     host = SUITE.run(setting, users, NOISE, on_host=True)
     for name, value in one.items():
         np.testing.assert_allclose(host[name], value, rtol=1e-4, atol=1e-5)
-    shape, rates = trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts)
+    program, rates = program_of(plan)
+    people = CrowdInPlaces(users, program.shape)
     traced = 0
 
     coins = ActionCoins.of_key(random.key(7))
@@ -358,8 +355,8 @@ def test_a_run_is_a_function_of_its_keys():
     def iterates(key: Any, step_size: Any) -> Any:
         nonlocal traced
         traced += 1
-        noise = mechanism.bind(SeededNoise(key).stream(attacks.STREAM))
-        return trainer.run(shape, users, rates._replace(step_size=step_size), noise, mechanism, coins)[1]
+        noise = SeededNoise(key).stream(trainer.STREAM)
+        return trainer.run(program, people, noise, rates._replace(step_size=step_size), coins)[1]
 
     keys = jnp.stack([SeededNoise.from_seed(i).key for i in (3, 4)])
     both = jax.jit(jax.vmap(iterates, (0, None)))
@@ -383,7 +380,7 @@ def test_nothing_is_lacking():
     assert (suite.name, kind.algorithm, suite.published_settings) == ("dp-pg", "dp-pg", ())
     assert {a.calibration for a in suite.attacks} == set(suite.calibrations)
     for setting in suite.settings:
-        event, mechanism = suite.event(setting), suite.mechanisms(setting)[attacks.STREAM]
+        event, mechanism = suite.event(setting), suite.mechanisms(setting)[trainer.STREAM]
         if setting == "resampled":
             assert event == events.poisson_gaussian(0.2, mechanism.noise_multiplier, 12)
             continue

@@ -13,7 +13,6 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.mechanisms.noise import SecureNoise
-from dprl.release.engines import logged_users
 from dprl.release.engines.ray_workers import RayWorkers
 
 from ..environments.visits import bounds, file_and_parts, visits
@@ -37,14 +36,15 @@ def paths(tmp_path_factory):
 @pytest.fixture
 def small(monkeypatch):
     """Blocks of few users, of which some are read together: several of each in a batch of this size."""
-    from dprl.learning.policy_gradient import on_host, one_step
+    from dprl.environments import bandit_parts
+    from dprl.learning.policy_gradient import one_step, trainer
     from dprl.learning.policy_gradient.estimator import Shape
 
     monkeypatch.setattr(one_step, "BLOCK", 16)
-    monkeypatch.setattr(on_host, "_MOST", 0)
+    monkeypatch.setattr(trainer, "_MOST", 0)
     made = Shape.__init__
     monkeypatch.setattr(Shape, "__init__", lambda self, **given: made(self, **{"block": 16} | given))
-    monkeypatch.setattr(logged_users, "_VISITS", 40)
+    monkeypatch.setattr(bandit_parts, "_VISITS", 40)
 
 
 def learned(path: Path, name: str, **options: Any) -> dict[str, Any]:

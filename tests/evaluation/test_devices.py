@@ -22,16 +22,19 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.engine import devices, layouts
+from dprl.engine import devices, layouts, unit_source
 from dprl.engine import program as engine
 from dprl.engine.layouts import unit_rows
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import Rows, rows_of
+from dprl.environments.people import LoggedPeople, People
 from dprl.evaluation.plan import program_for
-from dprl.learning.policy_gradient import on_host, trainer
+from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
+from dprl.learning.policy_gradient.trainer import PolicyGradient
+from dprl.learning.policy_gradient.users import Asked
+from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.user_sum import UserSum
 from dprl.policies.parametric import Parametric
 from dprl.value_functions.features import make_features
 
@@ -63,7 +66,7 @@ def released(name: str) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in Path(folder, "out").iterdir() if path.name in kept}
 
 
-class Chosen:
+class Chosen(People):
     """Users of one step, who do what the policy says."""
 
     def batch(self, first: int, count: int, act: Any) -> Trajectory:
@@ -73,7 +76,7 @@ class Chosen:
         return Trajectory(seen, action, np.cos(7.0 * seen[..., 0] + action), ones, ones > 0)
 
 
-class Standing:
+class Standing(LoggedPeople):
     """The same users in a log: each is asked alone, and some are nobody."""
 
     def answers(self, places: np.ndarray, act: Any) -> Trajectory:
@@ -86,11 +89,13 @@ class Standing:
 class Drawn:
     """The same users in compiled code."""
 
-    def answer(self, shape: Shape, theta: Any, coins: Any, slots: Any) -> Trajectory:
-        drawn = coins.uniforms(slots[0], len(slots), 0, 3)
-        action = shape.policy.draw(theta, drawn[:2].T, drawn[2])[:, None]
+    units, stability = 135, ALTERS_ONE_PLACE
+
+    def block(self, units: Any, state: Any) -> Trajectory:
+        drawn = state.coins.of_batch(state.step).uniforms(units[0], len(units), 0, 3)
+        action = POLICY.draw(state.theta, drawn[:2].T, drawn[2])[:, None]
         seen = drawn[:2].T[:, None]
-        ones = jnp.ones(len(slots), jnp.int32)
+        ones = jnp.ones(len(units), jnp.int32)
         return Trajectory(seen, action, jnp.cos(7.0 * seen[..., 0] + action), ones, ones > 0)
 
 
@@ -105,10 +110,12 @@ def learned(users: Any) -> bytes:
         policy=POLICY, users=count, batch=70, steps=2, horizon=1, bootstrap="none", block=16, baseline=True,
     )  # fmt: skip
     parts = tuple(zip(shape.parts, (0.98, 0.2), strict=True))
-    mechanism = UserSum(parts=parts, steps=2, batch=70, noise_multiplier=0.01)
-    noise = mechanism.bind(SeededNoise.from_seed(2))
-    run = trainer.run_compiled if isinstance(users, Drawn) else on_host.run_on_host
-    return np.asarray(run(shape, users, RATES, noise, mechanism, COINS)[1]).tobytes()
+    mechanism = GaussianSum(parts=parts, steps=2, batch=70, noise_multiplier=0.01, relation="zero-out")
+    compiled = isinstance(users, Drawn)
+    run: Any = trainer.run_compiled if compiled else trainer.run_on_host
+    people = users if compiled else Asked(users, count)
+    given = PolicyGradient(shape, mechanism), people, SeededNoise.from_seed(2), RATES, COINS
+    return np.asarray(run(*given)[1]).tobytes()
 
 
 def prepared(name: str, people: int) -> tuple[Any, Any]:
@@ -160,7 +167,7 @@ def seen_by(which: str, replace: Callable[[Any, str, Any], None]) -> dict[str, A
 
     sum_of_rows, all_reduced = engine.sum_of_rows, devices.all_reduced
     replace(engine, "sum_of_rows", recorded)
-    for module in (devices, trainer, on_host):
+    for module in (devices, engine, unit_source):
         replace(module, "all_reduced", noted)
     replace(layouts, "_CHUNK_ROWS", CHUNK_ROWS)
     replace(engine, "SUMMANDS", SUMMANDS)
@@ -252,13 +259,14 @@ def test_what_is_clipped_has_all_digits(name: str) -> None:
     """No product on the way to the clip has a GPU's faster, shorter arithmetic."""
     if name == "dp-pg":
         shape = Shape(policy=POLICY, users=8, batch=8, steps=1, horizon=2, bootstrap="none")
-        mechanism = UserSum(parts=((shape.dimension, 1.0),), steps=1, batch=8, noise_multiplier=1.0)
-        state = trainer.init(shape, COINS)
+        mechanism = GaussianSum(parts=((shape.dimension, 1.0),), batch=8, noise_multiplier=1.0, relation="zero-out")
+        program = PolicyGradient(shape, mechanism)
+        state = program.init(RATES, COINS)
         ones = np.ones(8, np.int32)
         rows = Trajectory(
             np.zeros((8, 2, 2), np.float32), np.zeros((8, 2), int), np.zeros((8, 2), np.float32), ones, ones > 0
         )
-        traced = jax.make_jaxpr(lambda *x: trainer.block_total(shape, RATES, mechanism, *x))(state, rows, ones > 0)
+        traced = jax.make_jaxpr(lambda *x: program.clipped_sum(0, mechanism, *x))(state, rows, ones > 0)
     else:
         program, data = prepared(name, 20)
         (index, live), *_ = data.chunks(np.ones(20, dtype=bool))

@@ -227,7 +227,7 @@ def vectors_of(plan: Plan, log: Any, theta: np.ndarray, policies: Any = None) ->
 def decoded(plan: Plan, total: np.ndarray, theta: np.ndarray) -> Any:
     """Without noise."""
     assert isinstance(plan.query, AroundQuery)
-    mechanism = GaussianSum(dimension=plan.query.dimension, arithmetic="plain")
+    mechanism = GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain")
     return plan.query.around(plan.function_of(theta)).decode(mechanism, total)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,7 +86,7 @@ def test_layouts_agree():
     flat = unit_rows(rows, 25)
     total = sum(
         np.asarray(
-            GaussianSum(dimension=78, arithmetic="plain").clipped_sum(
+            GaussianSum(parts=((78, math.inf),), arithmetic="plain").clipped_sum(
                 unit_gradients(theta, w, flat.gather(index)), live
             )
         )
@@ -99,7 +101,7 @@ def test_noiseless_limit_meets_lstd():
     config = GPOPE(
         discount=helpers.DISCOUNT, steps=150_000, step_size=0.13, average="last", start="zero", project=False
     )
-    mechanism = GaussianSum(dimension=78, steps=config.steps, arithmetic="plain")
+    mechanism = GaussianSum(parts=((78, math.inf),), steps=config.steps, arithmetic="plain")
     run = jax.jit(
         lambda data: gpope.run(
             config, mechanism, SeededNoise.from_seed(0), data, jnp.zeros(39), units=60, projection=FREE
@@ -140,7 +142,7 @@ def test_poisson_batches_leave_nobody_out():
     _, rows = chain(40, 2)
     data = padded_units(rows)
     config = GPOPE(steps=1, sampling_rate=0.5, step_size=0.1)
-    mechanism = GaussianSum(dimension=78, sampling_rate=0.5, steps=1, arithmetic="plain")
+    mechanism = GaussianSum(parts=((78, math.inf),), sampling_rate=0.5, steps=1, arithmetic="plain")
     noise = SeededNoise.from_seed(1)
     state = gpope.init(config, jnp.ones(39))
     drawn = np.asarray(noise.coins(0, 40, 0.5))
@@ -209,7 +211,7 @@ def test_published_calibration_is_theorem_1():
 def test_published_form_takes_one_trajectory_a_step():
     _, rows = chain(20, 4)
     config = GPOPE(calibration="as-published", steps=25, step_size=0.1)
-    mechanism = GaussianSum(dimension=78, sampling_rate=1 / 20, steps=25, arithmetic="plain")
+    mechanism = GaussianSum(parts=((78, math.inf),), sampling_rate=1 / 20, steps=25, arithmetic="plain")
     data = padded_units(rows)
     noise = SeededNoise.from_seed(3)
     state = gpope.init(config, jnp.ones(39))
@@ -242,4 +244,4 @@ def test_refusals():
     mechanism = gpope.mechanism(GPOPE(steps=5), 39, 400, 2.0)
     assert mechanism.certifies
     with pytest.raises(DprlError, match="no privacy event"):
-        GaussianSum(dimension=3, arithmetic="plain").event()
+        GaussianSum(parts=((3, math.inf),), arithmetic="plain").event()

@@ -15,7 +15,6 @@ from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.value_query import release_vector
-from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.strategy import least_noise_strategy, public_patterns
@@ -36,7 +35,7 @@ def plain_values(config: ImportanceSampling, bounds: Bounds, log, policies) -> n
     """Values decoded from the un-noised sum."""
     plan = make_plan(config, bounds, Budget(1.0, 1e-6), policies)
     vectors = plan.query.unit_vectors(log, policies)
-    mechanism = GaussianSum(dimension=plan.query.dimension, arithmetic="plain")
+    mechanism = GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain")
     noised = release_vector(mechanism, SeededNoise.from_seed(0), vectors)
     return np.array([e.value for e in plan.query.decode(mechanism, noised)])
 
@@ -149,8 +148,8 @@ def coverage(generate, policy, bounds: Bounds, config: ImportanceSampling, epsil
     plan = make_plan(config, bounds, Budget(epsilon, 1e-5), [policy])
     vectors = plan.query.unit_vectors(large, [policy])
     whole = replace(plan.query, bounds=replace(bounds, units=large.units))
-    exact = importance.decode(
-        whole, GaussianSum(dimension=plan.query.dimension, arithmetic="plain"), vectors.sum(axis=0)
+    exact = whole.decode(
+        GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain"), vectors.sum(axis=0)
     )[0]
     truth, spread = exact.value, exact.sampling_standard_error * math.sqrt(large.units / bounds.units)
     hits, widths = [], []

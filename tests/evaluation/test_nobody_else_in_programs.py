@@ -21,7 +21,7 @@ from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.grid import clip_to_grid
 from dprl.mechanisms.noise import SeededNoise
-from dprl.registry import ALGORITHMS
+from dprl.registry import evaluating
 from dprl.value_functions.features import make_features
 
 from . import one_shot
@@ -31,7 +31,7 @@ TABLES = ("noisy-counts", "first-visit")
 QUICK = (("constant", "tabular", 1.0, False),)
 CASES = [
     case if (case := (name, features, epsilon, on_policy)) in QUICK else pytest.param(*case, marks=pytest.mark.slow)
-    for name, entry in ALGORITHMS.items()
+    for name, entry in evaluating().items()
     if entry.load_config() is not ImportanceSampling
     for features in (
         ("tabular",)
@@ -60,7 +60,7 @@ def test_contributions(logs: Any, name: str, features: str, epsilon: float, on_p
     if on_policy:
         bounds = type(bounds)(**{**bounds.as_dict(), "max_importance_ratio": 1.0, "max_cumulative_ratio": 1.0})
     feature_map = make_features(features, bounds.observation)
-    config = ALGORITHMS[name].load_config()(discount=0.9)
+    config = evaluating()[name].load_config()(discount=0.9)
     program = program_for(config, bounds, feature_map, Budget(epsilon, 1e-5))
 
     def units(log: Any) -> Any:

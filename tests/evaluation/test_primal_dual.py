@@ -37,9 +37,8 @@ def made(config: PrimalDualConfig, about: Facts, noise_multiplier: float = 2.0) 
         Stage(
             shape.name,
             GaussianSum(
-                clip_norm=shape.clip_norm,
+                parts=((shape.dimension, shape.clip_norm),),
                 noise_multiplier=noise_multiplier,
-                dimension=shape.dimension,
                 sampling_rate=shape.sampling_rate,
                 steps=shape.steps,
             ),

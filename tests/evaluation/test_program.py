@@ -34,9 +34,7 @@ class Counts:
 
     @property
     def stages(self) -> tuple[engine.Stage, ...]:
-        mechanism = GaussianSum(
-            clip_norm=64.0, noise_multiplier=1.0, dimension=DIMENSION, sampling_rate=self.rate, steps=2
-        )
+        mechanism = GaussianSum(parts=((DIMENSION, 64.0),), noise_multiplier=1.0, sampling_rate=self.rate, steps=2)
         return (engine.Stage("counts", mechanism),)
 
     def contribution(self, stage: int, state: Any, block: Any) -> jax.Array:

@@ -18,13 +18,14 @@ from dprl.errors import DprlError
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan, program_for
-from dprl.evaluation.primal_dual_sgd import DPSGDA
+from dprl.evaluation.primal_dual import PrimalDualConfig
 from dprl.evaluation.protected import FROM_PROTECTOR, Protected
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors.projector import Architecture, Hand
-from dprl.protectors.protector import Protector, new_protector
+from dprl.protectors.protector import Protector
 from dprl.value_functions.features import make_features
+from tests.protectors.small import new_protector
 
 from . import helpers
 
@@ -64,7 +65,7 @@ def test_its_hand_schedule_is_the_algorithm_with_the_same_numbers(tmp_path):
 def test_of_dptd_its_hand_schedule_is_plain_primal_dual_descent_behind_the_released_start(tmp_path):
     common = {"discount": 0.9, "steps": 6, "sampling_rate": 0.5, "clip_norm": 0.2}
     folder = saved(tmp_path / "d", replace(HAND, step_sizes=(0.4, 0.3)), algorithm="dptd")
-    plain = program_for(DPSGDA(primal_step=0.4, dual_step=0.3, **common), BOUNDS, FEATURES, BUDGET)
+    plain = program_for(PrimalDualConfig(primal_step=0.4, dual_step=0.3, **common), BOUNDS, FEATURES, BUDGET)
     own = program_for(DPTD(discount=0.9, optimizer=folder), BOUNDS, FEATURES, BUDGET)
     assert len(own.stages) == 2
     assert own.stages == plain.stages

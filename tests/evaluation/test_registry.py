@@ -11,6 +11,7 @@ import pytest
 import dprl
 from dprl import registry
 from dprl.engine.program import ValueFunctionConfig
+from dprl.errors import DprlError
 from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPEProgram
 from dprl.registry import ALGORITHMS, AUDITED, Entry, is_own
@@ -81,3 +82,19 @@ def test_what_is_registered_or_exchanged_at_run_time_is_a_stranger(monkeypatch):
 def test_a_class_that_pretends_to_come_from_the_package_is_a_stranger():
     fake = type("TD", (ValueFunctionConfig,), {"algorithm": "td", "__module__": dprl.TD.__module__})
     assert not is_own(object.__new__(fake))
+
+
+def test_what_others_add_is_found_and_is_no_own():
+    """A name of dprl's own is never another's; what is added is found by its name, and certifies nothing."""
+    others = registry.of_others()
+    assert "first-visit" in others
+    assert not others.keys() & AUDITED.keys()
+    for name, entry in others.items():
+        assert registry.find(name) is registry.find_audited(name) is entry
+        assert not is_own(entry.load_config()())
+
+
+def test_without_them_a_refusal_says_where_baselines_are(monkeypatch):
+    monkeypatch.setattr(registry, "of_others", dict)
+    with pytest.raises(DprlError, match=r"no algorithm 'first-visit'; .*; baselines .* come with .* dprl-papers"):
+        registry.find("first-visit")

@@ -75,7 +75,7 @@ def test_who_stands_in_a_place_of_a_simulator_is_the_same_in_any_block(environme
     policy = Parametric(kind, environment.observation_bounds, actions, action)
     shape = Shape(policy=policy, users=64, batch=64, steps=1, horizon=min(environment.horizon, 40), interactions=2)
     theta = jnp.zeros(policy.size, jnp.float32)
-    answered = jax.jit(lambda coins, slots: Simulated(environment).answer(shape, theta, coins, slots))
+    answered = jax.jit(lambda coins, slots: Simulated(environment, shape).meet(theta, coins, slots))
     coins = SECURE.of_batch(4)
     whole, piece = answered(coins, jnp.arange(16)), answered(coins, jnp.arange(9, 25))
     for one, two in zip(whole, piece, strict=True):

@@ -14,7 +14,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise
 
 SOURCES = [SecureNoise(bytes([i]) * 32) for i in (1, 2)]
-MECHANISM = GaussianSum(clip_norm=1.0, noise_multiplier=2.0, sampling_rate=0.3, steps=9, dimension=5)
+MECHANISM = GaussianSum(parts=((5, 1.0),), noise_multiplier=2.0, sampling_rate=0.3, steps=9)
 FIRST, STEPS, WIDTH, UNITS = 3, 4, 16, 30
 
 

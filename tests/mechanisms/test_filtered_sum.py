@@ -19,7 +19,7 @@ from dprl.mechanisms.grid import MAX_UNITS, grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 SUM = FilteredGaussianSum(
-    clip_norm=0.7, noise_multiplier=3.0, dimension=5, sampling_rate=0.1, steps=30, levels=(2.0, 3.0, 9.0),
+    parts=((5, 0.7),), noise_multiplier=3.0, sampling_rate=0.1, steps=30, levels=(2.0, 3.0, 9.0),
     norm_multiplier=6.0, order=12, budget=0.1,
 )  # fmt: skip
 STEP = grid_step(0.7)
@@ -58,7 +58,7 @@ def test_no_cost_rounds_to_nothing_and_large_ones_never_fit():
 
 @pytest.mark.parametrize("source", ["secure", "seeded"])
 def test_each_level_draws_its_own_noise_and_the_norm_its_own(source):
-    wide = dataclasses.replace(SUM, dimension=4000)
+    wide = dataclasses.replace(SUM, parts=((4000, 0.7),))
     noise = SecureNoise.fresh() if source == "secure" else SeededNoise.from_seed(2)
 
     def accepts(draws: np.ndarray, std: float) -> bool:
@@ -69,7 +69,7 @@ def test_each_level_draws_its_own_noise_and_the_norm_its_own(source):
         draw = np.asarray(wide.draw(noise, 3, level=level))
         assert draw.shape == (4001,)
         assert [accepts(draw[:-1], factor * z * 0.7) for factor in (2 / 3, 1.0, 3 / 2)] == [False, True, False]
-    small = dataclasses.replace(SUM, dimension=1)
+    small = dataclasses.replace(SUM, parts=((1, 0.7),))
     if source == "secure":
         norms = np.array([np.asarray(small.draw(noise, step, level=1))[-1] for step in range(250)])
     else:
@@ -104,7 +104,7 @@ def exact_norm(total: np.ndarray) -> int:
 def test_the_norm_is_right_and_one_unit_moves_it_by_the_clip_norm_at_most():
     """In exact integers, on sums of few units and of as many as an int64 holds."""
     rng = np.random.default_rng(3)
-    plain = GaussianSum(clip_norm=0.7, noise_multiplier=1.0, dimension=5)
+    plain = GaussianSum(parts=((5, 0.7),), noise_multiplier=1.0)
     limit, largest = 0.7 / STEP, 0.0
     answer, clipped = jax.jit(SUM.answer), jax.jit(plain.clipped_sum)
     for size in (0.0, 1.0, 1e2, 1e6, 2.0**27):
@@ -153,6 +153,6 @@ def test_released_numbers_rows_and_refusals():
     (row,) = SUM.rows("a", "b")
     assert (row["dimension"], row["steps"], row["levels"], row["order"]) == (6, 30, [2.0, 3.0, 9.0], 12)
     for changes in ({"levels": ()}, {"levels": (1.0,) * 65}, {"levels": (1e-3,)}, {"norm_multiplier": 1e-3},
-                    {"dimension": 2**16 + 1}, {"order": 1}, {"budget": 0.0}):  # fmt: skip
+                    {"parts": ((2**16 + 1, 0.7),)}, {"order": 1}, {"budget": 0.0}):  # fmt: skip
         with pytest.raises(DprlError):
             dataclasses.replace(SUM, **changes)

@@ -22,7 +22,7 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 # --- schedules --------------------------------------------------------------------------------------------------------
 
 SCHEDULE = (2.0, 0.5, 2.0, 1.25)
-COMMON = {"clip_norm": 0.7, "dimension": 6, "sampling_rate": 0.3}
+COMMON = {"parts": ((6, 0.7),), "sampling_rate": 0.3}
 SUM = GaussianSum(**COMMON, multipliers=SCHEDULE)
 
 
@@ -58,7 +58,7 @@ def accepts(draws: np.ndarray, std: float) -> bool:
 
 @pytest.mark.parametrize("source", ["secure", "seeded", "traced", "float"])
 def test_each_step_draws_its_own_noise(source):
-    wide = dataclasses.replace(SUM, dimension=4000)
+    wide = dataclasses.replace(SUM, parts=((4000, 0.7),))
     seeded, unit = SeededNoise.from_seed(11), grid_step(0.7)
     match source:
         case "secure":
@@ -122,7 +122,7 @@ def test_levels_of_a_profile():
 
 # --- arithmetics ------------------------------------------------------------------------------------------------------
 
-EXACT = GaussianSum(clip_norm=0.7, noise_multiplier=1.5, dimension=5, sampling_rate=0.5, steps=3)
+EXACT = GaussianSum(parts=((5, 0.7),), noise_multiplier=1.5, sampling_rate=0.5, steps=3)
 
 
 def test_it_is_the_same_sum_but_for_rounding():
@@ -172,7 +172,7 @@ def test_a_plain_sum_neither_clips_nor_adds_noise():
     [
         {"factor": 2.0},
         {"arithmetic": "plain"},
-        {"clip_norm": math.inf},
+        {"parts": ((5, math.inf),)},
         {"noise_multiplier": 0.0},
         {"multipliers": (1.0, 2.0)},
     ],
@@ -196,7 +196,7 @@ def test_equal_sums_share_what_is_compiled():
     assert len(traces) == 3
 
 
-RARE = GaussianSum(clip_norm=1.0, noise_multiplier=1.0, dimension=2, sampling_rate=0.002, steps=1)
+RARE = GaussianSum(parts=((2, 1.0),), noise_multiplier=1.0, sampling_rate=0.002, steps=1)
 UNITS, STEPS = 1000, 4000
 
 

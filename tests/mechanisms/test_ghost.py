@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from dprl.errors import DprlError
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.ghost import CHUNK, Layer, clip_of, ghost_sum
-from dprl.mechanisms.user_sum import UserSum
 
 INPUTS, HIDDEN, OUT = 5, 7, 3
 SIZE = HIDDEN * INPUTS + OUT * HIDDEN + OUT
 
 
-def user_sum(clip: float = 0.9, **changes: Any) -> UserSum:
+def user_sum(clip: float = 0.9, **changes: Any) -> GaussianSum:
     given = {"parts": ((SIZE, clip), (2, 0.3)), "steps": 4, "batch": 100, "noise_multiplier": 4.0}
-    return UserSum(**{**given, **changes})
+    return GaussianSum(**{**given, **changes}, relation="zero-out")
 
 
 def network(users: int, seed: int, scale: float = 1.0) -> tuple[list[Layer], np.ndarray, np.ndarray]:
@@ -36,14 +36,14 @@ def network(users: int, seed: int, scale: float = 1.0) -> tuple[list[Layer], np.
     return [Layer(x, inner), Layer(hidden, outer, bias=True)], rng.normal(size=(users, 2)) * 0.2, gradients
 
 
-def run(mechanism: UserSum, layers: list[Layer], included: Any, statistics: Any = None) -> np.ndarray:
+def run(mechanism: GaussianSum, layers: list[Layer], included: Any, statistics: Any = None) -> np.ndarray:
     biases = tuple(layer.bias for layer in layers)
     arrays = [(jnp.asarray(layer.inputs), jnp.asarray(layer.deltas)) for layer in layers]
     statistics = None if statistics is None else jnp.asarray(statistics)
     return np.asarray(_RUN(mechanism, biases, arrays, jnp.asarray(included), statistics))
 
 
-def _of_arrays(mechanism: UserSum, biases: Any, arrays: Any, included: Any, statistics: Any) -> Any:
+def _of_arrays(mechanism: GaussianSum, biases: Any, arrays: Any, included: Any, statistics: Any) -> Any:
     layers = [Layer(x, delta, bias) for (x, delta), bias in zip(arrays, biases, strict=True)]
     return ghost_sum(mechanism, layers, included, statistics)
 

@@ -121,7 +121,7 @@ def a_vector_is_clipped(lab: Lab) -> None:
     del lab
     for size in (4, 4096):
         for clip in (0.7, 1.0, 1.3, 3.1):
-            mechanism = GaussianSum(clip_norm=clip, noise_multiplier=1.0, dimension=size)
+            mechanism = GaussianSum(parts=((size, clip),), noise_multiplier=1.0)
             step = Fraction(grid_step(clip))
             limit = (Fraction(clip) / step) ** 2
             rows = [np.full(size, scale) for scale in (1e3, 1e150, 1e200, 1e308, np.nan, np.inf)]

@@ -20,7 +20,7 @@ from dprl.accounting.renyi_filter import WHOLE
 from dprl.engine import program as engine
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
-from dprl.mechanisms.gaussian_sum import RELATION
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, RELATION
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal
@@ -72,7 +72,7 @@ class _Stage:
 
 
 _FILTERED = FilteredGaussianSum(
-    clip_norm=1.0, noise_multiplier=3.0, dimension=2, sampling_rate=0.5, steps=12, levels=(4.0, 10.0),
+    parts=((2, 1.0),), noise_multiplier=3.0, sampling_rate=0.5, steps=12, levels=(4.0, 10.0),
     norm_multiplier=20.0, order=12, budget=0.4,
 )  # fmt: skip
 
@@ -81,7 +81,7 @@ class _Greedy:
     """A program of one filtered stage, which proposes ``level_now``; the rows are zeros."""
 
     stages = (_Stage(_FILTERED),)
-    units, level_now = 5, 0
+    units, level_now, stability = 5, 0, ADDS_ONE_UNIT
 
     def level(self, *_: Any) -> Any:
         return self.level_now

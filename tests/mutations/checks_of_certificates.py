@@ -86,7 +86,7 @@ def harmful_files_end_in_a_sentence(lab: Lab) -> None:
 def a_norm_has_the_clip_as_its_sensitivity(lab: Lab) -> None:
     """Also of a log with more people than may be declared; and value vectors have one shape, however few they are."""
     del lab
-    common = {"clip_norm": 0.7, "noise_multiplier": 3.0, "dimension": 2, "sampling_rate": 0.1, "steps": 3}
+    common = {"parts": ((2, 0.7),), "noise_multiplier": 3.0, "sampling_rate": 0.1, "steps": 3}
     one = FilteredGaussianSum(**common, levels=(3.0,), norm_multiplier=6.0, order=12, budget=0.1)
     most = MAX_UNITS * 0.7 / grid_step(0.7)
     released = int(one.answer(jnp.asarray([int(3 * most), 0]))[-1])

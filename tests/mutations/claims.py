@@ -22,7 +22,7 @@ from dprl.errors import DprlError, OverspendError
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
-from dprl.registry import ALGORITHMS
+from dprl.registry import evaluating
 
 from .lab import FULL, Caught, Lab, flat, last_unit, require, rows_where, small_log, suite_of
 
@@ -34,7 +34,7 @@ def the_canary_stays_below_the_claim(lab: Lab) -> None:
     del lab
     options: dict[str, Any] = {"importance-sampling": {}, "gpope": {"steps": 4}}
     for name, chosen in options.items():
-        attack = ALGORITHMS[name].load_conformance().canary(units=200, epsilon=1.0, delta=1e-5, **chosen)
+        attack = evaluating()[name].load_conformance().canary(units=200, epsilon=1.0, delta=1e-5, **chosen)
         result = audit(attack, trials=8_000, seed=1, confidence=0.9999)
         require(not result.violated, f"{name}: the audit disproves the claim")
 
@@ -42,7 +42,7 @@ def the_canary_stays_below_the_claim(lab: Lab) -> None:
 def the_canary_of_a_program_stays_below_the_claim(lab: Lab) -> None:
     """The attack that fits all programs, on one whose stage has most of the budget."""
     del lab
-    attack = ALGORITHMS["constant"].load_conformance().canary(units=200, epsilon=1.0, delta=1e-5, value_share=0.2)
+    attack = evaluating()["constant"].load_conformance().canary(units=200, epsilon=1.0, delta=1e-5, value_share=0.2)
     require(attack.gaussian, "full batches are Gaussian")
     require(not audit(attack, trials=8_000, seed=1, confidence=0.9999).violated, "the audit disproves the claim")
 

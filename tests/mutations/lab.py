@@ -14,7 +14,7 @@ from dprl.audits.conformance import evaluation as conformance
 from dprl.audits.conformance import reward_functions as learning
 from dprl.audits.record_replay import Recorder
 from dprl.engine import program as engine
-from dprl.registry import ALGORITHMS
+from dprl.registry import evaluating
 
 FULL = ("gpope", "full batches")
 POISSON = ("gpope", "Poisson batches")
@@ -50,7 +50,7 @@ class Lab:
 
     def tape(self, case: tuple[str, str], columns: Mapping[str, Any], noise: Any, person: str | None = None) -> Any:
         """A recorded run; it sees the released outputs of the first run since :meth:`fresh_outputs`."""
-        suite = ALGORITHMS[case[0]].load_conformance()
+        suite = evaluating()[case[0]].load_conformance()
         log = dprl.read_log(columns, bounds=suite.bounds, person=person).load()
         recorder = self._recorders.setdefault(case, Recorder())
         return recorder.record(lambda source, wrap: suite.run(case[1], log, source, wrap), noise)
@@ -71,7 +71,7 @@ def forget_post_processing() -> None:
 
 
 def suite_of(case: tuple[str, str]) -> Any:
-    return ALGORITHMS[case[0]].load_conformance()
+    return evaluating()[case[0]].load_conformance()
 
 
 def small_log(units: int = 6) -> dict[str, np.ndarray]:

@@ -14,7 +14,6 @@ from dprl.audits.record_replay import RecordingNoise
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise
-from dprl.mechanisms.user_sum import NoiseInOrder
 
 KEY = bytes(range(9, 41))
 UNITS, STEPS, BATCH, ACTIONS = 48, 3, 16, 3
@@ -48,7 +47,7 @@ def recorded(first: Tape | None, missing: int | None) -> Iterator[Tape]:
 
         return noised
 
-    kept = [(SecureNoise, "fresh"), (GaussianSum, "noised"), (NoiseInOrder, "noised")]
+    kept = [(SecureNoise, "fresh"), (GaussianSum, "noised")]
     originals = [(owner, name, vars(owner)[name]) for owner, name in kept]
     try:
         SecureNoise.fresh = classmethod(  # type: ignore[method-assign]

@@ -56,7 +56,8 @@ class Trial:
     def contents(self) -> dict[str, object]:
         """What was released, but for the time and what follows from it."""
         found: dict[str, object] = {p.name: p.read_bytes() for p in self.out.iterdir()}
-        sealed = json.loads(found.pop("certificate.json"))
+        (name,) = found.keys() & {"certificate.json", "statement.json"}
+        sealed = json.loads(found.pop(name))
         return found | {k: v for k, v in sealed.items() if k not in ("created", "digest")}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import dprl
 from dprl.accounting.ledger import Ledger
-from dprl.learning.policy_gradient import on_host
+from dprl.engine import unit_source
 from dprl.release.resumable import Purpose, read_and_release
 
 from ..environments.visits import bounds, file_and_parts, visits
@@ -36,8 +36,8 @@ def test_the_same_rows_under_another_name_are_refused(tmp_path, ledger, monkeypa
         for part, n in (("observation", 2), ("reward", 3))
     )
     asked: list[int] = []
-    clipped = on_host._clipped
-    monkeypatch.setattr(on_host, "_clipped", lambda *given: asked.append(1) or clipped(*given))
+    clipped = unit_source._block_sum
+    monkeypatch.setattr(unit_source, "_block_sum", lambda *given: asked.append(1) or clipped(*given))
 
     def train(source: Any, name: str) -> Any:
         options: dict[str, Any] = {"ledger": ledger, "dataset": name, "algorithm": dprl.DPPG(steps=2)}

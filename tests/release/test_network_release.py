@@ -10,7 +10,7 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.evaluation.dptd import DPTD
-from dprl.registry import ALGORITHMS
+from dprl.registry import evaluating
 
 from ..evaluation import helpers
 
@@ -61,7 +61,7 @@ def test_a_network_is_released_like_any_value_function(tmp_path):
 
 NO_NETWORK = [
     name
-    for name, entry in ALGORITHMS.items()
+    for name, entry in evaluating().items()
     if name != "importance-sampling" and not getattr(entry.load_config(), "neural", False)
 ]
 
@@ -69,7 +69,7 @@ NO_NETWORK = [
 @pytest.mark.parametrize("name", NO_NETWORK)
 def test_what_is_linear_in_features_refuses_a_network(name, tmp_path):
     """Before anything is charged."""
-    config = ALGORITHMS[name].load_config()()
+    config = evaluating()[name].load_config()()
     ledger = dprl.Ledger.create(tmp_path / "l.db", "data", dprl.Budget(2.0, 1e-4), "trajectory", "add or remove one")
     with pytest.raises(
         dprl.DprlError, match=rf"^{name} learns a linear value function: .* dptd or neural-td for mlp:2"

@@ -13,11 +13,10 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.environments.bandit import Bandit
-from dprl.learning.policy_gradient.on_host import Asked
+from dprl.learning.policy_gradient.users import Asked
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
-from dprl.release.engines.logged_users import UsersOnEngine
 
 from ..environments.visits import bounds, file_and_parts, visits
 from .in_parts import contents
@@ -85,9 +84,8 @@ def test_the_same_bytes_wherever_it_stopped(paths, tmp_path, monkeypatch, name):
     file, parts = paths
     expected = Training(tmp_path / "whole", file, name).finish()
     asked, coins = [], []
-    for kind in (Asked, UsersOnEngine):
-        total = kind.total
-        monkeypatch.setattr(kind, "total", lambda *given, total=total: asked.append(1) or total(*given))
+    total = Asked.total
+    monkeypatch.setattr(Asked, "total", lambda *given: asked.append(1) or total(*given))
     flip = GaussianSum.coins
     monkeypatch.setattr(GaussianSum, "coins", lambda *given: coins.append(1) or flip(*given))
     for path, ways in ((file, ((STEPS,), (1, 2, 3))), (parts, ((2,), (1, 2, 3)))):

@@ -67,7 +67,7 @@ def test_norm_at_and_around_the_clip(clip_norm, direction, exponent, factor):
 @settings(deadline=None, max_examples=100)
 @given(arrays(np.float32, (4, 6), elements=st.floats(-2.0, 2.0, width=32)), st.permutations(range(4)))
 def test_sums_do_not_depend_on_order_or_blocks(vectors, order):
-    mechanism = GaussianSum(clip_norm=1.0, noise_multiplier=1.0, dimension=6)
+    mechanism = GaussianSum(parts=((6, 1.0),), noise_multiplier=1.0)
     everybody = jnp.ones(4, dtype=bool)
     whole = np.asarray(mechanism.clipped_sum(jnp.asarray(vectors), everybody))
     shuffled = np.asarray(mechanism.clipped_sum(jnp.asarray(vectors[list(order)]), everybody))
@@ -90,7 +90,7 @@ def test_a_broken_row_is_zero_and_changes_no_other(bad):
 
 
 def test_who_is_not_included_does_not_count():
-    mechanism = GaussianSum(clip_norm=1.0, noise_multiplier=1.0, dimension=2)
+    mechanism = GaussianSum(parts=((2, 1.0),), noise_multiplier=1.0)
     vectors = jnp.array([[1.0, 0.0], [np.nan, 1e300], [0.0, 0.5]])
     total = mechanism.clipped_sum(vectors, jnp.array([True, False, True]))
     np.testing.assert_array_equal(total, clip_to_grid(vectors[:1], 1.0)[0] + clip_to_grid(vectors[2:], 1.0)[0])
@@ -113,7 +113,7 @@ def test_the_largest_sum_and_its_noise_fit_in_int64():
 
 
 def test_a_release_is_the_total_and_its_draw_on_the_grid():
-    mechanism = GaussianSum(clip_norm=0.3, noise_multiplier=1.0, dimension=3)
+    mechanism = GaussianSum(parts=((3, 0.3),), noise_multiplier=1.0)
     total, draw = np.array([5, -7, 2**40]), np.array([1, 2**50, -(2**41)])
     released = np.asarray(mechanism.release(jnp.asarray(total), jnp.asarray(draw)))
     assert [Fraction(float(x)) / Fraction(grid_step(0.3)) for x in released] == (total + draw).tolist()

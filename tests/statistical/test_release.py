@@ -27,7 +27,7 @@ def make(request):
 
 
 def mechanism(noise_multiplier: float = 2.5, dimension: int = DIMENSION) -> GaussianSum:
-    return GaussianSum(clip_norm=0.7, noise_multiplier=noise_multiplier, dimension=dimension, steps=10)
+    return GaussianSum(parts=((dimension, 0.7),), noise_multiplier=noise_multiplier, steps=10)
 
 
 def released(source, step: int, noise_multiplier: float = 2.5) -> np.ndarray:

@@ -14,7 +14,7 @@ from dprl.audits.lower_bound import audit as run_audit
 from dprl.config import Config
 from dprl.errors import DprlError
 from dprl.protocols import Canary
-from dprl.registry import AUDITED, find_audited
+from dprl.registry import audited, find_audited
 
 TRIALS = 400_000
 _FEWEST, _MOST = 100, 10**8
@@ -96,10 +96,10 @@ def canary_of(
         entry = find_audited(algorithm)
         config = entry.load_config()()
     else:
-        entry = next((e for e in AUDITED.values() if isinstance(algorithm, e.load_config())), None)
+        entry = next((e for e in audited().values() if isinstance(algorithm, e.load_config())), None)
         config = algorithm
     if entry is None:
-        raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {', '.join(AUDITED)}.")
+        raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {', '.join(audited())}.")
     options = changed_options(config)
     stated = options.pop("calibration", None)
     if calibration is not None and stated is not None and calibration != stated:

@@ -14,7 +14,7 @@ from dprl.audits.audit import check_runs, total
 from dprl.audits.lower_bound import Audit
 from dprl.audits.lower_bound import audit as run_audit
 from dprl.protocols import Attack
-from dprl.registry import AUDITED, find_audited
+from dprl.registry import audited, find_audited
 
 _INTRODUCTION = """\
 # Audits
@@ -75,8 +75,8 @@ class Row:
 
 
 def standard_attacks() -> Iterator[tuple[str, Attack]]:
-    """All attacks that the registry's algorithms state, by the algorithm's name."""
-    for name, entry in AUDITED.items():
+    """All attacks that the registry's algorithms state, and those installed beside them, by the algorithm's name."""
+    for name, entry in audited().items():
         for attack in entry.load_conformance().attacks:
             yield name, attack
 

@@ -17,15 +17,12 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.audits.record_replay import Comparison, Recorder, Tape, compare
-from dprl.audits.record_rewards import RecordingAnswers, RewardRecorder, RewardTape, compare_tapes
-from dprl.audits.record_users import RecordingUserNoise, UserTape, compare_user_tapes
+from dprl.audits.record_rewards import Question, RecordingAnswers, compare_questions
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.reward_gradient import RewardGradient
-from dprl.mechanisms.reward_noise import RewardNoise
-from dprl.mechanisms.user_sum import UserSum
+from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 
 SEED = 11
 """Of every call, whose noise is reproducible: the key that neighbours share."""
@@ -39,15 +36,12 @@ class Entered:
     """What one call let into its mechanisms. Private.
 
     Attributes:
-        sums: sums over people who are sampled, or over all of them.
-        users: sums over batches of people of whom each takes part once.
-        rewards: what was asked of a private reward function.
-        mechanism: of one of the latter two.
+        sums: sums over people.
+        rewards: what was asked of a private reward function, and its mechanism.
     """
 
     sums: Tape
-    users: UserTape
-    rewards: RewardTape
+    rewards: list[Question]
     mechanism: Any = None
 
 
@@ -56,7 +50,6 @@ class Door:
 
     def __init__(self) -> None:
         self._recorder = Recorder()
-        self._rewards = RewardRecorder(RewardTape())
         self._first: Entered | None = None
 
     def record(self, call: Call, missing: int | None = None, others: Sequence[Any] = ()) -> Entered:
@@ -67,22 +60,13 @@ class Door:
                 that person, which is the coupling of the proofs.
             others: what else is replaced meanwhile, see :func:`replaced`.
         """
-        entered, first = Entered(Tape(), UserTape(), RewardTape()), self._first
-        self._rewards.tape, self._rewards.first = entered.rewards, None if first is None else first.rewards
-
-        def in_order(original: Any) -> Any:
-            def recorded(mechanism: UserSum, noise: Any) -> Any:
-                entered.mechanism = mechanism
-                return RecordingUserNoise(
-                    original(mechanism, noise), entered.users, None if first is None else first.users
-                )
-
-            return recorded
+        entered = Entered(Tape(), [])
+        first = self._first or Entered(Tape(), [])
 
         def bind(original: Any) -> Any:
-            def recorded(mechanism: Any, noise: Any, *more: Any, **options: Any) -> Any:
+            def recorded(mechanism: Any, noise: Any) -> Any:
                 entered.mechanism = mechanism
-                return RecordingAnswers(original(mechanism, noise, *more, **options), self._rewards)
+                return RecordingAnswers(original(mechanism, noise), entered.rewards, first.rewards)
 
             return recorded
 
@@ -93,7 +77,6 @@ class Door:
                 stack.enter_context(replaced(GaussianSum, "noised", self._noised))
                 stack.enter_context(replaced(FilteredGaussianSum, "noised", self._noised))
                 stack.enter_context(replaced(FilteredGaussianSum, "draw", self._drawn))
-                stack.enter_context(replaced(UserSum, "in_order", in_order))
                 for answering in (FunctionNoise, RewardNoise, RewardGradient):
                     stack.enter_context(replaced(answering, "bind", bind))
                 for owner, name, make in others:
@@ -102,9 +85,7 @@ class Door:
 
         noise: Any = SeededNoise.from_seed(SEED)
         entered.sums = self._recorder.record(run, noise, missing)
-        for tape in (entered.users, entered.rewards):
-            tape.results, tape.messages = entered.sums.results, entered.sums.messages
-        self._first = first or entered
+        self._first = self._first or entered
         return entered
 
     def _noised(self, original: Any) -> Any:
@@ -134,10 +115,7 @@ def differ(one: Entered, two: Entered) -> Comparison:
         return found
     if one.mechanism is None or one.mechanism != two.mechanism:
         return Comparison(("the mechanisms differ",), found.largest, found.releases)
-    if isinstance(one.mechanism, UserSum):
-        other = compare_user_tapes(one.users, two.users, one.mechanism)
-    else:
-        other = compare_tapes(one.rewards, two.rewards, one.mechanism)
+    other = compare_questions(one.rewards, two.rewards, one.mechanism)
     problems = tuple(dict.fromkeys((*found.problems, *other.problems)))
     return Comparison(problems, max(found.largest, other.largest), found.releases + other.releases)
 

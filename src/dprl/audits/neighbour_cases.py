@@ -11,7 +11,7 @@ from pathlib import Path
 from dprl.audits.log_neighbours import Found, log_neighbours
 from dprl.audits.reward_neighbours import KINDS, reward_neighbours
 from dprl.audits.user_neighbours import name_neighbours, user_neighbours
-from dprl.registry import AUDITED, Entry
+from dprl.registry import Entry, audited
 
 HEADING = "## What one unit may move"
 _INTRODUCTION = """
@@ -47,7 +47,7 @@ class Case:
 def cases() -> Iterator[Case]:
     """All of the registry, in every setting that its algorithms bring along; the engine ray is left to the tests."""
     turn = 0
-    for entry in AUDITED.values():
+    for entry in audited().values():
         for setting in entry.load_conformance().settings:
             for source, run in _sources(entry, setting):
                 yield Case(entry, setting, source, partial(run, entry, setting, turn=turn))

@@ -30,6 +30,8 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.protocols import NoiseSource
 
+_SLACK = 1.0 + 1e-9  # of float sums here
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -101,10 +103,10 @@ class RecordingMechanism(GaussianSum):
         assert isinstance(self.inner, FilteredGaussianSum)
         return self.inner.admit(spent, level)
 
-    def draw(self, noise: Any, step: Any, **level: Any) -> Any:
+    def draw(self, noise: Any, step: Any, width: int | None = None, **level: Any) -> Any:
         if level:
             self.recorder.draw_level(self.place, int(level["level"]))
-        return self.inner.draw(noise, step, **level)
+        return self.inner.draw(noise, step, width, **level)
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
         return self.inner.clipped_sum(vectors, included)
@@ -191,6 +193,9 @@ class CoinsWithout:
 
     def words_at(self, places: np.ndarray, draw: int) -> np.ndarray:
         return self.inner.words_at(places + (places >= self.missing), draw)
+
+
+jax.tree_util.register_dataclass(CoinsWithout, data_fields=["inner"], meta_fields=["missing"])
 
 
 class Recorder:
@@ -342,6 +347,11 @@ def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> C
     for place, mechanism in enumerate(one.mechanisms):
         a, b = one.entries.get(place, []), two.entries.get(place, [])
         problems += _numbers_of_releases(mechanism, a, b)
+        if mechanism.participation == "once each":
+            releases += len(a)
+            moved = _moved_in_all(mechanism, a, b, problems)
+            largest = max(largest, moved**2)
+            continue
         parts = _parts(mechanism, 1 if relation == "add or remove one" else 2)
         for step, (x, y) in enumerate(zip(a, b, strict=False)):
             releases += 1
@@ -359,6 +369,28 @@ def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> C
                     )
                 largest = max(largest, squared)
     return Comparison(tuple(problems), math.sqrt(largest), releases)
+
+
+def _moved_in_all(mechanism: GaussianSum, one: list[Entry], two: list[Entry], problems: list[str]) -> Fraction:
+    """How far apart the sums of all steps lie, of what the noise allows: of units that take part once.
+
+    They are seen through the strategy of correlated noise, for that is what is drawn independently.
+    """
+    if not len(one) == len(two) == mechanism.steps:
+        return Fraction(0)
+    if any(len(entry.total) != mechanism.dimension for entry in (*one, *two)):
+        problems.append("the dimension of a release is not the declared one")
+        return Fraction(0)
+    sums = (np.array([entry.total for entry in entries], np.int64) for entries in (two, one))
+    # int64 wraps around: so does the exact sum, and the difference is right all the same
+    moved = np.subtract(*sums).astype(np.float64) * mechanism.grid_step
+    if np.count_nonzero(np.abs(moved).max(axis=1)) > mechanism.epochs:
+        problems.append(f"one user moves more than {mechanism.epochs} of the sums")
+    allowed = mechanism.noise_std / mechanism.noise_multiplier * math.sqrt(mechanism.epochs)
+    found = float(np.linalg.norm(mechanism.correlation.whitened(moved))) / allowed
+    if found > _SLACK:
+        problems.append("the sums of all rounds together differ by more than the noise allows")
+    return Fraction(found)
 
 
 def _parts(mechanism: GaussianSum, units: int) -> list[tuple[int, Fraction]]:

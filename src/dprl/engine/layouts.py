@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,17 @@ from dprl import x64 as x64
 from dprl.engine.bands import Bands, find_bands
 from dprl.engine.rows import COEFFICIENTS, COLUMNS, Columns, Rows, can_be_made, coefficient
 from dprl.errors import DprlError
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, Stability
 
 _CHUNK_ROWS = 1 << 13
 # XLA rounds sums over very few rows differently; a block never has fewer than this.
 LEAST_ROWS = 64
+
+
+class OfUnits(Columns):
+    """A log, to which one more person adds a unit."""
+
+    stability: ClassVar[tuple[Stability, ...]] = ADDS_ONE_UNIT
 
 
 # --- a few units ----------------------------------------------------------------------------------------------------
@@ -73,7 +80,7 @@ def apply(features: Any, theta: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class UnitRows(Columns):
+class UnitRows(OfUnits):
     """A log as flat rows, with the rows of each unit indexed in buckets of similar length; for releases.
 
     Memory is O(transitions x features): nothing is stored per unit, and padding at most doubles a bucket.
@@ -161,7 +168,7 @@ def _padded_index(rows: Rows, units: Any, length: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class PaddedUnits(Columns):
+class PaddedUnits(OfUnits):
     """Every unit's rows padded to one length, ``(U, L, ...)`` by name; simple, for experiments and tests."""
 
     columns: Mapping[str, Any]
@@ -170,8 +177,9 @@ class PaddedUnits(Columns):
     def units(self) -> int:
         return self.columns["weight"].shape[0]
 
-    def block(self, units: Any) -> Block:
-        """The units with these indices."""
+    def block(self, units: Any, state: Any = None) -> Block:
+        """The units with these indices, whatever the state is."""
+        del state
         return Block(self.mapped(lambda x: x[units]))
 
 
@@ -189,7 +197,7 @@ def padded_units(rows: Rows, length: int | None = None) -> PaddedUnits:
 
 
 @dataclass(frozen=True)
-class SharedTransitions(Columns):
+class SharedTransitions(OfUnits):
     """A log over a finite, public set of transitions; the fast layout for experiments with many trials.
 
     Attributes:
@@ -205,8 +213,9 @@ class SharedTransitions(Columns):
     def units(self) -> int:
         return self.columns["weight"].shape[0]
 
-    def block(self, units: Any) -> Block:
-        """The units with these indices."""
+    def block(self, units: Any, state: Any = None) -> Block:
+        """The units with these indices, whatever the state is."""
+        del state
         return Block(self.of_units(lambda x: x[units]).columns, self.bands)
 
     def of_units(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -135,7 +136,10 @@ class Program(Protocol):
         """Further columns of the rows that :meth:`contribution` needs."""
         ...
 
-    def init(self) -> State: ...
+    @property
+    def init(self) -> Callable[..., State]:
+        """Gives the state before the first step; of public numbers and coins of its own, where it takes any."""
+        ...
 
     def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
         """``(B, dimension)``: each unit's vector, before the mechanism clips it; made of that unit's rows alone."""
@@ -151,6 +155,15 @@ class Program(Protocol):
 
     def answer(self, state: State) -> jax.Array:
         """The released weights ``(n,)`` over the features."""
+        ...
+
+
+@runtime_checkable
+class QuickProgram(Protocol):
+    """A program with a quicker way to the clipped sum of a block than its contributions, and a proof of it."""
+
+    def clipped_sum(self, stage: int, mechanism: Any, state: State, block: Any, included: Any) -> jax.Array:
+        """``(dimension,)``: what the mechanism makes of the contributions of those ``included`` ``(B,)``. Private."""
         ...
 
 

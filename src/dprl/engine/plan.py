@@ -277,7 +277,7 @@ def calibrated_stages(
 
 def make_stage(shape: Shape, noise_multiplier: float) -> Stage:
     """What the stage asks for, with this much noise."""
-    common = {"clip_norm": shape.clip_norm, "sampling_rate": shape.sampling_rate, "dimension": shape.dimension}
+    common = {"parts": ((shape.dimension, shape.clip_norm),), "sampling_rate": shape.sampling_rate}
     if shape.profile is None:
         return Stage(shape.name, GaussianSum(**common, noise_multiplier=noise_multiplier, steps=shape.steps))
     if len(shape.profile) != shape.steps:
@@ -299,11 +299,10 @@ def filtered_stage(shapes: Sequence[Shape], budget: Budget, value_share: float) 
     )
     z = made.noise_multiplier
     mechanism = FilteredGaussianSum(
-        clip_norm=shape.clip_norm,
+        parts=((shape.dimension, shape.clip_norm),),
         noise_multiplier=z,
         sampling_rate=shape.sampling_rate,
         steps=shape.steps,
-        dimension=shape.dimension,
         levels=tuple(z * level for level in shape.adaptive.levels),
         norm_multiplier=z * shape.adaptive.norm,
         order=made.order,
@@ -319,7 +318,7 @@ def event_of_stages(value: GaussianSum, stages: Sequence[Stage]) -> events.DpEve
     """
     if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in stages):
         if len(stages) != 1:  # a mistake of the algorithm's
-            raise RuntimeError("A program's stages are not those that were calibrated to the budget.")
+            raise RuntimeError("What will run is not what was calibrated to the budget.")
         filtered: Any = stages[0].mechanism.event()
         return replace(filtered, before=(value.noise_multiplier,))
     return events.compose([value.event(), *(stage.mechanism.event() for stage in stages)])

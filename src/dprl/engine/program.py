@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.engine.devices import sum_over_devices, unit_mesh
+from dprl.engine.devices import all_reduced, sum_over_devices, unit_mesh
 from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
 from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
 from dprl.engine.options import Facts as Facts
@@ -27,7 +27,7 @@ from dprl.engine.options import Shape as Shape
 from dprl.engine.options import Stage as Stage
 from dprl.engine.options import State as State
 from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
-from dprl.engine.unit_source import Units
+from dprl.engine.unit_source import Blocks, Source, clipped_sum
 from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import NO_JOURNAL, Journal, NoiseSource
@@ -86,7 +86,8 @@ def run_steps(
     """Steps of one stage, as one ``scan``.
 
     Args:
-        noise: the stage's own stream.
+        noise: the stage's own stream, or all its noise drawn beforehand.
+        data: see :func:`run`.
         steps: number of the first, which may be traced, and how many; by default all of the stage.
         trace: of the state before a step and its noised sum; what it gives is stacked and returned second.
     """
@@ -94,9 +95,10 @@ def run_steps(
         if steps is not None or trace is not None:
             raise RuntimeError("A filtered stage is run from its first step to its end, and is not traced.")
         return filtered_steps(program, stage, mechanism, noise, data, state, batch)[0], None
+    mechanism.check_source(data)
     first = jnp.asarray(0 if steps is None else steps[0], dtype=jnp.uint32)
     count = mechanism.steps if steps is None else steps[1]
-    last, width = first + jnp.uint32(count - 1), draw_width(mechanism)
+    last, width, drawn = first + jnp.uint32(count - 1), draw_width(mechanism), mechanism.bind(noise)
 
     def body(carry: tuple[State, Any], step: Any) -> tuple[tuple[State, Any], Any]:
         state, draw = carry
@@ -104,11 +106,11 @@ def run_steps(
         noised = mechanism.release(total, draw[: mechanism.dimension])
         # A step's noise is drawn a step ahead and carried: so XLA keeps the draw a loop of its own instead of fusing it
         # into the slices of the update (3x slower). What the last step draws is not used.
-        following = mechanism.draw(noise, jnp.minimum(step + jnp.uint32(1), last), width)
+        following = drawn.draw(jnp.minimum(step + jnp.uint32(1), last), width)
         kept = None if trace is None else trace(state, noised)
         return (program.update(stage, state, noised, step), following), kept
 
-    carry = (state, mechanism.draw(noise, first, width))
+    carry = (state, drawn.draw(first, width))
     (state, _), kept = jax.lax.scan(body, carry, first + jnp.arange(count, dtype=jnp.uint32))
     return state, kept
 
@@ -151,20 +153,22 @@ def draw_width(mechanism: GaussianSum) -> int:
 def _batch_total(
     program: Program, stage: int, mechanism: GaussianSum, noise: Any, data: Any, state: State, step: Any, batch: int
 ) -> Any:
+    if mechanism.batch is not None:
+        return _total_of_places(program, stage, mechanism, data, state, step, min(batch, mechanism.batch))
     everybody = data.units
 
-    def clipped_sum(units: Any, included: Any) -> Any:
-        return mechanism.clipped_sum(program.contribution(stage, state, data.block(units)), included)
+    def summed(units: Any, included: Any) -> Any:
+        return clipped_sum(program, stage, mechanism, state, data.block(units, state), included)
 
     if program.stages[stage].by_index:
-        return clipped_sum(noise.below(step, everybody)[None], jnp.ones(1, dtype=bool))
+        return summed(noise.below(step, everybody)[None], jnp.ones(1, dtype=bool))
     width = max(1, SUMMANDS // mechanism.dimension)
     if mechanism.sampling_rate == 1.0 and everybody <= width:
-        return clipped_sum(slice(None), jnp.ones(everybody, dtype=bool))
+        return summed(slice(None), jnp.ones(everybody, dtype=bool))
     batch = min(batch, width)
     if mechanism.sampling_rate == 1.0:
         units = jnp.arange(-(-everybody // width) * width)
-        return _in_slices(clipped_sum, (jnp.minimum(units, everybody - 1), units < everybody), width)
+        return _in_slices(summed, (jnp.minimum(units, everybody - 1), units < everybody), width)
     # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
     order, count = mechanism.members(noise, step, everybody, batch)
 
@@ -174,12 +178,39 @@ def _batch_total(
     def add(carry: tuple[Any, Any]) -> tuple[Any, Any]:
         block, total = carry
         members = jax.lax.dynamic_slice(order, (block * batch,), (batch,))
-        return block + 1, total + clipped_sum(jnp.minimum(members, everybody - 1), members < everybody)
+        return block + 1, total + summed(jnp.minimum(members, everybody - 1), members < everybody)
 
     # zeros that vary where the noise and the state vary: the loop carries them so under vmap
     zero = jnp.zeros(mechanism.dimension, jnp.int64)
     empty = jnp.zeros_like(mechanism.release(zero, zero)[: mechanism.dimension])
     return jax.lax.while_loop(more, add, (jnp.zeros((), jnp.int64), empty.astype(mechanism.dtype)))[1]
+
+
+def _total_of_places(
+    program: Program, stage: int, mechanism: GaussianSum, data: Blocks, state: State, step: Any, size: int
+) -> Any:
+    """The sum over the places of one batch, in blocks of ``size``; each device takes others, if there are several."""
+    assert mechanism.batch is not None
+    number = jnp.asarray(step, jnp.int32) // mechanism.epochs
+
+    def total_of(same: Any, numbers: Any) -> Any:
+        data, state, batch = same
+
+        def one(total: Any, block: Any) -> tuple[Any, None]:
+            place = block * size + jnp.arange(size)
+            units = batch * mechanism.batch + place
+            included = (place < mechanism.batch) & (units < data.units)
+            rows = data.block(units, state)
+            return total + clipped_sum(program, stage, mechanism, state, rows, included), None
+
+        return jax.lax.scan(one, jnp.zeros(mechanism.dimension, mechanism.dtype), numbers)[0]
+
+    same, blocks = (data, state, number), -(-mechanism.batch // size)
+    mesh = unit_mesh() if mechanism.certifies and blocks > 1 else None
+    if mesh is None:
+        return total_of(same, jnp.arange(blocks, dtype=jnp.int32))
+    # whole blocks, as many for each device: those beyond the batch are of nobody
+    return all_reduced(mesh, total_of, same, jnp.arange(-(-blocks // mesh.size) * mesh.size, dtype=jnp.int32))
 
 
 # --- the form of a release ----------------------------------------------------------------------------------------
@@ -188,7 +219,7 @@ def _batch_total(
 def run_on_host(
     program: Program,
     noise: NoiseSource,
-    data: UnitRows | Units,
+    data: UnitRows | Source,
     *,
     mechanisms: Sequence[GaussianSum] | None = None,
     progress: Callable[[int], None] | None = None,
@@ -196,7 +227,7 @@ def run_on_host(
 ) -> tuple[State, jax.Array]:
     """The same steps with the loop on the host: any noise source, logs of any size, batches of any shape.
 
-    ``data`` is a log in memory, or :class:`~dprl.engine.unit_source.Units` elsewhere. ``progress`` is
+    ``data`` is a log in memory, or a :class:`~dprl.engine.unit_source.Source` elsewhere. ``progress`` is
     called with the number of steps done, which is public. A step that ``journal`` holds is not computed: neither its
     coins, nor its sum, nor its noise.
     """
@@ -217,25 +248,30 @@ def run_steps_on_host(
     stage: int,
     mechanism: GaussianSum,
     noise: Any,
-    data: UnitRows | Units,
+    data: UnitRows | Source,
     state: State,
     progress: Callable[[int], None] | None = None,
     journal: Journal = NO_JOURNAL,
     done: int = 0,
+    trace: Callable[[State], object] | None = None,
 ) -> State:
-    """Every step of one stage, or as many as its filter admits; ``done`` steps came before it."""
-    filtered = isinstance(program.stages[stage].mechanism, FilteredGaussianSum)
+    """Every step of one stage, or as many as its filter admits; ``done`` steps came before it.
+
+    ``trace`` is told the state after each of them.
+    """
+    mechanism.check_source(data)
+    filtered, drawn = isinstance(program.stages[stage].mechanism, FilteredGaussianSum), mechanism.in_order(noise)
 
     def noised(step: int, state: State, level: int | None) -> Any:
         if program.stages[stage].by_index and data.units:
             included = np.arange(data.units) == int(noise.below(step, data.units))
         else:
-            included = np.asarray(mechanism.coins(noise, step, data.units))
+            included = mechanism.included(noise, step, data.units)
         if isinstance(data, UnitRows):
-            total = sum_of_rows(program, stage, mechanism, state, data, included)
+            total = sum_of_rows(program, stage, mechanism, state, data, np.asarray(included))
         else:
             total = jnp.asarray(data.total(program, stage, mechanism, state, included))
-        draw = mechanism.draw(noise, step) if level is None else mechanism.draw(noise, step, level=level)  # type: ignore[call-arg]
+        draw = drawn.draw(step) if level is None else drawn.draw(step, level=level)
         return mechanism.noised(total, jnp.asarray(draw))
 
     def filtered_step(step: int, state: State, spent: int) -> np.ndarray:
@@ -257,6 +293,8 @@ def run_steps_on_host(
         else:
             points = journal.step(step, mechanism.released, partial(noised, step, state, None))
         state = _advance(program, stage, mechanism, state, points, np.uint32(step))
+        if trace is not None:
+            trace(state)
         if progress is not None:
             progress(done + step + 1)
     if filtered and progress is not None:

@@ -26,6 +26,7 @@ from dprl.engine.plan import Plan
 from dprl.engine.program import sum_of_rows
 from dprl.engine.ratios import step_ratios
 from dprl.engine.value_query import clipped_total, exact_sum
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.policies.loading import load_policy
 
 BLOCK_ROWS = 1 << 16
@@ -63,7 +64,7 @@ class Task:
         assert isinstance(self.log.source, Parts)
         return self.log.source
 
-    def worker(self) -> ShardWorker:
+    def share(self) -> ShardWorker:
         """Of a process of its own."""
         return ShardWorker(self)
 
@@ -100,7 +101,9 @@ def sum_of(totals: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Shard:
-    """The units ``start`` to ``stop`` of a log in parts; all of them are :class:`Units` of a release."""
+    """The units ``start`` to ``stop`` of a log in parts; all of them are the :class:`Source` of a release."""
+
+    stability = ADDS_ONE_UNIT
 
     def __init__(self, task: Task, start: int = 0, stop: int | None = None) -> None:
         self.units = (task.parts.units if stop is None else stop) - start
@@ -140,7 +143,7 @@ class Shard:
         return FirstPass(total, digest % (1 << 128), exact if self._task.exact else ())
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
-        """See :class:`~dprl.engine.unit_source.Units`; ``included`` is ``(units,)`` of this shard."""
+        """See :class:`~dprl.engine.unit_source.Source`; ``included`` is ``(units,)`` of this shard."""
         if self._whole is None:
             rows = int(self._task.parts.rows_of(self._start + np.arange(self.units)).sum())
             self._whole = rows * self._task.row_bytes <= self._task.kept_bytes

@@ -1,24 +1,93 @@
-"""Units of a log wherever they are: in memory, in files, or on other machines."""
+"""Where units come from: what the two loops ask of them, and what one more person does to them.
+
+Coins and noise are not drawn here. Sums are of int64 grid points, so they are exact: where the units are, and in which
+order and blocks they are added, changes no digit.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
+from dprl.engine.devices import all_reduced, unit_mesh
+from dprl.engine.options import QuickProgram
+from dprl.mechanisms.gaussian_sum import GaussianSum, Stability
 
-class Units(Protocol):
-    """What :func:`~dprl.engine.program.run_on_host` needs of a log that is not in memory.
+Included = np.ndarray | range
+"""Who takes part in a step: ``(units,)`` booleans, which are private; or the public places of its batch."""
 
-    Sums are of int64 grid points, so they are exact: where the units are, and in which order they are added, changes
-    no digit. Coins and noise are not drawn here.
-    """
+
+class Source(Protocol):
+    """Units whose vectors are summed where they are: in memory, in files, on other machines, as they arrive."""
 
     @property
     def units(self) -> int:
-        """How many there are; private."""
+        """How many units there are, private; or how many places, where every unit has a public one."""
         ...
 
-    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> Any:
-        """``(dimension,)`` int64: the sum of the mechanism's clipped vectors of the ``included`` ``(units,)``."""
+    @property
+    def stability(self) -> tuple[Stability, ...]:
+        """What one more person may be taken to do to the set of units."""
         ...
+
+    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Any) -> Any:
+        """``(dimension,)``: the exact sum of the clipped vectors of the units that are :data:`Included`. Private."""
+        ...
+
+
+class Blocks(Protocol):
+    """Units whose rows compiled code can take by their numbers."""
+
+    @property
+    def units(self) -> int: ...
+
+    @property
+    def stability(self) -> tuple[Stability, ...]: ...
+
+    def block(self, units: Any, state: Any = None) -> Any:
+        """The rows of the ``units``; of people who meet a policy, what they do when it is that of the ``state``."""
+        ...
+
+
+def clipped_sum(program: Any, stage: int, mechanism: Any, state: Any, block: Any, included: Any) -> jax.Array:
+    """``(dimension,)``: the exact sum of a block's clipped vectors, by the program's own quicker way if it has one."""
+    if isinstance(program, QuickProgram):
+        return program.clipped_sum(stage, mechanism, state, block, included)
+    return mechanism.clipped_sum(program.contribution(stage, state, block), included)
+
+
+def sum_of_blocks(
+    program: Any, stage: int, mechanism: GaussianSum, state: Any, blocks: Iterable[tuple[Any, Any]], several: bool
+) -> np.ndarray:
+    """``(dimension,)``: the sum over blocks of rows that were made on the host.
+
+    Args:
+        blocks: rows ``(B, ...)`` and which of them count ``(B,)``, all of one size.
+        several: whether there may be more than one block: then each device takes others, where there are several.
+    """
+    mesh = unit_mesh() if several and mechanism.certifies else None
+    together, left = 1 if mesh is None else mesh.size, iter(blocks)
+    total = np.zeros(mechanism.dimension, np.int64)
+    while some := list(islice(left, together)):
+        size = together * len(some[0][1])
+        given = some[0] if together == 1 else jax.tree.map(lambda *x, n=size: padded(np.concatenate(x), n), *some)
+        total = total + np.asarray(_block_sum(program, stage, mechanism, state, given, mesh))
+    return total
+
+
+def padded(rows: np.ndarray, count: int) -> np.ndarray:
+    """``rows`` with zeros behind them, ``count`` in all."""
+    return np.pad(rows, [(0, count - len(rows))] + [(0, 0)] * (rows.ndim - 1))
+
+
+@partial(jax.jit, static_argnames=("program", "stage", "mechanism", "mesh"))
+def _block_sum(program: Any, stage: int, mechanism: Any, state: Any, given: Any, mesh: Any) -> Any:
+    def total_of(state: Any, given: Any) -> Any:
+        return clipped_sum(program, stage, mechanism, state, *given)
+
+    return total_of(state, given) if mesh is None else all_reduced(mesh, total_of, state, given)

@@ -70,7 +70,7 @@ class ValueQuery(Protocol):
 
 def value_mechanism(query: ValueQuery, noise_multiplier: float) -> GaussianSum:
     """The one mechanism through which the trajectories are touched for their values."""
-    return GaussianSum(clip_norm=query.clip_norm, noise_multiplier=noise_multiplier, dimension=query.dimension)
+    return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)
 
 
 def clipped_total(mechanism: GaussianSum, vectors: np.ndarray) -> Any:

@@ -20,17 +20,14 @@ import numpy as np
 from dprl.data.bandit_file import ArrivingRows, open_rows
 from dprl.data.bounds_file import read_bounds
 from dprl.data.memory import name_of
-from dprl.environments.user_stream import Act, Answers
+from dprl.environments.people import Act, Answers, Claim, LoggedPeople
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds, Interval
 
-Claim = Callable[[Any], object]
-"""Told the raw rows of a log, as columns or as blocks of them: notes in a ledger whose budget they have."""
-
 
 @dataclass
-class Bandit:
+class Bandit(LoggedPeople):
     """Arriving users, in the order of their first visit; private but for its facts.
 
     Everybody in the log has a place of that order. In one pass ``units`` places are asked; users who are sampled again
@@ -44,16 +41,13 @@ class Bandit:
     """
 
     facts: LearningFacts
-    units: int
+    units: int = field()
     named: bool
     read: Callable[[], ArrivingRows] = field(repr=False)
 
     def __post_init__(self) -> None:
+        self.people = "named" if self.named else "unnamed"
         self._cells: Cells | None = None
-
-    @property
-    def people(self) -> str:
-        return "named" if self.named else "unnamed"
 
     @classmethod
     def of_file(cls, path: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bandit:
@@ -92,13 +86,8 @@ class Bandit:
             facts_of_bandit("bandit", known), known.units, people is not None, lambda: ArrivingRows(seen, paid, codes)
         )
 
-    def batch(self, first: int, count: int, act: Act) -> Answers:
-        """The answers of the users in the places from ``first``."""
-        return self.answers(np.arange(first, first + count), act)
-
     def answers(self, places: np.ndarray, act: Act) -> Answers:
-        """The answers of the users in ``places`` ``(n,)``, who may have answered before; -1 is the place of nobody."""
-        return self._all().answers(places, act)
+        return answered(self._all().of(places), places, act)
 
     def load(self, claim: Claim | None = None) -> None:
         """Read the rows, for one release; ``claim`` is called with them before anything is made of them."""
@@ -139,10 +128,6 @@ class Cells(NamedTuple):
             return out
 
         return Cells(*map(chosen, self))
-
-    def answers(self, users: np.ndarray, act: Act) -> Answers:
-        """See :meth:`Bandit.answers`."""
-        return answered(self.of(users), users, act)
 
 
 def answered(cells: Cells, places: np.ndarray, act: Act) -> Answers:

@@ -5,6 +5,7 @@ to the last bit, in memory that holds those who are asked.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,19 @@ import numpy as np
 from dprl.data.bandit_file import open_parts, vectors_of
 from dprl.data.parts import Parts
 from dprl.data.schema import Schema
-from dprl.environments.bandit import Cells, Claim, answered, as_claimed, bandit_bounds, cells_of, facts_of_bandit
-from dprl.environments.user_stream import Act, Answers
+from dprl.environments.bandit import Cells, answered, as_claimed, bandit_bounds, cells_of, facts_of_bandit
+from dprl.environments.people import Act, Answers, Claim, LoggedPeople
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
 
 _ROWS = 1 << 16  # that are made numbers of at a time
+_VISITS = 1 << 14
+"""About as many, of several blocks, are read together; more where a batch has many, for they share pages of the files,
+"""
+_PIECES = 4
+"""but not in fewer pieces, of which one is read while the one before is summed,"""
+_BYTES = 1 << 27
+"""and not more than this."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,32 @@ class UsersInParts:
                 whole[order[some]] = part
         return found
 
+    def met(self, blocks: np.ndarray, places: np.ndarray, act: Act, aside: ThreadPoolExecutor) -> Iterator[Answers]:
+        """The answers block by block, of users by number ``(B, size)`` who stand in ``places`` ``(B, size)``.
+
+        ``aside`` has a thread that reads some while those before are in use.
+        """
+        if not len(blocks):
+            return
+        horizon, size = self.facts.horizon, blocks.shape[1]
+        most = _BYTES // (4 * (self.facts.dimensions + self.facts.actions))
+        visits = min(max(_VISITS, blocks.size * horizon // _PIECES), most)
+        some = max(1, visits // (size * horizon))
+        pieces = [blocks[start : start + some] for start in range(0, len(blocks), some)]
+
+        def read(piece: np.ndarray) -> Cells:
+            with np.errstate(all="ignore"):  # belongs to the thread
+                return self.cells(piece.ravel())
+
+        following = aside.submit(read, pieces[0])
+        for number, piece in enumerate(pieces):
+            cells = following.result()
+            if number + 1 < len(pieces):
+                following = aside.submit(read, pieces[number + 1])
+            for block in range(len(piece)):
+                one = Cells(*(part[block * size : (block + 1) * size] for part in cells))
+                yield answered(one, places[number * some + block], act)
+
     def rows_in_blocks(self) -> Iterator[dict[str, np.ndarray]]:
         """All rows as a ledger claims them, some at a time; the files are checked on the way."""
         for table in self.parts.columns_in_blocks(self._columns(), check=True):
@@ -67,7 +101,7 @@ class UsersInParts:
 
 
 @dataclass
-class BanditInParts:
+class BanditInParts(LoggedPeople):
     """Arriving users, in the order of their first visit, of a folder that ``dprl data partition`` made.
 
     Attributes:
@@ -77,15 +111,13 @@ class BanditInParts:
     """
 
     facts: LearningFacts
-    units: int
+    units: int = field()
     users: UsersInParts = field(repr=False)
 
     def __post_init__(self) -> None:
+        self.people = "named"
         self._numbers: np.ndarray | None = None
-
-    @property
-    def people(self) -> str:
-        return "named"
+        self._aside: ThreadPoolExecutor | None = None
 
     @classmethod
     def of_folder(cls, folder: str | Path, bounds: Bounds | Mapping[str, Any] | str | Path | None) -> BanditInParts:
@@ -141,10 +173,10 @@ class BanditInParts:
         assert self._numbers is not None
         return self._numbers
 
-    def batch(self, first: int, count: int, act: Act) -> Answers:
-        """See :meth:`Bandit.batch <dprl.environments.bandit.Bandit.batch>`."""
-        return self.answers(np.arange(first, first + count), act)
-
     def answers(self, places: np.ndarray, act: Act) -> Answers:
-        """See :meth:`Bandit.answers <dprl.environments.bandit.Bandit.answers>`."""
         return answered(self.users.cells(self.numbers(places)), places, act)
+
+    def met(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
+        # one thread for all batches: each new one would take memory of its own, and keep it
+        self._aside = self._aside or ThreadPoolExecutor(1)
+        return self.users.met(self.numbers(blocks.ravel()).reshape(blocks.shape), blocks, act, self._aside)

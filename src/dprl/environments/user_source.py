@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from dprl.environments.bandit import Bandit
 from dprl.environments.bandit_parts import BanditInParts
 from dprl.environments.learning_source import gymnasium_facts
 from dprl.environments.names import NAMES
-from dprl.environments.user_stream import Act, Answers, empty_answers, fill
+from dprl.environments.people import Act, Answers, Arriving, People
+from dprl.environments.user_stream import empty_answers, fill
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
@@ -33,7 +34,7 @@ _PARALLEL = 64
 
 
 @dataclass
-class GymnasiumUsers:
+class GymnasiumUsers(People):
     """Users of a Gymnasium environment, each of whom has an episode of their own; side by side on the host.
 
     Attributes:
@@ -45,9 +46,9 @@ class GymnasiumUsers:
     facts: LearningFacts
     identifier: str
     seed: int = 0
-    people: str = field(default="episodes", init=False)
 
     def __post_init__(self) -> None:
+        self.people = "episodes"
         self._environments: list[Any] = []
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
@@ -143,6 +144,34 @@ def open_users(
         raise DprlError(f"Unknown environment {name!r}: use {', '.join(SIMULATORS)}, bandit:FILE or gymnasium:ID.")
     simulator = NAMES[name].load()(**NAMES[name].learning)
     return facts_of(simulator), simulator
+
+
+class Episodes(People):
+    """People of a simulator, who are nobody: each has an episode, in a place of a batch."""
+
+    def __init__(self, simulator: Any) -> None:
+        self.simulator, self.facts, self.people = simulator, facts_of(simulator), "episodes"
+
+
+def people_of(users: Any, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0) -> People:
+    """The people behind a name (:func:`open_users`), a simulator, or a source of people.
+
+    Raises:
+        DprlError: there is no such name, or what is given is none of them.
+    """
+    if isinstance(users, str):
+        _, users = open_users(users, bounds, seed)
+    elif bounds is not None:
+        raise DprlError("bounds are for users named by text: these have public facts of their own.")
+    if isinstance(users, People):
+        return users
+    if hasattr(users, "facts") and hasattr(users, "batch"):
+        return Arriving(users)
+    if hasattr(users, "observation_bounds"):
+        return Episodes(users)
+    raise DprlError(
+        "Users are a name such as cart-pole or bandit:FILE, an environment, a dprl.Bandit or a dprl.UserStream."
+    )
 
 
 def facts_of(simulator: Any) -> LearningFacts:

@@ -10,41 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dprl.data.memory import name_of
+from dprl.environments.people import Act, Answers, People
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.user_code import quietly
 
-Act = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""The current policy: ``(n, d)`` observations to actions ``(n,)``, or ``(n, k)`` scaled ones.
-
-Its coins are those of the places ``(n,)`` where the observations' people stand, and of the turns ``(n,)``: how many
-actions each of them took before. So nobody's coins depend on what somebody else does."""
-
-
 _NOBODY = object()
-
-
-class Answers(NamedTuple):
-    """What the users of one batch did, one row a place, each cut or filled up to the horizon H.
-
-    Attributes:
-        observations: ``(m, H, d)`` float32, clamped to the bounds.
-        actions: ``(m, H)`` int32, or ``(m, H, k)`` float32 scaled ones.
-        rewards: ``(m, H)`` float32, clamped to the bounds.
-        length: ``(m,)`` int32 steps; 0 of a place that is empty.
-        terminated: ``(m,)`` whether the interaction ended by itself, and nothing follows.
-    """
-
-    observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    length: np.ndarray
-    terminated: np.ndarray
 
 
 class Answer(NamedTuple):
@@ -125,7 +101,7 @@ def _cells(answer: Any, facts: LearningFacts) -> tuple[np.ndarray, np.ndarray, n
 
 
 @dataclass
-class UserStream:
+class UserStream(People):
     """Users from any iterable of ``(person, answer)``.
 
     ``person`` is the name that tells people apart: text, or a number, which is the same person as its text. Anything
@@ -146,17 +122,15 @@ class UserStream:
     _: KW_ONLY
     named: bool
     units: int | None = None
+    asked_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.facts, LearningFacts):
             raise DprlError("A stream of users needs the public facts: dprl.LearningFacts(...).")
+        self.people = "named" if self.named else "unnamed"
         self._arriving: Iterator[Any] | None = None
         self._seen: set[str] = set()
         self._next = 0
-
-    @property
-    def people(self) -> str:
-        return "named" if self.named else "unnamed"
 
     def check(self) -> None:
         """Refuse, before anything is spent, a stream that was read already."""

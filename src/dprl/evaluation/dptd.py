@@ -17,11 +17,12 @@ import jax
 import jax.numpy as jnp
 
 from dprl.accounting.budget import Budget
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
 from dprl.engine.program import Facts, Shape, Stage
 from dprl.evaluation import protected
-from dprl.evaluation.primal_dual import PrimalDualConfig, PrimalDualProgram, limited, resolve
-from dprl.protocols import Precondition
+from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, limited, resolve
+from dprl.protocols import Attack, Precondition
 
 # Algorithm 1's own direction wants a faster dual variable, and more steps
 GRADIENT_STEPS, GRADIENT_PRIMAL, GRADIENT_DUAL = 200, 24.0, 7.0
@@ -245,3 +246,35 @@ def published_conditions(steps: int, units: int, epsilon: float, delta: float) -
             )
         )
     return tuple(found)
+
+
+ALGORITHM = Algorithm(
+    DPTD,
+    settings={
+        "a network": Setting(DPTD(steps=3, discount=0.9, sampling_rate=1.0, rows=3), features="mlp:2"),
+        "Algorithm 1, Poisson batches": Setting(
+            DPTD(
+                steps=4,
+                discount=0.9,
+                direction="gradient",
+                schedule="diminishing",
+                sampling_rate=0.5,
+                average="random",
+                start="mid-range",
+                rows=None,
+            ),
+            features="fourier:2",
+        ),
+    },
+    attacks=(
+        *STANDARD_ATTACKS,
+        # through columns, by each unit: a person has three trajectories
+        *(
+            Attack(options={"unit": unit, "steps": 20, "sampling_rate": 1.0}, trials=200_000)
+            for unit in ("transition", "trajectory", "person")
+        ),
+        Attack(calibration="as-published", units=10_000, options={"steps": 1001}, trials=400_000),
+    ),
+    canary="dprl.audits.attacks.dptd:dptd_canary",
+    published={"as published": Setting(DPTD(steps=6, discount=0.9, calibration="as-published"), features="mlp:2")},
+)

@@ -18,13 +18,14 @@ import jax.numpy as jnp
 
 from dprl.accounting.budget import Budget
 from dprl.config import DERIVED
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.bands import banded_gradients
 from dprl.engine.layouts import Block, PaddedUnits, SharedTransitions
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig, run_steps
 from dprl.errors import DprlError
 from dprl.evaluation import protected
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Precondition
+from dprl.protocols import Attack, Precondition
 from dprl.value_functions.features import Features
 
 # what single precision holds with room for products; and of one update, where the values' range is 2
@@ -232,11 +233,10 @@ def resolve(config: GPOPE, mechanism: GaussianSum, units: int, horizon: int) -> 
 def mechanism(config: GPOPE, size: int, horizon: int, noise_multiplier: float) -> GaussianSum:
     """The one mechanism through which the trajectories are touched; its event is the algorithm's."""
     return GaussianSum(
-        clip_norm=clip_norm(config, size, horizon),
+        parts=((2 * size, clip_norm(config, size, horizon)),),
         noise_multiplier=noise_multiplier,
         sampling_rate=config.sampling_rate,
         steps=config.steps,
-        dimension=2 * size,
     )
 
 
@@ -372,3 +372,29 @@ def _check_step_size(config: GPOPE, mechanism: GaussianSum, units: int) -> None:
             f"gpope: updates with step_size = {config.step_size:g} leave single precision or the range of values at "
             "this clip_norm: choose both nearer to 1, or leave them out."
         )
+
+
+# beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
+_STEPS_ALONE = {"value_share": 0.05}
+ALGORITHM = Algorithm(
+    GPOPE,
+    settings={
+        "full batches": Setting(GPOPE(steps=4, discount=0.9)),
+        "Poisson batches": Setting(
+            GPOPE(steps=5, discount=0.9, sampling_rate=0.5, schedule="diminishing", average="all")
+        ),
+        "many features": Setting(GPOPE(steps=3, discount=0.9, average="last"), features="fourier:11"),
+    },
+    attacks=(
+        Attack(calibration="as-published", options={"steps": 200}, trials=400_000),
+        Attack(calibration="as-published", released="last", options={"steps": 200}, trials=400_000),
+        Attack(options={"steps": 200}),
+        Attack(options={"steps": 200}, trials=100_000),
+        Attack(options={"steps": 200}, epsilon=4.0, trials=100_000),
+        Attack(options={"steps": 200, "sampling_rate": 0.1}, trials=200_000),
+        Attack(options={"steps": 200, "sampling_rate": 0.1, **_STEPS_ALONE}),
+        Attack(options={"steps": 500, "sampling_rate": 0.02, **_STEPS_ALONE}),
+    ),
+    canary="dprl.audits.attacks.evaluation:gpope_canary",
+    published={"as published": Setting(GPOPE(steps=6, discount=0.9, calibration="as-published"))},
+)

@@ -19,6 +19,7 @@ import numpy as np
 
 from dprl.config import Config
 from dprl.data.trajectories import Trajectories
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
@@ -347,3 +348,15 @@ def _per_episode(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
 def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
     siblings = np.diff(trajectories.unit_offsets)
     return np.bincount(trajectories.unit_of_episode(), values, minlength=trajectories.units) / np.maximum(siblings, 1)
+
+
+ALGORITHM = Algorithm(
+    ImportanceSampling,
+    settings={
+        "trajectory": Setting(ImportanceSampling(discount=0.9, estimator="trajectory")),
+        "per decision": Setting(ImportanceSampling(discount=0.9, estimator="per-decision")),
+        "self-normalised": Setting(ImportanceSampling(discount=0.9, estimator="self-normalised")),
+        "one decision": Setting(ImportanceSampling(discount=0.9), facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
+    },
+    canary="dprl.audits.attacks.evaluation:importance_canary",
+)

@@ -24,8 +24,10 @@ from typing import Any, ClassVar, Literal
 
 from dprl.accounting.reward_relation import LARGEST_DECAY, RewardRelation, default_decay
 from dprl.config import DERIVED, Config
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts, RewardOf
+from dprl.protocols import Attack
 
 Variant = Literal["functional", "observed-reward", "gradient", "output"]
 MAX_SAMPLES, MAX_UPDATES = 10**7, 10**6
@@ -273,3 +275,31 @@ def relation(config: FunctionalQ) -> RewardRelation:
     return RewardRelation(
         config.reward_radius, config.reward_lipschitz, of_state=bool(config.shared_path), mixed=config.mixed_derivatives
     )
+
+
+def _attack(trials: int, calibration: str = "verified", **options: Any) -> Attack:
+    return Attack(calibration=calibration, epsilon=0.9, delta=1e-4, options=options, trials=trials)
+
+
+_SHORT = {"samples": 100, "round": 20, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
+ALGORITHM = Algorithm(
+    FunctionalQ,
+    settings={
+        "functional": Setting(FunctionalQ(variant="functional", **_SHORT)),
+        "functional, one path": Setting(
+            FunctionalQ(variant="functional", shared_path=True, actor_critic=True, **_SHORT)
+        ),
+        "observed reward": Setting(FunctionalQ(**_SHORT)),
+        "gradient": Setting(FunctionalQ(variant="gradient", **{**_SHORT, "network": "fourier:2"})),
+        "output": Setting(FunctionalQ(variant="output", **{**_SHORT, "network": None})),
+    },
+    attacks=(
+        _attack(400_000, variant="functional"),
+        _attack(400_000, variant="functional", shared_path=True),
+        _attack(400_000, variant="observed-reward", samples=50),
+        _attack(400_000, variant="gradient", samples=1000, network="fourier:1"),
+        _attack(20_000, variant="output"),
+        _attack(1_000, "as-published", published_std=0.32, samples=640),
+    ),
+    published={"as published": Setting(FunctionalQ(calibration="as-published", samples=320, network="mlp:4"))},
+)

@@ -16,10 +16,9 @@ from jax import lax, random
 
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.published_sigma import variation
-from dprl.learning.q_learner import positions_of
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.node_noise import NodeNoise
-from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, unit_path
+from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, positions_of, unit_path
 from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values, unit_states
 
 

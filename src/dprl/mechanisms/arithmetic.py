@@ -7,6 +7,7 @@ that is made with them is private.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import jax
@@ -15,27 +16,48 @@ import jax.numpy as jnp
 from dprl import x64 as x64
 from dprl.mechanisms.grid import clip_to_grid
 
-Arithmetic = Literal["exact", "float", "plain"]
+Arithmetic = Literal["exact", "float", "unclipped", "plain"]
 Participation = Literal["everyone", "Poisson", "once each"]
-"""Which sums a unit takes part in: all, those of its coins, or those of the one batch that has its slot."""
+"""Which sums a unit takes part in: all, those of its coins, or those of the one batch that has its place."""
+Parts = tuple[tuple[int, float], ...]
+"""Dimension and clip norm of each part of a unit's vector, in order."""
 
 
-def sum_on_grid(vectors: jax.Array, included: jax.Array, clip_norm: float) -> jax.Array:
+def _each(vectors: jax.Array, parts: Parts) -> Iterator[tuple[jax.Array, float]]:
+    """The columns of each part, and its clip norm."""
+    start = 0
+    for size, clip_norm in parts:
+        yield (vectors if len(parts) == 1 else vectors[:, start : start + size]), clip_norm
+        start += size
+
+
+def _joined(found: list[jax.Array]) -> jax.Array:
+    return found[0] if len(found) == 1 else jnp.concatenate(found, axis=-1)
+
+
+def clipped_on_grid(vectors: jax.Array, parts: Parts, step: float) -> jax.Array:
+    """Clip each part of each vector apart: ``(B, dimension)`` int64 grid points; a part that is not finite is zero."""
+    return _joined([clip_to_grid(part, clip_norm, step) for part, clip_norm in _each(vectors, parts)])
+
+
+def sum_on_grid(vectors: jax.Array, included: jax.Array, parts: Parts, step: float) -> jax.Array:
     """Add up the clipped vectors of those who are ``included``: ``(dimension,)`` int64 grid points, exact."""
-    points = clip_to_grid(vectors, clip_norm)
+    points = clipped_on_grid(vectors, parts, step)
     return jnp.sum(jnp.where(included[:, None], points, 0), axis=0)
 
 
-def sum_in_float(vectors: jax.Array, included: jax.Array, clip_norm: float) -> jax.Array:
+def sum_in_float(vectors: jax.Array, included: jax.Array, parts: Parts, clips: bool = True) -> jax.Array:
     """Add up the same vectors in their own precision: ``(dimension,)`` float64, several times faster."""
-    square = jnp.sum(vectors * vectors, axis=1)
-    # what is not finite contributes nothing, as on the grid
-    finite = jnp.isfinite(square)
-    # 1e-20: its power -3/2, of the derivative, is finite in single precision
-    scale = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-20)))
-    scale = jnp.where(included & finite, scale, 0.0).astype(vectors.dtype)
-    total = scale @ jnp.where(finite[:, None], vectors, 0.0)
-    return total.astype(jnp.float64)
+    found = []
+    for part, clip_norm in _each(vectors, parts):
+        square = jnp.sum(part * part, axis=1)
+        # what is not finite contributes nothing, as on the grid
+        finite = jnp.isfinite(square)
+        # 1e-20: its power -3/2, of the derivative, is finite in single precision
+        scale = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-20))) if clips else 1.0
+        scale = jnp.where(included & finite, scale, 0.0).astype(part.dtype)
+        found.append((scale @ jnp.where(finite[:, None], part, 0.0)).astype(jnp.float64))
+    return _joined(found)
 
 
 def sum_plainly(vectors: jax.Array, included: jax.Array) -> jax.Array:

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 
 from dprl.accounting import renyi_filter
 from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent
+from dprl.accounting.rows import FilteredSumRow, written
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.grid import MAX_UNITS, grid_step
+from dprl.mechanisms.grid import MAX_UNITS
 
 ENDED = -1
 """Recorded in place of a level: the step was not admitted, so nothing was drawn, and no step follows."""
@@ -45,7 +46,7 @@ class FilteredGaussianSum(GaussianSum):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.multipliers is not None or not self.certifies:
+        if self.multipliers is not None or self.batch is not None or not self.certifies:
             raise RuntimeError("A filtered sum chooses its noise on the way, and counts on the grid.")
         self.event()  # refuses an order or a budget out of range
         if self.dimension > MOST_COORDINATES:
@@ -104,7 +105,7 @@ class FilteredGaussianSum(GaussianSum):
         than it declares, and a cut moves two norms no further apart.
         """
         x = total.astype(jnp.float64)
-        most = MAX_UNITS * self.clip_norm / grid_step(self.clip_norm)
+        most = MAX_UNITS * self.clip_norm / self.grid_step
         norm = jnp.round(jnp.minimum(jnp.sqrt(jnp.sum(x * x)), most)).astype(jnp.int64)
         return jnp.concatenate([total, norm[None]])
 
@@ -113,10 +114,6 @@ class FilteredGaussianSum(GaussianSum):
 
     def describe(self, name: str, purpose: str) -> dict[str, Any]:
         """One row: the largest cost of a step is that of the smallest level, and what is spent in all is the budget."""
-        return super().describe(name, purpose) | {
-            "dimension": self.released,
-            "levels": list(self.levels),
-            "norm_multiplier": self.norm_multiplier,
-            "order": self.order,
-            "budget": self.budget,
-        }
+        self._check_certifies()
+        stated = {"dimension": self.released, "levels": list(self.levels)}
+        return written(FilteredSumRow, self, name=name, purpose=purpose, **stated)

@@ -1,8 +1,15 @@
-"""The Gaussian sum over privacy units: clips each unit's vector, samples units, adds noise, and knows what it cost.
+"""The Gaussian sum over privacy units: clips each unit's vector, says who takes part, adds noise, knows what it cost.
 
-Privacy unit: whatever one row of ``vectors`` stands for. Neighbouring relation: add or remove one unit (with public
-``units`` this covers zero-out, which is what adding a unit whose vector is zero means). Released: every noised sum.
-Proofs: docs/proofs/clipped-gaussian-sum.md; for noise that changes from step to step docs/proofs/scheduled-noise.md.
+Privacy unit: whatever one row of ``vectors`` stands for. Released: every noised sum. Neighbouring relation and who
+takes part go together, for only these are proved:
+
+* everybody, or a secret Poisson sample: add or remove one unit (with public ``units`` this covers zero-out, which is
+  what adding a unit whose vector is zero means); independent noise, on a public schedule;
+* every unit in one public batch: zero out one (the unit of a place is nothing) or replace one (it is another one);
+  independent or correlated noise; with independent noise a batch may be summed up several times in a row.
+
+Proofs: docs/proofs/clipped-gaussian-sum.md; for noise that changes from step to step scheduled-noise.md; for units that
+take part once one-pass-users.md and correlated-noise.md.
 """
 
 from __future__ import annotations
@@ -11,7 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,68 +26,122 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.accounting import events
+from dprl.accounting.rows import SumRow, UserSumRow, written
+from dprl.accounting.user_relation import CLIPS
 from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import (
     Arithmetic,
     Participation,
+    Parts,
+    clipped_on_grid,
     few_listed,
     listed,
     sum_in_float,
     sum_on_grid,
     sum_plainly,
 )
-from dprl.mechanisms.grid import MAX_DIMENSION, grid_step
+from dprl.mechanisms.drawn import AllDrawn, DrawnAtStep, DrawnInOrder
+from dprl.mechanisms.grid import MAX_DIMENSION, MAX_UNITS, grid_step
 from dprl.mechanisms.rounded_gaussian import MAX_STD, MIN_STD
+from dprl.mechanisms.strategy import INDEPENDENT, Correlation
 
 RELATION = "add or remove one"
+Stability = Literal["adds one unit", "alters one place"]
+"""What one more person does to the set of units that a source gives: everybody else stays as they are."""
+ADDS_ONE_UNIT: tuple[Stability, ...] = ("adds one unit",)
+ALTERS_ONE_PLACE: tuple[Stability, ...] = ("alters one place",)
 MOST_LEVELS = 16
 """Distinct multipliers of a schedule: each is a privacy loss distribution of its own to compose."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianSum:
-    """A Poisson-sampled, jointly clipped Gaussian sum, released ``steps`` times.
+    """A clipped Gaussian sum, released ``steps`` times.
+
+    A unit's vector has parts that are clipped apart: a statistic that is released beside a gradient does not make the
+    gradient shorter. All of them lie on one grid.
 
     Attributes:
-        dimension: length of a unit's vector.
-        clip_norm: L2 bound C of one unit's whole vector; also the sensitivity under add-or-remove.
-        noise_multiplier: standard deviation of the noise in each coordinate, over C. With ``multipliers`` it follows
-            from them, as that of the constant schedule with the same sum of 1/z^2: it sets step sizes, and pays for
-            nothing.
+        parts: dimension and L2 clip norm of each part of a unit's vector, in order.
+        noise_multiplier: standard deviation of a draw in each coordinate, over :attr:`sensitivity` and
+            :attr:`column_norm`. With ``multipliers`` it follows from them, as that of the constant schedule with the
+            same sum of 1/z^2: it sets step sizes, and pays for nothing.
         sampling_rate: public probability with which a unit takes part in a step; 1 for everybody.
         steps: number of releases; with ``multipliers`` it is their number.
         multipliers: the noise multiplier of each step, of at most 16 values, where it is not constant: a public
             schedule, fixed before the first row is read, such as that of a learned protector.
-        arithmetic: ``exact`` for a release, on the integer grid. The other two have no privacy event and certify
-            nothing: ``float`` is the same but for rounding, for experiments with many trials (:meth:`in_float`);
-            ``plain`` neither clips nor adds noise, for oracles and references.
+        batch: places in a batch, where every unit stands in one of them and takes part in that batch alone; None where
+            everybody or a sample takes part.
+        epochs: steps in a row that sum up the same batch.
+        relation: ``add or remove one``; with a ``batch`` ``zero-out`` or ``replace one``.
+        correlation: of the noise of one step with that of those before.
+        arithmetic: ``exact`` for a release, on the integer grid. The others have no privacy event and certify nothing:
+            ``float`` is the same but for rounding, for experiments with many trials (:meth:`in_float`); ``unclipped``
+            adds that noise to a sum that is not clipped; ``plain`` neither clips nor adds noise, for oracles and
+            references.
         factor: what every noised sum in ``float`` is multiplied by, such as a step size; may be traced.
+        loudness: another noise multiplier for ``float`` and ``unclipped``; may be traced, 0 for no noise.
     """
 
-    dimension: int
-    clip_norm: float = math.inf
+    parts: Parts
     noise_multiplier: float = 0.0
     sampling_rate: float = 1.0
     steps: int = 1
     multipliers: tuple[float, ...] | None = None
+    batch: int | None = None
+    epochs: int = 1
+    relation: str = RELATION
+    correlation: Correlation = INDEPENDENT
     arithmetic: Arithmetic = "exact"
     factor: Any = 1.0
+    loudness: Any = None
 
     def __post_init__(self) -> None:
-        if self.arithmetic != "float" and self.factor != 1.0:
-            raise DprlError("Only a sum in floating point has a factor.")
+        if self.arithmetic in ("exact", "plain") and (self.loudness is not None or self.factor != 1.0):
+            raise DprlError("Only a sum in floating point has a factor, or a loudness of its own.")
         if self.arithmetic == "plain":
-            if self.multipliers is not None or (self.clip_norm, self.noise_multiplier) != (math.inf, 0.0):
+            clips = any(clip_norm != math.inf for _, clip_norm in self.parts)
+            if self.multipliers is not None or clips or self.noise_multiplier != 0.0:
                 raise DprlError("A plain sum has neither a clip norm nor noise.")
             return
         if self.multipliers is not None:
             self._follow(self.multipliers)
-        grid_step(self.clip_norm)
-        if not 1 <= self.dimension <= MAX_DIMENSION:
+        if not self.parts or min(size for size, _ in self.parts) < 1 or self.dimension > MAX_DIMENSION:
             raise DprlError(f"A released vector has between 1 and {MAX_DIMENSION} coordinates.")
+        for _, clip_norm in self.parts:
+            grid_step(clip_norm)  # refuses what is out of range
+        self._check_proved()
         for multiplier, _ in self.noise_levels:
             self.check_noise(multiplier)
         self._composed()  # refuses a sampling rate or a number of steps out of range
+
+    def _check_proved(self) -> None:
+        """Refuse who takes part by what relation with what noise, where there is no proof of it."""
+        if self.batch is None:
+            if self.relation != RELATION:
+                raise DprlError(
+                    f"The relation of a sum over everybody, or over a sample, must be {RELATION}: {self.relation} is "
+                    "for units of whom each stands in one batch."
+                )
+            if self.correlation != INDEPENDENT or self.epochs != 1:
+                raise DprlError(
+                    "Correlated noise and epochs are for units that take part once: everybody, or a sample, needs "
+                    "independent noise and no epochs."
+                )
+            return
+        if self.relation not in CLIPS:
+            raise DprlError(f"The relation of units of whom each takes part once must be {' or '.join(CLIPS)}.")
+        if self.sampling_rate != 1.0 or self.multipliers is not None:
+            raise DprlError("Units that take part once are not sampled, and their noise has no schedule.")
+        if not 1 <= self.batch <= MAX_UNITS:
+            raise DprlError(f"A batch has at least 1 place, and at most {MAX_UNITS} units.")
+        if self.steps < 1 or self.epochs < 1 or self.steps % self.epochs:
+            raise DprlError(
+                "The number of steps must be at least 1 and a multiple of the epochs, the steps that each unit takes "
+                "part in."
+            )
+        if self.epochs > 1 and self.correlation != INDEPENDENT:
+            raise DprlError("Several epochs need independent noise: correlated noise is for units that take part once.")
 
     def _follow(self, multipliers: tuple[float, ...]) -> None:
         """Set what follows from a schedule, and refuse one that makes no sense."""
@@ -100,17 +161,27 @@ class GaussianSum:
 
     def check_noise(self, noise_multiplier: float) -> None:
         """Refuse noise for which the sampler's error is not proved."""
+        # the norm of a column raises for what is no noise
         if not (math.isfinite(noise_multiplier) and MIN_STD <= self.on_grid(noise_multiplier) <= MAX_STD):
             raise DprlError("The noise multiplier must be between 0.004 and 2000: change epsilon or delta.")
 
-    def in_float(self, factor: Any = 1.0) -> GaussianSum:
+    def in_float(self, factor: Any = 1.0, loudness: Any = None) -> GaussianSum:
         """Return the same sum in single precision, for experiments with many trials. It protects nobody."""
-        return replace(self, arithmetic="float", factor=factor)
+        return replace(self, arithmetic="float", factor=factor, loudness=loudness)
+
+    def unclipped(self, loudness: Any = None) -> GaussianSum:
+        """Return the same noise on sums that nothing clips, as some papers have it. It protects nobody."""
+        return replace(self, arithmetic="unclipped", loudness=loudness)
 
     def plain(self) -> GaussianSum:
         """Return the noiseless limit, for oracles and references. It protects nobody."""
         return GaussianSum(
-            dimension=self.dimension, sampling_rate=self.sampling_rate, steps=self.steps, arithmetic="plain"
+            parts=((self.dimension, math.inf),),
+            sampling_rate=self.sampling_rate,
+            steps=self.steps,
+            batch=self.batch,
+            epochs=self.epochs,
+            arithmetic="plain",
         )
 
     # --- what it is and what it costs -------------------------------------------------------------------------------
@@ -128,25 +199,74 @@ class GaussianSum:
     @property
     def participation(self) -> Participation:
         """Which steps a unit takes part in."""
+        if self.batch is not None:
+            return "once each"
         return "everyone" if self.sampling_rate == 1.0 else "Poisson"
 
     @property
+    def stability(self) -> Stability:
+        """What one more person may do to the set of units, for the relation to be about people."""
+        return "adds one unit" if self.batch is None else "alters one place"
+
+    def check_source(self, source: Any) -> None:
+        """Refuse a source in which one more person does something else to the units than the relation is about.
+
+        Args:
+            source: with ``stability``, see :class:`~dprl.engine.unit_source.Source`.
+        """
+        if self.stability in source.stability:
+            return
+        if self.batch is None:
+            raise DprlError(
+                f"The relation {self.relation} needs a source to which one more person adds one unit, such as a log "
+                "that is read whole: who has not come yet, or is simulated, stands in a numbered place and cannot be "
+                "sampled."
+            )
+        raise DprlError(
+            f"The relation {self.relation} needs a source of numbered places, of which one more person alters one: to "
+            "this one a person adds a unit."
+        )
+
+    @property
+    def dimension(self) -> int:
+        """Length of a unit's vector."""
+        return sum(size for size, _ in self.parts)
+
+    @property
+    def clip_norm(self) -> float:
+        """Largest L2 norm of a unit's whole vector, C."""
+        return math.hypot(*(clip_norm for _, clip_norm in self.parts))
+
+    @property
+    def grid_step(self) -> float:
+        """Distance of neighbouring grid points, on which all parts lie."""
+        return grid_step(self.clip_norm)
+
+    @property
     def sensitivity(self) -> float:
-        """Largest L2 change of the un-noised sum when one unit is added or removed."""
-        return self.clip_norm
+        """Largest L2 change of an un-noised sum between neighbours: 2C where one unit is replaced, else C."""
+        return CLIPS.get(self.relation, 1.0) * self.clip_norm
+
+    @property
+    def column_norm(self) -> float:
+        """See :func:`~dprl.accounting.user_relation.column_norm_of`; 1 for independent noise."""
+        return self.correlation.column_norm(self.steps, self.dimension, self.noise_multiplier)
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise in each coordinate of a released sum."""
-        return 0.0 if self.arithmetic == "plain" else self.noise_multiplier * self.clip_norm
+        """Standard deviation of a draw in each coordinate; that of the noise itself, where it is independent."""
+        return 0.0 if self.arithmetic == "plain" else self._std(self.noise_multiplier)
+
+    def _std(self, noise_multiplier: Any) -> Any:
+        return noise_multiplier * self.sensitivity * self.column_norm
 
     @property
     def noise_on_grid(self) -> float:
         return self.on_grid(self.noise_multiplier)
 
     def on_grid(self, noise_multiplier: Any) -> Any:
-        """Standard deviation of noise with that multiplier, in grid points."""
-        return noise_multiplier * self.clip_norm / grid_step(self.clip_norm)
+        """Standard deviation of draws with that multiplier, in grid points."""
+        return self._std(noise_multiplier) / self.grid_step
 
     @property
     def noise_levels(self) -> tuple[tuple[float, int], ...]:
@@ -157,6 +277,8 @@ class GaussianSum:
 
     def multiplier_at(self, step: Any) -> Any:
         """Noise multiplier of one step, which may be traced."""
+        if self.loudness is not None:
+            return self.loudness
         if self.multipliers is None:
             return self.noise_multiplier
         if isinstance(step, int | np.integer):
@@ -182,11 +304,17 @@ class GaussianSum:
         return events.sampler_delta(epsilon, self.draws)
 
     def event(self) -> events.DpEvent:
-        """What the accountant must compose: exactly what :meth:`coins`, :meth:`clipped_sum` and :meth:`noised` do."""
+        """What the accountant must compose: exactly what :meth:`coins`, :meth:`clipped_sum` and :meth:`noised` do.
+
+        Where every unit takes part once, that is one release for all steps together, and one for each epoch.
+        """
         self._check_certifies()
         return self._composed()
 
     def _composed(self) -> events.DpEvent:
+        if self.batch is not None:
+            releases = (1.0, self.noise_multiplier, self.epochs)
+            return events.gaussian(self.noise_multiplier) if self.epochs == 1 else events.poisson_gaussian(*releases)
         if (self.steps, self.sampling_rate) == (1, 1.0):
             return events.gaussian(self.noise_multiplier)
         steps = [events.poisson_gaussian(self.sampling_rate, z, count) for z, count in self.noise_levels]
@@ -194,22 +322,17 @@ class GaussianSum:
 
     def _check_certifies(self) -> None:
         if not self.certifies:
-            what = "A sum in floating point" if self.arithmetic == "float" else "An un-noised sum"
+            what = "An un-noised sum" if self.arithmetic == "plain" else "A sum in floating point"
             raise DprlError(f"{what} has no privacy event; it cannot be released.")
 
     def describe(self, name: str, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
         self._check_certifies()
-        return {
-            "name": name,
-            "purpose": purpose,
-            "clip_norm": self.clip_norm,
-            "noise_multiplier": self.noise_multiplier,
-            "sampling_rate": self.sampling_rate,
-            "steps": self.steps,
-            "dimension": self.dimension,
-            "grid_step": grid_step(self.clip_norm),
-        }
+        if self.batch is None:
+            return written(SumRow, self, name=name, purpose=purpose)
+        parts = [{"dimension": size, "clip_norm": clip_norm} for size, clip_norm in self.parts]
+        stated = {"parts": parts, "noise": self.correlation.name, "std": self.noise_std}
+        return written(UserSumRow, self, name=name, purpose=purpose, **stated)
 
     def rows(self, name: str, purpose: str) -> list[dict[str, Any]]:
         """The rows of a certificate: one for each part of :meth:`event`, in its order."""
@@ -222,21 +345,56 @@ class GaussianSum:
         """``(units,)`` booleans: who takes part in this step."""
         return noise.coins(step, units, self.sampling_rate)
 
+    def included(self, noise: Any, step: int, units: int) -> np.ndarray | range:
+        """Who takes part in this step: ``(units,)`` booleans, or the places of its batch, which are public."""
+        if self.batch is None:
+            return np.asarray(self.coins(noise, step, units))
+        first = step // self.epochs * self.batch
+        return range(first, min(first + self.batch, units))
+
     def members(self, noise: Any, step: Any, units: int, multiple: int) -> tuple[jax.Array, jax.Array]:
         """Who takes part in this step as a list, see :func:`~dprl.mechanisms.arithmetic.listed`."""
         few = few_listed(noise, step, units, self.sampling_rate, multiple) if self.arithmetic == "float" else None
         return listed(self.coins(noise, step, units), multiple) if few is None else few
 
     def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
-        """The step's noise, ``(dimension,)`` of :attr:`dtype`; ``(width,)`` where more are asked for."""
+        """The step's draws, ``(dimension,)`` of :attr:`dtype`; ``(width,)`` where more are asked for.
+
+        They are its noise where it is independent; of correlated noise see :meth:`bind` and :meth:`in_order`.
+        """
         count = self.dimension if width is None else width
         match self.arithmetic:
             case "exact":
                 return noise.gaussian(step, count, self.on_grid_at(step))
-            case "float":
-                return noise.rounded(step, count, self.on_grid_at(step)) * grid_step(self.clip_norm)
+            case "float" | "unclipped":
+                return noise.normals(step, count) * self._std(self.multiplier_at(step))
             case "plain":
                 return jnp.zeros(count, dtype=jnp.float64)
+
+    def bind(self, noise: Any) -> DrawnAtStep | AllDrawn:
+        """The noise of every step for compiled code, from a stream of its own that compiled code can draw from.
+
+        It is drawn when a step asks for it, or all of it here where it is correlated. What was bound stays as it is.
+        """
+        if isinstance(noise, AllDrawn | DrawnAtStep):
+            return noise
+        if self.correlation.bands(self.steps) == 1:
+            return DrawnAtStep(self, noise)
+        draws = jax.vmap(lambda step: self.draw(noise, step))(jnp.arange(self.steps, dtype=jnp.uint32))
+        return AllDrawn(self.correlation.at_once(draws) if self.certifies else self.correlation.in_float(draws))
+
+    def drawn_before(self, noise: Any) -> AllDrawn:
+        """The noise of every step, drawn here on the host: of a secure stream, from which compiled code cannot draw."""
+        order = self.in_order(noise)
+        return AllDrawn(np.stack([np.asarray(order.draw(step)) for step in range(self.steps)]))
+
+    def in_order(self, noise: Any) -> DrawnInOrder:
+        """The noise of :meth:`bind` for one step after the other, on the host: for vectors that are long."""
+        return DrawnInOrder(self, noise)
+
+    def clipped(self, vectors: jax.Array) -> jax.Array:
+        """``(B, dimension)`` int64 grid points of units' vectors; a part that is not finite becomes zero."""
+        return clipped_on_grid(vectors, self.parts, self.grid_step)
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
         """Sum of the clipped vectors of one block of units.
@@ -248,11 +406,12 @@ class GaussianSum:
         Returns:
             ``(dimension,)`` of :attr:`dtype`; blocks of grid points add up exactly, in any order.
         """
+        vectors, included = jnp.asarray(vectors), jnp.asarray(included)
         match self.arithmetic:
             case "exact":
-                return sum_on_grid(vectors, included, self.clip_norm)
-            case "float":
-                return sum_in_float(vectors, included, self.clip_norm)
+                return sum_on_grid(vectors, included, self.parts, self.grid_step)
+            case "float" | "unclipped":
+                return sum_in_float(vectors, included, self.parts, self.arithmetic == "float")
             case "plain":
                 return sum_plainly(vectors, included)
 
@@ -262,7 +421,7 @@ class GaussianSum:
 
     def scaled(self, points: jax.Array) -> jax.Array:
         """The noised sum ``(dimension,)`` float64, from its grid points; times :attr:`factor` where there are none."""
-        return points.astype(jnp.float64) * grid_step(self.clip_norm) if self.certifies else points * self.factor
+        return points.astype(jnp.float64) * self.grid_step if self.certifies else points * self.factor
 
     def release(self, total: jax.Array, draw: jax.Array) -> jax.Array:
         """:meth:`noised` and :meth:`scaled` in one, for loops that keep no step."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -21,8 +20,8 @@ import jax.numpy as jnp
 
 from dprl import x64 as x64
 from dprl.errors import DprlError
-from dprl.mechanisms.grid import clip_to_grid
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+from dprl.mechanisms.arithmetic import sum_in_float, sum_on_grid
+from dprl.mechanisms.gaussian_sum import GaussianSum
 
 CHUNK = 200
 """Most users whose gradients are summed in single precision; chunks are then added on the integer grid."""
@@ -56,7 +55,7 @@ class Layer(NamedTuple):
         return self.deltas.shape[1] * (self.inputs.shape[1] + self.bias)
 
 
-def clip_of(mechanism: UserSum, layers: Sequence[Layer]) -> float:
+def clip_of(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
     """The norm that gradients are clipped to here: that of the mechanism's first part, less what rounding can add."""
     widest = max(layer.inputs.shape[1] + layer.deltas.shape[1] for layer in layers)
     rounding = (2 * (CHUNK + 2) ** 2 / math.sqrt(3.0) + widest + 32) * _UNIT
@@ -66,7 +65,7 @@ def clip_of(mechanism: UserSum, layers: Sequence[Layer]) -> float:
     return bound
 
 
-def ghost_sum(mechanism: UserSum, layers: Sequence[Layer], included: Any, statistics: Any = None) -> jax.Array:
+def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any = None) -> jax.Array:
     """What ``mechanism.clipped_sum`` gives for users' gradients, without them, but for 0.3% of the clip norm.
 
     Args:
@@ -112,12 +111,9 @@ def ghost_sum(mechanism: UserSum, layers: Sequence[Layer], included: Any, statis
         rest = jax.tree.map(lambda a: a[1:], given)
         totals, _ = jax.lax.scan(lambda t, g: (jax.tree.map(jnp.add, t, one(g)), None), totals, rest)
     total = jnp.concatenate([part.astype(jnp.int64) for part in totals])
-    found, start = [total], 0
-    for length, part_norm in others:
-        points = clip_to_grid(jnp.asarray(statistics)[:, start : start + length], part_norm, mechanism.grid_step)
-        found.append(jnp.sum(jnp.where(included[:, None], points, 0), axis=0))
-        start += length
-    return jnp.concatenate(found)
+    if not others:
+        return total
+    return jnp.concatenate([total, sum_on_grid(jnp.asarray(statistics), included, tuple(others), mechanism.grid_step)])
 
 
 def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: float, chunks: int) -> list[jax.Array]:
@@ -158,16 +154,16 @@ def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: flo
     return found
 
 
-def ghost_sum_in_float(mechanism: FloatUserSum, layers: Sequence[Layer], included: Any, statistics: Any) -> jax.Array:
+def ghost_sum_in_float(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any) -> jax.Array:
     """:func:`ghost_sum` for experiments: what ``mechanism.clipped_sum`` gives, ``(dimension,)`` float64."""
-    (_, clip_norm), *others = mechanism.exact.parts
-    included = jnp.asarray(included)
+    (_, clip_norm), *others = mechanism.parts
+    included, clips = jnp.asarray(included), mechanism.arithmetic == "float"
     lengths = [jnp.sum(layer.inputs**2, axis=1) for layer in layers]
     square = sum(
         (length + layer.bias) * jnp.sum(layer.deltas**2, axis=1) for layer, length in zip(layers, lengths, strict=True)
     )
     kept = included & jnp.isfinite(square)
-    shrunk = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-30))) if mechanism.clips else 1.0
+    shrunk = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-30))) if clips else 1.0
     found = []
     for layer, length in zip(layers, lengths, strict=True):
         left = jnp.where(kept[:, None], layer.deltas * jnp.asarray(shrunk, layer.deltas.dtype)[..., None], 0.0)
@@ -177,6 +173,4 @@ def ghost_sum_in_float(mechanism: FloatUserSum, layers: Sequence[Layer], include
     total = jnp.concatenate(found).astype(jnp.float64)
     if not others:
         return total
-    (extra, other_norm), *_ = others
-    rest = FloatUserSum(replace(mechanism.exact, parts=((extra, other_norm),)), clips=mechanism.clips)
-    return jnp.concatenate([total, rest.clipped_sum(statistics, included)])
+    return jnp.concatenate([total, sum_in_float(jnp.asarray(statistics), included, tuple(others), clips)])

@@ -12,6 +12,7 @@ factorization for differentially private model training".
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -19,52 +20,102 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl import x64 as x64
-from dprl.accounting.user_relation import coefficients_of, column_norm_of
+from dprl.accounting.user_relation import bands_of, coefficients_of, column_norm_of
 
 
-def coefficients(noise: str, steps: int) -> np.ndarray:
-    """``(bands,)`` float64: the strategy's first column, as far as it is not zero."""
-    return np.array(coefficients_of(noise, steps))
+@dataclass(frozen=True)
+class Correlation:
+    """How the noise of one step hangs together with that of the steps before.
 
+    Attributes:
+        name: ``independent``, ``square-root`` or ``banded:B``, as certificates say it.
 
-def inverse(noise: str, steps: int) -> np.ndarray:
-    """``(steps,)`` float64: the first column of the strategy's inverse, by which independent draws become the noise."""
-    column = coefficients(noise, steps)
-    found = np.zeros(steps)
-    found[0] = 1.0
-    for t in range(1, steps):
-        reach = min(t, len(column) - 1)
-        found[t] = -column[1 : reach + 1] @ found[t - reach : t][::-1]
-    return found
-
-
-def whitened(noise: str, rounds: Any) -> np.ndarray:
-    """``(steps, dimension)`` float64: the strategy times ``rounds``, which makes independent draws of the noise again.
-
-    What a user moves is seen through the same product: it is how an attack looks, and what a sensitivity measures.
+    Raises:
+        DprlError: there is no such noise.
     """
-    steps = len(rounds)
-    column = coefficients(noise, steps)
-    age = np.arange(steps)[:, None] - np.arange(steps)[None, :]
-    inside = (age >= 0) & (age < len(column))
-    return np.where(inside, column[np.clip(age, 0, len(column) - 1)], 0.0) @ np.asarray(rounds, np.float64)
+
+    name: str = "independent"
+
+    def __post_init__(self) -> None:
+        bands_of(self.name, 1)
+
+    def bands(self, steps: int) -> int:
+        """Return how many coefficients of the strategy are not zero; 1 where every step's noise is its draw."""
+        return bands_of(self.name, steps)
+
+    def coefficients(self, steps: int) -> np.ndarray:
+        """``(bands,)`` float64: the strategy's first column, as far as it is not zero."""
+        return np.array(coefficients_of(self.name, steps))
+
+    def inverse(self, steps: int) -> np.ndarray:
+        """``(steps,)`` float64: the first column of the inverse, by which independent draws become the noise."""
+        column = self.coefficients(steps)
+        found = np.zeros(steps)
+        found[0] = 1.0
+        for t in range(1, steps):
+            reach = min(t, len(column) - 1)
+            found[t] = -column[1 : reach + 1] @ found[t - reach : t][::-1]
+        return found
+
+    def whitened(self, rounds: Any) -> np.ndarray:
+        """``(steps, dimension)`` float64: the strategy times ``rounds``, which makes independent draws of noise again.
+
+        What a user moves is seen through the same product: it is how an attack looks, and what a sensitivity measures.
+        """
+        steps = len(rounds)
+        column = self.coefficients(steps)
+        age = np.arange(steps)[:, None] - np.arange(steps)[None, :]
+        inside = (age >= 0) & (age < len(column))
+        return np.where(inside, column[np.clip(age, 0, len(column) - 1)], 0.0) @ np.asarray(rounds, np.float64)
+
+    def column_norm(self, steps: int, dimension: int, noise_multiplier: float) -> float:
+        """See :func:`~dprl.accounting.user_relation.column_norm_of`."""
+        return column_norm_of(self.name, steps, dimension, noise_multiplier)
+
+    def prefix_error(self, steps: int) -> float:
+        """RMS error of the sums of the first 1, 2, ..., ``steps`` rounds over independent noise's; same guarantee.
+
+        >>> INDEPENDENT.prefix_error(100), round(Correlation("square-root").prefix_error(100), 2)
+        (1.0, 0.33)
+        """
+        summed = np.cumsum(self.inverse(steps))
+        variance = np.cumsum(summed**2)
+        column = self.coefficients(steps)
+        return float(np.sqrt(column @ column * np.mean(variance) / np.mean(np.arange(1, steps + 1))))
+
+    def in_order(self, steps: int, dimension: int) -> Correlator:
+        """Return what makes the noise of one round after the other, on the host."""
+        return Correlator(self.coefficients(steps), dimension)
+
+    def at_once(self, draws: Any) -> jax.Array:
+        """The noise of all rounds, in compiled code: ``(steps, dimension)`` int64 from draws of the same kind."""
+        steps, dimension = draws.shape
+        column = self.coefficients(steps)
+        kept = len(column) - 1
+        if kept == 0:
+            return draws
+        by_age = jnp.asarray(column)
+
+        def one(past: jax.Array, given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            t, draw = given
+            ages = (t - 1 - jnp.arange(kept)) % kept + 1
+            found = draw - jnp.round(by_age[ages] @ past).astype(jnp.int64)
+            return past.at[t % kept].set(found.astype(jnp.float64)), found
+
+        _, found = jax.lax.scan(one, jnp.zeros((kept, dimension), dtype=jnp.float64), (jnp.arange(steps), draws))
+        return found
+
+    def in_float(self, draws: Any) -> jax.Array:
+        """:meth:`at_once` for float64 draws, without the grid: one product of matrices, for experiments."""
+        steps = draws.shape[0]
+        column = self.inverse(steps)
+        if not column[1:].any():
+            return draws
+        age = np.arange(steps)[:, None] - np.arange(steps)[None, :]
+        return jnp.asarray(np.where(age >= 0, column[np.maximum(age, 0)], 0.0)) @ draws
 
 
-def column_norm(noise: str, steps: int, dimension: int, noise_multiplier: float) -> float:
-    """See :func:`~dprl.accounting.user_relation.column_norm_of`."""
-    return column_norm_of(noise, steps, dimension, noise_multiplier)
-
-
-def prefix_error(noise: str, steps: int) -> float:
-    """RMS error of the sums of the first 1, 2, ..., ``steps`` rounds, over that of independent noise; same guarantee.
-
-    >>> prefix_error("independent", 100), round(prefix_error("square-root", 100), 2)
-    (1.0, 0.33)
-    """
-    summed = np.cumsum(inverse(noise, steps))
-    variance = np.cumsum(summed**2)
-    column = coefficients(noise, steps)
-    return float(np.sqrt(column @ column * np.mean(variance) / np.mean(np.arange(1, steps + 1))))
+INDEPENDENT = Correlation()
 
 
 class Correlator:
@@ -73,10 +124,10 @@ class Correlator:
     It keeps the noise of as many rounds as the strategy has bands, less one: none for independent noise.
     """
 
-    def __init__(self, noise: str, steps: int, dimension: int) -> None:
-        self._column = coefficients(noise, steps)
+    def __init__(self, column: np.ndarray, dimension: int) -> None:
+        self._column = column
         # float64 holds every noise exactly: the largest is below 2**53 grid points
-        self._past = np.empty((len(self._column) - 1, dimension))
+        self._past = np.empty((len(column) - 1, dimension))
         self._done = 0
 
     def correlated(self, draw: np.ndarray) -> np.ndarray:
@@ -90,32 +141,3 @@ class Correlator:
         found = draw - np.rint(self._column[ages] @ self._past[:filled]).astype(np.int64)
         self._past[t % kept] = found
         return found
-
-
-def correlated(noise: str, draws: Any) -> jax.Array:
-    """The noise of all rounds at once, in compiled code: ``(steps, dimension)`` int64 from draws of the same kind."""
-    steps, dimension = draws.shape
-    column = coefficients(noise, steps)
-    kept = len(column) - 1
-    if kept == 0:
-        return draws
-    by_age = jnp.asarray(column)
-
-    def one(past: jax.Array, given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        t, draw = given
-        ages = (t - 1 - jnp.arange(kept)) % kept + 1
-        found = draw - jnp.round(by_age[ages] @ past).astype(jnp.int64)
-        return past.at[t % kept].set(found.astype(jnp.float64)), found
-
-    _, found = jax.lax.scan(one, jnp.zeros((kept, dimension), dtype=jnp.float64), (jnp.arange(steps), draws))
-    return found
-
-
-def correlated_in_float(noise: str, draws: Any) -> jax.Array:
-    """:func:`correlated` for float64 draws, without the grid: one product of matrices, for experiments."""
-    steps = draws.shape[0]
-    column = inverse(noise, steps)
-    if not column[1:].any():
-        return draws
-    age = np.arange(steps)[:, None] - np.arange(steps)[None, :]
-    return jnp.asarray(np.where(age >= 0, column[np.maximum(age, 0)], 0.0)) @ draws

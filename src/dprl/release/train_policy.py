@@ -17,15 +17,14 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
-from dprl.environments.user_source import facts_of, open_users
+from dprl.environments.user_source import people_of
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG, UNIT
-from dprl.learning.policy_gradient.estimator import Rates, Shape
-from dprl.learning.policy_gradient.on_host import run_on_host, run_resampled
-from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
-from dprl.learning.policy_gradient.published import published_run
-from dprl.learning_facts import LearningFacts
+from dprl.learning.policy_gradient.estimator import Rates
+from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
+from dprl.learning.policy_gradient.trainer import PolicyGradient
+from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.released import FILE, ReleasedPolicy, read_policy
 from dprl.protocols import NO_JOURNAL, Bounds
@@ -111,34 +110,28 @@ def train_policy(
     noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
     if seed is None and algorithm.published:  # has floating-point noise, which is no secure one
         noise = SeededNoise.from_seed(int(noise.below(0, 2**31 - 1)))
-    facts, source = _opened(users, bounds, int(noise.stream("environment").below(2, 2**31 - 1)))
-    if algorithm.poisson and not hasattr(source, "count"):
-        raise DprlError(
-            "dp-pg: sampling = 'poisson' draws a coin for everybody in a log that is read whole (bandit:FILE): who has "
-            "not come yet, or is simulated, cannot be sampled again: leave out sampling."
-        )
-    plan = make_pg_plan(algorithm, facts, budget, getattr(source, "units", None))
-    simulator = hasattr(source, "observation_bounds")
-    if not simulator:
-        _check_source(plan, source)
-    people = "episodes" if simulator else getattr(source, "people", "unnamed")
+    people = people_of(users, bounds, int(noise.stream("environment").below(2, 2**31 - 1)))
+    plan = make_pg_plan(algorithm, people.facts, budget, people.units)
+    program, rates = program_of(plan)
+    program.mechanism.check_source(people)
+    if plan.config.interactions > 1 and people.simulator is None:
+        raise DprlError("dp-pg: several interactions of one user need a simulator: leave out interactions.")
+    people.check()
     status = status_of(plan, seed is None, simulated)
-    certificate = policy_certificate_of(plan, noise, status, people)
+    certificate = policy_certificate_of(plan, noise, status, people.people)
     if hasattr(progress, "expect"):
         progress.expect(plan.steps if algorithm.poisson else plan.config.users)  # type: ignore[union-attr]
-    if run is not None and not hasattr(source, "entering"):
+    if run is not None and not people.in_log:
         raise DprlError("Only what is learned from a bandit's log can be resumed: leave the run folder out.")
     account = learning_account(ledger, dataset, UNIT, plan.relation)
-    learner = _learner(plan)
-    where = {"exact": not plan.published, "shards": shards, "address": address}
-    with open_users_engine(chosen, source, *learner, **where) as asked:
+    with open_users_engine(chosen, people, program, shards, address) as source:
         folder = open_run_of(run, resume, certificate, account, {})
 
         def learned(_: Any) -> tuple[np.ndarray, np.ndarray]:
             if folder is None:
-                return _learn(plan, learner, asked, noise, NO_JOURNAL, progress)
-            bound = folder.bind(source.entering())
-            return _learn(plan, learner, asked, bound, folder.journal.stream("gradients"), progress)
+                return _learn(plan, (program, rates), source, noise, NO_JOURNAL, progress)
+            bound = folder.bind(people.entering())
+            return _learn(plan, (program, rates), source, bound, folder.journal.stream(trainer.STREAM), progress)
 
         charge, finished, found = read_and_release(
             account,
@@ -147,7 +140,7 @@ def train_policy(
             budget,
             Purpose(UNIT, plan.relation, f"train {plan.name}"),
             restore=_restored,
-            read=getattr(source, "load", None),  # of a log, whose rows are claimed
+            read=people.load if people.in_log else None,
             release=learned,
         )
     if finished is not None:
@@ -156,10 +149,10 @@ def train_policy(
     policy = ReleasedPolicy(plan.policy, theta)
     measured, evaluation = None, int(noise.stream("evaluation").below(0, 2**31 - 1))
     # the library's own simulators know nobody; of other environments only the caller can say so
-    if simulator and (simulated or isinstance(users, str)):
-        measured = measure(source, policy, history, plan.config, evaluation)
-    elif simulated and not hasattr(source, "check"):  # a stream is read once
-        measured = measure_on_host(source, policy, history[0], min(plan.config.users or 0, _ASKED), evaluation)
+    if people.simulator is not None and (simulated or isinstance(users, str)):
+        measured = measure(people.simulator, policy, history, plan.config, evaluation)
+    elif simulated and people.simulator is None and not people.asked_once:
+        measured = measure_on_host(people, policy, history[0], min(plan.config.users or 0, _ASKED), evaluation)
     if charge is not None:
         entry = {"dataset": dataset, "charge": charge[1], "epsilon": budget.epsilon, "delta": budget.delta}
         certificate["ledger"] = entry
@@ -173,54 +166,23 @@ def _restored(path: Path, certificate: Mapping[str, Any]) -> TrainedPolicy:
     return TrainedPolicy(read_policy(path / FILE), certificate, training, _saved=path)
 
 
-def _opened(users: Any, bounds: Any, seed: int) -> tuple[LearningFacts, Any]:
-    """Public facts, and who answers."""
-    if isinstance(users, str):
-        return open_users(users, bounds, seed)
-    if bounds is not None:
-        raise DprlError("bounds are for users named by text: these have public facts of their own.")
-    if hasattr(users, "facts") and hasattr(users, "batch"):
-        return users.facts, users
-    if hasattr(users, "observation_bounds"):
-        return facts_of(users), users
-    raise DprlError(
-        "Users are a name such as cart-pole or bandit:FILE, an environment, a dprl.Bandit or a dprl.UserStream."
-    )
-
-
-def _check_source(plan: PGPlan, source: Any) -> None:
-    """Refuse what users on the host cannot do, before anything is spent."""
-    if plan.config.interactions > 1:
-        raise DprlError("dp-pg: several interactions of one user need a simulator: leave out interactions.")
-    if hasattr(source, "check"):
-        source.check()
-
-
-def _learner(plan: PGPlan) -> tuple[Shape, Rates, Any]:
-    """What is compiled, its numbers, and what sees users' vectors."""
-    if plan.settings is not None:
-        return published_run(plan.settings, plan.policy, plan.facts.horizon)
-    return trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts), plan.mechanism
-
-
 def _learn(
     plan: PGPlan,
-    learner: tuple[Shape, Rates, Any],
+    learner: tuple[PolicyGradient, Rates],
     source: Any,
     noise: Any,
     journal: Any,
     progress: Callable[[int], None] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The one place where answers meet the mechanism: what is released, and all iterates."""
-    shape, rates, mechanism = learner
-    coins, stream = noise.stream("environment").actions(), noise.stream("gradients")
-    if plan.config.poisson:
-        state, history = run_resampled(shape, source, rates, mechanism, stream, coins, progress, journal)
-    elif hasattr(source, "observation_bounds"):
-        state, history = trainer.run_compiled(shape, source, rates, mechanism.bind(stream), mechanism, coins)
+    program, rates = learner
+    coins, stream = noise.stream("environment").actions(), noise.stream(trainer.STREAM)
+    if isinstance(source, Simulated):
+        drawn = program.mechanism.drawn_before(stream) if stream.secure else stream
+        state, history = trainer.run_compiled(program, source, drawn, rates, coins)
     else:
-        answers = mechanism.in_order(stream) if mechanism.certifies else mechanism.bind(stream)
-        state, history = run_on_host(shape, source, rates, answers, mechanism, coins, progress, journal)
+        told = None if progress is None else lambda step: progress(plan.people_after(step))
+        state, history = trainer.run_on_host(program, source, stream, rates, coins, told, journal)
     theta = trainer.released(plan.config, state, history, coins)
     # what diverges is released as it is, and can be stored
     return np.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0), np.asarray(history)

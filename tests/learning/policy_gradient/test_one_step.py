@@ -14,8 +14,8 @@ from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.estimator import Trajectory, contribution
 from dprl.learning.policy_gradient.one_step import layers_of
 from dprl.learning_facts import LearningFacts
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.ghost import ghost_sum, ghost_sum_in_float
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 
 USERS = 50
 
@@ -75,8 +75,8 @@ def test_layers_make_each_users_vector(policy, weight):
     # and their sums, about half of which are clipped
     norms = np.linalg.norm(vectors[:, : shape.policy.size], axis=1)
     parts = tuple(zip(shape.parts, (float(np.median(norms)), 0.1), strict=False))
-    mechanism = UserSum(parts=parts, steps=1, batch=USERS, noise_multiplier=1.0)
-    kinds = (mechanism, FloatUserSum(mechanism), FloatUserSum(mechanism, clips=False))
+    mechanism = GaussianSum(parts=parts, batch=USERS, noise_multiplier=1.0, relation="zero-out")
+    kinds = (mechanism, mechanism.in_float(), mechanism.unclipped())
 
     @jax.jit
     def sums() -> list[tuple[Any, Any]]:

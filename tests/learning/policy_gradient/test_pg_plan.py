@@ -16,7 +16,6 @@ from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.user_sum import UserSum
 
 BUDGET = Budget(1.0, 1e-6)
 
@@ -104,7 +103,7 @@ def test_one_pass_costs_one_gaussian(epsilon, in_clips, relation):
         config = DPPG(users=1000, steps=steps, noise=noise, relation=relation, clip_norm=3.0, baseline_weight=0.5)
         plan = make_pg_plan(config, facts(), budget)
         mechanism = plan.mechanism
-        assert isinstance(mechanism, UserSum)
+        assert isinstance(mechanism, GaussianSum)
         multiplier = gaussian_noise_multiplier(Budget(epsilon, plan.delta_of_event))
         assert mechanism.noise_multiplier == pytest.approx(multiplier, rel=2e-4)
         assert mechanism.noise_multiplier == pytest.approx(in_clips, rel=0.01)
@@ -140,7 +139,7 @@ def test_people_who_act_once_are_followed_the_further_the_less_noise_there_is():
 
 def test_no_baseline_no_statistic():
     plan = make_pg_plan(DPPG(users=100, baseline_weight=0.0), facts(), BUDGET)
-    assert isinstance(plan.mechanism, UserSum)
+    assert isinstance(plan.mechanism, GaussianSum)
     assert plan.mechanism.parts == ((10, 1.0),)
 
 

@@ -10,21 +10,21 @@ import pytest
 
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
+from dprl.environments.people import People
 from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
-from dprl.learning.policy_gradient.on_host import run_on_host
 from dprl.learning.policy_gradient.trainer import (
-    init,
-    learn_step,
+    PolicyGradient,
     natural_direction,
     public_states,
     released,
     run,
     run_compiled,
+    run_on_host,
 )
-from dprl.learning.policy_gradient.users import Simulated, rollout
+from dprl.learning.policy_gradient.users import Asked, Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
 
 TABLE = Parametric("tabular", ((0.0, 2.0),), actions=4)
@@ -58,18 +58,20 @@ def _shape(**options):
 
 def _mechanism(shape, multiplier=1.0, **options):
     parts = tuple((size, clip) for size, clip in zip(shape.parts, (0.98, 0.2), strict=False))
-    return UserSum(parts=parts, steps=shape.steps, batch=shape.batch, noise_multiplier=multiplier, **options)
+    given = {"steps": shape.steps, "batch": shape.batch, "relation": "zero-out"} | options
+    return GaussianSum(parts=parts, noise_multiplier=multiplier, **given)
 
 
 def _plain(shape):
-    return FloatUserSum(_mechanism(shape), 0.0, clips=False)
+    return _mechanism(shape).unclipped(0.0)
 
 
 def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
     shape = _shape(users=40_000, batch=40_000, steps=1, block=4096)
     mechanism = _plain(shape)
-    noise = mechanism.bind(SeededNoise.from_seed(0))
-    state, history = jax.jit(lambda key: run(shape, TableBandit(), RATES, noise, mechanism, key))(coins(3))
+    program, people = PolicyGradient(shape, mechanism), Simulated(TableBandit(), shape)
+    noise = SeededNoise.from_seed(0)
+    state, history = jax.jit(lambda key: run(program, people, noise, RATES, key))(coins(3))
     exact = np.asarray(0.25 * (PAID - PAID.mean(1, keepdims=True)) / 3).T.reshape(-1)  # of the uniform policy
     step = np.asarray(history[1] - history[0]) / 0.5
     assert np.abs(step - exact).max() < 6 * 0.6 / np.sqrt(40_000)
@@ -80,12 +82,13 @@ def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
 def test_on_the_host_the_same_answers_give_the_same_run():
     shape = _shape(users=55, baseline=True)  # the last batch is not full
     mechanism = _mechanism(shape)
-    noise, key = mechanism.bind(SeededNoise.from_seed(2)), coins(4)
-    state, history = run_compiled(shape, TableBandit(), RATES, noise, mechanism, key)
+    noise, key = SeededNoise.from_seed(2), coins(4)
+    program, people = PolicyGradient(shape, mechanism), Simulated(TableBandit(), shape)
+    state, history = run_compiled(program, people, noise, RATES, key)
     kept = np.asarray(history)
-    answered = jax.jit(lambda theta, mine, slots: Simulated(TableBandit()).answer(shape, theta, mine, slots))
+    answered = jax.jit(people.meet)
 
-    class Source:
+    class Source(People):
         def batch(self, first, count, act):
             t = first // 20
             np.testing.assert_allclose(act.theta, kept[t], atol=1e-6)
@@ -99,28 +102,30 @@ def test_on_the_host_the_same_answers_give_the_same_run():
     done, sums = [], []
 
     class Recorded:
-        def noised(self, total, step):
-            sums.append(np.asarray(noise.noised(total, step)))
-            return sums[-1]
+        def step(self, step, count, compute):
+            points = compute()
+            sums.append(np.asarray(mechanism.scaled(points)))
+            return points
 
-    theirs, found = run_on_host(shape, Source(), RATES, Recorded(), mechanism, key, done.append)
+    asked = Asked(Source(), shape.users)
+    theirs, found = run_on_host(program, asked, noise, RATES, key, done.append, Recorded())
     np.testing.assert_allclose(found, kept, atol=1e-6)
     # every iterate is a function of the noised sums alone
-    again, step = init(shape, key), jax.jit(learn_step, static_argnums=0)
+    again, step = program.init(RATES, key), jax.jit(lambda state, y: program.update(0, state, y, None))
     for before, y in zip(kept, sums, strict=False):
         np.testing.assert_allclose(before, again.theta, atol=1e-6)
-        again = step(shape, RATES, again, y)
+        again = step(again, y)
     np.testing.assert_allclose(again.theta, state.theta, atol=1e-6)
     np.testing.assert_allclose(kept[:-1].mean(0), state.average, atol=1e-6)
     np.testing.assert_allclose(theirs.theta, state.theta, atol=1e-6)
-    assert done == [20, 40, 55]
+    assert done == [1, 2, 3]
 
 
 def test_who_is_not_there_contributes_nothing():
     # places beyond the last user, and users who answer nothing
     shape = _shape(users=1, batch=20, steps=1)
 
-    class Nobody:
+    class Nobody(People):
         def batch(self, first, count, act):
             assert (first, count) == (0, 1)
             return Trajectory(
@@ -131,12 +136,15 @@ def test_who_is_not_there_contributes_nothing():
     totals = []
 
     class Silent:
-        def noised(self, total, step):
-            totals.append(np.asarray(total))
-            return np.zeros(shape.dimension)
+        """Releases nothing, and notes what would have been released."""
 
-    state, _ = run_on_host(shape, Nobody(), RATES, Silent(), _mechanism(shape), coins(0))
-    np.testing.assert_array_equal(totals[0], 0)
+        def step(self, step, count, compute):
+            totals.append(np.asarray(compute()))
+            return np.zeros(shape.dimension, np.int64)
+
+    program, noise = PolicyGradient(shape, _mechanism(shape)), SeededNoise.from_seed(1)
+    state, _ = run_on_host(program, Asked(Nobody(), 1), noise, RATES, coins(0), journal=Silent())
+    np.testing.assert_array_equal(totals[0], program.mechanism.draw(noise, 0))
     np.testing.assert_array_equal(state.theta, 0.0)
 
 
@@ -173,7 +181,7 @@ def test_rollouts_end_where_the_environment_ends():
     # each of several interactions of a user starts where the others do
     shape = Shape(policy=policy, users=4, batch=4, steps=1, horizon=100, interactions=3)
     uniform = jnp.zeros(policy.size, jnp.float32)
-    group = jax.jit(lambda k: Simulated(cart).answer(shape, uniform, k, jnp.arange(4)))(coins(1).of_batch(0))
+    group = jax.jit(lambda k: Simulated(cart, shape).meet(uniform, k, jnp.arange(4)))(coins(1).of_batch(0))
     assert group.observations.shape == (4, 3, 100, 4)
     np.testing.assert_array_equal(group.observations[:, 0, 0], group.observations[:, 2, 0])
     assert np.any(np.asarray(group.length)[:, 0] != np.asarray(group.length)[:, 1])
@@ -182,12 +190,13 @@ def test_rollouts_end_where_the_environment_ends():
 def test_steps_fall_linearly_and_the_baseline_follows_what_is_released():
     shape = _shape(steps=5)
     rates = RATES._replace(final=np.float32(0.0), step_size=np.float32(2.0), gain=np.float32(0.5))
-    state = init(shape, coins(0))
+    program = PolicyGradient(shape, _mechanism(shape))
+    state = program.init(rates, coins(0))
     y = np.zeros(shape.dimension)
     y[0], thetas, baselines = shape.batch, [0.0], [0.0]
     for value in (0.1, 0.3, -0.5, 9.0, 0.0):
         y[-1] = value * 0.2 * shape.batch
-        state = learn_step(shape, rates, state, y)
+        state = program.update(0, state, y, None)
         thetas.append(float(state.theta[0]))
         baselines.append(float(state.baseline))
     np.testing.assert_allclose(np.diff(thetas), [2.0, 1.5, 1.0, 0.5, 0.0], atol=1e-6)
@@ -212,7 +221,11 @@ def test_natural_direction_solves_with_the_fisher_matrix():
 def test_what_is_released():
     shape = _shape(steps=4)
     history = np.arange(5.0)[:, None] * np.ones((1, TABLE.size))
-    state = init(shape, coins(0))._replace(theta=history[-1], average=history[:-1].mean(0))
+    state = (
+        PolicyGradient(shape, _mechanism(shape))
+        .init(RATES, coins(0))
+        ._replace(theta=history[-1], average=history[:-1].mean(0))
+    )
 
     @dataclass
     class Config:

@@ -7,6 +7,7 @@ step; importance sampling without privacy cuts nothing.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal
@@ -99,7 +100,11 @@ def doubly_robust_exact(problem: Problem, key: Any) -> float:
     plan = _plan(problem, bounds, PLENTY)
     theta = _theta(plan.program, True, key, problem.layout)
     return _around(
-        plan, theta, GaussianSum(dimension=plan.query.dimension, arithmetic="plain"), SeededNoise(key), problem
+        plan,
+        theta,
+        GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain"),
+        SeededNoise(key),
+        problem,
     )
 
 

@@ -29,15 +29,15 @@ from dprl.engine.options import Facts, Stage
 from dprl.engine.program import noiseless
 from dprl.engine.rows import TRANSITION, rows_of
 from dprl.evaluation.dptd import DPTD, published_multiplier
-from dprl.evaluation.langevin import DPGLD
 from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig
-from dprl.evaluation.primal_dual_sgd import DPSGDA
-from dprl.evaluation.recursive_momentum import DPSRM, INITIAL
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
+from dprl_papers.baselines.langevin import DPGLD
+from dprl_papers.baselines.primal_dual_sgd import DPSGDA
+from dprl_papers.baselines.recursive_momentum import DPSRM, INITIAL
 from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.neural import NeuralMetrics, answers, run_curves
 from dprl_papers.harness.problem import Setting, Trials
@@ -217,9 +217,11 @@ def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
 
 def _stage(name: str, facts: Facts, steps: int, clip: float, noise_multiplier: float, by_index: bool = True) -> Stage:
     mechanism = GaussianSum(
-        clip_norm=clip, noise_multiplier=noise_multiplier, dimension=2 * facts.features.size,
-        sampling_rate=1.0 / facts.units if by_index else 1.0, steps=steps,
-    )  # fmt: skip
+        parts=((2 * facts.features.size, clip),),
+        noise_multiplier=noise_multiplier,
+        sampling_rate=1.0 / facts.units if by_index else 1.0,
+        steps=steps,
+    )
     return Stage(name, mechanism, by_index)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.estimator import Shape
-from dprl.learning.policy_gradient.trainer import run
+from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
@@ -103,7 +103,7 @@ def bandit_of(states: int, actions: int, seed: int = 1) -> TabularBandit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Setting:
     """One setting of Algorithm 1.
 
     Attributes:
@@ -123,7 +123,7 @@ class Run:
     barrier: float = 0.0
 
 
-def settings_of(bandit: TabularBandit, setting: Run) -> published.Settings:
+def settings_of(bandit: TabularBandit, setting: Setting) -> published.Settings:
     """Theorem 2's numbers; without noise sigma is 0 in all of them."""
     policy, users = bandit.policy, setting.users
     if setting.epsilon is None:
@@ -146,7 +146,9 @@ def settings_of(bandit: TabularBandit, setting: Run) -> published.Settings:
     )
 
 
-def measured(bandit: TabularBandit, setting: Run, seed: int, seeds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def measured(
+    bandit: TabularBandit, setting: Setting, seed: int, seeds: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each seed ``(seeds,)``: mean squared norm of the exact gradient over the iterates from which a batch answered,
     mean regret J* - J over the same, and the regret of the last iterate."""
     settings = settings_of(bandit, setting)
@@ -158,7 +160,7 @@ def measured(bandit: TabularBandit, setting: Run, seed: int, seeds: int) -> tupl
     rates = rates._replace(regularisation=np.float32(setting.barrier))
     multiplier = 0.0 if noiseless else mechanism.noise_multiplier
     found = [
-        np.asarray(_measured(shape, bandit, mechanism.exact, rates, jnp.float64(multiplier), i))
+        np.asarray(_measured(shape, bandit, mechanism, rates, jnp.float64(multiplier), i))
         for i in range(seed, seed + seeds)
     ]
     squares, regrets, last = np.array(found).T
@@ -166,14 +168,13 @@ def measured(bandit: TabularBandit, setting: Run, seed: int, seeds: int) -> tupl
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _measured(shape: Shape, bandit: TabularBandit, exact: Any, rates: Any, multiplier: Any, seed: Any) -> Any:
-    from dprl.mechanisms.user_sum import FloatUserSum
-
-    mechanism = FloatUserSum(exact, multiplier, clips=False)
+def _measured(shape: Shape, bandit: TabularBandit, mechanism: Any, rates: Any, multiplier: Any, seed: Any) -> Any:
+    mechanism = dataclasses.replace(mechanism, loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
-    noise = mechanism.bind(SeededNoise(words).stream("users"))
+    noise = SeededNoise(words).stream("users")
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(3), seed))
-    state, history = run(shape, Simulated(bandit), rates, noise, mechanism, coins)
+    program = PolicyGradient(shape, mechanism)
+    state, history = run(program, Simulated(bandit, shape), noise, rates, coins)
 
     def at(theta: Any) -> Any:
         value, gradient = jax.value_and_grad(lambda t: bandit.value(t))(jnp.asarray(theta, jnp.float64))

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, advantages
-from dprl.learning.policy_gradient.trainer import State, init, learn_step
+from dprl.learning.policy_gradient.trainer import PolicyGradient, State
 from dprl.learning.policy_gradient.users import Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
 
 CLIP_RANGE, TRACE, EPOCHS, RATE = 0.2, 0.95, 10, 0.01
@@ -101,7 +101,7 @@ def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, disc
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def train_in_epochs(
-    shape: Shape, environment: Any, exact: UserSum, epochs: int, rates: Rates, multiplier: Any, seed: Any
+    shape: Shape, environment: Any, exact: GaussianSum, epochs: int, rates: Rates, multiplier: Any, seed: Any
 ) -> Any:
     """``(d,)``: the parameters after T batches of which each makes ``epochs`` private steps, clipped ratios and all.
 
@@ -109,14 +109,14 @@ def train_in_epochs(
         shape: its steps are batches times epochs.
         exact: of as many steps, and epochs.
     """
-    mechanism, policy = FloatUserSum(exact, multiplier), shape.policy
+    mechanism, policy = exact.in_float(loudness=multiplier), shape.policy
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = mechanism.bind(SeededNoise(words).stream("users"))
     coins = ActionCoins.of_key(random.fold_in(random.key(11), seed))
-    users = Simulated(environment)
+    program, users = PolicyGradient(shape, mechanism), Simulated(environment, shape)
 
     def batch(state: State, t: Any) -> tuple[State, None]:
-        rows = users.answer(shape, state.theta, coins.of_batch(t), jnp.arange(shape.batch))
+        rows = users.meet(state.theta, coins.of_batch(t), jnp.arange(shape.batch))
         acted, level = state.theta, state.baseline
 
         def vector(theta: Any, row: Trajectory) -> Any:
@@ -134,8 +134,9 @@ def train_in_epochs(
         def epoch(state: State, e: Any) -> tuple[State, None]:
             vectors = jax.vmap(vector, (None, 0))(state.theta, rows)
             total = mechanism.clipped_sum(vectors, jnp.ones(shape.batch, bool))
-            return learn_step(shape, rates, state, noise.noised(total, t * epochs + e)), None
+            step = t * epochs + e
+            return program.update(0, state, mechanism.release(total, noise.draw(step)), step), None
 
         return lax.scan(epoch, state, jnp.arange(epochs))[0], None
 
-    return lax.scan(batch, init(shape, coins), jnp.arange(shape.steps // epochs))[0].theta
+    return lax.scan(batch, program.init(rates, coins), jnp.arange(shape.steps // epochs))[0].theta

@@ -7,10 +7,8 @@ budget, the noise is drawn from public seeds, in floating point instead of on th
 from __future__ import annotations
 
 import dataclasses
-import json
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -30,14 +28,14 @@ from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Rates, Shape
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
-from dprl.learning.policy_gradient.trainer import rates_of, released, run, shape_of
+from dprl.learning.policy_gradient.trainer import PolicyGradient, rates_of, released, run, shape_of
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
-from dprl_papers.harness.store import Store, address
-from dprl_papers.harness.versions import fingerprint, libraries, module_file
+from dprl.report.formatting import plain
+from dprl_papers.harness.programmed import Run, make_line
 from dprl_papers.paper_003_dp_pg.ppo import train_in_epochs, train_ppo
 from dprl_papers.paper_003_dp_pg.treatment import TreatmentBandit
 
@@ -47,10 +45,10 @@ EPISODES = 300
 SOLVED = 475.0
 CONTEXTS = 20_000
 _LEARNER, _JUDGE = 11, 13
+FEW = 4  # seeds where a run is long
 _TOGETHER = 2  # seeds of a cell: what is interrupted has little to do again
 
 Problem = Literal["cart-pole", "acrobot", "pendulum", "bandit", "treatment"]
-BANDITS = ("bandit", "treatment")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,60 +90,39 @@ def simulator(problem: Problem) -> Any:
     }[problem]()
 
 
-_locks: dict[Any, threading.Lock] = {}
-_lock = threading.Lock()
+def measured(run: Run, point: Point, seeds: int | None = None) -> np.ndarray:
+    """Return ``(seeds,)`` of :func:`measure`, or what it gave before; by default over all seeds of the run."""
+    parts, first, end = [], run.seed, run.seed + (run.trials if seeds is None else seeds)
+    while first < end:
+        count = min(_TOGETHER, end - first)
+        parts.append(run.values_of(measure, point, first, count))
+        first += count
+    return np.concatenate(parts)
 
 
-@dataclass
-class Points:
-    """What points measure, kept in a store; two threads that want the same one compute it once.
+def ppo(run: Run, problem: Problem, batch: int, steps: int) -> np.ndarray:
+    """Return ``(seeds,)`` of PPO without privacy, of a few seeds, judged as :func:`measure` does."""
+    return run.values_of(measure_ppo, problem, batch, steps, run.seed, min(run.trials, FEW))
 
-    Attributes:
-        store: of the reproduction.
-        seed: the first trial's.
-    """
 
-    store: Store
-    seed: int
-    _about: dict[str, Any] = field(init=False, repr=False)
+def over_budgets(run: Run, problem: Problem, seeds: Callable[[int], int], **options: Any) -> dict[str, Any]:
+    """Return what is measured for each budget of the run, and without noise, by number of users."""
+    return {
+        name_of(epsilon): {n: measured(run, point(problem, n, epsilon, **options), seeds(n)) for n in run.whole}
+        for epsilon in (*run.epsilon, None)
+    }
 
-    def __post_init__(self) -> None:
-        file = module_file("dprl_papers.paper_003_dp_pg.regret")  # which imports all that measures
-        assert file is not None
-        self._about = {"code": fingerprint([file]), "libraries": libraries(), "seed": self.seed}
 
-    def measured(self, point: Point, seeds: int) -> np.ndarray:
-        """``(seeds,)`` of :func:`measure`; along the run ``(seeds, T + 1)``."""
-        first, parts = self.seed, []
-        while first < self.seed + seeds:
-            count = min(_TOGETHER, self.seed + seeds - first)
-            about = {"point": dataclasses.asdict(point), "first": first, "seeds": count}
-            parts.append(self.kept(about, lambda first=first, count=count: measure(point, first, count)))
-            first += count
-        return np.concatenate(parts)
+def name_of(epsilon: float | None) -> str:
+    """Return the name of a budget in charts and tables."""
+    return "no noise" if epsilon is None else f"ε = {plain(epsilon)}"
 
-    def ppo(self, problem: Problem, batch: int, steps: int, seeds: int) -> np.ndarray:
-        """``(seeds,)``: PPO without privacy, judged as :func:`measure` does."""
-        about = {"ppo": problem, "batch": batch, "steps": steps, "seeds": seeds}
-        return self.kept(about, lambda: measure_ppo(problem, batch, steps, self.seed, seeds))
 
-    def epochs(self, problem: Problem, users: int, epsilon: float, epochs: int, seeds: int) -> np.ndarray:
-        """``(seeds,)``: several private steps on each batch, judged as :func:`measure` does."""
-        about = {"epochs": epochs, "problem": problem, "users": users, "epsilon": epsilon, "seeds": seeds}
-        return self.kept(about, lambda: measure_epochs(problem, users, epsilon, epochs, self.seed, seeds))
-
-    def kept(self, about: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """What ``compute`` gives, or gave before."""
-        # as the store reads it: lists instead of tuples
-        key = json.loads(json.dumps({**about, **self._about}))
-        with _lock:
-            lock = _locks.setdefault((str(self.store.folder), address(key)), threading.Lock())
-        with lock:
-            found = self.store.read(key)
-            if found is None:
-                found = {"values": np.asarray(compute()).tolist()}
-                self.store.save(key, found)
-        return np.array(found["values"])
+def lines_of(found: Mapping[str, Mapping[Any, np.ndarray]]) -> list[dict[str, Any]]:
+    """Return the lines of what was measured, drawn by what their names say of privacy."""
+    looks = {"no noise": "none", "PPO": "none", "as published": "bound"}
+    look = lambda name: next((looks[start] for start in looks if name.startswith(start)), "private")  # noqa: E731
+    return [make_line(name, values, look=look(name)) for name, values in found.items()]
 
 
 def config_of(point: Point) -> DPPG:
@@ -163,18 +140,17 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     if point.published:
         assert plan.settings is not None
         shape, rates, mechanism = published.published_run(plan.settings, plan.policy, facts.horizon)
-        exact, clips, multiplier = mechanism.exact, False, mechanism.noise_multiplier
+        multiplier = mechanism.noise_multiplier
     else:
         shape, rates = shape_of(plan.config, facts), rates_of(plan.config, facts)
-        assert isinstance(plan.mechanism, UserSum)
-        exact, clips = plan.mechanism, True
-        multiplier = exact.noise_multiplier if point.epsilon is not None else 0.0
+        assert plan.mechanism is not None
+        multiplier = plan.mechanism.noise_multiplier if point.epsilon is not None else 0.0
+        # one compiled program for all budgets
+        mechanism = dataclasses.replace(plan.mechanism, noise_multiplier=1.0).in_float()
     shape = dataclasses.replace(shape, block=min(512 if facts.horizon == 1 else 128, shape.batch))
-    # one compiled program for all budgets
-    exact = dataclasses.replace(exact, noise_multiplier=1.0) if not point.published else exact
     each = []
     for number in range(seed, seed + seeds):
-        state, history = _trained(shape, environment, exact, clips, rates, jnp.float64(multiplier), number)
+        state, history = _trained(shape, environment, mechanism, rates, jnp.float64(multiplier), number)
         coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_JUDGE), number))
         theta = released(plan.config, state, history, coins)
         thetas = history if point.prefixes else theta[None]
@@ -183,19 +159,17 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     return found if point.prefixes else found[:, 0]
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _trained(
-    shape: Shape, environment: Any, exact: UserSum, clips: bool, rates: Rates, multiplier: Any, seed: Any
-) -> Any:
-    mechanism = FloatUserSum(exact, multiplier, clips)
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _trained(shape: Shape, environment: Any, mechanism: GaussianSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
+    mechanism = dataclasses.replace(mechanism, loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
-    noise = mechanism.bind(SeededNoise(words).stream("users"))
+    noise = SeededNoise(words).stream("users")
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(_LEARNER), seed))
-    return run(shape, Simulated(environment), rates, noise, mechanism, coins)
+    return run(PolicyGradient(shape, mechanism), Simulated(environment, shape), noise, rates, coins)
 
 
 def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int) -> np.ndarray:
-    """As :meth:`Points.ppo`."""
+    """Measure PPO without privacy: of each seed what the last policy is judged to be worth."""
     environment = simulator(problem)
     facts = facts_of(environment)
     policy = Parametric("softmax", facts.observation, facts.actions)
@@ -205,12 +179,12 @@ def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int)
 
 
 def measure_epochs(problem: Problem, users: int, epsilon: float, epochs: int, seed: int, seeds: int) -> np.ndarray:
-    """As :meth:`Points.epochs`: the recipe but for independent noise and, a batch, so many steps of which each is paid
-    for; a fraction of the step size each."""
+    """Measure the recipe but for independent noise and, a batch, so many steps of which each is paid for; a fraction of
+    the step size each."""
     environment = simulator(problem)
     facts = facts_of(environment)
     plan = make_pg_plan(DPPG(users=users, noise="independent"), facts, Budget(epsilon, DELTA))
-    assert isinstance(plan.mechanism, UserSum)
+    assert plan.mechanism is not None
     assert plan.config.steps is not None
     steps = plan.config.steps * epochs
     exact = dataclasses.replace(plan.mechanism, steps=steps, epochs=epochs)

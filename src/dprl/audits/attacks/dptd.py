@@ -111,8 +111,8 @@ def _telling(program: Any, units: int) -> int:
     return int(np.sum((2.0 * weights / mechanism.noise_multiplier) ** 2 / 2.0 > np.log(units)))
 
 
-def dptd_canary(calibration: str, **options: Any) -> Simulation:
+def dptd_canary(kind: type[DPTD], calibration: str, **options: Any) -> Simulation:
     """As published :func:`dptd_published_canary`; verified the generic one."""
     if calibration == "as-published":
         return dptd_published_canary(**options)
-    return program_canary(DPTD, calibration, **options)
+    return program_canary(kind, calibration, **options)

@@ -162,9 +162,11 @@ class EvaluationCanary(Simulation):
         return score + jnp.sum(_log_ratio(sums[:, n] - base, push, mechanism.noise_std, rate))
 
 
-def gpope_canary(calibration: str, *, units: int, budget: Budget, released: str, **options: Any) -> EvaluationCanary:
+def gpope_canary(
+    kind: type[GPOPE], calibration: str, *, units: int, budget: Budget, released: str, **options: Any
+) -> EvaluationCanary:
     """GPOPE at full clip norm: a record is added (verified), or replaced among ``units`` (as published)."""
-    config = GPOPE.from_mapping({**options, "calibration": calibration}, "options")
+    config = kind.from_mapping({**options, "calibration": calibration}, "options")
     if calibration == "as-published":
         if config.sampling_rate != GPOPE().sampling_rate:
             raise DprlError("As published, gpope takes one trajectory a step: sampling_rate means nothing there.")
@@ -188,13 +190,13 @@ def gpope_canary(calibration: str, *, units: int, budget: Budget, released: str,
 
 
 def importance_canary(
-    calibration: str, *, units: int, budget: Budget, released: str, **options: Any
+    kind: type[ImportanceSampling], calibration: str, *, units: int, budget: Budget, released: str, **options: Any
 ) -> EvaluationCanary:
     """One release of everybody, with a record at full clip norm added."""
     del calibration
     if released != "all":
         raise DprlError("importance-sampling has no iterates, of which the last could be seen: leave out released.")
-    config = ImportanceSampling.from_mapping(options, "options")
+    config = kind.from_mapping(options, "options")
     plan = make_plan(config, _attack_bounds(units), budget, [always])
     others, relation = addition(units, plan)
     return EvaluationCanary(plan=plan, others=others, description=f"{relation}; the noised vector is seen")

@@ -8,7 +8,8 @@ every policy that was ever shown: whatever is learned from them tells less. Ever
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import jax
@@ -17,21 +18,17 @@ import numpy as np
 from jax import random
 
 from dprl.audits.attacks.trials import PlanCanary
+from dprl.environments.people import LoggedPeople, People
 from dprl.learning.policy_gradient import trainer
-from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
-from dprl.learning.policy_gradient.on_host import Asked, Meeting, run_on_host, run_resampled
-from dprl.learning.policy_gradient.pg_plan import PGPlan
-from dprl.learning.policy_gradient.published import published_run
+from dprl.learning.policy_gradient.estimator import Trajectory
+from dprl.learning.policy_gradient.pg_plan import PGPlan, program_of
+from dprl.learning.policy_gradient.trainer import PolicyGradient
+from dprl.learning.policy_gradient.users import Asked
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.strategy import whitened
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
-
-STREAM = "gradients"
-"""Name of the noise stream."""
 
 
 def small_facts(policy: str | None) -> LearningFacts:
@@ -52,14 +49,14 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
     """The attack that fits a plan for :func:`small_facts`."""
     if plan.published:
         return _published(plan)
-    return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(UserSum, plan.mechanism))
+    return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(GaussianSum, plan.mechanism))
 
 
 # --- the pair of users ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Pushing:
+class Pushing(People):
     """All users of the first batch push against the canary, who has the first place; nobody comes afterwards.
 
     So the sums of later batches do not depend on the policies, and all that the canary moves is known beforehand.
@@ -69,7 +66,7 @@ class Pushing:
     present: bool
 
     def batch(self, first: int, count: int, act: Any) -> Trajectory:
-        """See :func:`dprl.learning.policy_gradient.on_host.run_on_host`."""
+        """See :class:`~dprl.environments.people.People`."""
         del act
         context, action, reward = push(self.plan.facts, self.plan.config.interactions)
         observations, actions, rewards = (np.stack([x] * count) for x in (context, action, -reward))
@@ -97,49 +94,56 @@ def push(facts: LearningFacts, interactions: int = 1) -> tuple[np.ndarray, np.nd
     return found if interactions > 1 else tuple(x[0] for x in found)  # type: ignore[return-value]
 
 
-class _Recorder:
-    """Adds no noise, and keeps the exact sums."""
+class _Silence:
+    """A noise source that draws nothing and samples nobody, and a journal that keeps the exact sums."""
 
-    def __init__(self, scale: float) -> None:
-        self._scale = scale
+    secure = False
+
+    def __init__(self) -> None:
         self.totals: list[np.ndarray] = []
+        self.count = 0
 
-    def noised(self, total: Any, step: Any) -> Any:
+    def gaussian(self, step: Any, dimension: int, std: float) -> np.ndarray:
+        del step, std
+        return np.zeros(dimension, np.int64)
+
+    def normals(self, step: Any, dimension: int) -> np.ndarray:
         del step
-        self.totals.append(np.asarray(total))
-        return self.totals[-1].astype(np.float64) * self._scale
+        return np.zeros(dimension)
+
+    def coins(self, step: Any, count: int, rate: float) -> np.ndarray:
+        """Nobody's; notes how many have one."""
+        del step, rate
+        self.count = count
+        return np.zeros(count, dtype=bool)
+
+    def stream(self, name: str) -> _Silence:
+        del name
+        return self
+
+    def step(self, step: int, count: int, compute: Callable[[], Any]) -> np.ndarray:
+        """See :class:`dprl.protocols.Journal`."""
+        del step, count
+        self.totals.append(np.asarray(compute()))
+        return self.totals[-1]
 
 
-def exact_sums(plan: PGPlan, source: Any) -> np.ndarray:
-    """``(T, dimension)``, int64 where verified: the sum of every batch before its noise, by the release's own loop.
-
-    Args:
-        source: of users, see :func:`dprl.learning.policy_gradient.on_host.run_on_host`.
-    """
-    shape, rates, mechanism = run_of(plan)
-    recorder = _Recorder(_exact(mechanism).grid_step if mechanism is plan.mechanism else 1.0)
-    run_on_host(shape, source, rates, recorder, mechanism, ActionCoins.of_key(random.key(0)))
-    return np.stack(recorder.totals)
-
-
-def run_of(plan: PGPlan) -> tuple[Shape, Rates, Any]:
-    """What the release's loop is called with: shape, rates and mechanism."""
-    if plan.settings is not None:
-        return published_run(plan.settings, plan.policy, plan.facts.horizon)
-    return trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts), plan.mechanism
-
-
-def _exact(mechanism: Any) -> UserSum:
-    return mechanism.exact if isinstance(mechanism, FloatUserSum) else mechanism
+def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
+    """``(T, dimension)``, int64 where verified: the sum of every batch before its noise, by the release's own loop."""
+    (program, rates), silence = program_of(plan), _Silence()
+    asked, coins = Asked(people, program.shape.users), ActionCoins.of_key(random.key(0))
+    trainer.run_on_host(program, asked, silence, rates, coins, journal=silence)
+    return np.stack(silence.totals)
 
 
 # --- what is seen of it ---------------------------------------------------------------------------------------------
 
 
-def _one_pass(plan: PGPlan, mechanism: UserSum) -> PlanCanary:
+def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
     answers = "at full clip norm, or not at all"
     if mechanism.relation != "zero-out":
         answers = "at full clip norm one way, or the other way"
+    kind = mechanism.correlation.name
     kinds = {"independent": "independent noise", "square-root": "noise correlated by the square root"}
     absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
     return canary_of_sums(
@@ -147,7 +151,7 @@ def _one_pass(plan: PGPlan, mechanism: UserSum) -> PlanCanary:
         absent,
         present,
         f"one of {mechanism.batch} users in the first of {mechanism.steps} batches answers {answers}, and all others "
-        f"push against it; {kinds.get(mechanism.noise, f'correlated noise, {mechanism.noise}')}, and all noised sums "
+        f"push against it; {kinds.get(kind, f'correlated noise, {kind}')}, and all noised sums "
         "are seen",
     )
 
@@ -169,23 +173,28 @@ def _published(plan: PGPlan) -> PlanCanary:
 
 def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, description: str) -> PlanCanary:
     """Tells ``(T, dimension)`` exact sums of all batches from those of neighbours, by everything that is released."""
-    mechanism = run_of(plan)[2]
-    exact, scale = _exact(mechanism), 1.0 if plan.published else _exact(mechanism).grid_step
-    signal = whitened(exact.noise, (present - absent) * scale)
+    mechanism = program_of(plan)[0].mechanism
+    scale, whitened = mechanism.grid_step if mechanism.certifies else 1.0, mechanism.correlation.whitened
+    signal = whitened((present - absent) * scale)
     # whitened sums times the signal are the sums times its transpose, which is the mirror image in time
-    template, length = whitened(exact.noise, signal[::-1])[::-1].copy(), float(np.sum(signal**2))
-    steps, sums, known = jnp.arange(exact.steps), jnp.asarray(np.stack([absent, present])), jnp.asarray(absent * scale)
+    template, length = whitened(signal[::-1])[::-1].copy(), float(np.sum(signal**2))
+    steps, sums, known = (
+        jnp.arange(mechanism.steps),
+        jnp.asarray(np.stack([absent, present])),
+        jnp.asarray(absent * scale),
+    )
 
     def score(key: Any, present: Any) -> Any:
-        noise = mechanism.bind(SeededNoise(key).stream(STREAM))
-        seen = jax.vmap(noise.noised)(jnp.where(present > 0.5, sums[1], sums[0]), steps) - known
-        return (jnp.sum(template * seen) - length / 2.0) / exact.std**2
+        noise = mechanism.bind(SeededNoise(key).stream(trainer.STREAM))
+        draws = jax.vmap(noise.draw)(steps)
+        seen = mechanism.release(jnp.where(present > 0.5, sums[1], sums[0]), draws) - known
+        return (jnp.sum(template * seen) - length / 2.0) / mechanism.noise_std**2
 
-    return PlanCanary(plan=plan, score=score, draws=exact.steps * exact.dimension, description=description)
+    return PlanCanary(plan=plan, score=score, draws=mechanism.draws, description=description)
 
 
 @dataclass(frozen=True)
-class Crowded:
+class Crowded(LoggedPeople):
     """A log of more people than are declared: the canary first, if present, and ``units`` who come after.
 
     All see the same and take the same action, whatever the policy.
@@ -195,16 +204,14 @@ class Crowded:
     """
 
     facts: LearningFacts
-    units: int
+    units: int = field()
     present: bool
     last: float
 
     def count(self) -> int:
-        """See :class:`dprl.learning.policy_gradient.on_host.LoggedUsers`."""
         return self.units + self.present
 
     def answers(self, places: np.ndarray, act: Any) -> Trajectory:
-        """See :class:`dprl.learning.policy_gradient.on_host.Asked`."""
         del act
         context, action, reward = push(self.facts)
         first, last = (places == 0) & self.present, places == self.units - 1 + self.present
@@ -214,34 +221,15 @@ class Crowded:
         return Trajectory(observations, actions, rewards, length, np.ones(len(places), bool))
 
 
-class _Everybody:
-    """Lets everybody who has a coin into every batch, and keeps how many they are. Adds no noise."""
-
-    def __init__(self, mechanism: GaussianSum) -> None:
-        self._mechanism, self.count = mechanism, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._mechanism, name)
-
-    def coins(self, noise: Any, step: Any, units: int) -> np.ndarray:
-        del noise, step
-        self.count = units
-        return np.zeros(units, dtype=bool)
-
-    def draw(self, noise: Any, step: Any) -> Any:
-        del noise, step
-        return jnp.zeros(self._mechanism.dimension, dtype=jnp.int64)
-
-
-def vectors_of(plan: PGPlan, source: Any) -> np.ndarray:
+def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
     """``(count, dimension)`` int64: what each of those who have a coin adds to a batch, by the release's own loop,
     under the first policy."""
-    shape, rates, mechanism = run_of(plan)
-    everybody, coins = _Everybody(mechanism), ActionCoins.of_key(random.key(0))
-    run_resampled(replace(shape, steps=1), source, rates, cast(Any, everybody), None, coins)
-    state = trainer.init(shape, coins)
-    asked, meeting = Asked(shape, rates, mechanism, source), Meeting(state.theta, state.baseline, coins.of_batch(0))
-    return np.stack([asked.total(meeting, np.array([place])) for place in range(everybody.count)])
+    (program, rates), silence = program_of(plan), _Silence()
+    asked, coins, mechanism = Asked(people, None), ActionCoins.of_key(random.key(0)), program.mechanism
+    once = PolicyGradient(replace(program.shape, steps=1), replace(mechanism, steps=1))
+    trainer.run_on_host(once, asked, silence, rates, coins)
+    state, places = program.init(rates, coins), np.arange(silence.count)
+    return np.stack([asked.total(program, 0, mechanism, state, places == place) for place in places])
 
 
 def _resampled(plan: PGPlan) -> PlanCanary:
@@ -273,7 +261,7 @@ def canary_of_vectors(plan: PGPlan, absent: np.ndarray, present: np.ndarray) -> 
         return jax.nn.logsumexp(near + weights[there])
 
     def score(key: Any, present: Any) -> Any:
-        noise = SeededNoise(key).stream(STREAM)
+        noise = SeededNoise(key).stream(trainer.STREAM)
 
         def total(step: Any, there: int) -> Any:
             included = mechanism.coins(noise, step, len(everybody[there]))[paid[there]]

@@ -5,10 +5,10 @@ Nothing in here is private. The attack itself is in :mod:`dprl.audits.attacks.us
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,24 +18,25 @@ from jax import random
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.audits.attacks.users import STREAM, canary_of_plan, small_facts
+from dprl.audits.attacks.users import canary_of_plan, small_facts
+from dprl.audits.conformance.suite import Suite
+from dprl.environments.people import LoggedPeople
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Shape, Trajectory
-from dprl.learning.policy_gradient.on_host import run_on_host, run_resampled
-from dprl.learning.policy_gradient.pg_plan import Mechanism, PGPlan, make_pg_plan
+from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
+from dprl.learning.policy_gradient.users import Asked
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
-from dprl.protocols import Attack
+from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, GaussianSum, Stability
 
-_UNITS = 200  # of an attack that states none
 _HORIZON = 3
 _BUDGET = Budget(1.0, 1e-6)
 
 
 @dataclass(frozen=True)
-class Crowd:
+class Crowd(LoggedPeople):
     """Users whose contexts, coins and rewards are given: what they do depends on the policy that they meet.
 
     Attributes:
@@ -50,30 +51,23 @@ class Crowd:
     paid: Any
     length: Any
 
-    def answer(self, shape: Shape, theta: Any, coins: Any, slots: Any) -> Trajectory:
-        """See :class:`dprl.learning.policy_gradient.users.Users`."""
-        del coins
+    def meet(self, policy: Any, theta: Any, slots: Any) -> Trajectory:
+        """What the users in the places ``slots`` do; may be compiled."""
         place = jnp.minimum(slots, len(self.length) - 1)
         contexts, coins, paid = (jnp.asarray(x)[place] for x in (self.contexts, self.coins, self.paid))
         count, horizon = contexts.shape[:2]
         flat = (x.reshape(count * horizon, *x.shape[2:]) for x in (contexts, coins))
-        actions = shape.policy.draw(theta, *flat).reshape(count, horizon, *self.coins.shape[2:])
-        which = jnp.zeros_like(paid[..., 0], jnp.int32) if shape.policy.gaussian else actions
+        actions = policy.draw(theta, *flat).reshape(count, horizon, *self.coins.shape[2:])
+        which = jnp.zeros_like(paid[..., 0], jnp.int32) if policy.gaussian else actions
         rewards = jnp.take_along_axis(paid, which[..., None], axis=2)[..., 0]
         return Trajectory(contexts, actions, rewards, jnp.asarray(self.length)[place], jnp.ones(count, bool))
 
-    def batch(self, first: int, count: int, act: Any) -> Trajectory:
-        """The same for :func:`dprl.learning.policy_gradient.on_host.run_on_host`."""
-        return self.answers(np.arange(first, first + count), act)
-
-    def answers(self, places: np.ndarray, act: Any) -> Trajectory:
-        """The same of users who are asked in any order; others' places are empty."""
-        rows = _ANSWER(_Static(act.policy), self, act.theta, places)
+    def answers(self, places: np.ndarray, act: Any) -> Any:
+        rows = _MET(act.policy, self, act.theta, places)
         length = np.where((places >= 0) & (places < len(self.length)), rows.length, 0)
         return Trajectory(*(np.asarray(x) for x in rows._replace(length=length)))
 
     def count(self) -> int:
-        """See :class:`dprl.learning.policy_gradient.on_host.LoggedUsers`."""
         return len(self.length)
 
     def without(self, place: int) -> Crowd:
@@ -91,14 +85,26 @@ class Crowd:
 jax.tree_util.register_dataclass(Crowd, data_fields=["contexts", "coins", "paid", "length"], meta_fields=[])
 
 
+_MET = jax.jit(lambda policy, crowd, theta, slots: crowd.meet(policy, theta, slots), static_argnums=0)
+
+
 @dataclass(frozen=True)
-class _Static:
-    """What of a shape an answer needs."""
+class CrowdInPlaces:
+    """The same users for compiled code, see :class:`~dprl.engine.unit_source.Blocks`."""
 
-    policy: Any
+    crowd: Crowd
+    shape: Shape
+    stability: ClassVar[tuple[Stability, ...]] = ALTERS_ONE_PLACE
+
+    @property
+    def units(self) -> int:
+        return self.shape.users
+
+    def block(self, units: Any, state: Any = None) -> Trajectory:
+        return self.crowd.meet(self.shape.policy, state.theta, units)
 
 
-_ANSWER = jax.jit(lambda shape, crowd, theta, slots: crowd.answer(shape, theta, None, slots), static_argnums=0)
+jax.tree_util.register_dataclass(CrowdInPlaces, data_fields=["crowd"], meta_fields=["shape"])
 
 
 def _put(values: np.ndarray, place: int, value: Any) -> np.ndarray:
@@ -108,31 +114,12 @@ def _put(values: np.ndarray, place: int, value: Any) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class PolicyGradientConformance:
+class PolicyGradientConformance(Suite):
     """A learner from users: how it is run with a set of users and with its neighbours, and attacked."""
-
-    name: str
-    configs: Mapping[str, DPPG]
-    attacks: tuple[Attack, ...]
-
-    @property
-    def calibrations(self) -> tuple[str, ...]:
-        return ("verified", "as-published")
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return tuple(self.configs)
-
-    @property
-    def published_settings(self) -> tuple[str, ...]:
-        return ()
 
     @property
     def budget(self) -> Budget:
         return _BUDGET
-
-    def config(self, setting: str) -> DPPG:
-        return self.configs[setting]
 
     def facts(self, setting: str) -> LearningFacts:
         """Episodes of several steps, or of one; of two components."""
@@ -151,9 +138,9 @@ class PolicyGradientConformance:
     def plan(self, setting: str) -> PGPlan:
         return _plan(self.config(setting), self.facts(setting), _BUDGET)
 
-    def mechanisms(self, setting: str) -> dict[str, Mechanism]:
+    def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
         mechanism = self.plan(setting).mechanism
-        return {} if mechanism is None else {STREAM: mechanism}
+        return {} if mechanism is None else {trainer.STREAM: mechanism}
 
     def event(self, setting: str) -> events.DpEvent | None:
         return self.plan(setting).event
@@ -179,90 +166,40 @@ class PolicyGradientConformance:
         wrap: Callable[[Any], Any] | None = None,
         on_host: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Run as a release does, with the mechanism's noise replaced by ``wrap(noise)``; returns all that is released.
+        """Run as a release does, with the mechanism replaced by ``wrap(mechanism)``; returns all that is released.
 
         Args:
             users: a :class:`Crowd`; on the host any source of batches.
-            wrap: where users are sampled again, of the mechanism itself.
             on_host: of users of a log, or of such as come one after the other.
         """
         plan = self.plan(setting)
-        mechanism: Any = plan.mechanism
-        shape, rates = trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts)
-        if plan.config.poisson:
-            mechanism = mechanism if wrap is None else wrap(mechanism)
-            run = run_resampled(shape, users, rates, mechanism, noise.stream(STREAM), ActionCoins.of_key(random.key(7)))
-            return self._released(plan, *run)
-        bound = mechanism.in_order(noise.stream(STREAM)) if on_host else mechanism.bind(noise.stream(STREAM))
-        bound = bound if wrap is None else wrap(bound)
-        if on_host:
-            state, history = run_on_host(shape, users, rates, bound, mechanism, ActionCoins.of_key(random.key(7)))
-        else:
-            state, history = trainer.run(shape, users, rates, bound, mechanism, ActionCoins.of_key(random.key(7)))
-        return self._released(plan, state, history)
+        program, rates = program_of(plan)
+        if wrap is not None:
+            program = replace(program, mechanism=wrap(program.mechanism))
+        stream, coins = noise.stream(trainer.STREAM), ActionCoins.of_key(random.key(7))
+        if on_host or plan.config.poisson:
+            asked = Asked(users, None if plan.config.poisson else program.shape.users)
+            return self._released(plan, *trainer.run_on_host(program, asked, stream, rates, coins))
+        crowd = CrowdInPlaces(users, program.shape)
+        return self._released(plan, *trainer.run(program, crowd, stream, rates, coins))
 
     def _released(self, plan: PGPlan, state: Any, history: Any) -> dict[str, np.ndarray]:
         weights = trainer.released(plan.config, state, history, ActionCoins.of_key(random.key(8)))
         return {"policy": weights, "iterates": np.asarray(history), "baseline": np.asarray(state.baseline)}
 
-    def canary(
-        self,
-        calibration: str = "verified",
-        *,
-        units: int = _UNITS,
-        epsilon: float,
-        delta: float,
-        released: str = "all",
-        unit: str | None = None,
-        **options: Any,
-    ) -> PlanCanary:
-        """See :class:`dprl.protocols.Conformance`; ``units`` is the number of places for users."""
-        if calibration not in self.calibrations:
-            raise DprlError(f"{self.name} has no calibration {calibration!r}; it has {', '.join(self.calibrations)}.")
+    def attack(self, calibration: str, asked: dict[str, Any]) -> PlanCanary:
+        """``units`` is the number of places for users."""
+        units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
         if unit is not None:
             raise DprlError(f"{self.name} protects a user and knows no other unit: leave unit out.")
         if released != "all":
             raise DprlError(f"{self.name} is audited on all noised sums: leave out released.")
-        config = DPPG.from_mapping({**options, "calibration": calibration}, "options")
+        config = DPPG.from_mapping({**asked, "calibration": calibration}, "options")
         if config.users is not None:
             raise DprlError(f"{self.name} is audited with so many users as there are units: leave out users.")
-        return canary_of_plan(_plan(config, small_facts(config.policy), Budget(epsilon, delta), units))
+        return canary_of_plan(_plan(config, small_facts(config.policy), budget, units))
 
 
 @lru_cache(maxsize=64)
 def _plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int | None = None) -> PGPlan:
     return make_pg_plan(config, facts, budget, units)
-
-
-def _attack(calibration: str = "verified", units: int = _UNITS, **options: Any) -> Attack:
-    return Attack(calibration=calibration, units=units, epsilon=1.0, delta=1e-6, options=options, trials=400_000)
-
-
-_SHORT: dict[str, Any] = {"policy": "softmax", "users": 40, "batch": 8}
-
-CONFORMANCE = PolicyGradientConformance(
-    name=DPPG.algorithm,
-    configs={
-        "square root": DPPG(**_SHORT, bootstrap="none"),
-        "replace one": DPPG(**_SHORT, bootstrap="none", relation="replace-one"),
-        "independent": DPPG(**_SHORT, noise="independent"),
-        "banded": DPPG(**_SHORT, noise="banded:3", baseline_weight=0.0),
-        "paper's estimator": DPPG(**_SHORT, estimator="reinforce", regularisation=0.1, release="average"),
-        "network": DPPG(**{**_SHORT, "policy": "mlp:4"}),
-        "network, one step": DPPG(**{**_SHORT, "policy": "mlp:4"}),
-        "gaussian": DPPG(**{**_SHORT, "policy": "gaussian"}),
-        "resampled": DPPG(policy="softmax", users=40, batch=8, steps=12, sampling="poisson", bootstrap="none"),
-    },
-    attacks=(
-        _attack(),
-        _attack(relation="replace-one"),
-        _attack(noise="independent"),
-        _attack(noise="banded:4"),
-        _attack(policy="mlp:4"),
-        _attack(sampling="poisson", steps=10),
-        _attack(sampling="poisson", steps=2, batch=100),
-        _attack("as-published"),
-    ),
-)
-
-__all__ = ["CONFORMANCE", "Crowd", "PolicyGradientConformance"]

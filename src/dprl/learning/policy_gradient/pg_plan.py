@@ -16,15 +16,14 @@ from dprl.config import DERIVED
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, act_once, resolve
-from dprl.learning.policy_gradient.trainer import policy_of
+from dprl.learning.policy_gradient.estimator import Rates
+from dprl.learning.policy_gradient.trainer import PolicyGradient, policy_of, rates_of, shape_of
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.strategy import prefix_error
-from dprl.mechanisms.user_sum import UserSum
+from dprl.mechanisms.strategy import Correlation
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Precondition
 
-Mechanism = UserSum | GaussianSum
 _TRIES = 20
 
 
@@ -48,7 +47,7 @@ class PGPlan:
     facts: LearningFacts
     budget: Budget
     policy: Parametric
-    mechanism: Mechanism | None
+    mechanism: GaussianSum | None
     event: events.DpEvent | None
     epsilon_of_event: float
     delta_of_event: float
@@ -70,6 +69,12 @@ class PGPlan:
         """Batches: for a progress bar."""
         assert self.config.steps is not None
         return self.config.steps
+
+    def people_after(self, step: int) -> int:
+        """What a progress bar shows after so many batches: places of people, or batches of who is sampled again."""
+        assert self.config.users is not None
+        assert self.config.batch is not None
+        return step if self.config.poisson else min(step * self.config.batch, self.config.users)
 
 
 def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int | None = None) -> PGPlan:
@@ -121,11 +126,20 @@ def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int 
     return PGPlan(config, facts, budget, policy, mechanism, event, *costs, config.relation_words)
 
 
+def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:
+    """The program that a plan runs, and its numbers."""
+    if plan.settings is not None:
+        shape, rates, mechanism = published.published_run(plan.settings, plan.policy, plan.facts.horizon)
+        return PolicyGradient(shape, mechanism), rates
+    assert plan.mechanism is not None
+    return PolicyGradient(shape_of(plan.config, plan.facts), plan.mechanism), rates_of(plan.config, plan.facts)
+
+
 def _step_size(config: DPPG, noise_multiplier: float) -> float:
     """For people who act once: the longer, the less noise there is in the sum of all steps (docs/papers/003.md)."""
     assert config.users is not None
     assert config.steps is not None
-    error = 1.0 if config.poisson else prefix_error(config.noise, config.steps)
+    error = 1.0 if config.poisson else Correlation(config.noise).prefix_error(config.steps)
     clips = 1.0 if config.poisson else CLIPS[_relation(config)]
     noise = noise_multiplier * clips * error * math.sqrt(config.steps)
     return min(STEPS_TIMES_SIZE, NOISE_OF_STEPS * config.users / noise) / config.steps
@@ -150,7 +164,7 @@ def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:
     return ((size, clip * math.sqrt(1.0 - weight * weight)), (1, clip * weight))
 
 
-def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Mechanism:
+def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> GaussianSum:
     """What sees users' vectors, of resolved options and a policy with ``size`` parameters."""
     assert config.users is not None
     assert config.batch is not None
@@ -158,19 +172,18 @@ def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Mechanis
     parts = parts_of(config, size)
     if config.poisson:
         return GaussianSum(
-            clip_norm=config.clip_norm,
+            parts=((sum(dimension for dimension, _ in parts), config.clip_norm),),
             noise_multiplier=noise_multiplier,
-            dimension=sum(dimension for dimension, _ in parts),
             sampling_rate=config.batch / config.users,
             steps=config.steps,
         )
-    return UserSum(
+    return GaussianSum(
         parts=parts,
         steps=config.steps,
         batch=config.batch,
         noise_multiplier=noise_multiplier,
         relation=_relation(config),
-        noise=config.noise,
+        correlation=Correlation(config.noise),
     )
 
 

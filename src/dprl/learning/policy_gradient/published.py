@@ -14,7 +14,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.estimator import Rates, Shape
-from dprl.mechanisms.user_sum import FloatUserSum, UserSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import CONSTANT, Parametric
 from dprl.protocols import Precondition
 
@@ -124,7 +124,7 @@ def published_settings(
     )
 
 
-def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple[Shape, Rates, FloatUserSum]:
+def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple[Shape, Rates, GaussianSum]:
     """What the trainer runs as Algorithm 1: bind the sum's noise to a seed. Users beyond T m are not asked."""
     s = settings
     shape = Shape(
@@ -141,15 +141,14 @@ def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple
         step_size=s.step_size, final=1.0, discount=1.0, middle=0.0, half=s.largest_return, scale=s.largest_return,
         weight=1.0, gain=0.0, regularisation=0.0, clip=1.0,
     )  # fmt: skip
-    exact = UserSum(
+    exact = GaussianSum(
         parts=((policy.size, s.largest_return * s.score_bound),),
         steps=s.steps,
         batch=s.batch,
         noise_multiplier=s.std * s.batch / (2.0 * s.largest_return * s.score_bound),
         relation="replace one",
-        noise="independent",
     )
-    return shape, Rates(*map(np.float32, numbers)), FloatUserSum(exact, exact.noise_multiplier, clips=False)
+    return shape, Rates(*map(np.float32, numbers)), exact.unclipped()
 
 
 def conditions(budget: Budget) -> tuple[Precondition, ...]:

@@ -1,11 +1,13 @@
-"""Runs of private policy gradient: batches of users, one question to the mechanism a batch, and a step on the answer.
+"""Private policy gradient as a program of the engine: what a batch of people gives, and the step on its noised sum.
 
-A user's trajectory goes into the user's vector, that into the mechanism's sum, and nowhere else. Everything that is
-learned is made of noised sums, and so post-processing: :func:`learn_step` sees nothing else.
+A person's trajectory goes into the person's vector, that into the mechanism's sum, and nowhere else. Everything that is
+learned is made of noised sums, and so post-processing: :meth:`PolicyGradient.update` sees nothing else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -15,18 +17,23 @@ from jax import lax
 
 from dprl import x64 as x64
 from dprl.compiled import nothing_compiled_on_disk
-from dprl.engine.devices import all_reduced, unit_mesh
+from dprl.engine.options import Stage
+from dprl.engine.program import run_steps, run_steps_on_host
+from dprl.engine.unit_source import Source
 from dprl.learning.policy_gradient import one_step
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, contribution, return_interval
-from dprl.learning.policy_gradient.users import Simulated
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
-from dprl.mechanisms.user_sum import UserSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import Parametric
+from dprl.protocols import NO_JOURNAL, Journal
 
+STREAM = "gradients"
+"""Name of the noise stream, and of the journal's."""
 PUBLIC_STATES = 256
 _TOGETHER = 4
+_NUMBERS, _MOST = 2**16, 2048  # of a block's vectors and visits; people of a block
 GAIN = 0.3
 """Of the running baseline."""
 SCALE_OF_ONE_ACTION = 3.0
@@ -80,51 +87,103 @@ def rates_of(config: DPPG, facts: LearningFacts) -> Rates:
 
 
 class State(NamedTuple):
-    """Of the learner after some batches. Everything in it is made of released quantities."""
+    """Of the learner after some batches: released quantities, and what is public."""
 
     theta: Any  # (d,) float32
     baseline: Any  # () float32 in [-1, 1]
     average: Any  # (d,) float64 sum of the iterates from which a batch answered, over their number
     step: Any  # () int32 batches done
+    rates: Rates  # as they were given
+    coins: ActionCoins  # of people's actions
 
 
-class Known(NamedTuple):
-    """Of a state, what users' vectors are made of besides their own answers."""
+@dataclass(frozen=True)
+class PolicyGradient:
+    """A :class:`~dprl.engine.options.Program` whose units are people who meet the policy of the state.
 
-    theta: Any
-    baseline: Any
+    Attributes:
+        shape: what fixes the compiled code.
+        mechanism: of the one stage, whose steps are batches.
+    """
 
+    shape: Shape
+    mechanism: GaussianSum
+    columns = ()
 
-# --- the learner ------------------------------------------------------------------------------------------------------
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (Stage(STREAM, self.mechanism),)
 
+    def init(self, rates: Rates, coins: ActionCoins) -> State:
+        """Before the first batch; ``coins`` are those of initial weights and of people's actions."""
+        policy = self.shape.policy
+        theta = policy.initial(coins.initial(policy.random_weights))
+        return State(theta, jnp.float32(0.0), jnp.zeros(theta.shape, jnp.float64), jnp.int32(0), rates, coins)
 
-def init(shape: Shape, coins: ActionCoins) -> State:
-    """Before the first batch."""
-    theta = shape.policy.initial(coins.initial(shape.policy.random_weights))
-    return State(theta, jnp.float32(0.0), jnp.zeros(theta.shape, jnp.float64), jnp.int32(0))
+    def contribution(self, stage: int, state: State, block: Trajectory) -> Any:
+        """``(B, dimension)``: the raw vectors of a block of people. Private."""
+        del stage
 
+        def one(trajectory: Trajectory) -> Any:
+            return contribution(self.shape, state.rates, state.theta, state.baseline, trajectory)
 
-def learn_step(shape: Shape, rates: Rates, state: State, noised_sum: Any) -> State:
-    """The next state, from a batch's noised sum ``(dimension,)`` alone."""
-    mean = noised_sum / shape.batch
-    size = shape.policy.size
-    theta, t = state.theta, state.step
-    share = 1.0 - (1.0 - rates.final) * t / max(shape.steps - 1, 1)
-    gradient = mean[:size].astype(jnp.float32)
-    # the barrier keeps every action alive while steps are large, and falls with them
-    barrier = (rates.regularisation * rates.scale * share).astype(jnp.float32)
-    gradient = gradient + barrier * log_barrier_gradient(shape.policy, theta)
-    baseline = state.baseline
-    if shape.baseline:
-        fresh = jnp.clip(mean[size] / rates.weight, -1.0, 1.0)
-        # the first ones are averaged; later the newest has the share of the gain
-        gain = jnp.maximum(rates.gain, 1.0 / (t + 1.0))
-        baseline = (state.baseline + gain * (fresh - state.baseline)).astype(jnp.float32)
-    if shape.natural:
-        gradient = natural_direction(shape.policy, theta, gradient)
-    step = (rates.step_size * share / rates.clip).astype(jnp.float32)
-    average = state.average + theta.astype(jnp.float64) / shape.steps
-    return State(theta + step * gradient, baseline, average, t + 1)
+        if self.shape.policy.hidden and self.shape.horizon > 1:
+            # the hidden units of a few people's whole interactions stay in the cache
+            return lax.map(one, block, batch_size=_TOGETHER)
+        return jax.vmap(one)(block)
+
+    def clipped_sum(self, stage: int, mechanism: GaussianSum, state: State, block: Trajectory, included: Any) -> Any:
+        """See :class:`~dprl.engine.options.QuickProgram`: of networks in one step, no gradient is computed."""
+        # a GPU's products of fewer digits have no place in what is clipped
+        with jax.default_matmul_precision("highest"):
+            if one_step.fits(self.shape, mechanism):
+                known = state.rates, mechanism, state.theta, state.baseline
+                return one_step.clipped_sum(self.shape, *known, block, included)
+            return mechanism.clipped_sum(self.contribution(stage, state, block), included)
+
+    def update(self, stage: int, state: State, noised: Any, step: Any) -> State:
+        """The next state, from a batch's noised sum ``(dimension,)`` alone."""
+        del stage, step
+        shape, rates, theta, t = self.shape, state.rates, state.theta, state.step
+        mean = noised / shape.batch
+        size = shape.policy.size
+        share = 1.0 - (1.0 - rates.final) * t / max(shape.steps - 1, 1)
+        gradient = mean[:size].astype(jnp.float32)
+        # the barrier keeps every action alive while steps are large, and falls with them
+        barrier = (rates.regularisation * rates.scale * share).astype(jnp.float32)
+        gradient = gradient + barrier * log_barrier_gradient(shape.policy, theta)
+        baseline = state.baseline
+        if shape.baseline:
+            fresh = jnp.clip(mean[size] / rates.weight, -1.0, 1.0)
+            # the first ones are averaged; later the newest has the share of the gain
+            gain = jnp.maximum(rates.gain, 1.0 / (t + 1.0))
+            baseline = (state.baseline + gain * (fresh - state.baseline)).astype(jnp.float32)
+        if shape.natural:
+            gradient = natural_direction(shape.policy, theta, gradient)
+        length = (rates.step_size * share / rates.clip).astype(jnp.float32)
+        average = state.average + theta.astype(jnp.float64) / shape.steps
+        return State(theta + length * gradient, baseline, average, t + 1, rates, state.coins)
+
+    def finish(self, stage: int, state: State) -> State:
+        """Nothing is left to do after the last batch."""
+        del stage
+        return state
+
+    def answer(self, state: State) -> Any:
+        """The last iterate ``(d,)``; what is released otherwise see :func:`released`."""
+        return state.theta
+
+    def block_size(self, mechanism: GaussianSum) -> int:
+        """People of a block on the host: of about as many numbers as stay in the cache, from public facts alone."""
+        shape = self.shape
+        if one_step.fits(shape, mechanism):
+            most = one_step.BLOCK  # without their vectors far more people fit into memory
+        else:
+            of_one = shape.interactions * shape.horizon * len(shape.policy.observation) + shape.dimension
+            most = max(shape.block, min(_MOST, _NUMBERS // of_one))
+        if mechanism.batch is None:  # members are drawn: there may be any number of them
+            return most if shape.batch > shape.block else shape.block
+        return -(-shape.batch // -(-shape.batch // most))
 
 
 def public_states(policy: Parametric) -> np.ndarray:
@@ -163,114 +222,64 @@ def natural_direction(policy: Parametric, theta: Any, gradient: Any, damping: fl
     return jnp.linalg.solve(whole, gradient)
 
 
-def contributions(shape: Shape, rates: Rates, known: State | Known, trajectories: Trajectory) -> Any:
-    """``(B, dimension)``: the raw vectors of a block of users. Private."""
-
-    def one(trajectory: Trajectory) -> Any:
-        return contribution(shape, rates, known.theta, known.baseline, trajectory)
-
-    if shape.policy.hidden and shape.horizon > 1:
-        # the hidden units of a few users' whole interactions stay in the cache
-        return lax.map(one, trajectories, batch_size=_TOGETHER)
-    return jax.vmap(one)(trajectories)
+# --- runs ---------------------------------------------------------------------------------------------------------
 
 
-def block_total(
-    shape: Shape, rates: Rates, mechanism: Any, known: State | Known, rows: Trajectory, included: Any
-) -> Any:
-    """``(dimension,)``: the exact sum of the clipped vectors of a block of users. Private."""
-    # a GPU's products of fewer digits have no place in what is clipped
-    with jax.default_matmul_precision("highest"):
-        if one_step.fits(shape, mechanism):
-            return one_step.clipped_sum(shape, rates, mechanism, known.theta, known.baseline, rows, included)
-        return mechanism.clipped_sum(contributions(shape, rates, known, rows), included)
-
-
-def batch_total(
-    shape: Shape, users: Any, rates: Rates, mechanism: Any, state: State, coins: ActionCoins, t: Any
-) -> Any:
-    """``(dimension,)``: the exact sum of the clipped vectors of batch ``t``. Private."""
-    block = min(shape.block, shape.batch)
-
-    def total_of(same: Any, numbers: Any) -> Any:
-        users, rates, state, coins, t = same
-
-        def one(total: Any, number: Any) -> tuple[Any, None]:
-            place = number * block + jnp.arange(block)
-            slots = t * shape.batch + place
-            trajectories = users.answer(shape, state.theta, coins.of_batch(t), slots)
-            included = (place < shape.batch) & (slots < shape.users)
-            return total + block_total(shape, rates, mechanism, state, trajectories, included), None
-
-        nothing = jax.eval_shape(
-            mechanism.clipped_sum,
-            jax.ShapeDtypeStruct((block, shape.dimension), jnp.float32),
-            jax.ShapeDtypeStruct((block,), jnp.bool_),
-        )
-        return lax.scan(one, jnp.zeros(nothing.shape, nothing.dtype), numbers)[0]
-
-    same, blocks, mesh = (users, rates, state, coins, t), -(-shape.batch // block), mesh_of(mechanism)
-    if mesh is None or blocks == 1:
-        return total_of(same, jnp.arange(blocks))
-    # whole blocks, as many for each device: those beyond the batch are of nobody
-    return all_reduced(mesh, total_of, same, jnp.arange(-(-blocks // mesh.size) * mesh.size))
-
-
-def mesh_of(mechanism: Any) -> Any:
-    """The devices, where there are several and sums are exact, so that it does not matter who adds what; else None."""
-    return unit_mesh() if isinstance(mechanism, UserSum) else None
-
-
-def run(
-    shape: Shape, environment: Any, rates: Rates, user_noise: Any, mechanism: Any, coins: ActionCoins
-) -> tuple[State, Any]:
-    """A whole run; may be compiled with ``shape`` and ``mechanism`` static, and batched over rates, noise and coins.
+def run(program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: ActionCoins) -> tuple[State, Any]:
+    """A whole run by the engine's compiled loop; may be compiled, and batched over noise, rates and coins.
 
     Args:
-        environment: an :class:`~dprl.protocols.Environment`, or :class:`~dprl.learning.policy_gradient.users.Users`.
-        user_noise: ``mechanism`` with its noise, from its ``bind``.
-        mechanism: what clips and sums.
+        people: :class:`~dprl.engine.unit_source.Blocks`, such as those of a simulator.
+        noise: the mechanism's stream, or all its noise drawn before.
         coins: of initial weights, of actions and of the simulation.
 
     Returns:
         The last state, and the iterates ``(T + 1, d)`` float32, which are all released.
     """
-    users, start = users_of(environment), init(shape, coins)
-
-    def one(state: State, t: Any) -> tuple[State, Any]:
-        total = batch_total(shape, users, rates, mechanism, state, coins, t)
-        state = learn_step(shape, rates, state, user_noise.noised(total, t))
-        return state, state.theta
-
-    state, history = lax.scan(one, start, jnp.arange(shape.steps, dtype=jnp.int32))
-    return state, jnp.concatenate([start.theta[None], history])
+    start, block = program.init(rates, coins), program.shape.block
+    trace: Callable[[State, Any], Any] = lambda state, _: state.theta  # noqa: E731
+    state, before = run_steps(program, 0, program.mechanism, noise, people, start, batch=block, trace=trace)
+    return state, jnp.concatenate([before, state.theta[None]])
 
 
 def run_compiled(
-    shape: Shape, environment: Any, rates: Rates, user_noise: Any, mechanism: Any, coins: ActionCoins
+    program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: ActionCoins, own: bool = True
 ) -> tuple[State, Any]:
-    """:func:`run`, compiled; for this call alone where the environment is somebody's own.
+    """:func:`run`, compiled; for this call alone where the people's environment is not our ``own``.
 
     A compiled program holds the environment, with whatever tables are in it. So one that people bring along is never
     compared with another, its program is not kept, and none of it is written to JAX's cache on disk.
     """
-    users = users_of(environment)
-    if not isinstance(users, Simulated) or type(users.environment).__module__.startswith("dprl."):
-        return _RUN(shape, users, rates, user_noise, mechanism, coins)
-    alone: Any = jax.jit(lambda rates, user_noise, coins: run(shape, users, rates, user_noise, mechanism, coins))
+    if own:
+        return _RUN(program, people, noise, rates, coins)
+    alone: Any = jax.jit(lambda *given: run(program, people, *given))
     with nothing_compiled_on_disk():
         try:
-            return jax.block_until_ready(alone(rates, user_noise, coins))
+            return jax.block_until_ready(alone(noise, rates, coins))
         finally:
             alone.clear_cache()
 
 
-_RUN = jax.jit(run, static_argnums=(0, 4))
+_RUN = jax.jit(run, static_argnums=0)
 
 
-def users_of(environment: Any) -> Any:
-    """An environment's users; users themselves are returned as they are."""
-    return environment if hasattr(environment, "answer") else Simulated(environment)
+def run_on_host(
+    program: PolicyGradient,
+    people: Source,
+    noise: Any,
+    rates: Rates,
+    coins: ActionCoins,
+    progress: Callable[[int], None] | None = None,
+    journal: Journal = NO_JOURNAL,
+) -> tuple[State, np.ndarray]:
+    """:func:`run` by the engine's loop on the host; ``journal`` and ``progress`` are those of its steps."""
+    start = program.init(rates, coins)
+    iterates = [np.asarray(start.theta)]
+    state = run_steps_on_host(
+        program, 0, program.mechanism, noise, people, start, progress, journal,
+        trace=lambda state: iterates.append(np.asarray(state.theta)),
+    )  # fmt: skip
+    return state, np.stack(iterates)
 
 
 def released(config: Any, state: State, history: Any, coins: ActionCoins) -> np.ndarray:

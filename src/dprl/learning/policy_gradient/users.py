@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,11 @@ import numpy as np
 from jax import lax, random
 
 from dprl import x64 as x64
+from dprl.engine.unit_source import Included, sum_of_blocks
+from dprl.environments.people import NOBODY
 from dprl.learning.policy_gradient.estimator import Shape, Trajectory
 from dprl.mechanisms.action_coins import BatchCoins, uniform_of
+from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, Stability
 from dprl.mechanisms.threefry import normal_of
 from dprl.policies.parametric import Parametric
 
@@ -21,23 +25,33 @@ _ROWS = 64
 _CHUNK = 32  # steps of a rollout after which a block is left whose users are all done
 
 
-class Users(Protocol):
-    """Who answers, as a pytree; see :class:`Simulated`."""
-
-    def answer(self, shape: Shape, theta: Any, coins: BatchCoins, slots: Any) -> Trajectory:
-        """The trajectories ``(B, ...)`` of the users in places ``slots`` ``(B,)``, which follow each other; with
-        several interactions of each ``(B, K, ...)``."""
-        ...
-
-
 @dataclass(frozen=True)
 class Simulated:
-    """Users who meet an :class:`~dprl.protocols.Environment`, each from a start of its own."""
+    """People who meet an :class:`~dprl.protocols.Environment`, each from a start of its own.
+
+    They are :class:`~dprl.engine.unit_source.Blocks`, and a pytree without arrays.
+    """
 
     environment: Any
+    shape: Shape
 
-    def answer(self, shape: Shape, theta: Any, coins: BatchCoins, slots: Any) -> Trajectory:
-        count, first = slots.shape[0], slots[0]
+    @property
+    def units(self) -> int:
+        """Places for people."""
+        return self.shape.users
+
+    @property
+    def stability(self) -> tuple[Stability, ...]:
+        """A person has an episode, in a place of its own."""
+        return ALTERS_ONE_PLACE
+
+    def block(self, units: Any, state: Any = None) -> Trajectory:
+        """What the people in the places ``units`` ``(B,)``, which follow each other, do under the state's policy."""
+        return self.meet(state.theta, state.coins.of_batch(state.step), units)
+
+    def meet(self, theta: Any, coins: BatchCoins, places: Any) -> Trajectory:
+        """The trajectories ``(B, ...)`` of those in ``places``; with several interactions of each ``(B, K, ...)``."""
+        shape, count, first = self.shape, places.shape[0], places[0]
         if shape.interactions == 1:
             return rollout(shape.policy, self.environment, theta, coins, count, shape.horizon, first=first)
         # the same start for all interactions of a user
@@ -48,6 +62,61 @@ class Simulated:
 
 
 jax.tree_util.register_static(Simulated)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """People outside of JAX as a :class:`~dprl.engine.unit_source.Source`: met in blocks of a size that is public.
+
+    Each person has coins of their own, so that a batch's sum is the same integer whoever asks them, in whatever order,
+    and wherever the blocks are.
+
+    Attributes:
+        people: such as a :class:`~dprl.environments.people.People`.
+        places: how many places there are, which is public; None where everybody in a log may be sampled.
+    """
+
+    people: Any
+    places: int | None
+
+    @property
+    def units(self) -> int:
+        return self.people.count() if self.places is None else self.places
+
+    @property
+    def stability(self) -> tuple[Stability, ...]:
+        return self.people.stability
+
+    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
+        """See :class:`~dprl.engine.unit_source.Source`."""
+        blocks = blocks_of(program.block_size(mechanism), included)
+        met = self.people.met(blocks, acting(program, state))
+        return sum_of_met(program, stage, mechanism, state, blocks.shape[1], met)
+
+
+def blocks_of(size: int, included: Included) -> np.ndarray:
+    """``(B, size)`` the places of those :data:`~dprl.engine.unit_source.Included` in order, then :data:`NOBODY`."""
+    places = np.array(included) if isinstance(included, range) else np.flatnonzero(included)
+    filled = np.full(-(-len(places) // size) * size, NOBODY, dtype=np.int64)
+    filled[: len(places)] = places
+    return filled.reshape(-1, size)
+
+
+def sum_of_met(
+    program: Any, stage: int, mechanism: Any, state: Any, size: int, met: Iterable[Iterable[Any]]
+) -> np.ndarray:
+    """``(dimension,)``: the sum over blocks of ``size`` people, of whom those count who answered."""
+
+    def counted(answers: Iterable[Any]) -> tuple[Trajectory, np.ndarray]:
+        rows = Trajectory(*(np.asarray(part) for part in answers))
+        return rows, rows.length.reshape(len(rows.length), -1).sum(-1) > 0
+
+    return sum_of_blocks(program, stage, mechanism, state, map(counted, met), program.shape.batch > size)
+
+
+def acting(program: Any, state: Any) -> Acting:
+    """The policy of the state, as people outside of JAX meet it."""
+    return Acting(program.shape.policy, np.asarray(state.theta), state.coins.of_batch(int(state.step)))
 
 
 def rollout(

@@ -19,14 +19,16 @@ from dprl.engine import shards as sizes
 from dprl.engine.plan import Plan
 from dprl.engine.shards import FirstPass, Shard, Task
 from dprl.errors import DprlError
+from dprl.mechanisms.gaussian_sum import Stability
 
 ENGINES = ("local", "ray")
 
 
 class Engine(Protocol):
-    """The units of a log in parts, see :class:`~dprl.engine.unit_source.Units`."""
+    """The units of a log in parts, see :class:`~dprl.engine.unit_source.Source`."""
 
     units: int
+    stability: tuple[Stability, ...]
 
     def begin(self, weights: np.ndarray | None = None) -> FirstPass:
         """A pass over the rows: the value query, and a digest of all that enters the mechanisms.

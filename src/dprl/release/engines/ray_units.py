@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from dprl.engine.shards import FirstPass, Task, combine_shards, sum_of
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.release.engines.ray_workers import RayWorkers, open_workers
 
 
 class RayUnits:
     """See :class:`~dprl.release.engines.engine.Engine`. Use :func:`open_ray`."""
+
+    stability = ADDS_ONE_UNIT
 
     def __init__(self, workers: RayWorkers, task: Task) -> None:
         self.units = task.parts.units
@@ -32,7 +35,7 @@ class RayUnits:
         return combine_shards([FirstPass(*found) for found in self._workers.begin(shares)])
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
-        """See :class:`~dprl.engine.unit_source.Units`."""
+        """See :class:`~dprl.engine.unit_source.Source`."""
         if program != self._task.plan.program or mechanism != program.stages[stage].mechanism:
             raise RuntimeError("The workers have another program.")
         shares = [(a, b, np.packbits(included[a:b]).tobytes()) for a, b in self._ranges]

@@ -1,0 +1,76 @@
+"""DP-GLD: gradient Langevin dynamics, whose noise is the one that privacy asks for.
+
+Method: Wang, Chen and Xu (2019) after Raginsky, Rakhlin and Telgarsky (2017), in the primal-dual form of paper 000,
+section 6.2: ``x <- x - step * (mean gradient + N(0, s^2 I))`` over the whole log, and a uniformly random iterate as the
+answer. The clip, the two step sizes and the calibration are ours: the paper's constants are not at hand.
+Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: a start, and every noised sum, hence every iterate. Proof: docs/proofs/dp-gld.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.options import Facts, Stage
+from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL
+from dprl.evaluation.primal_dual import PrimalDualProgram, limited, resolve
+from dprl.protocols import Attack
+from dprl_papers.baselines.primal_dual_sgd import GradientConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGLD(GradientConfig):
+    """Options of DP-GLD; public facts, all of them.
+
+    Full batches only, which take long: by default 100 of them, with a primal step twice as large. The temperature is no
+    option: step sizes and budget imply it (``DPGLDProgram.temperature``).
+    """
+
+    average: Literal["tail", "all", "last", "random"] | None = "random"
+    project: bool = False
+
+    algorithm: ClassVar[str] = "dp-gld"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("it takes full batches, sampling_rate = 1", self.sampling_rate in (None, 1.0))
+
+    def rate(self, facts: Facts) -> float:
+        """Everybody."""
+        del facts
+        return 1.0
+
+    def count(self, facts: Facts) -> int:
+        return super().count(facts) // 2 if self.steps is None else self.steps
+
+    def step_sizes(self, facts: Facts, stage: Stage) -> tuple[float, float]:
+        return limited(facts, stage, 2.0 * GRADIENT_PRIMAL, GRADIENT_DUAL)
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> DPGLDProgram:
+        return DPGLDProgram(resolve(self, facts, stages[-1]), stages, facts)
+
+
+@dataclass(frozen=True)
+class DPGLDProgram(PrimalDualProgram):
+    """Plain simultaneous steps, and the temperatures that they have."""
+
+    @property
+    def temperature(self) -> tuple[float, float]:
+        """Of theta and of w: ``step s^2 / 2``, s the noise in the mean gradient.
+
+        A step is one of Langevin dynamics ``x - step * gradient + sqrt(2 step temperature) N(0, I)``.
+        """
+        variance = (self.stages[-1].mechanism.noise_std / self.facts.units) ** 2
+        return self.primal_step * variance / 2.0, self.dual_step * variance / 2.0
+
+
+ALGORITHM = Algorithm(
+    DPGLD,
+    settings={
+        "linear": Setting(DPGLD(steps=3, discount=0.9)),
+        "a network": Setting(DPGLD(steps=3, discount=0.9, rows=3, start="random"), features="mlp:2"),
+    },
+    attacks=(Attack(options={"steps": 50}, trials=200_000),),
+)

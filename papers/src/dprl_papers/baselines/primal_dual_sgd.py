@@ -1,0 +1,53 @@
+"""DP-SGDA: stochastic gradient descent ascent on the saddle point of temporal differences, with noised clipped batches.
+
+Method: simultaneous steps (Lin, Jin and Jordan 2020) on paper 000, Eq. (2); its baseline SGD is the form without noise.
+Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: a start, and every noised sum, hence every iterate. Proof: docs/proofs/dp-sgda.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.options import Facts, Stage
+from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL, GRADIENT_STEPS
+from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, limited
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientConfig(PrimalDualConfig):
+    """The baselines' options: both variables follow their own gradients of Eq. (2).
+
+    The defaults are those of DPTD with ``direction = "gradient"``: 200 steps and its step sizes.
+    """
+
+    def count(self, facts: Facts) -> int:
+        del facts
+        return GRADIENT_STEPS if self.steps is None else self.steps
+
+    def step_sizes(self, facts: Facts, stage: Stage) -> tuple[float, float]:
+        return limited(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL, self.gain)
+
+    @property
+    def gain(self) -> float:
+        """What many steps add up of the noise of one, over that noise."""
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGDA(GradientConfig):
+    """Options of DP-SGDA; public facts, all of them, see :class:`GradientConfig`."""
+
+    algorithm: ClassVar[str] = "dp-sgda"
+
+
+ALGORITHM = Algorithm(
+    DPSGDA,
+    settings={
+        "linear": Setting(DPSGDA(steps=3, discount=0.9, sampling_rate=0.5, start="mid-range")),
+        "a network": Setting(DPSGDA(steps=3, discount=0.9, sampling_rate=1.0, rows=3, average="all"), features="mlp:2"),
+    },
+    attacks=STANDARD_ATTACKS,
+)

@@ -1,0 +1,131 @@
+"""DP-SRM: stochastic recursive momentum, where noised differences of gradients correct a running gradient.
+
+Method: Wang, Jayaraman, Evans and Gu (2019), a private form of STORM (Cutkosky and Orabona 2019), in the primal-dual
+form of paper 000, section 6.2::
+
+    v_0 = mean of g_i(x_0),     v_{t+1} = (1 - a) v_t + mean of [g_i(x_{t+1}) - (1 - a) g_i(x_t)],     x <- x - step * v
+
+with ``x = (theta, w)``. Clips, step sizes and the calibration are ours: the paper's constants are not at hand.
+Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
+Released: a start, the noised sum of gradients at x_0, and every noised sum of differences, hence every iterate.
+Proof: docs/proofs/dp-srm.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block
+from dprl.engine.options import Facts, Shape, Stage
+from dprl.evaluation.nonlinear_td import unit_gradients
+from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram, resolve
+from dprl_papers.baselines.primal_dual_sgd import GradientConfig
+
+INITIAL = "initial gradient"
+# how far a unit's gradient moves in a step, over its clip: the default clip of a difference lets so much pass
+MOVE = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSRM(GradientConfig):
+    """Options of DP-SRM; public facts, all of them, see :class:`GradientConfig`.
+
+    Attributes:
+        recursion: a, the weight of a new gradient; 1 is DP-SGDA with full first batch.
+        difference_clip: L2 clip of a unit's difference; by default ``(a + 0.2 (1 - a)) clip_norm``.
+        initial_share: share of the mu^2 of all steps that pays for the initial gradient.
+    """
+
+    recursion: float = 0.3
+    difference_clip: float | None = None
+    initial_share: float = 0.1
+    average: Literal["tail", "all", "last", "random"] | None = "random"
+
+    algorithm: ClassVar[str] = "dp-srm"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("steps must be at least 2", self.steps is None or self.steps >= 2)
+        self._check("recursion must be between 1e-6 and 1", 1e-6 <= self.recursion <= 1.0)
+        self._check("initial_share must be above 0 and below 1", 0.0 < self.initial_share < 1.0)
+        given = self.difference_clip
+        self._check("difference_clip must be between 1e-12 and 1e12", given is None or 1e-12 <= given <= 1e12)
+
+    @property
+    def gain(self) -> float:
+        """The noise of a difference stays in v for ``1 / a`` steps."""
+        return 1.0 / self.recursion
+
+    def clip_of_differences(self, facts: Facts) -> float:
+        if self.difference_clip is not None:
+            return self.difference_clip
+        return (self.recursion + (1.0 - self.recursion) * MOVE) * self.clip(facts)
+
+    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+        """The start, where it is released; the gradient at x_0, of everybody; and the differences."""
+        size, share = self.dimension(facts), self.initial_share
+        initial = Shape(INITIAL, size, self.clip(facts), share=share)
+        steps, clip = self.count(facts) - 1, self.clip_of_differences(facts)
+        return self.after_start(facts, (initial, Shape(FUNCTION, size, clip, steps, self.rate(facts), 1.0 - share)))
+
+    def resolved(self, facts: Facts, stage: Stage) -> dict[str, Any]:
+        return super().resolved(facts, stage) | {"difference_clip": self.clip_of_differences(facts)}
+
+    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> DPSRMProgram:
+        return DPSRMProgram(resolve(self, facts, stages[-1]), stages, facts)
+
+
+class State(NamedTuple):
+    """Made of noised sums and public facts alone, so as private as those."""
+
+    theta: jax.Array  # (d,) float32
+    w: jax.Array  # (d,)
+    p: jax.Array  # (d,) primal half of v
+    d: jax.Array  # (d,) dual half, with the sign by which it is descended
+    kept: jax.Array  # (d,) what the answer would be after this step
+    step: jax.Array  # () int32, noised sums so far
+    theta_before: jax.Array  # (d,) theta of the step before
+    w_before: jax.Array  # (d,)
+
+
+@dataclass(frozen=True)
+class DPSRMProgram(PrimalDualProgram):
+    """The recursion, with everything that is public filled in."""
+
+    config: DPSRM
+
+    def start_at(self, level: jax.Array) -> State:
+        start = super().start_at(level)
+        return State(*start, theta_before=start.theta, w_before=start.w)
+
+    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
+        """Of the last stage each unit's difference; both gradients are made of its own rows and of released states."""
+        here = super().contribution(stage, state, block)
+        if stage < len(self.stages) - 1:
+            return here
+        facts = self.facts
+        there = unit_gradients(facts.features, facts.discount, state.theta_before, state.w_before, block)
+        return here - jnp.float32(1.0 - self.config.recursion) * there
+
+    def direction(self, state: Any, ghat: jax.Array) -> State:
+        """``v <- (1 - a) v + ghat``, a step against it, and the iterate that it left; v is zero at first."""
+        kept = jnp.float32(1.0 - self.config.recursion)
+        moved = super().direction(state, kept * jnp.concatenate([state.p, state.d]) + ghat)
+        return moved._replace(theta_before=state.theta, w_before=state.w)
+
+
+ALGORITHM = Algorithm(
+    DPSRM,
+    settings={
+        "linear": Setting(DPSRM(steps=4, discount=0.9, sampling_rate=0.5, start="mid-range")),
+        "a network": Setting(
+            DPSRM(steps=3, discount=0.9, sampling_rate=1.0, rows=3, recursion=0.6, average="tail"), features="mlp:2"
+        ),
+    },
+    attacks=STANDARD_ATTACKS,
+)

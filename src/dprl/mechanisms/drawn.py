@@ -1,0 +1,89 @@
+"""The noise of the steps of a sum: drawn when a step asks for it, all at once, or one step after the other.
+
+Compiled loops take the first two, loops on the host the last. The draws are the same ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl import x64 as x64
+from dprl.errors import DprlError
+
+if TYPE_CHECKING:
+    from dprl.mechanisms.gaussian_sum import GaussianSum
+
+
+@dataclass(frozen=True)
+class DrawnAtStep:
+    """Independent noise that compiled code draws when a step asks for it."""
+
+    mechanism: GaussianSum
+    noise: Any = field(repr=False)
+
+    def draw(self, step: Any, width: int | None = None) -> Any:
+        """See :meth:`GaussianSum.draw <dprl.mechanisms.gaussian_sum.GaussianSum.draw>`."""
+        return self.mechanism.draw(self.noise, step, width)
+
+
+jax.tree_util.register_dataclass(DrawnAtStep, data_fields=["noise"], meta_fields=["mechanism"])
+
+
+@dataclass(frozen=True)
+class AllDrawn:
+    """The noise of all steps. A step asked twice gets the same noise: never ask one twice.
+
+    Attributes:
+        rows: ``(steps, dimension)``, int64 grid points or float64.
+    """
+
+    rows: Any = field(repr=False)
+
+    def draw(self, step: Any, width: int | None = None) -> jax.Array:
+        """The step's noise, ``(dimension,)``; the least whole number, or no number, where there is no such step.
+
+        What is beyond the dimension in a ``width`` is zero.
+        """
+        rows, step = jnp.asarray(self.rows), jnp.asarray(step)
+        nothing = jnp.nan if jnp.issubdtype(rows.dtype, jnp.floating) else np.iinfo(np.int64).min
+        inside = (step >= 0) & (step < rows.shape[0])
+        row = jnp.where(inside, rows[jnp.where(inside, step, 0)], jnp.asarray(nothing, rows.dtype))
+        return row if width is None else jnp.pad(row, (0, width - row.shape[0]))
+
+
+jax.tree_util.register_dataclass(AllDrawn, data_fields=["rows"], meta_fields=[])
+
+
+class DrawnInOrder:
+    """The noise of one step after the other, on the host; only what later steps need is kept.
+
+    A step may be left out, where what it released is known: of correlated noise its draws are made all the same when
+    a later step asks.
+    """
+
+    def __init__(self, mechanism: GaussianSum, noise: Any) -> None:
+        self._mechanism, self._noise = mechanism, noise
+        self._correlated = mechanism.correlation.bands(mechanism.steps) > 1
+        self._correlator = mechanism.correlation.in_order(mechanism.steps, mechanism.dimension)
+        self._next = 0
+
+    def draw(self, step: int, **level: Any) -> Any:
+        """The step's noise, ``(dimension,)``; at a ``level``, where that is chosen on the way.
+
+        Raises:
+            DprlError: ``step`` came before, or there is none left.
+        """
+        if not self._next <= step < self._mechanism.steps:
+            raise DprlError("The steps of a release are noised in order, each of them once.")
+        first, self._next = self._next, step + 1
+        if not self._correlated:
+            return self._mechanism.draw(self._noise, step, **level)
+        found = np.zeros(0)
+        for each in range(first, step + 1):
+            found = self._correlator.correlated(np.asarray(self._mechanism.draw(self._noise, each)))
+        return found
