@@ -7,7 +7,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -122,12 +121,12 @@ def _compiled_once(row: Row, rows: int) -> Iterator[None]:
     Otherwise each log of another number of rows is compiled for anew. No digit of a release depends on it.
     """
     most = max(rows, row.units * bounds_of(row).horizon) + 1
-    plain = touch.plan_rows
-    touch.plan_rows = partial(plain, least=1 << (most - 1).bit_length())
+    plain, room = touch.unit_rows, 1 << (most - 1).bit_length()
+    touch.unit_rows = lambda rows, declared: plain(rows.with_room(room), declared)
     try:
         yield
     finally:
-        touch.plan_rows = plain
+        touch.unit_rows = plain
 
 
 def _count(truth: float, estimates: list[Any], span: float) -> dict[str, Any]:

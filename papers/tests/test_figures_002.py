@@ -10,7 +10,6 @@ import pytest
 
 from dprl.protectors.random_chains import draw_chain
 from dprl_papers.baselines import agd
-from dprl_papers.domains.record_losses import QuadraticLoss, Records
 from dprl_papers.harness.page import render
 from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.spec import load_paper
@@ -18,6 +17,7 @@ from dprl_papers.harness.store import Store, as_json
 from dprl_papers.paper_002_l2p import classifiers, ctcdp, protectors, quadratics, scalability
 from dprl_papers.paper_002_l2p.figures import figure8, noise
 from dprl_papers.paper_002_l2p.returns import Learned
+from dprl_papers.records.losses import QuadraticLoss, Records
 
 OURS = ("figure8", "figure6", "queries", "covariance", "figure7", "logistic", "network", "figure4", "table1")
 

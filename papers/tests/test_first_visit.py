@@ -18,7 +18,6 @@ from dprl.engine.layouts import padded_units, shared_transitions, unit_rows
 from dprl.engine.program import noiseless, run, run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
-from dprl.environments.chain import Chain
 from dprl.errors import DprlError
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
@@ -26,6 +25,7 @@ from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines import smooth_sensitivity as smooth
 from dprl_papers.baselines.first_visit import FirstVisit
+from dprl_papers.harness.exact_chain import Chain
 
 BUDGET = Budget(1.0, 1e-5)
 NOISE = SeededNoise.from_seed(0)

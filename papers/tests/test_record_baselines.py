@@ -13,8 +13,8 @@ from dprl.accounting import accountant, events
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl_papers.baselines import agd, descent, objective_perturbation, output_perturbation
-from dprl_papers.domains import record_tables as tables
-from dprl_papers.domains.record_losses import (
+from dprl_papers.records import tables
+from dprl_papers.records.losses import (
     LinearLoss,
     NetworkLoss,
     QuadraticLoss,
@@ -22,7 +22,7 @@ from dprl_papers.domains.record_losses import (
     accuracy,
     objective,
 )
-from dprl_papers.domains.record_tasks import START, Classification, Quadratics
+from dprl_papers.records.tasks import START, Classification, Quadratics
 
 
 def rows(n: int, d: int, seed: int = 0) -> Records:

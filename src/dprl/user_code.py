@@ -6,8 +6,14 @@ Whatever such code raises may quote a row. It need not be an Exception: a panic 
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
+
+from dprl.errors import DprlError
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -26,3 +32,42 @@ def quietly(call: Callable[[], T], otherwise: S) -> T | S:
     except BaseException:  # what it says belongs to the rows
         return otherwise
     raise KeyboardInterrupt
+
+
+def load_python(path: Path, what: str) -> ModuleType:
+    """Execute a user's Python file, and return it as a module; files beside it may be imported by it.
+
+    Args:
+        path: of the file.
+        what: what it is called in a message, such as ``policy``.
+
+    Raises:
+        DprlError: there is no such file, or it cannot be executed; what it raised is named by its type alone.
+    """
+    if not path.is_file():
+        raise DprlError(f"There is no {what} file {str(path)!r}.")
+    name = f"_dprl_{what}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise DprlError(f"The {what} file {str(path)!r} cannot be loaded as Python.")
+    module = importlib.util.module_from_spec(spec)
+    # dataclasses look their module up
+    previous = sys.modules.get(name)
+    sys.modules[name] = module
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        if previous is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = previous
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise DprlError(
+            f"The {what} file {str(path)!r} cannot be executed: it raised {type(error).__name__}."
+        ) from None
+    finally:
+        sys.path.remove(folder)
+    return module

@@ -125,7 +125,7 @@ def test_the_check_sees_vectors_that_are_too_long(case, monkeypatch):
     conformance, setting, _ = case
     if setting != conformance.settings[0]:
         pytest.skip("once for each algorithm")
-    monkeypatch.setattr(arithmetic, "clip_to_grid", lambda vectors, clip: 30 * clip_to_grid(vectors, clip))
+    monkeypatch.setattr(arithmetic, "clip_to_grid", lambda vectors, *clip: 30 * clip_to_grid(vectors, *clip))
     full = conformance.columns(9, 4)
     found = compare((conformance, setting, Recorder()), full, remove(full, 8), SEEDED)
     assert found.largest > 1.0

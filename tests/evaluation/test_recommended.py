@@ -17,7 +17,6 @@ from dprl.accounting.budget import Budget
 from dprl.engine.layouts import Block, padded_units, unit_rows
 from dprl.engine.program import Facts, run, run_on_host
 from dprl.engine.rows import COEFFICIENTS, rows_of
-from dprl.environments.chain import Chain
 from dprl.errors import DprlError
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.private_constant import PrivateConstant, PrivateConstantProgram
@@ -30,6 +29,7 @@ from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
 from dprl.value_functions.linear import ValueFunction
 from dprl_papers.domains.chain import draw_log
+from dprl_papers.harness.exact_chain import Chain
 
 from . import helpers, one_shot
 

@@ -99,7 +99,7 @@ def a_norm_has_the_clip_as_its_sensitivity(lab: Lab) -> None:
             return super().clipped_sum(vectors, included)
 
     for units in (1, 64):
-        seen = Seen(clip_norm=1.0, noise_multiplier=2.0, dimension=2)
+        seen = Seen(parts=((2, 1.0),), noise_multiplier=2.0)
         release_vector(seen, SeededNoise.from_seed(1), np.zeros((units, 2)))
     require(shapes == {(64, 2)}, "the shape of what is compiled tells how few people there are")
 

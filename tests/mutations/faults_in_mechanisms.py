@@ -45,10 +45,10 @@ def _(planting: Planting) -> None:
 
 
 def _per_side(original: Callable[..., Any]) -> Callable[..., Any]:
-    def sides(vectors: Any, clip_norm: float) -> Any:
+    def sides(vectors: Any, clip_norm: float, *step: float) -> Any:
         half = vectors.shape[-1] // 2
         return jnp.concatenate(
-            [original(vectors[..., :half], clip_norm), original(vectors[..., half:], clip_norm)], axis=-1
+            [original(vectors[..., :half], clip_norm, *step), original(vectors[..., half:], clip_norm, *step)], axis=-1
         )
 
     return sides
@@ -61,7 +61,7 @@ def _(planting: Planting) -> None:
 
 @fault("clipped coordinate by coordinate", "a vector is clipped")
 def _(planting: Planting) -> None:
-    def boxed(vectors: Any, clip_norm: float) -> Any:
+    def boxed(vectors: Any, clip_norm: float, *step: float) -> Any:
         bounded = jnp.clip(jnp.nan_to_num(vectors.astype(jnp.float64)), -clip_norm, clip_norm)
         return jnp.trunc(bounded / grid.grid_step(clip_norm)).astype(jnp.int64)
 
@@ -71,18 +71,19 @@ def _(planting: Planting) -> None:
 @fault("vectors of infinite norm are not clipped", "a vector is clipped")
 def _(planting: Planting) -> None:
     def unclipped(original: Callable[..., Any]) -> Callable[..., Any]:
-        def clip(vectors: Any, clip_norm: float) -> Any:
+        def clip(vectors: Any, clip_norm: float, *step: float) -> Any:
             infinite = ~jnp.isfinite(jnp.sum(vectors**2, axis=-1, keepdims=True))
-            return jnp.where(infinite, jnp.trunc(vectors / grid.grid_step(clip_norm)), original(vectors, clip_norm))
+            clipped = original(vectors, clip_norm, *step)
+            return jnp.where(infinite, jnp.trunc(vectors / grid.grid_step(clip_norm)), clipped)
 
-        return lambda vectors, clip_norm: clip(vectors, clip_norm).astype(jnp.int64)
+        return lambda vectors, *clips: clip(vectors, *clips).astype(jnp.int64)
 
     planting.replace(arithmetic, "clip_to_grid", unclipped)
 
 
 @fault("not a number passed through the clip", "a vector is clipped")
 def _(planting: Planting) -> None:
-    def through(vectors: Any, clip_norm: float) -> Any:
+    def through(vectors: Any, clip_norm: float, *step: float) -> Any:
         x = vectors.astype(jnp.float64)
         length = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
         # a comparison with NaN is false: the vector's other coordinates pass as they are
@@ -97,7 +98,7 @@ def _(planting: Planting) -> None:
     def nearest(original: Callable[..., Any]) -> Callable[..., Any]:
         del original
 
-        def clip(vectors: Any, clip_norm: float) -> Any:
+        def clip(vectors: Any, clip_norm: float, *step: float) -> Any:
             x = vectors.astype(jnp.float64)
             length = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
             finite = jnp.isfinite(length)
@@ -111,7 +112,7 @@ def _(planting: Planting) -> None:
 
 @fault("sensitivity off by two: twice the clip norm gets through", "neighbours in full batches", traced=True)
 def _(planting: Planting) -> None:
-    planting.replace(arithmetic, "clip_to_grid", lambda original: lambda vectors, clip: 2 * original(vectors, clip))
+    planting.replace(arithmetic, "clip_to_grid", lambda original: lambda vectors, *clip: 2 * original(vectors, *clip))
 
 
 @fault("a release that moves twice as far as is accounted for", "the canary stays below the claim", traced=True)
@@ -355,8 +356,8 @@ def _(planting: Planting) -> None:
 
     def momentum(original: Callable[..., Any]) -> Callable[..., Any]:
         def accumulate(program: Any, stage: int, mechanism: Any, state: Any, arrays: Any, index: Any, live: Any) -> Any:
-            if before["log"] is not arrays[0]:
-                before.update(log=arrays[0], total=0)
+            if before["log"] is not arrays["phi"]:
+                before.update(log=arrays["phi"], total=0)
             before["total"] = original(program, stage, mechanism, state, arrays, index, live) + before["total"] // 2
             return before["total"]
 

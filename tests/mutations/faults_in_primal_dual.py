@@ -80,11 +80,11 @@ def _(planting: Planting) -> None:
 @fault("the two halves of a network's gradient clipped apart", "neighbours of random weights", traced=True)
 def _(planting: Planting) -> None:
     def halves(original: Callable[..., Any]) -> Callable[..., Any]:
-        def apart(vectors: Any, clip: float) -> Any:
+        def apart(vectors: Any, *clip: float) -> Any:
             size = vectors.shape[1]
             if size < 4 or size % 2:
-                return original(vectors, clip)
-            return jnp.concatenate([original(half, clip) for half in jnp.split(vectors, 2, axis=1)], axis=1)
+                return original(vectors, *clip)
+            return jnp.concatenate([original(half, *clip) for half in jnp.split(vectors, 2, axis=1)], axis=1)
 
         return apart
 
@@ -95,7 +95,7 @@ def _(planting: Planting) -> None:
 def _(planting: Planting) -> None:
     """Three times what is accounted for, on the same grid."""
     planting.replace(
-        arithmetic, "clip_to_grid", lambda original: lambda vectors, clip: 3 * original(vectors / 3.0, clip)
+        arithmetic, "clip_to_grid", lambda original: lambda vectors, *clip: 3 * original(vectors / 3.0, *clip)
     )
 
 

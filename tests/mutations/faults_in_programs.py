@@ -116,7 +116,7 @@ def _(planting: Planting) -> None:
 
     def accumulate(original: Callable[..., Any]) -> Callable[..., Any]:
         def noted(program: Any, stage: int, mechanism: Any, state: Any, arrays: Any, *more: Any) -> Any:
-            seen["occupancy"] = jnp.sum(arrays[4][:, None] * arrays[0], axis=0).astype(jnp.float64)
+            seen["occupancy"] = jnp.sum(arrays["weight"][:, None] * arrays["phi"], axis=0).astype(jnp.float64)
             return original(program, stage, mechanism, state, arrays, *more)
 
         return noted

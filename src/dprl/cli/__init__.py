@@ -33,6 +33,7 @@ COMMANDS = {
     "data": "For the curator alone: a log's contents, and its parts.",
     "calibrate": "Noise multiplier of a budget, or epsilon of a multiplier.",
     "audit": "Attack an algorithm, and bound its epsilon from below.",
+    "check": "Look for faults in an algorithm of your own.",
     "learn-protector": "Learn on public tasks how to step on private data.",
 }
 """Commands in the order in which a newcomer meets them, each a module of this folder."""

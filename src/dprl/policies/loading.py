@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Bounds, Policy
-from dprl.user_code import quietly
+from dprl.user_code import load_python, quietly
 
 TOLERANCE = 1e-6
 """How far a row of probabilities may be from summing to 1, and from itself when it is asked alone."""
@@ -111,32 +109,7 @@ def policy_name(spec: str | Path | Policy | ColumnPolicy) -> str:
 
 
 def _from_file(path: Path, function: str) -> Policy:
-    if not path.is_file():
-        raise DprlError(f"There is no policy file {str(path)!r}.")
-    name = f"_dprl_policy_{path.stem}"
-    module_spec = importlib.util.spec_from_file_location(name, path)
-    if module_spec is None or module_spec.loader is None:
-        raise DprlError(f"The policy file {str(path)!r} cannot be loaded as Python.")
-    module = importlib.util.module_from_spec(module_spec)
-    # Dataclasses look their module up; a helper module beside the file may be imported by it.
-    previous = sys.modules.get(name)
-    sys.modules[name] = module
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        module_spec.loader.exec_module(module)
-    except BaseException as error:
-        if previous is None:
-            del sys.modules[name]
-        else:
-            sys.modules[name] = previous
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise DprlError(
-            f"The policy file {str(path)!r} cannot be executed: it raised {type(error).__name__}."
-        ) from None
-    finally:
-        sys.path.remove(folder)
+    module = load_python(path, "policy")
     policy = getattr(module, function, None)
     if policy is None:
         raise DprlError(f"The policy file {str(path)!r} has no function {function!r}.")

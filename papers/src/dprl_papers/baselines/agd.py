@@ -23,7 +23,7 @@ from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.protectors.simulation import noise_of, unit_sum
 from dprl_papers.baselines.record_noise import noisy_minimum
-from dprl_papers.domains.record_losses import RecordLoss, Records
+from dprl_papers.records.losses import RecordLoss, Records
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
 from dprl.errors import DprlError
 from dprl.protectors.simulation import noise_of, unit_sum
-from dprl_papers.domains.record_losses import RecordLoss, Records
+from dprl_papers.records.losses import RecordLoss, Records
 
 Accounting = Literal["strong-composition", "pld"]
 

@@ -21,7 +21,7 @@ from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.protectors.simulation import noise_of
 from dprl_papers.baselines.record_noise import normal_vector
-from dprl_papers.domains.record_losses import LinearLoss, Records
+from dprl_papers.records.losses import LinearLoss, Records
 
 NEWTON_STEPS = 60
 

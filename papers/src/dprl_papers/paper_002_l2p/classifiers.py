@@ -22,11 +22,11 @@ from dprl.protectors.meta_training import Training
 from dprl.protectors.projector import Architecture, Weights
 from dprl.protectors.simulation import Simulation, unroll
 from dprl_papers.baselines import agd, descent, objective_perturbation, output_perturbation
-from dprl_papers.domains import record_tables as tables
-from dprl_papers.domains.record_losses import Records, accuracy
-from dprl_papers.domains.record_tasks import OTHERS, Classification
 from dprl_papers.harness.programmed import Run
 from dprl_papers.paper_002_l2p.returns import DELTA, Learned, learned
+from dprl_papers.records import tables
+from dprl_papers.records.losses import Records, accuracy
+from dprl_papers.records.tasks import OTHERS, Classification
 
 Table = Literal["census", "digits"]
 Kind = Literal["logistic", "svm", "network"]

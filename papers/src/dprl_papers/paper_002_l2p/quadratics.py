@@ -23,10 +23,10 @@ from dprl.protectors.meta_training import Training
 from dprl.protectors.projector import Architecture, Weights
 from dprl.protectors.simulation import Simulation, begin, step_of
 from dprl_papers.baselines import agd, descent
-from dprl_papers.domains.record_losses import Records
-from dprl_papers.domains.record_tasks import START, Quadratics
 from dprl_papers.harness.programmed import Run
 from dprl_papers.paper_002_l2p.returns import DELTA, Learned, learned
+from dprl_papers.records.losses import Records
+from dprl_papers.records.tasks import START, Quadratics
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 STEPS = (10, 20, 30, 40, 50, 60)

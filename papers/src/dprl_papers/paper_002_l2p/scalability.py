@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from dprl.protectors.projector import Architecture, init_weights
 from dprl.protectors.simulation import Simulation, unroll
-from dprl_papers.domains.record_losses import Records
-from dprl_papers.domains.record_tasks import Classification
+from dprl_papers.records.losses import Records
+from dprl_papers.records.tasks import Classification
 
 PAPER = {
     200: (474, 282, 250, 19, 21, 21),

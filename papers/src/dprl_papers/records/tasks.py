@@ -6,7 +6,7 @@ of the origin: whoever has seen the family needs no data. ``spread`` gives each 
 centre + normal``.
 
 Classification (C.2, C.3), linear or by a small network: a task is a table of records with two classes, a pair of public
-digits or a simulated country (``record_tables.py``).
+digits or a simulated country (``tables.py``).
 
 ``dprl learn-protector --tasks quadratics`` and ``--tasks logistic`` find them where dprl-papers is installed.
 """
@@ -25,8 +25,8 @@ import numpy as np
 from dprl.errors import DprlError
 from dprl.protectors.projector import Hand
 from dprl.protectors.simulation import noise_of, unit_sum
-from dprl_papers.domains import record_tables as tables
-from dprl_papers.domains.record_losses import LinearLoss, NetworkLoss, QuadraticLoss, RecordLoss, Records, objective
+from dprl_papers.records import tables
+from dprl_papers.records.losses import LinearLoss, NetworkLoss, QuadraticLoss, RecordLoss, Records, objective
 
 OTHERS = (0, 1, 2, 4, 6, 7, 8, 9)
 """The digits that are public; 3 and 5 are the private ones of the experiments."""

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl_papers.domains.record_losses import Records
+from dprl_papers.records.losses import Records
 
 CONSTANT = 0.3
 """What stands beside the features of a row, whose whole norm is at most 1."""

@@ -1,0 +1,1 @@
+"""Public tasks whose data are independent records: losses, tables, and families of tasks (paper 002)."""
