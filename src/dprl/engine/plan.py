@@ -208,7 +208,7 @@ def calibrate(
     event_of: Callable[[float], events.DpEvent],
     budget: Budget,
     given: float | None,
-    smaller: str,
+    advice: str,
 ) -> tuple[M, float, Costs]:
     """The one mechanism of a release, its noise multiplier, and what it costs.
 
@@ -216,7 +216,7 @@ def calibrate(
         make: the mechanism with this noise multiplier.
         event_of: its event.
         given: a noise multiplier in place of the calibrated one.
-        smaller: what a refusal advises, in words: what takes fewer draws of noise.
+        advice: what to take where the precision is not enough, in words.
 
     Raises:
         DprlError: one sentence: the budget cannot be met.
@@ -224,9 +224,7 @@ def calibrate(
     sampler = 0.0
     for _ in range(_TRIES):
         if sampler >= 0.5 * budget.delta:
-            raise DprlError(
-                f"delta is too small for the precision of so many draws of noise: take a larger delta, {smaller}."
-            )
+            raise DprlError(f"delta is too small for the precision of so many draws of noise: take {advice}.")
         inner = Budget(budget.epsilon, budget.delta - sampler)
         multiplier = noise_multiplier_for(event_of, inner) if given is None else given
         mechanism = make(multiplier)
@@ -238,7 +236,7 @@ def calibrate(
         raise DprlError("The precision of the noise is not enough for this delta: take a larger one.")
     if mechanism.event() != event_of(multiplier):  # a mistake of ours, and no certificate may come of it
         raise RuntimeError("The mechanism is not the one that was calibrated.")
-    epsilon = epsilon_within(mechanism.event(), budget, inner.delta, multiplier)
+    epsilon = epsilon_within(mechanism.event(), budget, inner.delta, given)
     return mechanism, multiplier, Costs(epsilon, inner.delta, sampler)
 
 
