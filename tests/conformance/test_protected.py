@@ -21,8 +21,8 @@ from dprl.audits.conformance.evaluation import EvaluationConformance
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Recorder, Tape, record_replay
 from dprl.engine.algorithm import Setting
+from dprl.engine.plan import Plan
 from dprl.evaluation.gpope import ALGORITHM, GPOPE
-from dprl.evaluation.plan import Plan
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step

@@ -20,7 +20,7 @@ import pytest
 
 import dprl
 from dprl.cluster import _with_token, import_ray
-from dprl.evaluation import streamed
+from dprl.engine import shards
 from dprl.release.engines import ray_workers
 
 from ..release.in_parts import ALGORITHMS, PartsTrial, release
@@ -102,7 +102,7 @@ def test_the_bytes_of_two_nodes(logs, nodes):
 def test_a_node_that_is_lost_in_the_middle_of_a_step(logs, nodes, policies, tmp_path, monkeypatch):
     """Its shares wait for the node that comes in its place: the same bytes from the same key, for one charge."""
     fix_key(monkeypatch)
-    monkeypatch.setattr(streamed, "KEPT_BYTES", 0)
+    monkeypatch.setattr(shards, "KEPT_BYTES", 0)
     policy = policies(0.4)
     expected = everybody(PartsTrial(tmp_path / "local", logs[1]), policy["even"])
     killer = Killer(monkeypatch)
@@ -122,7 +122,7 @@ def test_a_node_that_is_lost_in_the_middle_of_a_step(logs, nodes, policies, tmp_
 def test_a_node_that_does_not_come_back(logs, nodes, policies, tmp_path, monkeypatch):
     """The release ends with a sentence, and goes on where there is room: the same bytes, one charge."""
     fix_key(monkeypatch)
-    monkeypatch.setattr(streamed, "KEPT_BYTES", 0)
+    monkeypatch.setattr(shards, "KEPT_BYTES", 0)
     monkeypatch.setattr(ray_workers, "ROOM_SECONDS", 2)
     policy = policies(0.4)
     expected = everybody(PartsTrial(tmp_path / "local", logs[1]), policy["even"])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.evaluation import streamed
+from dprl.engine import shards
 from dprl.protectors.projector import Architecture, Hand
 from dprl.release.engines import ray_workers
 from dprl.release.engines.ray_workers import RayWorkers
@@ -78,7 +78,7 @@ def everybody(trial: PartsTrial, policy: str, **changes):
 def test_a_worker_that_dies_in_the_middle_of_a_step(logs, cluster, policies, tmp_path, monkeypatch):
     """The same bytes from the same key, for one charge; its share is asked for again, and no other one."""
     fix_key(monkeypatch)
-    monkeypatch.setattr(streamed, "KEPT_BYTES", 0)
+    monkeypatch.setattr(shards, "KEPT_BYTES", 0)
     policy = policies(0.4)
     expected = everybody(PartsTrial(tmp_path / "local", logs[1]), policy["even"])
     killer = Killer(monkeypatch)
@@ -132,7 +132,7 @@ def test_more_shards_than_units(logs, cluster, tmp_path):
 @pytest.mark.slow
 def test_fifty_random_kills(logs, cluster, policies, tmp_path, monkeypatch):
     fix_key(monkeypatch)
-    monkeypatch.setattr(streamed, "KEPT_BYTES", 0)
+    monkeypatch.setattr(shards, "KEPT_BYTES", 0)
     policy, algorithm = policies(0.3), dprl.GPOPE(steps=60, sampling_rate=0.7)
     expected = everybody(PartsTrial(tmp_path / "local", logs[1]), policy["even"], algorithm=algorithm)
     killer, chance, kills = Killer(monkeypatch), random.Random(0), []

@@ -11,8 +11,8 @@ import pytest
 
 from dprl.data.readers import read_log
 from dprl.engine.program import _init
+from dprl.engine.shards import Task
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.streamed import Task
 from dprl.policies.loading import load_policy
 from dprl.registry import evaluating
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
-from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.protocols import Bounds
@@ -18,10 +17,10 @@ def estimates(generate, policy, bounds: Bounds, config: ImportanceSampling, epsi
     """Of ``LOGS`` logs, with the noise of a release."""
     plan = make_plan(config, bounds, Budget(epsilon, 1e-6), [policy])
     log = read_log(generate(LOGS * bounds.units), bounds=bounds).load()
-    vectors = importance.unit_vectors(plan.query, log, [policy])
+    vectors = plan.query.unit_vectors(log, [policy])
     sums = vectors.reshape(LOGS, bounds.units, -1).sum(axis=1)
     noise = plan.value_mechanism.noise_std * np.random.default_rng(5).normal(size=sums.shape)
-    return [importance.decode(plan.query, plan.value_mechanism, row)[0] for row in sums + noise]
+    return [plan.query.decode(plan.value_mechanism, row)[0] for row in sums + noise]
 
 
 def hits(found: list, truth: float) -> int:

@@ -278,7 +278,7 @@ def test_plans_that_are_mistakes():
 
     make_plan(Dear(steps=4, greedy=True), BOUNDS, BUDGET, [helpers.stepped_policy])
     for steps in (5, 6):
-        with pytest.raises(RuntimeError, match="not those that were calibrated"):
+        with pytest.raises(RuntimeError, match="not what was calibrated"):
             make_plan(Dear(steps=steps, greedy=True), BOUNDS, BUDGET, [helpers.stepped_policy])
     with pytest.raises(DprlError, match="noise_multiplier"):
         make_plan(Changing(greedy=True, noise_multiplier=3.0), BOUNDS, BUDGET, [helpers.stepped_policy])

@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
+from dprl.engine.plan import Plan
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation import around, reach
 from dprl.evaluation.around import AroundQuery
 from dprl.evaluation.doubly_robust import DoublyRobust
-from dprl.evaluation.plan import Plan, make_plan
+from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
@@ -220,17 +221,14 @@ def plan_of(bounds: Bounds, policies: Any = None, epsilon: float = 50.0, **optio
 
 def vectors_of(plan: Plan, log: Any, theta: np.ndarray, policies: Any = None) -> np.ndarray:
     assert isinstance(plan.query, AroundQuery)
-    baseline = around.baseline_of(plan.query, plan.function_of(theta))
-    return around.unit_vectors(plan.query, log, policies or [one_shot.extreme_policy], None, baseline)
+    return plan.query.around(plan.function_of(theta)).unit_vectors(log, policies or [one_shot.extreme_policy])
 
 
 def decoded(plan: Plan, total: np.ndarray, theta: np.ndarray) -> Any:
     """Without noise."""
     assert isinstance(plan.query, AroundQuery)
-    baseline = around.baseline_of(plan.query, plan.function_of(theta))
-    return around.decode(
-        plan.query, GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain"), total, baseline
-    )
+    mechanism = GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain")
+    return plan.query.around(plan.function_of(theta)).decode(mechanism, total)
 
 
 @pytest.mark.parametrize("cumulative", [2.5, 100.0])
@@ -241,8 +239,8 @@ def test_units_are_plain_sums(cumulative):
     log = replace(log, bounds=bounds)
     plan = plan_of(bounds)
     theta = np.random.default_rng(1).uniform(-0.4, 0.4, 5)
-    query: Any = plan.query
-    baseline = around.baseline_of(query, plan.function_of(theta))
+    query: Any = plan.query.around(plan.function_of(theta))
+    baseline = query.baseline
     low, high = query.to_come
     means = (1.0 + np.mean(high - low) / (high - low)[0]) / 2.0
     cell = np.clip((1.0 + math.sqrt(5.0) * theta) / 2.0 / means, 0.0, 1.0)
@@ -280,9 +278,10 @@ def test_on_policy_it_is_the_mean_return():
     assert bounds.cumulative_ratio == 1.0
     plan = make_plan(DoublyRobust(), bounds, Budget(5.0, 1e-3), [one_shot.extreme_policy], "tabular")
     theta = np.random.default_rng(0).uniform(-0.1, 0.1, 39)
-    baseline = around.baseline_of(plan.query, plan.function_of(theta))  # type: ignore[arg-type]
+    query: Any = plan.query.around(plan.function_of(theta))
+    baseline = query.baseline
     fractions = baseline.fractions(log.observation)
-    found, _ = around.estimates(plan.query, log, np.ones(len(log.reward)), fractions)  # type: ignore[arg-type]
+    found, _ = around.estimates(query, log, np.ones(len(log.reward)), fractions)
     np.testing.assert_allclose(found, [0.99 ** (n - 1) for n in log.lengths()], rtol=1e-9)
 
 
@@ -351,8 +350,8 @@ def test_intervals_hold_the_value(log, units, epsilon):
         theta = log.learn(rows)
         vectors = vectors_of(plan, rows, theta, [log.policy])
         noise = plan.value_mechanism.noise_std * rng.normal(size=query.dimension)
-        baseline = around.baseline_of(query, plan.function_of(theta))
-        (found,) = around.decode(query, plan.value_mechanism, vectors.sum(axis=0) + noise, baseline)
+        around_it = query.around(plan.function_of(theta))
+        (found,) = around_it.decode(plan.value_mechanism, vectors.sum(axis=0) + noise)
         sides[0] += found.interval[1] < log.value
         sides[1] += found.interval[0] > log.value
         useful.append((found.interval[1] - found.interval[0]) / (high - low))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine.ratios import cumulative_ratios, step_ratios
-from dprl.evaluation import importance_sampling as importance
+from dprl.engine.value_query import release_vector
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.strategy import least_noise_strategy, public_patterns
@@ -34,10 +34,10 @@ def arm(action: int, actions: int):
 def plain_values(config: ImportanceSampling, bounds: Bounds, log, policies) -> np.ndarray:
     """Values decoded from the un-noised sum."""
     plan = make_plan(config, bounds, Budget(1.0, 1e-6), policies)
-    vectors = importance.unit_vectors(plan.query, log, policies)
+    vectors = plan.query.unit_vectors(log, policies)
     mechanism = GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain")
-    noised = importance.release_vector(mechanism, SeededNoise.from_seed(0), vectors)
-    return np.array([e.value for e in importance.decode(plan.query, mechanism, noised)])
+    noised = release_vector(mechanism, SeededNoise.from_seed(0), vectors)
+    return np.array([e.value for e in plan.query.decode(mechanism, noised)])
 
 
 def test_ratios_against_a_plain_loop():
@@ -92,7 +92,7 @@ def test_no_unit_exceeds_the_clip_norm_of_its_query():
     for estimator in ESTIMATORS:
         policies = [helpers.stepped_policy, arm(0, 2), arm(1, 2)]
         plan = make_plan(ImportanceSampling(estimator=estimator), log.bounds, Budget(1.0, 1e-6), policies)
-        vectors = importance.unit_vectors(plan.query, log, policies)
+        vectors = plan.query.unit_vectors(log, policies)
         assert np.linalg.norm(vectors, axis=1).max() <= plan.query.clip_norm * (1 + 1e-9)
 
 
@@ -103,8 +103,8 @@ def test_people_with_several_trajectories_count_once():
     log = read_log(columns, bounds=bounds, person="person_id").load()
     singles = read_log(helpers.bandit_log(6, 3), bounds=helpers.bandit_bounds(6)).load()
     plan = make_plan(ImportanceSampling(), bounds, Budget(1.0, 1e-6), [helpers.bandit_policy])
-    f = importance.unit_vectors(plan.query, singles, [helpers.bandit_policy])[:, 0]
-    got = importance.unit_vectors(plan.query, log, [helpers.bandit_policy])[:, 0]
+    f = plan.query.unit_vectors(singles, [helpers.bandit_policy])[:, 0]
+    got = plan.query.unit_vectors(log, [helpers.bandit_policy])[:, 0]
     np.testing.assert_allclose(got, [f[:3].mean(), f[3], f[4:].mean()], rtol=1e-12)
 
 
@@ -146,18 +146,18 @@ def coverage(generate, policy, bounds: Bounds, config: ImportanceSampling, epsil
     """Fraction of intervals that hold the value, and their width over that of one that knows the variance."""
     large = read_log(generate(200_000, 10**6), bounds=bounds).load()
     plan = make_plan(config, bounds, Budget(epsilon, 1e-5), [policy])
-    vectors = importance.unit_vectors(plan.query, large, [policy])
+    vectors = plan.query.unit_vectors(large, [policy])
     whole = replace(plan.query, bounds=replace(bounds, units=large.units))
-    exact = importance.decode(
-        whole, GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain"), vectors.sum(axis=0)
+    exact = whole.decode(
+        GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain"), vectors.sum(axis=0)
     )[0]
     truth, spread = exact.value, exact.sampling_standard_error * math.sqrt(large.units / bounds.units)
     hits, widths = [], []
     for seed in range(logs):
         log = read_log(generate(bounds.units, seed), bounds=bounds).load()
-        unit_vectors = importance.unit_vectors(plan.query, log, [policy])
-        noised = importance.release_vector(plan.value_mechanism, SeededNoise.from_seed(seed), unit_vectors)
-        estimate = importance.decode(plan.query, plan.value_mechanism, noised)[0]
+        unit_vectors = plan.query.unit_vectors(log, [policy])
+        noised = release_vector(plan.value_mechanism, SeededNoise.from_seed(seed), unit_vectors)
+        estimate = plan.query.decode(plan.value_mechanism, noised)[0]
         low, high = estimate.interval
         hits.append(low <= truth <= high)
         widths.append((high - low) / 2.0 / (1.96 * math.hypot(spread, estimate.privacy_standard_error)))

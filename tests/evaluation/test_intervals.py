@@ -85,7 +85,7 @@ def test_people_are_counted_at_no_cost_of_norm(policies, decisions):
          "terminated": np.arange(rows) % decisions == decisions - 1},
         bounds=bounds,
     ).load()  # fmt: skip
-    vectors = importance.unit_vectors(query, log, targets)
+    vectors = query.unit_vectors(log, targets)
     assert vectors.shape == (60, query.dimension) == (60, 3 * policies + 1)
     assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1 + 1e-9)
     weights = np.linalg.inv(query.strategy) @ vectors[:, policies : 2 * policies].T

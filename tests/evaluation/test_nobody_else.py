@@ -18,7 +18,6 @@ from dprl.engine.program import _accumulate
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.rows import COLUMNS, RowInputs, rows_of
 from dprl.evaluation import gpope
-from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.grid import clip_to_grid, grid_step
@@ -56,8 +55,8 @@ def test_importance_sampling_vectors(logs, estimator):
     full, fewer, remaining = logs
     policies = [helpers.stepped_policy, lambda s: np.tile([0.3, 0.7], (len(s), 1))]
     plan = make_plan(ImportanceSampling(estimator=estimator), full.bounds, Budget(1.0, 1e-6), policies)
-    with_all = clip_to_grid(jnp.asarray(importance.unit_vectors(plan.query, full, policies)), plan.query.clip_norm)
-    without_some = clip_to_grid(jnp.asarray(importance.unit_vectors(plan.query, fewer, policies)), plan.query.clip_norm)
+    with_all = clip_to_grid(jnp.asarray(plan.query.unit_vectors(full, policies)), plan.query.clip_norm)
+    without_some = clip_to_grid(jnp.asarray(plan.query.unit_vectors(fewer, policies)), plan.query.clip_norm)
     np.testing.assert_array_equal(np.asarray(with_all)[remaining], without_some)
 
 

@@ -57,7 +57,7 @@ class Wrong(PrivateConstant):
         ("name", "names of their own"),
         ("twice", "names of their own"),
         ("samples", "Only the last stage"),
-        ("less noise", "not those that were calibrated"),
+        ("less noise", "not what was calibrated"),
     ],
 )
 def test_no_plan_is_made_of_a_program_that_would_cost_more(how: str, sentence: str) -> None:

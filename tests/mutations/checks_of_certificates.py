@@ -12,8 +12,8 @@ import numpy as np
 
 from dprl.accounting.certificate import seal, write
 from dprl.accounting.verification import verify
+from dprl.engine.value_query import release_vector
 from dprl.errors import DprlError
-from dprl.evaluation.importance_sampling import release_vector
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS, grid_step

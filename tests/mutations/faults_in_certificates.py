@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting import advisories, field_verification, rows, verification
-from dprl.evaluation import importance_sampling as importance
+from dprl.engine import value_query
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.release import status
@@ -96,5 +96,5 @@ def _(planting: Planting) -> None:
 
     from . import checks_of_certificates
 
-    for module in (importance, checks_of_certificates):
+    for module in (value_query, checks_of_certificates):
         planting.replace(module, "release_vector", unpadded)

@@ -14,10 +14,10 @@ from dprl.accounting.budget import Budget
 from dprl.audits.conformance import evaluation as conformance
 from dprl.data import readers
 from dprl.engine import program as engine
+from dprl.engine import shards
 from dprl.engine.ratios import probability_of_logged
 from dprl.errors import DprlError
 from dprl.evaluation import importance_sampling as importance
-from dprl.evaluation import streamed
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.release import evaluate as front
@@ -39,7 +39,7 @@ def _(planting: Planting) -> None:
 
         return vectors
 
-    planting.replace(importance, "unit_vectors", standardised)
+    planting.replace(importance.ImportanceQuery, "unit_vectors", standardised)
 
 
 @fault("features normalised over the batch", "contributions add up")
@@ -51,7 +51,7 @@ def _(planting: Planting) -> None:
 
         return units
 
-    for module in (touching, streamed, conformance):
+    for module in (touching, shards, conformance):
         planting.replace(module, "unit_rows", normalised)
 
 
@@ -69,7 +69,7 @@ def _(planting: Planting) -> None:
         del behavior
         return probability_of_logged(target, trajectories) / trajectories.behavior_prob
 
-    for module in (importance, touching, streamed, conformance):
+    for module in (importance, touching, shards, conformance):
         planting.replace(module, "step_ratios", lambda original: raw)
 
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from dprl.engine.plan import Plan
 from dprl.evaluation import importance_intervals as intervals
 from dprl.evaluation import importance_sampling as importance
-from dprl.evaluation.plan import Plan
 from dprl.protocols import Bounds
 
 from .planting import Planting, fault

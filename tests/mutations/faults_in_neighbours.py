@@ -19,7 +19,7 @@ from .planting import Planting, fault
 @fault("a log is cut at the declared number of people", "neighbours in logs of one decision")
 def _(planting: Planting) -> None:
     planting.replace(
-        importance_sampling,
+        importance_sampling.ImportanceQuery,
         "unit_vectors",
         lambda original: lambda query, *more: original(query, *more)[: query.bounds.units],
     )
@@ -34,7 +34,7 @@ def _(planting: Planting) -> None:
 
         return faulty
 
-    planting.replace(importance_sampling, "unit_vectors", scaled)
+    planting.replace(importance_sampling.ImportanceQuery, "unit_vectors", scaled)
 
 
 @fault("sampled people are those of the first places", "neighbours among sampled people")

@@ -19,10 +19,10 @@ from dprl.cli import main
 from dprl.data.partition import partition
 from dprl.data.parts import Parts
 from dprl.data.readers import Log, read_log
-from dprl.evaluation import importance_sampling as importance
-from dprl.evaluation import streamed
+from dprl.engine import shards
+from dprl.engine.shards import Shard, Task, combine_shards
+from dprl.engine.value_query import as_numbers, exact_sum
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.streamed import Shard, Task, as_numbers, exact_sum, together
 from dprl.mechanisms.grid import clip_to_grid
 from dprl.policies.loading import load_policy
 
@@ -41,8 +41,8 @@ def logs(tmp_path_factory):
 @pytest.fixture
 def in_blocks(monkeypatch):
     """Nothing of the log is kept, and a block has but a few units."""
-    monkeypatch.setattr(streamed, "KEPT_BYTES", 0)
-    monkeypatch.setattr(streamed, "BLOCK_ROWS", 20)
+    monkeypatch.setattr(shards, "KEPT_BYTES", 0)
+    monkeypatch.setattr(shards, "BLOCK_ROWS", 20)
 
 
 def task(log, name="gpope", **options):
@@ -62,8 +62,8 @@ def test_the_parts_are_released_as_the_file_is(logs, name, monkeypatch):
     expected = release(file, ALGORITHMS[name])
     assert {"estimate.json", "mechanisms", "artifacts"} <= set(expected)
     assert release(parts, ALGORITHMS[name], engine="local") == expected
-    monkeypatch.setattr(streamed, "KEPT_BYTES", 0)
-    monkeypatch.setattr(streamed, "BLOCK_ROWS", 20)
+    monkeypatch.setattr(shards, "KEPT_BYTES", 0)
+    monkeypatch.setattr(shards, "BLOCK_ROWS", 20)
     assert release(parts, ALGORITHMS[name]) == expected
     assert release(parts, ALGORITHMS[name], seed=2) != expected
 
@@ -118,8 +118,8 @@ def test_a_simulation_shows_the_same_reference(logs, in_blocks):
     assert references[0] == references[1]
     assert made[0].value != made[1].value  # that noise is fresh
     known = task(parts)
-    vectors = importance.unit_vectors(known.plan.query, read_log(file, bounds=BOUNDS).load(), [known.policies[0]])
-    plain = importance.decode(known.plan.query, known.plan.value_mechanism, vectors.sum(axis=0))[0].value
+    vectors = known.plan.query.unit_vectors(read_log(file, bounds=BOUNDS).load(), [known.policies[0]])
+    plain = known.plan.query.decode(known.plan.value_mechanism, vectors.sum(axis=0))[0].value
     assert references[0] == pytest.approx(plain, rel=1e-11)
 
 
@@ -164,7 +164,7 @@ def test_sums_do_not_depend_on_how_the_units_are_cut(logs):
     small = replace(whole, kept_bytes=0, block_rows=7)
     for cuts in ([0, units], [0, 5, units], [0, 0, 1, 4, 9, units, units]):
         shards = [Shard(small, a, b) for a, b in pairwise(cuts)]
-        found = together([shard.begin() for shard in shards])
+        found = combine_shards([shard.begin() for shard in shards])
         np.testing.assert_array_equal(found.total, begun.total)
         assert found[1:] == begun[1:]
         parts = [included[a:b] for a, b in pairwise(cuts)]
@@ -174,7 +174,7 @@ def test_sums_do_not_depend_on_how_the_units_are_cut(logs):
 
 def test_the_first_pass_is_the_value_query(logs):
     known = task(logs[1], exact=True)
-    vectors = importance.unit_vectors(known.plan.query, known.log.load(), list(known.policies))
+    vectors = known.plan.query.unit_vectors(known.log.load(), list(known.policies))
     begun = Shard(known).begin()
     np.testing.assert_array_equal(
         begun.total, np.asarray(clip_to_grid(vectors, known.plan.query.clip_norm)).sum(axis=0)

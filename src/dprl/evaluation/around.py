@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,25 +47,51 @@ _ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """A released value function as a baseline: as a fraction of what can still come, which shrinks from step to step.
+
+    It is kept in the range that it has on public states, which makes the estimates' range smaller.
+
+    Attributes:
+        function: the released one, which knows no time.
+        width: its half-widths from 0 to 1 as a fraction, for it was learned from rows of all steps.
+        least, most: of the fraction.
+        radius: of the units' estimates about the middle of the value range.
+    """
+
+    function: ValueFunction
+    width: float
+    least: float
+    most: float
+    radius: float
+
+    def fractions(self, states: np.ndarray) -> np.ndarray:
+        """``(N,)`` fractions at ``states`` ``(N, d)``; each of its own row, to the last bit."""
+        return np.clip(_fractions(self.function, self.width, states), self.least, self.most)
+
+
+@dataclass(frozen=True)
 class AroundQuery:
     """What is asked of the units, made from public facts alone.
 
     Attributes:
         config: with ``discount``, ``confidence`` and ``square_scale``.
         policies: how many target policies there are.
+        baseline: made of the released value function, once that is known; see :meth:`around`.
     """
 
     config: Any
     bounds: Bounds
     features: Features
     policies: int
+    baseline: Baseline | None = None
+
+    around_function: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         longest = LONGEST if self.bounds.max_importance_ratio > 1.0 else LONGEST_ON_POLICY
         if self.bounds.horizon > longest:
             raise DprlError(f"doubly-robust: the horizon may be at most {longest} steps with these ratios.")
-
-    estimator = "doubly-robust"
 
     @property
     def sides(self) -> int:
@@ -117,38 +143,161 @@ class AroundQuery:
         discount, both = self.config.discount, self.sides == 2
         return reach.farthest(self.bounds, discount, self.to_come, baseline, self.centre, both=both)
 
+    @property
+    def words(self) -> str:
+        """The estimator's name as a report says it."""
+        return "doubly robust"
 
-@dataclass(frozen=True)
-class Baseline:
-    """A released value function as a baseline: as a fraction of what can still come, which shrinks from step to step.
+    def around(self, function: ValueFunction | None) -> AroundQuery:
+        """The query with a released value function as its baseline: post-processing."""
+        if function is None:
+            return self
+        widths = self.to_come.width
+        width = 1.0 + float(np.mean(widths)) / max(float(widths[0]), 1e-300)
+        there = np.clip(_fractions(function, width, public_states(function.features)), 0.0, 1.0)
+        least, most = float(there.min()), float(there.max())
+        baseline = Baseline(function, width, least, most, self.radius(self.to_come.part(least, most)))
+        return replace(self, baseline=baseline)
 
-    It is kept in the range that it has on public states, which makes the estimates' range smaller.
+    @property
+    def _known_baseline(self) -> Baseline:
+        if self.baseline is None:
+            raise RuntimeError("Values around a value function are made after it.")
+        return self.baseline
 
-    Attributes:
-        function: the released one, which knows no time.
-        width: its half-widths from 0 to 1 as a fraction, for it was learned from rows of all steps.
-        least, most: of the fraction.
-        radius: of the units' estimates about the middle of the value range.
-    """
+    def unit_vectors(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
+        """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        baseline = self._known_baseline
+        fractions = baseline.fractions(log.observation)
+        firsts, weights = [], []
+        for policy in policies:
+            ratios = step_ratios(policy, log, behavior)
+            *ends, weight = estimates(self, log, ratios, fractions)
+            firsts += [_per_unit(log, (x - self.centre) / baseline.radius) for x in ends]
+            weights.append(WEIGHT_SCALE * _per_unit(log, weight / self.bounds.cumulative_ratio))
+        vectors = np.stack(
+            [*firsts, *(self.square_scale * (f * f - self.square_centre) for f in firsts), *weights], axis=1
+        )
+        # a centred second part of nothing is not zero
+        usable = np.bincount(log.unit_of_episode(), _sound(log), minlength=log.units) > 0.0
+        vectors = np.where(usable[:, None], vectors / math.sqrt(self.policies), 0.0)
+        if self.sides == 2:
+            return vectors
+        # with the mean weights it is a unit's presence; it vanishes where they are largest, and costs no norm
+        left = WEIGHT_SCALE * _per_unit(log, np.ones(log.episodes))
+        for weight in weights:
+            left -= weight / self.policies
+        return np.column_stack([vectors, left])
 
-    function: ValueFunction
-    width: float
-    least: float
-    most: float
-    radius: float
+    def decode(self, mechanism: GaussianSum, noised: np.ndarray) -> list[ValueEstimate]:
+        """Values and intervals of all target policies from the released vector: post-processing."""
+        baseline = self._known_baseline
+        policies, sides, units = self.policies, self.sides, self.bounds.units
+        parts = noised * math.sqrt(policies) / units
+        means, squares, weights, left = np.split(parts, np.cumsum([policies * sides, policies * sides, policies]))
+        noise = self._noise(mechanism)
+        share = (float(left.sum()) / math.sqrt(policies) + float(weights.mean())) / WEIGHT_SCALE
+        return [
+            self._estimate(
+                baseline, noise, means[own], squares[own], float(weights[k]), share
+            )
+            for k, own in ((k, slice(k * sides, (k + 1) * sides)) for k in range(policies))
+        ]  # fmt: skip
 
-    def fractions(self, states: np.ndarray) -> np.ndarray:
-        """``(N,)`` fractions at ``states`` ``(N, d)``; each of its own row, to the last bit."""
-        return np.clip(_fractions(self.function, self.width, states), self.least, self.most)
+    def _noise(self, mechanism: GaussianSum) -> float:
+        """Standard deviation of the noise in the mean of a coordinate."""
+        return mechanism.noise_std * math.sqrt(self.policies) / self.bounds.units
 
+    def _estimate(
+        self,
+        baseline: Baseline,
+        noise: float,
+        means: np.ndarray,
+        squares: np.ndarray,
+        weight: float,
+        share: float,
+    ) -> ValueEstimate:
+        config, bounds, units, scale = self.config, self.bounds, self.bounds.units, self.square_scale
+        radius = baseline.radius
+        declared, t = bounds.value_interval(config.discount), quantile(config.confidence)
+        # the noise in the mean biases its square; both noises enter the variance, the mean's through 2 |mean|
+        found = squares / scale + self.square_centre - means**2 + noise**2
+        errors = np.hypot(noise / scale, 2.0 * np.minimum(np.abs(means), 1.0) * noise)
+        most = [variance_at_most(float(v), float(e), 1.0) for v, e in zip(found, errors, strict=True)]
+        ends = self.centre + radius * means
+        surely = [variance_at_most(float(v), float(e), 1.0, t) for v, e in zip(found, errors, strict=True)]
+        widths = [radius * _half_width(t, v / units, noise, units) for v in most]
+        low, high = float(ends[0]), float(ends[-1])
 
-def baseline_of(query: AroundQuery, function: ValueFunction) -> Baseline:
-    """What a released value function is as a baseline: post-processing."""
-    widths = query.to_come.width
-    width = 1.0 + float(np.mean(widths)) / max(float(widths[0]), 1e-300)
-    there = np.clip(_fractions(function, width, public_states(function.features)), 0.0, 1.0)
-    least, most = float(there.min()), float(there.max())
-    return Baseline(function, width, least, most, query.radius(query.to_come.part(least, most)))
+        hidden, limit = float(self.losses[0]), bounds.cumulative_ratio
+        kept = limit * weight / WEIGHT_SCALE
+        # a weight of at most W with mean m has a variance of at most W m - m^2
+        sampled, if_one = (math.sqrt(max(limit * m - m * m, 0.0) / units) for m in (min(max(kept, 0.0), 1.0), 1.0))
+        kept_error, error = (math.hypot(x, limit * noise / WEIGHT_SCALE) for x in (sampled, if_one))
+        # together with what is known to be cut the weights add up to one
+        whole = kept + (high - low) / hidden
+        if self.sides == 2:
+            error += radius / hidden * (math.sqrt(2.0) * noise + sum(math.sqrt(v / units) for v in most))
+        notes = weight_notes(whole, error, self.policies)
+        lack = hidden * max(1.0 - whole + t * error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
+        if self.sides == 2 and not notes and WEIGHTS_BELOW_ONE in weight_notes(kept, kept_error, self.policies):
+            notes = (WEIGHTS_BELOW_ONE,)
+        value, parts = (low, [1.0]) if self.sides == 1 else _between(low, high, declared, radius * noise)
+        # what is lacking lies between the ends of the range, and an estimate without it at a baseline, or in the middle
+        below, above = lack * max(baseline.most, 0.5), lack * (1.0 - min(baseline.least, 0.5))
+        reach = [widths[0] + below, widths[-1] + above]
+        if self.sides == 1:
+            mean, error = float(means[0]), math.hypot(math.sqrt(most[0] / units), noise)
+            margin = widths[0] / radius - t * error
+            for side, m in enumerate((-mean, mean)):
+                far = with_missing(m + t * error, m, error, share, self._share_noise(noise), t)
+                reach[side] = max(reach[side], radius * (far + margin - m))
+        plain, _ = within_range(value, (low - widths[0], high + widths[-1]), declared, notes)
+        interval, notes = within_range(value, (low - reach[0], high + reach[1]), declared, notes)
+        wider = max(interval[1] - interval[0] - (plain[1] - plain[0]), 0.0)
+        sampling, at_most = (
+            radius
+            * sum(p * math.sqrt(min(max(float(v), 0.0), 1.0) / units) for p, v in zip(parts, variances, strict=True))
+            for variances in (found, surely)
+        )
+        return ValueEstimate(
+            value=value,
+            interval=interval,
+            privacy_standard_error=radius * noise * math.hypot(*parts),
+            sampling_standard_error=sampling,
+            sampling_standard_error_at_most=at_most,
+            mean_weight=kept,
+            mean_weight_error=kept_error,
+            bias_bound=max(high - low, 0.0) + wider,
+            notes=notes,
+        )
+
+    def _share_noise(self, noise: float) -> float:
+        """Standard deviation of the noise in the share of the declared people who are there."""
+        return math.sqrt(2.0 / self.policies) * noise / WEIGHT_SCALE
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """What the errors will be, from public facts alone: the same of each target policy.
+
+        Returns:
+            The privacy standard error around a constant in the middle of the value range, the largest sampling standard
+            error that the bounds allow, and the half-width of the interval at that error around the worst baseline.
+        """
+        bounds, known, discount = self.bounds, self.to_come, self.config.discount
+        t, noise = quantile(self.config.confidence), self._noise(mechanism)
+        least, most = (self.radius(x) for x in (known.part(0.5, 0.5), known))
+        steps = np.arange(bounds.horizon, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            squares = np.sqrt(np.minimum(bounds.max_importance_ratio ** (steps + 1.0), bounds.cumulative_ratio))
+        errors = bounds.reward[1] - bounds.reward[0] + self.losses / np.maximum(discount**steps, 1e-300)
+        sampling = min(most, float(self.losses[0]) / 2.0 + float(np.sum(discount**steps * squares * errors)))
+        sampling /= math.sqrt(bounds.units)
+        widest = most * _half_width(t, (sampling / most) ** 2, noise, bounds.units)
+        if self.sides == 1:  # towards an end of the range it is wider, for people who may be missing
+            error, (low, high) = math.hypot(sampling, most * noise), bounds.value_interval(discount)
+            end = self._share_noise(noise) * (high - low) / 2.0
+            widest += t * (math.hypot(error, end) - error) / 2.0
+        return [(least * noise / math.sqrt(self.sides), sampling, widest)] * self.policies
 
 
 def _fractions(function: ValueFunction, width: float, states: np.ndarray) -> np.ndarray:
@@ -173,32 +322,6 @@ def public_states(features: Features) -> np.ndarray:
         root = (1.0 + root) ** (1.0 / (d + 1))
     places = (0.5 + np.arange(_POINTS)[:, None] * root ** -(1.0 + np.arange(d))) % 1.0
     return low + places * (high - low)
-
-
-def unit_vectors(
-    query: AroundQuery, trajectories: Trajectories, policies: Sequence[Any], behavior: Any, baseline: Baseline
-) -> np.ndarray:
-    """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
-    fractions = baseline.fractions(trajectories.observation)
-    firsts, weights = [], []
-    for policy in policies:
-        ratios = step_ratios(policy, trajectories, behavior)
-        *ends, weight = estimates(query, trajectories, ratios, fractions)
-        firsts += [_per_unit(trajectories, (x - query.centre) / baseline.radius) for x in ends]
-        weights.append(WEIGHT_SCALE * _per_unit(trajectories, weight / query.bounds.cumulative_ratio))
-    vectors = np.stack(
-        [*firsts, *(query.square_scale * (f * f - query.square_centre) for f in firsts), *weights], axis=1
-    )
-    # a centred second part of nothing is not zero
-    usable = np.bincount(trajectories.unit_of_episode(), _sound(trajectories), minlength=trajectories.units) > 0.0
-    vectors = np.where(usable[:, None], vectors / math.sqrt(query.policies), 0.0)
-    if query.sides == 2:
-        return vectors
-    # with the mean weights it is a unit's presence; it vanishes where they are largest, and costs no norm
-    left = WEIGHT_SCALE * _per_unit(trajectories, np.ones(trajectories.episodes))
-    for weight in weights:
-        left -= weight / query.policies
-    return np.column_stack([vectors, left])
 
 
 def estimates(
@@ -244,95 +367,6 @@ def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
     return np.bincount(trajectories.unit_of_episode(), kept, minlength=trajectories.units) / np.maximum(siblings, 1)
 
 
-def decode(query: AroundQuery, mechanism: GaussianSum, noised: np.ndarray, baseline: Baseline) -> list[ValueEstimate]:
-    """Values and intervals of all target policies from the released vector: post-processing."""
-    policies, sides, units = query.policies, query.sides, query.bounds.units
-    parts = noised * math.sqrt(policies) / units
-    means, squares, weights, left = np.split(parts, np.cumsum([policies * sides, policies * sides, policies]))
-    noise = _noise(query, mechanism)
-    share = (float(left.sum()) / math.sqrt(policies) + float(weights.mean())) / WEIGHT_SCALE
-    return [
-        _estimate(
-            query, baseline, noise, means[own], squares[own], float(weights[k]), share
-        )
-        for k, own in ((k, slice(k * sides, (k + 1) * sides)) for k in range(policies))
-    ]  # fmt: skip
-
-
-def _noise(query: AroundQuery, mechanism: GaussianSum) -> float:
-    """Standard deviation of the noise in the mean of a coordinate."""
-    return mechanism.noise_std * math.sqrt(query.policies) / query.bounds.units
-
-
-def _estimate(
-    query: AroundQuery,
-    baseline: Baseline,
-    noise: float,
-    means: np.ndarray,
-    squares: np.ndarray,
-    weight: float,
-    share: float,
-) -> ValueEstimate:
-    config, bounds, units, scale = query.config, query.bounds, query.bounds.units, query.square_scale
-    radius = baseline.radius
-    declared, t = bounds.value_interval(config.discount), quantile(config.confidence)
-    # the noise in the mean biases its square; both noises enter the variance, the mean's through 2 |mean|
-    found = squares / scale + query.square_centre - means**2 + noise**2
-    errors = np.hypot(noise / scale, 2.0 * np.minimum(np.abs(means), 1.0) * noise)
-    most = [variance_at_most(float(v), float(e), 1.0) for v, e in zip(found, errors, strict=True)]
-    ends = query.centre + radius * means
-    surely = [variance_at_most(float(v), float(e), 1.0, t) for v, e in zip(found, errors, strict=True)]
-    widths = [radius * _half_width(t, v / units, noise, units) for v in most]
-    low, high = float(ends[0]), float(ends[-1])
-
-    hidden, limit = float(query.losses[0]), bounds.cumulative_ratio
-    kept = limit * weight / WEIGHT_SCALE
-    # a weight of at most W with mean m has a variance of at most W m - m^2
-    sampled, if_one = (math.sqrt(max(limit * m - m * m, 0.0) / units) for m in (min(max(kept, 0.0), 1.0), 1.0))
-    kept_error, error = (math.hypot(x, limit * noise / WEIGHT_SCALE) for x in (sampled, if_one))
-    # together with what is known to be cut the weights add up to one
-    whole = kept + (high - low) / hidden
-    if query.sides == 2:
-        error += radius / hidden * (math.sqrt(2.0) * noise + sum(math.sqrt(v / units) for v in most))
-    notes = weight_notes(whole, error, query.policies)
-    lack = hidden * max(1.0 - whole + t * error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
-    if query.sides == 2 and not notes and WEIGHTS_BELOW_ONE in weight_notes(kept, kept_error, query.policies):
-        notes = (WEIGHTS_BELOW_ONE,)
-    value, parts = (low, [1.0]) if query.sides == 1 else _between(low, high, declared, radius * noise)
-    # what is lacking lies between the ends of the range, and an estimate without it at a baseline, or in the middle
-    below, above = lack * max(baseline.most, 0.5), lack * (1.0 - min(baseline.least, 0.5))
-    reach = [widths[0] + below, widths[-1] + above]
-    if query.sides == 1:
-        mean, error = float(means[0]), math.hypot(math.sqrt(most[0] / units), noise)
-        margin = widths[0] / radius - t * error
-        for side, m in enumerate((-mean, mean)):
-            far = with_missing(m + t * error, m, error, share, _share_noise(query, noise), t)
-            reach[side] = max(reach[side], radius * (far + margin - m))
-    plain, _ = within_range(value, (low - widths[0], high + widths[-1]), declared, notes)
-    interval, notes = within_range(value, (low - reach[0], high + reach[1]), declared, notes)
-    wider = max(interval[1] - interval[0] - (plain[1] - plain[0]), 0.0)
-    sampling, at_most = (
-        radius * sum(p * math.sqrt(min(max(float(v), 0.0), 1.0) / units) for p, v in zip(parts, variances, strict=True))
-        for variances in (found, surely)
-    )
-    return ValueEstimate(
-        value=value,
-        interval=interval,
-        privacy_standard_error=radius * noise * math.hypot(*parts),
-        sampling_standard_error=sampling,
-        sampling_standard_error_at_most=at_most,
-        mean_weight=kept,
-        mean_weight_error=kept_error,
-        bias_bound=max(high - low, 0.0) + wider,
-        notes=notes,
-    )
-
-
-def _share_noise(query: AroundQuery, noise: float) -> float:
-    """Standard deviation of the noise in the share of the declared people who are there."""
-    return math.sqrt(2.0 / query.policies) * noise / WEIGHT_SCALE
-
-
 def _between(low: float, high: float, declared: Interval, error: float) -> tuple[float, list[float]]:
     """The value between a lower and an upper estimate, taking what was cut to be like what was kept; and how much it
     moves with each of them. Where noise with this standard ``error`` hides what was kept, it is in the middle.
@@ -350,27 +384,3 @@ def _half_width(t: float, sampling: float, noise: float, units: int) -> float:
     variance = sampling + noise**2
     share = sampling / variance if variance > 0.0 else 0.0
     return t * math.sqrt(variance) + share * skew_margin(t, 1.0, units)
-
-
-def expect(query: AroundQuery, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-    """What the errors will be, from public facts alone: the same of each target policy.
-
-    Returns:
-        The privacy standard error around a constant in the middle of the value range, the largest sampling standard
-        error that the bounds allow, and the half-width of the interval at that error around the worst baseline.
-    """
-    bounds, known, discount = query.bounds, query.to_come, query.config.discount
-    t, noise = quantile(query.config.confidence), _noise(query, mechanism)
-    least, most = (query.radius(x) for x in (known.part(0.5, 0.5), known))
-    steps = np.arange(bounds.horizon, dtype=np.float64)
-    with np.errstate(over="ignore"):
-        squares = np.sqrt(np.minimum(bounds.max_importance_ratio ** (steps + 1.0), bounds.cumulative_ratio))
-    errors = bounds.reward[1] - bounds.reward[0] + query.losses / np.maximum(discount**steps, 1e-300)
-    sampling = min(most, float(query.losses[0]) / 2.0 + float(np.sum(discount**steps * squares * errors)))
-    sampling /= math.sqrt(bounds.units)
-    widest = most * _half_width(t, (sampling / most) ** 2, noise, bounds.units)
-    if query.sides == 1:  # towards an end of the range it is wider, for people who may be missing
-        error, (low, high) = math.hypot(sampling, most * noise), bounds.value_interval(discount)
-        end = _share_noise(query, noise) * (high - low) / 2.0
-        widest += t * (math.hypot(error, end) - error) / 2.0
-    return [(least * noise / math.sqrt(query.sides), sampling, widest)] * query.policies

@@ -15,13 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import jax.numpy as jnp
 import numpy as np
 
 from dprl.config import Config
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.layouts import LEAST_ROWS
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
@@ -39,10 +37,11 @@ from dprl.evaluation.importance_intervals import (
 from dprl.evaluation.intervals import ValueEstimate, quantile
 from dprl.evaluation.strategy import least_noise_strategy
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import NO_JOURNAL, Bounds, Interval, Journal, NoiseSource
+from dprl.protocols import Bounds, Interval
+from dprl.value_functions.linear import ValueFunction
 
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
-ESTIMATOR_NAMES = {
+_WORDS = {
     "trajectory": "importance sampling",
     "per-decision": "per-decision importance sampling",
     "self-normalised": "self-normalised importance sampling",
@@ -93,7 +92,7 @@ class ImportanceSampling(Config):
 
 
 @dataclass(frozen=True)
-class Query:
+class ImportanceQuery:
     """What is asked of the units, made from public facts alone; it turns their noised sum back into values.
 
     Attributes:
@@ -110,6 +109,8 @@ class Query:
     clip_norm: float
     scale: Scale
     together: float = 1.0
+
+    around_function: ClassVar[bool] = False
 
     @property
     def pairs(self) -> bool:
@@ -132,8 +133,84 @@ class Query:
         given = self.config.value_baseline
         return 0.5 if given is None else min(max((given - low) / (high - low), 0.0), 1.0)
 
+    @property
+    def words(self) -> str:
+        """The estimator's name as a report says it."""
+        return _WORDS[self.estimator]
 
-def make_query(config: ImportanceSampling, bounds: Bounds, patterns: np.ndarray) -> Query:
+    def around(self, function: ValueFunction | None) -> ImportanceQuery:
+        """Itself: no value function is needed."""
+        del function
+        return self
+
+    def unit_vectors(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
+        """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        pairs = [unit_pairs(self, log, step_ratios(p, log, behavior)) for p in policies]
+        above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
+        rest = _rest(self, above, below, _per_unit(log, _sound(log).astype(np.float64)))
+        return np.concatenate([*(_transform(part, self.strategy) for part in _parts(self, above, below)), rest], axis=1)
+
+    def _known(self, mechanism: GaussianSum) -> list[Known]:
+        """What is known of each policy's released numbers from public facts."""
+        config, units = self.config, self.bounds.units
+        noise = mechanism.noise_std / units
+        inverse = np.linalg.inv(self.strategy)
+        in_weights = float(np.linalg.norm(inverse.sum(axis=0))) / self.together
+        return [
+            Known(
+                scale=self.scale,
+                declared=self.bounds.value_interval(config.discount),
+                baseline=self.baseline,
+                units=units,
+                policies=len(self.strategy),
+                second=config.square_scale,
+                spread=noise * float(length),
+                share_spread=noise / WEIGHT_SCALE * math.hypot(1.0, in_weights),
+                t=quantile(config.confidence),
+                margin=config.caution,
+            )
+            for length in np.sqrt(np.sum(inverse**2, axis=1))
+        ]
+
+    def decode(self, mechanism: GaussianSum, noised: np.ndarray) -> list[ValueEstimate]:
+        """Values and intervals of all target policies from the released vector: post-processing."""
+        inverse, means = np.linalg.inv(self.strategy), noised / self.bounds.units
+        each = len(self.strategy) * self.parts
+        parts = [inverse @ part for part in means[:each].reshape(self.parts, len(self.strategy))]
+        if not self.pairs:
+            share = float(means[-1] + parts[1].sum() / self.together) / WEIGHT_SCALE
+            parts.append(np.full(len(self.strategy), share))
+        estimate = centred
+        if self.pairs:
+            estimate = between_bounds if self.bounds.cuts_products else normalised
+        known = self._known(mechanism)
+        return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """What the errors will be, from public facts alone.
+
+        Returns:
+            Of each target policy: the largest privacy standard error of the value, the largest sampling standard error
+            that the bounds allow, and the largest half-width of the interval. Where products are cut, that is half of
+            the declared range: what is cut is not known before.
+        """
+        out = []
+        for known in self._known(mechanism):
+            unit = self.scale.width * (1.0 if self.pairs else max(self.baseline, 1.0 - self.baseline))
+            variance = 1.0 / self.scale.largest  # a weight is at most `largest`, and one in the mean
+            widest = (known.declared[1] - known.declared[0]) / 2.0
+            if not self.bounds.cuts_products:
+                upper = largest_variance(known, variance, 0.0)
+                half = half_width(known, upper)
+                if not self.pairs:  # towards an end of the range it is wider, for people who may be missing
+                    error, end = known.error(upper, known.spread), 1.0 / self.scale.largest
+                    half += known.t * (math.hypot(error, known.share_spread * end) - error) / 2.0
+                widest = min(widest, unit * half)
+            out.append((unit * known.spread, unit * known.error(variance, 0.0), widest))
+        return out
+
+
+def make_query(config: ImportanceSampling, bounds: Bounds, patterns: np.ndarray) -> ImportanceQuery:
     """Choose estimator, strategy and clip norm from public facts."""
     whole = _scale(bounds.value_interval(config.discount), bounds.cumulative_ratio)
     steps = _per_decision_scale(bounds, config.discount)
@@ -156,7 +233,9 @@ def make_query(config: ImportanceSampling, bounds: Bounds, patterns: np.ndarray)
         patterns = np.ones((1, patterns.shape[1]))  # what is cut is no longer proportional to the probabilities
     strategy = least_noise_strategy(patterns)
     together = float(patterns.sum(axis=1).max())
-    query = Query(config, estimator, bounds, strategy, 1.0, steps if estimator == "per-decision" else whole, together)
+    query = ImportanceQuery(
+        config, estimator, bounds, strategy, 1.0, steps if estimator == "per-decision" else whole, together
+    )
     clip = 0.0
     for weight in np.linspace(0.0, 1.0, 9):
         for above in np.linspace(0.0, 1.0, 9):
@@ -193,7 +272,7 @@ def _geometric(factor: float, terms: Any) -> Any:
     return terms * 1.0 if abs(factor - 1.0) < 1e-12 else (1.0 - factor**terms) / (1.0 - factor)
 
 
-def _parts(query: Query, above: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
+def _parts(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
     """Released numbers of units, each ``(U, K)``, from their pairs. The second moments vanish where a pair is largest.
 
     So they cost no norm; what is subtracted in them is released, or known.
@@ -206,7 +285,7 @@ def _parts(query: Query, above: np.ndarray, below: np.ndarray) -> list[np.ndarra
     return [first, WEIGHT_SCALE * weight, scale * (first * first - slope * first - intercept * weight)]
 
 
-def _rest(query: Query, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
+def _rest(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
     """What the weights of all policies leave of a unit that is there, ``(U, 1)``; ``(U, 0)`` where products are cut.
 
     It vanishes where the weights are largest, so that it costs no norm; with the mean weights it is a unit's presence.
@@ -219,19 +298,6 @@ def _rest(query: Query, above: np.ndarray, below: np.ndarray, present: np.ndarra
     return WEIGHT_SCALE * left[:, None]
 
 
-def mechanism(query: Query, noise_multiplier: float) -> GaussianSum:
-    """The one mechanism through which the trajectories are touched."""
-    return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)
-
-
-def unit_vectors(query: Query, trajectories: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
-    """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
-    pairs = [unit_pairs(query, trajectories, step_ratios(p, trajectories, behavior)) for p in policies]
-    above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
-    rest = _rest(query, above, below, _per_unit(trajectories, _sound(trajectories).astype(np.float64)))
-    return np.concatenate([*(_transform(part, query.strategy) for part in _parts(query, above, below)), rest], axis=1)
-
-
 def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
     """``part @ strategy.T`` one policy at a time: a matrix product may round a row differently beside other rows."""
     out = np.zeros_like(part)
@@ -240,7 +306,7 @@ def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
     return out
 
 
-def unit_pairs(query: Query, trajectories: Trajectories, ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def unit_pairs(query: ImportanceQuery, trajectories: Trajectories, ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of one policy, each ``(U,)``, in [0, 1] and with a sum in [0, 1]; see :class:`Scale`.
 
     A unit is the mean over its episodes; those that cannot be used count as zeros.
@@ -282,89 +348,6 @@ def _per_episode(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
 def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
     siblings = np.diff(trajectories.unit_offsets)
     return np.bincount(trajectories.unit_of_episode(), values, minlength=trajectories.units) / np.maximum(siblings, 1)
-
-
-def release_vector(
-    mechanism: GaussianSum,
-    noise: NoiseSource,
-    vectors: np.ndarray,
-    journal: Journal = NO_JOURNAL,
-) -> np.ndarray:
-    """The noised sum ``(dimension,)`` of the units' vectors; one that ``journal`` holds is not computed."""
-
-    def noised() -> Any:
-        total = jnp.zeros(mechanism.dimension, dtype=mechanism.dtype)
-        for start in range(0, len(vectors), 1 << 16):
-            part = vectors[start : start + (1 << 16)]
-            # of one shape however few units there are: a compiled norm of another shape may be rounded otherwise
-            padded = np.zeros((max(LEAST_ROWS, 1 << (len(part) - 1).bit_length()), vectors.shape[1]))
-            padded[: len(part)] = part
-            total = total + mechanism.clipped_sum(jnp.asarray(padded), jnp.arange(len(padded)) < len(part))
-        return mechanism.noised(total, jnp.asarray(mechanism.draw(noise, 0)))
-
-    return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noised))))
-
-
-def _known(query: Query, mechanism: GaussianSum) -> list[Known]:
-    """What is known of each policy's released numbers from public facts."""
-    config, units = query.config, query.bounds.units
-    noise = mechanism.noise_std / units
-    inverse = np.linalg.inv(query.strategy)
-    in_weights = float(np.linalg.norm(inverse.sum(axis=0))) / query.together
-    return [
-        Known(
-            scale=query.scale,
-            declared=query.bounds.value_interval(config.discount),
-            baseline=query.baseline,
-            units=units,
-            policies=len(query.strategy),
-            second=config.square_scale,
-            spread=noise * float(length),
-            share_spread=noise / WEIGHT_SCALE * math.hypot(1.0, in_weights),
-            t=quantile(config.confidence),
-            margin=config.caution,
-        )
-        for length in np.sqrt(np.sum(inverse**2, axis=1))
-    ]
-
-
-def decode(query: Query, mechanism: GaussianSum, noised: np.ndarray) -> list[ValueEstimate]:
-    """Values and intervals of all target policies from the released vector: post-processing."""
-    inverse, means = np.linalg.inv(query.strategy), noised / query.bounds.units
-    each = len(query.strategy) * query.parts
-    parts = [inverse @ part for part in means[:each].reshape(query.parts, len(query.strategy))]
-    if not query.pairs:
-        share = float(means[-1] + parts[1].sum() / query.together) / WEIGHT_SCALE
-        parts.append(np.full(len(query.strategy), share))
-    estimate = centred
-    if query.pairs:
-        estimate = between_bounds if query.bounds.cuts_products else normalised
-    known = _known(query, mechanism)
-    return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
-
-
-def expect(query: Query, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-    """What the errors will be, from public facts alone.
-
-    Returns:
-        Of each target policy: the largest privacy standard error of the value, the largest sampling standard error that
-        the bounds allow, and the largest half-width of the interval. Where products are cut, that is half of the
-        declared range: what is cut is not known before.
-    """
-    out = []
-    for known in _known(query, mechanism):
-        unit = query.scale.width * (1.0 if query.pairs else max(query.baseline, 1.0 - query.baseline))
-        variance = 1.0 / query.scale.largest  # a weight is at most `largest`, and one in the mean
-        widest = (known.declared[1] - known.declared[0]) / 2.0
-        if not query.bounds.cuts_products:
-            upper = largest_variance(known, variance, 0.0)
-            half = half_width(known, upper)
-            if not query.pairs:  # towards an end of the range it is wider, for people who may be missing
-                error, end = known.error(upper, known.spread), 1.0 / query.scale.largest
-                half += known.t * (math.hypot(error, known.share_spread * end) - error) / 2.0
-            widest = min(widest, unit * half)
-        out.append((unit * known.spread, unit * known.error(variance, 0.0), widest))
-    return out
 
 
 ALGORITHM = Algorithm(

@@ -1,158 +1,38 @@
-"""What a release will do and what it will cost, from public facts alone: no row is read here.
-
-A plan is made before the ledger is charged; ``dprl plan`` prints it, ``evaluate`` carries it out.
-"""
+"""From the options of an evaluation to its plan: what is asked for values, and what for the value function."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from statistics import NormalDist
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.accounting.renyi_filter import plan_filter
 from dprl.config import Mark
-from dprl.data.trajectories import Trajectories
-from dprl.engine.program import Facts, Program, Shape, Stage, ValueFunctionConfig
-from dprl.engine.rows import Rows, rows_of
+from dprl.engine.options import Facts, Program, Shape, ValueFunctionConfig
+from dprl.engine.plan import (
+    Plan,
+    calibrated_stages,
+    epsilon_within,
+    event_of_stages,
+    filtered_stage,
+    make_stage,
+    without_sampler,
+)
+from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
-from dprl.evaluation import estimators
-from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.around import AroundQuery
-from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.strategy import public_patterns
-from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
 from dprl.protocols import Bounds, Precondition
 from dprl.value_functions.features import Features, make_features
-from dprl.value_functions.linear import ValueFunction
 
 Algorithm = ValueFunctionConfig | ImportanceSampling
-ESTIMATOR_NAMES = {**importance.ESTIMATOR_NAMES, AroundQuery.estimator: "doubly robust"}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything about a release that is known before the data are read.
-
-    Attributes:
-        config: resolved options.
-        query, value_mechanism: what pays for values and intervals.
-        features, program: what pays for the value function; None without one.
-        event: the privacy event of the whole release.
-        epsilon_of_event: its epsilon at ``delta_of_event``.
-        delta_sampler: what the sampler's distance from an exact Gaussian adds to delta.
-        shares: of each stage of the program in the mu^2 of the value function.
-        conditions: what the theorem behind a calibration as published assumes.
-    """
-
-    config: Algorithm
-    bounds: Bounds
-    budget: Budget
-    query: estimators.ValueQuery
-    value_mechanism: GaussianSum
-    features: Features | None
-    program: Program | None
-    event: events.DpEvent
-    epsilon_of_event: float
-    delta_of_event: float
-    delta_sampler: float
-    shares: tuple[float, ...] = ()
-    conditions: tuple[Precondition, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return self.config.algorithm
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The program's; none without one."""
-        return () if self.program is None else self.program.stages
-
-    @property
-    def steps(self) -> int:
-        """Of all stages: for a progress bar."""
-        return sum(stage.mechanism.steps for stage in self.stages)
-
-    @property
-    def estimator(self) -> str:
-        """What the values come from, in words."""
-        return ESTIMATOR_NAMES[self.query.estimator]
-
-    @property
-    def around_function(self) -> bool:
-        """Whether values are taken around the released value function, and therefore after it."""
-        return isinstance(self.query, AroundQuery)
-
-    def rows(self, log: Trajectories, ratios: np.ndarray) -> Rows:
-        """The rows of a log as the program sees them, with importance ratios ``(N,)`` of its steps."""
-        assert self.program is not None
-        assert self.features is not None
-        discount = self.config.discount
-        return rows_of(
-            log,
-            ratios,
-            self.features,
-            discount,
-            self.bounds.value_interval(discount),
-            getattr(self.config, "weighting", "trajectory"),
-            columns=self.program.columns,
-            most=getattr(self.config, "rows", None),
-        )
-
-    def function_of(self, weights: Any) -> ValueFunction:
-        """The value function with these released weights; what is no number counts as zero."""
-        assert self.features is not None
-        theta = np.nan_to_num(np.asarray(weights, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-        return ValueFunction(theta, self.features, self.bounds.value_interval(self.config.discount))
-
-    @property
-    def published(self) -> bool:
-        """Whether the calibration is a paper's own, which certifies nothing."""
-        return isinstance(self.config, ValueFunctionConfig) and self.config.published
-
-    @property
-    def published_precondition_holds(self) -> bool:
-        """Whether the paper's formula at least meets what its own proof assumes; False where it is not used."""
-        return self.published and all(condition.holds for condition in self.conditions)
-
-    def expectation(self) -> list[dict[str, float]]:
-        """What to expect of each target policy's errors, from public facts: for ``dprl plan``."""
-        z = NormalDist().inv_cdf(0.5 + self.query.config.confidence / 2.0)
-        expected = estimators.expect(self.query, self.value_mechanism)
-        return [
-            {
-                "privacy_standard_error": privacy,
-                "largest_sampling_standard_error": sampling,
-                "interval_half_width_at_least": z * privacy,
-                "interval_half_width_at_most": widest,
-            }
-            for privacy, sampling, widest in expected
-        ]
-
-    def hopeless(self) -> list[bool]:
-        """Of each target policy, whether the noise alone makes its interval as wide as the declared range."""
-        low, high = self.query.bounds.value_interval(self.config.discount)
-        return [low < high and 2.0 * e["interval_half_width_at_least"] >= high - low for e in self.expectation()]
-
-    def refuse_the_hopeless(self) -> None:
-        """Refuse a release of values alone of which public facts show that it would say nothing of any of them."""
-        for_values = self.around_function or isinstance(self.config, ImportanceSampling)
-        if for_values and all(self.hopeless()):
-            raise DprlError(
-                f"{self.name}: the noise alone would make every interval as wide as the declared range: it "
-                "takes more units, a larger epsilon, or a smaller max_importance_ratio or max_cumulative_ratio."
-            )
 
 
 def make_plan(
@@ -188,67 +68,43 @@ def make_plan(
     feature_map = make_features(features, bounds.observation)  # a wrong name is refused even where none are used
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     query = _query(config, asked, policies, feature_map)
-    shapes: tuple[Shape, ...] = ()
+    if isinstance(config, ImportanceSampling):
+        inner, sampler = without_sampler(budget, query.dimension, total_variation)
+        whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier
+        value = value_mechanism(query, whole if given is None else given)
+        epsilon = epsilon_within(value.event(), budget, inner.delta, given)
+        costs = (value.event(), epsilon, inner.delta, sampler)
+        return Plan(config, bounds, budget, query, value, None, None, *costs)
+
+    config = loaded(config)
+    facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share, unit)
+    shapes = config.shapes(facts)
+    draws = sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)
+    inner, sampler = without_sampler(budget, query.dimension + draws, total_variation)
+    of_values = noise_multiplier_for(events.gaussian, inner) / math.sqrt(config.value_share)
     conditions: tuple[Precondition, ...] = ()
-    facts, draws = None, query.dimension
-    if isinstance(config, ValueFunctionConfig):
-        config = loaded(config)
-        facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share, unit)
-        shapes = config.shapes(facts)
-        draws += sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)
-    sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
-    if sampler >= 0.1 * budget.delta:
-        if 10.0 * events.sampler_delta(1.0, draws, total_variation) < 0.1 * budget.delta:
-            raise DprlError(
-                "epsilon is too large for this delta: what the rounding of the noise adds to delta grows with "
-                "e^epsilon. Take a smaller epsilon or a larger delta."
-            )
-        raise DprlError(
-            "delta is too small for so many draws of noise: take a larger delta, fewer features or, where the "
-            "algorithm has that option, fewer steps."
-        )
-    inner = Budget(budget.epsilon, budget.delta - sampler)
-    whole = noise_multiplier_for(events.gaussian, inner)
-    program = None
-    if isinstance(config, ValueFunctionConfig):
-        assert facts is not None
-        value = estimators.mechanism(query, whole / math.sqrt(config.value_share))
-        if any(shape.adaptive is not None for shape in shapes):
-            filtered = _filtered(config, shapes, inner, config.value_share)
-            value = estimators.mechanism(query, filtered.value)
-            program = config.program(facts, (filtered.stage,))
-            event = _filtered_event(value, program.stages)
-        elif config.published:
-            conditions = config.published_conditions(facts, budget)
-            config, program = _published(config, shapes, facts, budget)
-            event = _published_event(value, program.stages[0].mechanism)
-        else:
-            stages = _calibrated(shapes, [value.event()], facts.mu, inner, _given(config))
-            program = config.program(facts, stages)
-            # of the stages that will run, whatever was calibrated
-            event = events.compose([value.event(), *(stage.mechanism.event() for stage in program.stages)])
-        resolved = getattr(program, "config", None)
-        if isinstance(resolved, type(config)):  # an algorithm may run another one's program, under its own name
-            config = resolved
+    if config.published:
+        value = value_mechanism(query, of_values)
+        conditions = config.published_conditions(facts, budget)
+        config, program = _published(config, shapes, facts, budget)
+        event = _published_event(value, program.stages[0].mechanism)
+        epsilon = epsilon_of(event, inner.delta)
     else:
-        given = config.noise_multiplier
-        value = estimators.mechanism(query, whole if given is None else given)
-        event = value.event()
-    epsilon = epsilon_of(event, inner.delta)
-    used = None if program is None else feature_map
+        if _adapts(config, shapes):
+            of_values, stage = filtered_stage(shapes, inner, config.value_share)
+            stages = (stage,)
+        else:
+            before = [value_mechanism(query, of_values).event()]
+            stages = calibrated_stages(shapes, before, facts.mu, inner, _given(config))
+        value, program = value_mechanism(query, of_values), config.program(facts, stages)
+        event = event_of_stages(value, program.stages)
+        epsilon = epsilon_within(event, budget, inner.delta, _given(config))
+    resolved = getattr(program, "config", None)
+    if isinstance(resolved, type(config)):  # an algorithm may run another one's program, under its own name
+        config = resolved
     shares = tuple(shape.share for shape in shapes)
-    plan = Plan(
-        config, bounds, budget, query, value, used, program, event, epsilon, inner.delta, sampler, shares, conditions
-    )
-    if epsilon > budget.epsilon and not plan.published:
-        given = getattr(config, "noise_multiplier", None)
-        if given is None:  # a mistake of the algorithm's, and no certificate may come of it
-            raise RuntimeError("A program's stages are not those that were calibrated to the budget.")
-        raise DprlError(
-            f"A noise multiplier of {given:g} costs epsilon = {epsilon:.4g} at this delta, "
-            f"more than the budget of {budget.epsilon:g}: raise it, or leave it out."
-        )
-    return plan
+    costs = (event, epsilon, inner.delta, sampler)
+    return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, conditions)
 
 
 def program_for(
@@ -260,18 +116,18 @@ def program_for(
     shapes = config.shapes(facts)
     if config.published:
         return _published(config, shapes, facts, budget)[1]
-    if any(shape.adaptive is not None for shape in shapes):
-        return config.program(facts, (_filtered(config, shapes, budget, 0.0).stage,))
-    return config.program(facts, _calibrated(shapes, [], facts.mu, budget, _given(config)))
+    if _adapts(config, shapes):
+        return config.program(facts, (filtered_stage(shapes, budget, 0.0)[1],))
+    return config.program(facts, calibrated_stages(shapes, [], facts.mu, budget, _given(config)))
 
 
-def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features: Features) -> estimators.ValueQuery:
+def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features: Features) -> ValueQuery:
     """What asks for values and intervals."""
     if isinstance(config, ValueFunctionConfig) and config.around_function:
         return AroundQuery(config, bounds, features, len(policies))
     if not isinstance(config, ImportanceSampling):
         config = ImportanceSampling(discount=config.discount, confidence=config.confidence)
-    return importance.make_query(config, bounds, public_patterns(policies, bounds))
+    return make_query(config, bounds, public_patterns(policies, bounds))
 
 
 def _facts(
@@ -289,89 +145,21 @@ def _facts(
     return Facts(bounds, features, config.discount, mu, unit)
 
 
-def _calibrated(
-    shapes: Sequence[Shape], before: list[events.DpEvent], mu: float, inner: Budget, given: float | None = None
-) -> tuple[Stage, ...]:
-    """Every stage but the last gets its share of mu^2; the last what the accountant then leaves of the budget."""
-    names = ["value", *(shape.name for shape in shapes)]
-    if len(set(names)) < len(names):  # two of one name would share their noise
-        raise RuntimeError("The stages of a program need names of their own, other than 'value'.")
-    spent, stages = list(before), []
-    for shape in shapes[:-1]:
-        if shape.sampling_rate < 1.0:
-            raise RuntimeError("Only the last stage of a program may sample units.")
-        stages.append(_stage(shape, math.sqrt(shape.steps / shape.share) / mu))
-        spent.append(stages[-1].mechanism.event())
-    last = shapes[-1]
-
-    if any(shape.profile is not None for shape in shapes[:-1]):
-        raise RuntimeError("Only the last stage of a program may have a profile.")
-    levels = {1.0: last.steps} if last.profile is None else Counter(last.profile)
-
-    def together(noise_multiplier: float) -> events.DpEvent:
-        steps = [
-            events.poisson_gaussian(last.sampling_rate, noise_multiplier * w, count) for w, count in levels.items()
-        ]
-        return events.compose([*spent, *steps])
-
-    multiplier = noise_multiplier_for(together, inner) if given is None else given
-    return (*stages, _stage(last, multiplier))
+def _given(config: ValueFunctionConfig) -> float | None:
+    """A noise multiplier that overrides the calibration."""
+    return getattr(config, "noise_multiplier", None)
 
 
-def _stage(shape: Shape, noise_multiplier: float) -> Stage:
-    common = {"parts": ((shape.dimension, shape.clip_norm),), "sampling_rate": shape.sampling_rate}
-    if shape.profile is None:
-        return Stage(shape.name, GaussianSum(**common, noise_multiplier=noise_multiplier, steps=shape.steps))
-    if len(shape.profile) != shape.steps:
-        raise RuntimeError("A profile has a number for every step of its stage.")
-    multipliers = tuple(noise_multiplier * w for w in shape.profile)
-    return Stage(shape.name, GaussianSum(**common, multipliers=multipliers))
-
-
-class _Filtered(NamedTuple):
-    value: float  # noise multiplier of the value query
-    stage: Stage
-
-
-def _filtered(config: ValueFunctionConfig, shapes: Sequence[Shape], inner: Budget, value_share: float) -> _Filtered:
-    """The one stage of noise that is chosen on the way: what the value query leaves of the best order's budget."""
-    if len(shapes) != 1 or shapes[0].profile is not None:
-        raise RuntimeError("A stage with adaptive noise is the only one of its program, and has no profile.")
-    if config.published or _given(config) is not None:
+def _adapts(config: ValueFunctionConfig, shapes: Sequence[Shape]) -> bool:
+    """Whether noise is chosen on the way, which leaves nothing to override."""
+    if all(shape.adaptive is None for shape in shapes):
+        return False
+    if _given(config) is not None:
         raise DprlError(
             f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier and "
             "calibration out."
         )
-    (shape,) = shapes
-    assert shape.adaptive is not None
-    made = plan_filter(
-        inner.epsilon, inner.delta, shape.sampling_rate, shape.steps, shape.adaptive.norm, share=value_share
-    )
-    z = made.noise_multiplier
-    mechanism = FilteredGaussianSum(
-        parts=((shape.dimension, shape.clip_norm),),
-        noise_multiplier=z,
-        sampling_rate=shape.sampling_rate,
-        steps=shape.steps,
-        levels=tuple(z * level for level in shape.adaptive.levels),
-        norm_multiplier=z * shape.adaptive.norm,
-        order=made.order,
-        budget=made.budget,
-    )
-    return _Filtered(math.inf if made.before is None else made.before, Stage(shape.name, mechanism))
-
-
-def _filtered_event(value: GaussianSum, stages: tuple[Stage, ...]) -> events.DpEvent:
-    """All of a release whose noise adapts: one filter, in which the value query was charged first."""
-    steps = stages[0].mechanism
-    if len(stages) != 1 or not isinstance(steps, FilteredGaussianSum):  # a mistake of the algorithm's
-        raise RuntimeError("A program's stages are not those that were calibrated to the budget.")
-    return replace(steps.event(), before=(value.noise_multiplier,))
-
-
-def _given(config: ValueFunctionConfig) -> float | None:
-    """A noise multiplier that overrides the calibration."""
-    return getattr(config, "noise_multiplier", None)
+    return True
 
 
 def _published(
@@ -385,7 +173,7 @@ def _published(
         )
     config = config.replace(Mark(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
     (shape,) = shapes
-    return config, config.program(facts, (_stage(shape, config.published_multiplier(facts, budget)),))
+    return config, config.program(facts, (make_stage(shape, config.published_multiplier(facts, budget)),))
 
 
 def _published_event(value: GaussianSum, steps: GaussianSum) -> events.DpEvent:

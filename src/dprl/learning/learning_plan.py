@@ -12,9 +12,9 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.reward_relation import RewardRelation, default_decay
 from dprl.config import DERIVED
+from dprl.engine.plan import calibrate
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, relation, resolve
@@ -93,38 +93,13 @@ def make_learning_plan(
         if model is None:
             raise DprlError("output: this environment has no public transition matrix; use functional.")
         config = _of_output(config, facts, model)
-    trial = make_mechanism(config, facts, 1.0, model)
+    make = partial(make_mechanism, config, facts, model=model)
+    trial = make(1.0)
     releases = None if isinstance(trial, FunctionNoise) else trial.steps
-    sampler, mechanism = 0.0, None
-    for _ in range(_TRIES):
-        if sampler >= 0.5 * budget.delta:
-            raise DprlError(
-                "delta is too small for the precision of so many draws of noise: take a larger delta or fewer samples."
-            )
-        inner = Budget(budget.epsilon, budget.delta - sampler)
-        multiplier = config.noise_multiplier
-        if multiplier is None:
-            multiplier = noise_multiplier_for(partial(_event, releases), inner)
-        mechanism = make_mechanism(config, facts, multiplier, model)
-        needed = mechanism.delta(budget.epsilon)
-        if needed <= sampler:
-            break
-        sampler = needed
-    else:
-        raise DprlError("The precision of the noise is not enough for this delta: take a larger one.")
-    assert mechanism is not None
+    advice = "a larger delta or fewer samples"
+    mechanism, _, costs = calibrate(make, partial(_event, releases), budget, config.noise_multiplier, advice)
     event = mechanism.event()
-    if event != _event(releases, multiplier):  # a mistake of ours, and no certificate may come of it
-        raise RuntimeError("The mechanism is not the one that was calibrated.")
-    epsilon = epsilon_of(event, inner.delta)
-    if epsilon > budget.epsilon:
-        raise DprlError(
-            f"A noise multiplier of {multiplier:g} costs epsilon = {epsilon:.4g} at this delta, more than the budget "
-            f"of {budget.epsilon:g}: raise it, or leave it out."
-        )
-    return LearningPlan(
-        config, facts, budget, mechanism, event, epsilon, inner.delta, sampler, relation(config), model=model
-    )
+    return LearningPlan(config, facts, budget, mechanism, event, *costs, relation(config), model=model)
 
 
 def make_mechanism(

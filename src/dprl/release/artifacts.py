@@ -11,6 +11,7 @@ from dprl.accounting.accountant import accountant_name
 from dprl.accounting.certificate import NOT_A_TRAJECTORY, versions
 from dprl.config import DERIVED
 from dprl.data.readers import Log
+from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
 from dprl.evaluation.intervals import (
     OUTSIDE_RANGE,
@@ -19,7 +20,6 @@ from dprl.evaluation.intervals import (
     WEIGHTS_BELOW_ONE,
     ValueEstimate,
 )
-from dprl.evaluation.plan import Plan
 from dprl.evaluation.protected import Protected
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION

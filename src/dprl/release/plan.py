@@ -10,9 +10,10 @@ from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
+from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
 from dprl.errors import DprlError
-from dprl.evaluation.plan import Algorithm, Plan, make_plan
+from dprl.evaluation.plan import Algorithm, make_plan
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
 from dprl.release.artifacts import MEAN_REWARD, RETURN, divided, public_cautions

@@ -15,8 +15,8 @@ from dprl.accounting import certificate as certificates
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.engine.shards import suppress_warnings
 from dprl.errors import DprlError
-from dprl.evaluation.streamed import silence
 from dprl.release.run_folder import RunFolder, open_run
 from dprl.release.save import UnsavedError, save_release
 
@@ -84,7 +84,7 @@ def read_and_release(
         charge, finished = _charged(account, folder, resume, budget, purpose, restore)
         if finished is not None:
             return charge, finished, None
-        with silence():
+        with suppress_warnings():
             return charge, None, release(None if read is None else _claimed(read, account))
     except BaseException:
         if folder is not None:

@@ -11,14 +11,13 @@ from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import UnitRows, unit_rows
+from dprl.engine.plan import Plan
 from dprl.engine.program import run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import ALWAYS
-from dprl.evaluation import estimators
-from dprl.evaluation import importance_sampling as importance
+from dprl.engine.shards import FirstPass
+from dprl.engine.value_query import as_numbers, exact_sum, release_total, release_vector
 from dprl.evaluation.intervals import ValueEstimate
-from dprl.evaluation.plan import Plan
-from dprl.evaluation.streamed import Begun, as_numbers, exact_sum, release_total
 from dprl.protocols import NO_JOURNAL, Journal
 from dprl.release.engines.engine import Engine
 from dprl.release.resumable import Claim
@@ -80,8 +79,7 @@ def touch(
     """What is released of a log in memory."""
 
     def vectors_around(function: ValueFunction | None) -> np.ndarray:
-        baseline = estimators.baseline_of(plan.query, function)
-        return estimators.unit_vectors(plan.query, trajectories, policies, behavior, baseline)
+        return plan.query.around(function).unit_vectors(trajectories, policies, behavior)
 
     vectors = None if plan.around_function else vectors_around(None)
     units = None
@@ -97,14 +95,14 @@ def touch(
     def value_vector(function: ValueFunction | None) -> np.ndarray:
         own = vectors_around(function) if vectors is None else vectors
         stream = noise.stream("value")
-        return importance.release_vector(plan.value_mechanism, stream, own, journal=journal.stream("value"))
+        return release_vector(plan.value_mechanism, stream, own, journal=journal.stream("value"))
 
     return _in_order(plan, value_vector, units, noise, journal, progress)
 
 
 def touch_parts(
     plan: Plan, units: Engine, parts: str, noise: Any, folder: RunFolder | None, progress: Any
-) -> tuple[Touched, Begun]:
+) -> tuple[Touched, FirstPass]:
     """What is released of a log in parts, whose digest is ``parts``; and the engine's first pass."""
     begun = units.begin()
     journal: Any = NO_JOURNAL
@@ -117,7 +115,7 @@ def touch_parts(
         nonlocal begun
         if plan.around_function and function is not None:
             begun = units.begin(function.theta)
-        return release_total(plan.value_mechanism, noise.stream("value"), begun.total, journal.stream("value"))
+        return release_total(plan.value_mechanism, noise.stream("value"), lambda: begun.total, journal.stream("value"))
 
     found = _in_order(plan, value_vector, None if plan.program is None else units, noise, journal, progress)
     return found, begun
@@ -139,8 +137,7 @@ def _in_order(
         function = plan.function_of(run_on_host(plan.program, noise, units, progress=progress, journal=journal)[1])
     if noised is None:
         noised = value_vector(function)
-    baseline = estimators.baseline_of(plan.query, function)
-    return estimators.decode(plan.query, plan.value_mechanism, noised, baseline), function
+    return plan.query.around(function).decode(plan.value_mechanism, noised), function
 
 
 def _under(trajectories: Trajectories, policies: list[Any], behavior: Any) -> Iterator[Any]:
@@ -165,12 +162,10 @@ def references(
     plan: Plan, trajectories: Trajectories, policies: list[Any], behavior: Any, function: ValueFunction | None
 ) -> list[float]:
     """The same estimator without noise, around the same value function: for simulations only."""
-    baseline = estimators.baseline_of(plan.query, function)
-    vectors = estimators.unit_vectors(plan.query, trajectories, policies, behavior, baseline)
+    vectors = plan.query.around(function).unit_vectors(trajectories, policies, behavior)
     return references_of(plan, exact_sum(vectors), function)
 
 
 def references_of(plan: Plan, exact: tuple[int, ...], function: ValueFunction | None) -> list[float]:
     """:func:`references` from the sum of the units' vectors."""
-    baseline = estimators.baseline_of(plan.query, function)
-    return [e.value for e in estimators.decode(plan.query, plan.value_mechanism, as_numbers(exact), baseline)]
+    return [e.value for e in plan.query.around(function).decode(plan.value_mechanism, as_numbers(exact))]

@@ -18,13 +18,14 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
+from dprl.engine.plan import Plan
 from dprl.engine.program import noiseless, run
 from dprl.engine.ratios import step_ratios
-from dprl.evaluation import estimators
+from dprl.engine.value_query import release_vector, value_mechanism
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.doubly_robust import DoublyRobust
-from dprl.evaluation.importance_sampling import ImportanceSampling, Query
-from dprl.evaluation.plan import Plan, make_plan
+from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
+from dprl.evaluation.plan import make_plan
 from dprl.evaluation.strategy import public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -43,9 +44,9 @@ def importance_sampling(estimator: Estimator, problem: Problem, key: Any) -> flo
     query = query_of(estimator, problem)
     name = f"importance sampling, {estimator}"
     vectors = problem.once(name, lambda: vectors_of(query, problem))  # the same for every budget
-    mechanism = importance.mechanism(query, _multiplier(problem.budget))
+    mechanism = value_mechanism(query, _multiplier(problem.budget))
     noise: Any = SeededNoise(key).stream("value")
-    return importance.decode(query, mechanism, importance.release_vector(mechanism, noise, vectors))[0].value
+    return query.decode(mechanism, release_vector(mechanism, noise, vectors))[0].value
 
 
 def importance_sampling_exact(estimator: Estimator, problem: Problem, key: Any) -> float:
@@ -69,7 +70,7 @@ def _multiplier(budget: Budget) -> float:
     return noise_multiplier_for(events.gaussian, budget)
 
 
-def query_of(estimator: Estimator, problem: Problem, cut: float | None = None) -> Query:
+def query_of(estimator: Estimator, problem: Problem, cut: float | None = None) -> ImportanceQuery:
     """What is asked of the trajectories; ``cut`` in place of the bounds' largest product of ratios."""
     bounds, domain = problem.setting.bounds, problem.domain
     if cut is not None and not domain.on_policy:
@@ -78,9 +79,9 @@ def query_of(estimator: Estimator, problem: Problem, cut: float | None = None) -
     return importance.make_query(config, bounds, public_patterns([domain.target_policy], bounds))
 
 
-def vectors_of(query: Query, problem: Problem) -> np.ndarray:
+def vectors_of(query: ImportanceQuery, problem: Problem) -> np.ndarray:
     log = replace(problem.log, bounds=query.bounds)
-    return importance.unit_vectors(query, log, [problem.domain.target_policy])
+    return query.unit_vectors(log, [problem.domain.target_policy])
 
 
 def doubly_robust(problem: Problem, key: Any) -> float:
@@ -120,11 +121,11 @@ def _theta(program: Any, plain: bool, key: Any, data: Any) -> Any:
 
 def _around(plan: Plan, theta: Any, mechanism: Any, noise: Any, problem: Problem) -> float:
     """The value around a value function."""
-    baseline = estimators.baseline_of(plan.query, plan.function_of(theta))
+    query = plan.query.around(plan.function_of(theta))
     log = replace(problem.log, bounds=plan.bounds)
-    vectors = estimators.unit_vectors(plan.query, log, [problem.domain.target_policy], None, baseline)
-    noised = importance.release_vector(mechanism, noise, vectors)
-    return estimators.decode(plan.query, mechanism, noised, baseline)[0].value
+    vectors = query.unit_vectors(log, [problem.domain.target_policy])
+    noised = release_vector(mechanism, noise, vectors)
+    return query.decode(mechanism, noised)[0].value
 
 
 def truncated(problem: Problem, key: Any) -> float:

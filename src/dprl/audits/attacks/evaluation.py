@@ -22,12 +22,13 @@ from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import next_power, scores_of_trials
 from dprl.config import Mark
 from dprl.engine.layouts import SharedTransitions
+from dprl.engine.plan import Plan
 from dprl.engine.program import run_steps
 from dprl.errors import DprlError
 from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.plan import Plan, make_plan
+from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds, Precondition
@@ -210,7 +211,7 @@ def addition(units: int, plan: Plan) -> tuple[int, str]:
 
 
 def noised_sum(mechanism: GaussianSum, noise: Any, vectors: Any) -> Any:
-    """:func:`importance_sampling.release_vector` for traced values."""
+    """:func:`~dprl.engine.value_query.release_vector` for traced values."""
     total = mechanism.clipped_sum(vectors, jnp.ones(len(vectors), dtype=bool))
     return mechanism.release(total, mechanism.draw(noise, 0))
 

@@ -16,10 +16,11 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import FAR, Simulation, addition, always, mixed
 from dprl.engine.layouts import PaddedUnits, SharedTransitions
+from dprl.engine.plan import Plan
 from dprl.engine.program import Program, Stage, ValueFunctionConfig, run
 from dprl.engine.rows import COEFFICIENTS
 from dprl.errors import DprlError
-from dprl.evaluation.plan import Plan, make_plan
+from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise

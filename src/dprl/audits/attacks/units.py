@@ -21,12 +21,12 @@ from dprl.audits.attacks.programs import ProgramCanary, Watched
 from dprl.data.readers import UNITS, read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import PaddedUnits, padded_units
+from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
-from dprl.evaluation import estimators
 from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.plan import Plan, make_plan
+from dprl.evaluation.plan import make_plan
 from dprl.protocols import Bounds
 
 HORIZON, TRAJECTORIES = 4, 3
@@ -148,5 +148,4 @@ def _arrays(plan: Plan, log: Trajectories) -> tuple[Any, PaddedUnits]:
 def values_of_nothing_known(plan: Plan, log: Trajectories, policies: Sequence[Any]) -> Any:
     """``(U, dimension)`` vectors for the values; around a value function, if any, that is the middle everywhere."""
     function = None if plan.features is None else plan.function_of(np.zeros(plan.features.size))
-    baseline = estimators.baseline_of(plan.query, function)
-    return jnp.asarray(estimators.unit_vectors(plan.query, log, policies, None, baseline))
+    return jnp.asarray(plan.query.around(function).unit_vectors(log, policies))

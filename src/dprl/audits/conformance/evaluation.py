@@ -22,11 +22,11 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine import program as engine
 from dprl.engine.algorithm import Algorithm
 from dprl.engine.layouts import padded_units, unit_rows
+from dprl.engine.plan import Plan
 from dprl.engine.ratios import step_ratios
+from dprl.engine.value_query import release_vector
 from dprl.errors import DprlError
-from dprl.evaluation import estimators
-from dprl.evaluation import importance_sampling as importance
-from dprl.evaluation.plan import Plan, make_plan
+from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds, Canary, NoiseSource
@@ -113,10 +113,10 @@ class EvaluationConformance(Suite):
         streams, log = cast(Any, noise), within(log, plan.bounds)
 
         def values_around(function: Any) -> dict[str, np.ndarray]:
-            baseline = estimators.baseline_of(plan.query, function)
-            vectors = estimators.unit_vectors(plan.query, log, _POLICIES, None, baseline)
-            noised = importance.release_vector(wrap(plan.value_mechanism), streams.stream("value"), vectors)
-            estimates = estimators.decode(plan.query, plan.value_mechanism, noised, baseline)
+            query = plan.query.around(function)
+            vectors = query.unit_vectors(log, _POLICIES)
+            noised = release_vector(wrap(plan.value_mechanism), streams.stream("value"), vectors)
+            estimates = query.decode(plan.value_mechanism, noised)
             return {
                 "value vector": noised,
                 "values": np.array([e.value for e in estimates]),

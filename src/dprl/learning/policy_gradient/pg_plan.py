@@ -8,11 +8,10 @@ from functools import partial
 from typing import cast
 
 from dprl.accounting import events
-from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.user_relation import CLIPS, Relation
 from dprl.config import DERIVED
+from dprl.engine.plan import calibrate
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, act_once, resolve
@@ -23,7 +22,6 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.strategy import Correlation
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Precondition
-
 
 
 @dataclass(frozen=True)
@@ -91,31 +89,12 @@ def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int 
     budget.check_units(config.users)
     if config.published:
         return _published(config, facts, budget, asked)
-    assert config.steps is not None
-    size = sum(length for length, _ in parts_of(config, policy.size))
-    sampler = events.sampler_delta(budget.epsilon, config.steps * size)
-    if sampler >= 0.5 * budget.delta:
-        raise DprlError(
-            "delta is too small for the precision of so many draws of noise: take a larger delta, fewer steps or a "
-            "smaller policy."
-        )
-    inner, multiplier = Budget(budget.epsilon, budget.delta - sampler), config.noise_multiplier
-    if multiplier is None:
-        multiplier = noise_multiplier_for(partial(event_of, config), inner)
-    mechanism = make_mechanism(config, policy.size, multiplier)
-    event = mechanism.event()
-    if event != event_of(config, multiplier):  # a mistake of ours, and no certificate may come of it
-        raise RuntimeError("The mechanism is not the one that was calibrated.")
-    epsilon = epsilon_of(event, inner.delta)
-    if epsilon > budget.epsilon:
-        raise DprlError(
-            f"A noise multiplier of {multiplier:g} costs epsilon = {epsilon:.4g} at this delta, more than the budget "
-            f"of {budget.epsilon:g}: raise it, or leave it out."
-        )
+    make = partial(make_mechanism, config, policy.size)
+    advice = "a larger delta, fewer steps or a smaller policy"
+    mechanism, multiplier, costs = calibrate(make, partial(event_of, config), budget, config.noise_multiplier, advice)
     if asked.step_size is None and act_once(facts):
         config = config.replace(DERIVED, step_size=_step_size(config, multiplier))
-    costs = (epsilon, inner.delta, sampler)
-    return PGPlan(config, facts, budget, policy, mechanism, event, *costs, config.relation_words)
+    return PGPlan(config, facts, budget, policy, mechanism, mechanism.event(), *costs, config.relation_words)
 
 
 def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:

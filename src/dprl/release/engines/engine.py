@@ -15,10 +15,10 @@ import numpy as np
 
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
+from dprl.engine import shards as sizes
+from dprl.engine.plan import Plan
+from dprl.engine.shards import FirstPass, Shard, Task
 from dprl.errors import DprlError
-from dprl.evaluation import streamed
-from dprl.evaluation.plan import Plan
-from dprl.evaluation.streamed import Begun, Shard, Task
 from dprl.mechanisms.gaussian_sum import Stability
 
 ENGINES = ("local", "ray")
@@ -30,11 +30,11 @@ class Engine(Protocol):
     units: int
     stability: tuple[Stability, ...]
 
-    def begin(self, weights: np.ndarray | None = None) -> Begun:
+    def begin(self, weights: np.ndarray | None = None) -> FirstPass:
         """A pass over the rows: the value query, and a digest of all that enters the mechanisms.
 
         ``weights`` are those of the released value function, where values are taken around it: see
-        :meth:`~dprl.evaluation.streamed.Shard.begin`.
+        :meth:`~dprl.engine.shards.Shard.begin`.
         """
         ...
 
@@ -87,7 +87,7 @@ def open_engine(
             )
         yield None
         return
-    task = Task(plan, log, tuple(policies), behavior, exact, streamed.KEPT_BYTES, streamed.BLOCK_ROWS)
+    task = Task(plan, log, tuple(policies), behavior, exact, sizes.KEPT_BYTES, sizes.BLOCK_ROWS)
     if engine == "local":
         yield Shard(task)
         return

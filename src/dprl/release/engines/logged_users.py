@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from dprl.engine.shards import sum_of, suppress_warnings
 from dprl.engine.unit_source import Included, Source
 from dprl.environments.bandit_parts import BanditInParts, UsersInParts
 from dprl.environments.people import People
 from dprl.errors import DprlError
-from dprl.evaluation.streamed import silence, sum_of
 from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.learning.policy_gradient.users import Asked, Simulated, acting, blocks_of, sum_of_met
 from dprl.mechanisms.gaussian_sum import Stability
@@ -46,7 +46,7 @@ class UsersShare:
     def total(self, state: Any, blocks: np.ndarray, places: np.ndarray) -> np.ndarray:
         """``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of users' numbers, who stand in ``places``."""
         program = self._task.program
-        with silence():
+        with suppress_warnings():
             met = self._task.users.met(blocks, places, acting(program, state), self._aside)
             return sum_of_met(program, 0, program.mechanism, state, blocks.shape[1], met)
 

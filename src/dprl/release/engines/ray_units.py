@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.evaluation.streamed import Begun, Task, sum_of, together
+from dprl.engine.shards import FirstPass, Task, combine_shards, sum_of
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.release.engines.ray_workers import RayWorkers, open_workers
 
@@ -25,14 +25,14 @@ class RayUnits:
         self._workers, self._task = workers, task
         self._ranges: list[tuple[int, int]] = []
 
-    def begin(self, weights: np.ndarray | None = None) -> Begun:
+    def begin(self, weights: np.ndarray | None = None) -> FirstPass:
         """See :class:`~dprl.release.engines.engine.Engine`."""
         rows = np.cumsum(self._task.parts.rows_of(np.arange(self.units)))
         count = len(self._workers)
         aims = np.arange(1, count) * (int(rows[-1]) if self.units else 0) // count
         self._ranges = list(pairwise([0, *np.searchsorted(rows, aims).tolist(), self.units]))
         shares = [(start, stop, weights) for start, stop in self._ranges]
-        return together([Begun(*found) for found in self._workers.begin(shares)])
+        return combine_shards([FirstPass(*found) for found in self._workers.begin(shares)])
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
         """See :class:`~dprl.engine.unit_source.Source`."""

@@ -16,20 +16,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-import jax.numpy as jnp
 import numpy as np
 
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
-from dprl.engine.layouts import LEAST_ROWS, UnitRows, unit_rows
+from dprl.engine.layouts import UnitRows, unit_rows
+from dprl.engine.plan import Plan
 from dprl.engine.program import sum_of_rows
 from dprl.engine.ratios import step_ratios
-from dprl.evaluation import estimators
-from dprl.evaluation.plan import Plan
-from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, GaussianSum
+from dprl.engine.value_query import clipped_total, exact_sum
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.policies.loading import load_policy
-from dprl.protocols import Journal, NoiseSource
 
 BLOCK_ROWS = 1 << 16
 """Most rows of several units that are prepared at a time, where their features are few."""
@@ -38,7 +36,6 @@ BLOCK_BYTES = 1 << 25
 KEPT_BYTES = 1 << 28
 """About what the rows of a shard may take, to be prepared once and kept."""
 _SMALLEST = 1 << 12  # rows of a block; powers of two from here on, so that few shapes are compiled
-_EXACT = 44  # bits after the point in the sums of simulations
 T = TypeVar("T")
 
 
@@ -67,9 +64,9 @@ class Task:
         assert isinstance(self.log.source, Parts)
         return self.log.source
 
-    def share(self) -> Share:
-        """For a worker."""
-        return Share(self)
+    def share(self) -> ShardWorker:
+        """Of a process of its own."""
+        return ShardWorker(self)
 
     @property
     def row_bytes(self) -> int:
@@ -78,8 +75,8 @@ class Task:
         return 8 * features + 24 * len(self.plan.bounds.observation) + 96
 
 
-class Begun(NamedTuple):
-    """What a first pass over some units gives; of several shards it is added up, see :func:`together`. Private.
+class FirstPass(NamedTuple):
+    """What a first pass over some units gives; of several shards it is added up, see :func:`combine_shards`. Private.
 
     Attributes:
         total: ``(dimension,)`` int64, the sum of the value query's clipped vectors; zero where these are still to come.
@@ -92,38 +89,15 @@ class Begun(NamedTuple):
     exact: tuple[int, ...] = ()
 
 
-def together(shards: Sequence[Begun]) -> Begun:
+def combine_shards(shards: Sequence[FirstPass]) -> FirstPass:
     """The first pass over the units of all shards."""
     exact = tuple(sum(parts) for parts in zip(*(s.exact for s in shards), strict=True))
-    return Begun(sum_of([s.total for s in shards]), sum(s.digest for s in shards) % (1 << 128), exact)
+    return FirstPass(sum_of([s.total for s in shards]), sum(s.digest for s in shards) % (1 << 128), exact)
 
 
 def sum_of(totals: Sequence[np.ndarray]) -> np.ndarray:
     """``(dimension,)`` int64."""
     return np.asarray(np.sum(totals, axis=0, dtype=np.int64))
-
-
-def exact_sum(vectors: np.ndarray) -> tuple[int, ...]:
-    """Sum of unclipped vectors ``(U, dimension)`` in units of 2^-44: the same however the units are cut into blocks."""
-    total = [0] * vectors.shape[1]
-    for start in range(0, len(vectors), 1 << 12):
-        points = np.rint(np.ldexp(vectors[start : start + (1 << 12)], _EXACT)).astype(np.int64)
-        total = [a + int(b) for a, b in zip(total, points.sum(axis=0), strict=True)]
-    return tuple(total)
-
-
-def as_numbers(exact: Sequence[int]) -> np.ndarray:
-    """``(dimension,)`` float64 of :func:`exact_sum`."""
-    return np.array([float(x) for x in exact]) * 2.0**-_EXACT
-
-
-def release_total(mechanism: GaussianSum, noise: NoiseSource, total: np.ndarray, journal: Journal) -> np.ndarray:
-    """As :func:`~dprl.evaluation.importance_sampling.release_vector`, where the sum is known."""
-
-    def noised() -> Any:
-        return mechanism.noised(jnp.asarray(total), jnp.asarray(mechanism.draw(noise, 0)))
-
-    return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noised))))
 
 
 class Shard:
@@ -142,35 +116,31 @@ class Shard:
         self._kept: UnitRows | None = None
         self._whole: bool | None = None
 
-    def begin(self, weights: np.ndarray | None = None) -> Begun:
+    def begin(self, weights: np.ndarray | None = None) -> FirstPass:
         """Once through the rows: the value query, and a digest of what enters the mechanisms.
 
         Where values are taken around the released value function, a first pass without its ``weights`` gives the
         digest, and one with them the sum.
         """
         plan = self._task.plan
-        query, mechanism = plan.query, plan.value_mechanism
-        baseline = None if weights is None else estimators.baseline_of(query, plan.function_of(weights))
+        mechanism, known = plan.value_mechanism, weights is not None or not plan.around_function
+        query = plan.query.around(None if weights is None else plan.function_of(weights))
 
         def prepared(units: np.ndarray) -> tuple[np.ndarray, int]:
             log = self._taken(units)
-            if plan.around_function and baseline is None:
+            if not known:
                 return np.zeros((log.units, mechanism.dimension)), self._digest_of_ratios(log)
-            vectors = estimators.unit_vectors(query, log, self._policies, self._behavior, baseline)
+            vectors = query.unit_vectors(log, self._policies, self._behavior)
             return vectors, _digest(vectors, self._ratios(log), log)
 
         total, digest, exact = np.zeros(mechanism.dimension, dtype=np.int64), 0, (0,) * mechanism.dimension
-        with silence(), closing(self._through(np.arange(self.units), prepared)) as blocks:
+        with suppress_warnings(), closing(self._through(np.arange(self.units), prepared)) as blocks:
             for vectors, part in blocks:
-                # powers of two, for few shapes; what does not count is zero
-                padded = np.zeros((max(LEAST_ROWS, 1 << (len(vectors) - 1).bit_length()), vectors.shape[1]))
-                padded[: len(vectors)] = vectors
-                live = np.arange(len(padded)) < len(vectors)
-                total += np.asarray(mechanism.clipped_sum(jnp.asarray(padded), jnp.asarray(live)))
+                total += np.asarray(clipped_total(mechanism, vectors))
                 digest += part
                 if self._task.exact:
                     exact = tuple(a + b for a, b in zip(exact, exact_sum(vectors), strict=True))
-        return Begun(total, digest % (1 << 128), exact if self._task.exact else ())
+        return FirstPass(total, digest % (1 << 128), exact if self._task.exact else ())
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
         """See :class:`~dprl.engine.unit_source.Source`; ``included`` is ``(units,)`` of this shard."""
@@ -179,11 +149,11 @@ class Shard:
             self._whole = rows * self._task.row_bytes <= self._task.kept_bytes
         if self._whole:
             if self._kept is None:
-                with silence():
+                with suppress_warnings():
                     self._kept = self._prepared(np.arange(self.units))
             return np.asarray(sum_of_rows(program, stage, mechanism, state, self._kept, included))
         total = np.zeros(mechanism.dimension, dtype=np.int64)
-        with silence(), closing(self._through(np.flatnonzero(included), self._prepared)) as blocks:
+        with suppress_warnings(), closing(self._through(np.flatnonzero(included), self._prepared)) as blocks:
             for block in blocks:
                 everybody = np.ones(block.units, dtype=bool)
                 # as a NumPy array: it is waited for, so that no further block is in memory
@@ -240,7 +210,7 @@ class Shard:
         return unit_rows(plan.rows(log, ratios).with_room(_SMALLEST), plan.bounds.units)
 
 
-class Share:
+class ShardWorker:
     """What a worker is asked for of a :class:`Task`: it keeps the shard that it was asked for last."""
 
     def __init__(self, task: Task) -> None:
@@ -279,7 +249,7 @@ def _digest(vectors: np.ndarray, ratios: np.ndarray | None, log: Trajectories) -
 
 
 @contextmanager
-def silence() -> Iterator[None]:
+def suppress_warnings() -> Iterator[None]:
     """What numbers do to arithmetic is nobody's business: no warning may depend on the rows."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,0 +1,322 @@
+"""What a release will do and what it will cost, from public facts alone: no row is read here.
+
+A plan is made before the ledger is charged; ``dprl plan`` prints it, a release carries it out. Calibration is the same
+for every algorithm: what the sampler's finite precision takes of delta is set aside, and the accountant then says how
+much noise the rest of the budget asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from dprl.accounting import events
+from dprl.accounting.accountant import epsilon_of
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import noise_multiplier_for
+from dprl.accounting.renyi_filter import plan_filter
+from dprl.data.trajectories import Trajectories
+from dprl.engine.options import Program, Shape, Stage
+from dprl.engine.rows import Rows, rows_of
+from dprl.engine.value_query import ValueQuery
+from dprl.errors import DprlError
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Bounds, Precondition
+from dprl.value_functions.features import Features
+from dprl.value_functions.linear import ValueFunction
+
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a release of a log that is known before its rows are read.
+
+    Attributes:
+        config: resolved options.
+        query, value_mechanism: what pays for values and intervals.
+        features, program: what pays for the value function; None without one.
+        event: the privacy event of the whole release.
+        epsilon_of_event: its epsilon at ``delta_of_event``.
+        delta_sampler: what the sampler's distance from an exact Gaussian adds to delta.
+        shares: of each stage of the program in the mu^2 of the value function.
+        conditions: what the theorem behind a calibration as published assumes.
+    """
+
+    config: Any
+    bounds: Bounds
+    budget: Budget
+    query: ValueQuery
+    value_mechanism: GaussianSum
+    features: Features | None
+    program: Program | None
+    event: events.DpEvent
+    epsilon_of_event: float
+    delta_of_event: float
+    delta_sampler: float
+    shares: tuple[float, ...] = ()
+    conditions: tuple[Precondition, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.config.algorithm
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The program's; none without one."""
+        return () if self.program is None else self.program.stages
+
+    @property
+    def steps(self) -> int:
+        """Of all stages: for a progress bar."""
+        return sum(stage.mechanism.steps for stage in self.stages)
+
+    @property
+    def estimator(self) -> str:
+        """What the values come from, in words."""
+        return self.query.words
+
+    @property
+    def around_function(self) -> bool:
+        """Whether values are taken around the released value function, and therefore after it."""
+        return self.query.around_function
+
+    def rows(self, log: Trajectories, ratios: np.ndarray) -> Rows:
+        """The rows of a log as the program sees them, with importance ratios ``(N,)`` of its steps."""
+        assert self.program is not None
+        assert self.features is not None
+        discount = self.config.discount
+        return rows_of(
+            log,
+            ratios,
+            self.features,
+            discount,
+            self.bounds.value_interval(discount),
+            getattr(self.config, "weighting", "trajectory"),
+            columns=self.program.columns,
+            most=getattr(self.config, "rows", None),
+        )
+
+    def function_of(self, weights: Any) -> ValueFunction:
+        """The value function with these released weights; what is no number counts as zero."""
+        assert self.features is not None
+        theta = np.nan_to_num(np.asarray(weights, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        return ValueFunction(theta, self.features, self.bounds.value_interval(self.config.discount))
+
+    @property
+    def published(self) -> bool:
+        """Whether the calibration is a paper's own, which certifies nothing."""
+        return getattr(self.config, "published", False)
+
+    @property
+    def published_precondition_holds(self) -> bool:
+        """Whether the paper's formula at least meets what its own proof assumes; False where it is not used."""
+        return self.published and all(condition.holds for condition in self.conditions)
+
+    def expectation(self) -> list[dict[str, float]]:
+        """What to expect of each target policy's errors, from public facts: for ``dprl plan``."""
+        z = NormalDist().inv_cdf(0.5 + self.query.config.confidence / 2.0)
+        return [
+            {
+                "privacy_standard_error": privacy,
+                "largest_sampling_standard_error": sampling,
+                "interval_half_width_at_least": z * privacy,
+                "interval_half_width_at_most": widest,
+            }
+            for privacy, sampling, widest in self.query.expect(self.value_mechanism)
+        ]
+
+    def hopeless(self) -> list[bool]:
+        """Of each target policy, whether the noise alone makes its interval as wide as the declared range."""
+        low, high = self.query.bounds.value_interval(self.config.discount)
+        return [low < high and 2.0 * e["interval_half_width_at_least"] >= high - low for e in self.expectation()]
+
+    def refuse_the_hopeless(self) -> None:
+        """Refuse a release of values alone of which public facts show that it would say nothing of any of them."""
+        if (self.around_function or self.program is None) and all(self.hopeless()):
+            raise DprlError(
+                f"{self.name}: the noise alone would make every interval as wide as the declared range: it "
+                "takes more units, a larger epsilon, or a smaller max_importance_ratio or max_cumulative_ratio."
+            )
+
+
+# --- delta of the sampler, and the price --------------------------------------------------------------------------
+
+
+def without_sampler(budget: Budget, draws: int, total_variation: float) -> tuple[Budget, float]:
+    """What the sampler leaves of a budget, and what it takes of delta: for so many draws of noise, each so far from an
+    exact Gaussian.
+    """
+    sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
+    if sampler >= 0.1 * budget.delta:
+        if 10.0 * events.sampler_delta(1.0, draws, total_variation) < 0.1 * budget.delta:
+            raise DprlError(
+                "epsilon is too large for this delta: what the rounding of the noise adds to delta grows with "
+                "e^epsilon. Take a smaller epsilon or a larger delta."
+            )
+        raise DprlError(
+            "delta is too small for so many draws of noise: take a larger delta, fewer features or, where the "
+            "algorithm has that option, fewer steps."
+        )
+    return Budget(budget.epsilon, budget.delta - sampler), sampler
+
+
+def epsilon_within(event: events.DpEvent, budget: Budget, delta: float, given: float | None) -> float:
+    """Epsilon of an event at ``delta``. Refuses more than the budget's, which only a ``given`` multiplier can ask."""
+    epsilon = epsilon_of(event, delta)
+    if epsilon > budget.epsilon:
+        if given is None:  # a mistake of the algorithm's, and no certificate may come of it
+            raise RuntimeError("What will run is not what was calibrated to the budget.")
+        raise DprlError(
+            f"A noise multiplier of {given:g} costs epsilon = {epsilon:.4g} at this delta, more than the budget "
+            f"of {budget.epsilon:g}: raise it, or leave it out."
+        )
+    return epsilon
+
+
+# --- one mechanism ----------------------------------------------------------------------------------------------------
+
+
+class Precise(Protocol):
+    """A mechanism that knows what its finite precision adds to delta."""
+
+    def delta(self, epsilon: float) -> float: ...
+
+    def event(self) -> events.DpEvent: ...
+
+
+M = TypeVar("M", bound=Precise)
+
+
+class Costs(NamedTuple):
+    """Epsilon of an event at the delta that is left, and what the mechanism's precision takes of delta."""
+
+    epsilon: float
+    delta: float
+    delta_sampler: float
+
+
+def calibrate(
+    make: Callable[[float], M],
+    event_of: Callable[[float], events.DpEvent],
+    budget: Budget,
+    given: float | None,
+    advice: str,
+) -> tuple[M, float, Costs]:
+    """The one mechanism of a release, its noise multiplier, and what it costs.
+
+    Args:
+        make: the mechanism with this noise multiplier.
+        event_of: its event.
+        given: a noise multiplier in place of the calibrated one.
+        advice: what to take where the precision is not enough, in words.
+
+    Raises:
+        DprlError: one sentence: the budget cannot be met.
+    """
+    sampler = 0.0
+    for _ in range(_TRIES):
+        if sampler >= 0.5 * budget.delta:
+            raise DprlError(f"delta is too small for the precision of so many draws of noise: take {advice}.")
+        inner = Budget(budget.epsilon, budget.delta - sampler)
+        multiplier = noise_multiplier_for(event_of, inner) if given is None else given
+        mechanism = make(multiplier)
+        needed = mechanism.delta(budget.epsilon)
+        if needed <= sampler:
+            break
+        sampler = needed
+    else:
+        raise DprlError("The precision of the noise is not enough for this delta: take a larger one.")
+    if mechanism.event() != event_of(multiplier):  # a mistake of ours, and no certificate may come of it
+        raise RuntimeError("The mechanism is not the one that was calibrated.")
+    epsilon = epsilon_within(mechanism.event(), budget, inner.delta, given)
+    return mechanism, multiplier, Costs(epsilon, inner.delta, sampler)
+
+
+# --- the stages of a program --------------------------------------------------------------------------------------
+
+
+def calibrated_stages(
+    shapes: Sequence[Shape], before: Sequence[events.DpEvent], mu: float, budget: Budget, given: float | None = None
+) -> tuple[Stage, ...]:
+    """Every stage but the last gets its share of mu^2; the last what the accountant then leaves of the budget.
+
+    Args:
+        before: events that the budget pays for as well.
+        mu: Gaussian privacy parameter that is available for all stages.
+        given: noise multiplier of the last stage in place of the calibrated one.
+    """
+    names = ["value", *(shape.name for shape in shapes)]
+    if len(set(names)) < len(names):  # two of one name would share their noise
+        raise RuntimeError("The stages of a program need names of their own, other than 'value'.")
+    *first, last = shapes
+    if any(shape.sampling_rate < 1.0 or shape.profile is not None for shape in first):
+        raise RuntimeError("Only the last stage of a program may sample units, or have a profile.")
+    stages = [make_stage(shape, math.sqrt(shape.steps / shape.share) / mu) for shape in first]
+    spent = [*before, *(stage.mechanism.event() for stage in stages)]
+    levels = {1.0: last.steps} if last.profile is None else Counter(last.profile)
+
+    def together(noise_multiplier: float) -> events.DpEvent:
+        steps = [
+            events.poisson_gaussian(last.sampling_rate, noise_multiplier * w, count) for w, count in levels.items()
+        ]
+        return events.compose([*spent, *steps])
+
+    multiplier = noise_multiplier_for(together, budget) if given is None else given
+    return (*stages, make_stage(last, multiplier))
+
+
+def make_stage(shape: Shape, noise_multiplier: float) -> Stage:
+    """What the stage asks for, with this much noise."""
+    common = {"parts": ((shape.dimension, shape.clip_norm),), "sampling_rate": shape.sampling_rate}
+    if shape.profile is None:
+        return Stage(shape.name, GaussianSum(**common, noise_multiplier=noise_multiplier, steps=shape.steps))
+    if len(shape.profile) != shape.steps:
+        raise RuntimeError("A profile has a number for every step of its stage.")
+    multipliers = tuple(noise_multiplier * w for w in shape.profile)
+    return Stage(shape.name, GaussianSum(**common, multipliers=multipliers))
+
+
+def filtered_stage(shapes: Sequence[Shape], budget: Budget, value_share: float) -> tuple[float, Stage]:
+    """The one stage of noise that is chosen on the way, and the noise multiplier of the values before it.
+
+    The stage gets what the values leave of the best order's budget.
+    """
+    shape = shapes[0]
+    if len(shapes) != 1 or shape.profile is not None or shape.adaptive is None:
+        raise RuntimeError("A stage with adaptive noise is the only one of its program, and has no profile.")
+    made = plan_filter(
+        budget.epsilon, budget.delta, shape.sampling_rate, shape.steps, shape.adaptive.norm, share=value_share
+    )
+    z = made.noise_multiplier
+    mechanism = FilteredGaussianSum(
+        parts=((shape.dimension, shape.clip_norm),),
+        noise_multiplier=z,
+        sampling_rate=shape.sampling_rate,
+        steps=shape.steps,
+        levels=tuple(z * level for level in shape.adaptive.levels),
+        norm_multiplier=z * shape.adaptive.norm,
+        order=made.order,
+        budget=made.budget,
+    )
+    return math.inf if made.before is None else made.before, Stage(shape.name, mechanism)
+
+
+def event_of_stages(value: GaussianSum, stages: Sequence[Stage]) -> events.DpEvent:
+    """All of a release: the values, and the stages that will run, whatever was calibrated.
+
+    Where noise adapts there is one filter, in which the values were charged first.
+    """
+    if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in stages):
+        if len(stages) != 1:  # a mistake of the algorithm's
+            raise RuntimeError("What will run is not what was calibrated to the budget.")
+        filtered: Any = stages[0].mechanism.event()
+        return replace(filtered, before=(value.noise_multiplier,))
+    return events.compose([value.event(), *(stage.mechanism.event() for stage in stages)])

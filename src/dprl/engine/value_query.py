@@ -1,0 +1,119 @@
+"""Values of policies from one noisy sum: what the engine asks of an estimator, and how the sum is released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from dprl.data.trajectories import Trajectories
+from dprl.engine.layouts import LEAST_ROWS
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import NO_JOURNAL, Bounds, Journal, NoiseSource
+from dprl.value_functions.linear import ValueFunction
+
+_EXACT = 44  # bits after the point in the sums of simulations
+_MOST_UNITS = 1 << 16  # whose vectors are summed at a time
+
+
+class ValueQuery(Protocol):
+    """An estimator of the values of all target policies, made from public facts alone.
+
+    It says what a unit's vector is, and turns the noised sum of the vectors back into values.
+    """
+
+    around_function: ClassVar[bool]
+    """Whether values are taken around the released value function, and therefore after it."""
+
+    @property
+    def words(self) -> str:
+        """The estimator's name as a report says it."""
+        ...
+
+    @property
+    def config(self) -> Any: ...
+
+    @property
+    def bounds(self) -> Bounds: ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def clip_norm(self) -> float: ...
+
+    @property
+    def strategy(self) -> np.ndarray:
+        """``(K, K)`` matrix over the target policies by which their estimates are mixed before they are released."""
+        ...
+
+    def around(self, function: ValueFunction | None) -> ValueQuery:
+        """The query around a released value function; itself where it needs none."""
+        ...
+
+    def unit_vectors(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
+        """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        ...
+
+    def decode(self, mechanism: GaussianSum, noised: np.ndarray) -> list[Any]:
+        """Values and intervals of all target policies from the released vector: post-processing."""
+        ...
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """Of each target policy the privacy standard error, the largest sampling standard error, and the interval's
+        half-width at that error, from public facts alone.
+        """
+        ...
+
+
+def value_mechanism(query: ValueQuery, noise_multiplier: float) -> GaussianSum:
+    """The one mechanism through which the trajectories are touched for their values."""
+    return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)
+
+
+def clipped_total(mechanism: GaussianSum, vectors: np.ndarray) -> Any:
+    """``(dimension,)`` sum of the clipped ``vectors`` ``(U, dimension)``: exact, so the same in any order."""
+    total = jnp.zeros(mechanism.dimension, dtype=mechanism.dtype)
+    for start in range(0, len(vectors), _MOST_UNITS):
+        part = vectors[start : start + _MOST_UNITS]
+        # of one shape however few units there are: a compiled norm of another shape may be rounded otherwise
+        padded = np.zeros((max(LEAST_ROWS, 1 << (len(part) - 1).bit_length()), vectors.shape[1]))
+        padded[: len(part)] = part
+        total = total + mechanism.clipped_sum(jnp.asarray(padded), jnp.arange(len(padded)) < len(part))
+    return total
+
+
+def release_total(
+    mechanism: GaussianSum, noise: NoiseSource, total: Callable[[], Any], journal: Journal = NO_JOURNAL
+) -> np.ndarray:
+    """The noised ``total()`` ``(dimension,)``, such as a :func:`clipped_total`; a step that ``journal`` holds is not
+    computed.
+    """
+
+    def noised() -> Any:
+        return mechanism.noised(jnp.asarray(total()), jnp.asarray(mechanism.draw(noise, 0)))
+
+    return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noised))))
+
+
+def release_vector(
+    mechanism: GaussianSum, noise: NoiseSource, vectors: np.ndarray, journal: Journal = NO_JOURNAL
+) -> np.ndarray:
+    """The noised sum ``(dimension,)`` of the units' vectors; see :func:`release_total`."""
+    return release_total(mechanism, noise, lambda: clipped_total(mechanism, vectors), journal)
+
+
+def exact_sum(vectors: np.ndarray) -> tuple[int, ...]:
+    """Sum of unclipped vectors ``(U, dimension)`` in units of 2^-44: the same however the units are cut into blocks."""
+    total = [0] * vectors.shape[1]
+    for start in range(0, len(vectors), 1 << 12):
+        points = np.rint(np.ldexp(vectors[start : start + (1 << 12)], _EXACT)).astype(np.int64)
+        total = [a + int(b) for a, b in zip(total, points.sum(axis=0), strict=True)]
+    return tuple(total)
+
+
+def as_numbers(exact: Sequence[int]) -> np.ndarray:
+    """``(dimension,)`` float64 of :func:`exact_sum`."""
+    return np.array([float(x) for x in exact]) * 2.0**-_EXACT
