@@ -21,7 +21,7 @@ from dprl.evaluation.plan import Plan
 from dprl.evaluation.streamed import Begun, as_numbers, exact_sum, release_total
 from dprl.protocols import NO_JOURNAL, Journal
 from dprl.release.engines.engine import Engine
-from dprl.release.resumable import Claim
+from dprl.release.pipeline import Claim
 from dprl.release.run_folder import RunFolder
 from dprl.value_functions.linear import ValueFunction
 
