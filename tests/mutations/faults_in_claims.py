@@ -21,7 +21,7 @@ from dprl.evaluation import importance_sampling as importance
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.release import evaluate as front
-from dprl.release import resumable
+from dprl.release import pipeline
 from dprl.release import touch as touching
 from dprl.release.journal import FolderJournal
 
@@ -233,7 +233,7 @@ def _(planting: Planting) -> None:
 
 @fault("forgotten charge", "the ledger is charged first")
 def _(planting: Planting) -> None:
-    planting.replace(resumable, "_charged", lambda original: lambda *args: (None, None))
+    planting.replace(pipeline, "_charged", lambda original: lambda *args: (None, None))
 
 
 @fault("charged after the rows were read", "the ledger is charged first")
@@ -254,7 +254,7 @@ def _(planting: Planting) -> None:
 
         return touch
 
-    planting.replace(resumable, "_charged", later)
+    planting.replace(pipeline, "_charged", later)
     planting.replace(touching, "touch", paying)
 
 

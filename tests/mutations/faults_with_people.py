@@ -12,7 +12,7 @@ from dprl.environments import user_stream
 from dprl.environments.bandit import Bandit
 from dprl.learning.policy_gradient import pg_plan
 from dprl.mechanisms.action_coins import BatchCoins
-from dprl.release import resumable
+from dprl.release import pipeline
 
 from .planting import Planting, fault
 
@@ -43,7 +43,7 @@ def _(planting: Planting) -> None:
 
 @fault("rows that are learned from are not claimed", "rows that are learned from have one name")
 def _(planting: Planting) -> None:
-    planting.replace(resumable, "_claimed", lambda original: lambda read, account: read(None))
+    planting.replace(pipeline, "_claimed", lambda original: lambda read, account: read(None))
 
 
 @fault("one batch of everybody is accounted for as a sample", "one batch of everybody has a price")

@@ -11,7 +11,7 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.engine import unit_source
-from dprl.release.resumable import Purpose, read_and_release
+from dprl.release.pipeline import Purpose, read_and_release
 
 from ..environments.visits import bounds, file_and_parts, visits
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from os.path import lexists
 from pathlib import Path
 
-from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation, parse_relation
 from dprl.errors import DprlError
@@ -39,24 +38,10 @@ def learning_account(
     return account
 
 
-def charge_learning(
-    ledger: str | Path | Ledger | None,
-    dataset: str | None,
-    budget: Budget,
-    unit: str,
-    relation: RewardRelation,
-    name: str,
-) -> tuple[Ledger, int] | None:
-    """Charge what learns without a log; the ledger and the charge's number, or None where no ledger is given.
-
-    Args:
-        name: of the algorithm.
-    """
+def declared_words(account: tuple[Ledger, str] | None, relation: RewardRelation) -> str:
+    """The relation as the ledger declares it: a dataset keeps the words of the day on which it was declared."""
     words = relation.words()
-    account = learning_account(ledger, dataset, unit, words)
     if account is None:
-        return None
+        return words
     (declared,) = (found for found in account[0].datasets() if found.name == account[1])
-    if parse_relation(declared.relation) == relation:  # a dataset keeps the words of the day on which it was declared
-        words = declared.relation
-    return account[0], account[0].charge(account[1], budget, unit, words, f"train {name}")
+    return declared.relation if parse_relation(declared.relation) == relation else words

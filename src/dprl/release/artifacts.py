@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dprl.accounting import events
 from dprl.accounting.accountant import accountant_name
-from dprl.accounting.certificate import NOT_A_TRAJECTORY, versions
+from dprl.accounting.certificate import NOT_A_TRAJECTORY
 from dprl.config import DERIVED
 from dprl.data.readers import Log
 from dprl.engine.plan import Plan
@@ -23,6 +22,7 @@ from dprl.evaluation.intervals import (
 from dprl.evaluation.protected import Protected
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
+from dprl.release.certificate import Statement, certificate_from
 from dprl.value_functions.linear import ValueFunction
 
 NOT_PROTECTED = (
@@ -194,26 +194,16 @@ def certificate_of(
     protector = plan.program.described if isinstance(plan.program, Protected) else None
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
-    certificate: dict[str, Any] = {
-        "schema": "dprl.certificate/1" if status == "verified" else "dprl.statement/1",
-        "status": status,
-        "epsilon": plan.budget.epsilon,
-        "delta": plan.budget.delta,
-        "privacy_unit": log.unit,
-        "neighbouring_relation": "replace one" if plan.published else RELATION,
-        "released": released + ".",
-        "not_protected": [*NOT_PROTECTED, *([NOT_A_TRAJECTORY] if log.unit == "transition" else [])],
-        "mechanisms": mechanisms,
-        "event": events.to_json(plan.event),
-        "accountant": accountant_name(plan.event),
-        "epsilon_of_event": plan.epsilon_of_event if math.isfinite(plan.epsilon_of_event) else None,
-        "delta_of_event": plan.delta_of_event,
-        "delta_sampler": plan.delta_sampler,
-        "noise": {"secure": noise.secure, "source": noise.describe()},
-        "assumed_public": {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)},
-        "ledger": None,
-        "versions": versions(),
-    }
+    public = {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)}
     if protector is not None:
-        certificate["assumed_public"]["protector"] = protector
-    return certificate
+        public["protector"] = protector
+    said = Statement(
+        unit=log.unit,
+        relation="replace one" if plan.published else RELATION,
+        released=released + ".",
+        not_protected=[*NOT_PROTECTED, *([NOT_A_TRAJECTORY] if log.unit == "transition" else [])],
+        mechanisms=mechanisms,
+        accountant=accountant_name(plan.event),
+        assumed_public=public,
+    )
+    return certificate_from(plan, noise, status, said)

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -26,14 +25,13 @@ from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan
 from dprl.mechanisms.gaussian_sum import RELATION
-from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import Bounds
 from dprl.registry import DEFAULT, find
 from dprl.release.account import open_account
 from dprl.release.artifacts import certificate_of, estimate_of
 from dprl.release.engines.engine import check_engine, open_engine
-from dprl.release.resumable import Purpose, open_run_of, paths_of, read_and_release, save_finished
+from dprl.release.pipeline import Asked, Handout, Purpose, release
 from dprl.release.run_folder import RunFolder
 from dprl.release.status import status_of
 from dprl.release.touch import read_rows, release_rows
@@ -41,8 +39,8 @@ from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 
 
 @dataclass(frozen=True)
-class Release:
-    """What may be handed out, and what it cost.
+class Release(Handout):
+    """What may be handed out of an evaluation, and what it cost.
 
     Attributes:
         value, interval: of the first target policy.
@@ -52,13 +50,13 @@ class Release:
         estimate: everything above as plain data.
     """
 
+    document_name = "estimate.json"
     values: Mapping[str, ValueEstimate]
     value_function: ValueFunction | None = field(repr=False)
-    certificate: Mapping[str, Any] = field(repr=False)
-    estimate: Mapping[str, Any] = field(repr=False)
-    _charge: tuple[Ledger, int] | None = field(default=None, repr=False)
-    _run: RunFolder | None = field(default=None, repr=False)
-    _saved: Path | None = field(default=None, repr=False)
+
+    @property
+    def estimate(self) -> Mapping[str, Any]:
+        return self.document
 
     @property
     def value(self) -> float:
@@ -74,20 +72,9 @@ class Release:
         """What public facts alone say against the answer."""
         return list(self.estimate.get("public_cautions", ()))
 
-    def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
-        """Write estimate, value function, report and certificate into a new folder, all or nothing.
-
-        The first time, this finishes the release: its charge is committed and its run folder removed.
-
-        Returns:
-            Name of each artifact -> its path.
-        """
-        done = paths_of(self._saved, folder, self.certificate, sign_key)
-        if done is not None:
-            return done
-        others = {} if self.value_function is None else {FILE: self.value_function.to_bytes()}
-        files = "estimate.json", self.estimate, others, self.certificate
-        return save_finished(self._charge, self._run, *files, folder, sign_key)
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return {} if self.value_function is None else {FILE: self.value_function.to_bytes()}
 
 
 def evaluate(
@@ -147,15 +134,10 @@ def evaluate(
             with which a resumed run was begun, and whether the ledger knows them under another name, is told to the
             curator.
     """
-    if run is not None and (seed is not None or simulated):
-        raise DprlError("Only a private release can be resumed: leave the run folder out, or seed and simulated.")
-    if resume and run is None:
-        raise DprlError("Name the run folder of the release to resume.")
+    asked = Asked(budget=budget, seed=seed, simulated=simulated, progress=progress, run=run, resume=resume)
     algorithm = find(DEFAULT).load_config()() if algorithm is None else algorithm
     if not isinstance(algorithm, ValueFunctionConfig | importance.ImportanceSampling):
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
-    if not isinstance(budget, Budget):
-        raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
     chosen = check_engine(engine, shards, address)
     named = _named_policies(target_policy)
     columns = [p.name for p in named.values() if isinstance(p, ColumnPolicy)]
@@ -174,7 +156,7 @@ def evaluate(
         if isinstance(behavior, ColumnPolicy):
             raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
         check_policy(behavior, log.bounds, "behaviour policy")
-    noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
+    noise = asked.noise()
     plan = make_plan(
         algorithm,
         log.bounds,
@@ -185,8 +167,7 @@ def evaluate(
         log.unit,
     )
     plan.refuse_the_hopeless()
-    if hasattr(progress, "expect"):
-        progress.expect(plan.steps)  # type: ignore[union-attr]
+    asked.expect(plan.steps)
     status = status_of(plan, noise.secure, simulated)
     certificate = certificate_of(plan, log, policies, noise, status, features)
     account = open_account(ledger, dataset)
@@ -195,37 +176,29 @@ def evaluate(
     else:
         sent, below = list(policies.values()), behavior
     with open_engine(chosen, log, plan, sent, below, exact=simulated, shards=shards, address=address) as units:
-        asked = {
+        request = {
             "log": log.name, "unit_column": log.unit_column, "outcome": outcome,
             "behavior_policy": None if behavior is None else policy_name(behavior),
             "strategy": plan.query.strategy.tolist(),
         }  # fmt: skip
-        folder = open_run_of(run, resume, certificate, account, asked)
-        given = log, units, plan, list(policies.values()), behavior, noise, folder, progress, simulated
-        charge, finished, found = read_and_release(
+
+        def made(rows: Trajectories | None, folder: RunFolder | None) -> Release:
+            given = log, units, plan, list(policies.values()), behavior, noise, folder, progress, simulated
+            estimates, function, exact = release_rows(rows, *given)
+            values = dict(zip(policies, estimates, strict=True))
+            estimate = estimate_of(plan, log, values, function, exact, status, features, outcome)
+            return Release(values, function, document=estimate)
+
+        return release(
+            asked,
+            certificate,
             account,
-            folder,
-            resume,
-            budget,
             Purpose(log.unit, RELATION, f"evaluate {plan.name}"),
-            restore=_restored,
+            request,
             read=partial(read_rows, log, units),
-            release=lambda rows: release_rows(rows, *given),
+            make=made,
+            restore=_restored,
         )
-    if finished is not None:
-        return finished
-    estimates, function, exact = found
-    values = dict(zip(policies, estimates, strict=True))
-    estimate = estimate_of(plan, log, values, function, exact, status, features, outcome)
-    if charge is not None:
-        certificate["ledger"] = {
-            "dataset": dataset,
-            "charge": charge[1],
-            "epsilon": budget.epsilon,
-            "delta": budget.delta,
-        }
-    certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Release(values, function, certificate, estimate, charge, folder)
 
 
 def _sent(spec: Any, policy: Any) -> Any:
@@ -264,9 +237,9 @@ def _named_policies(target: Any) -> dict[str, Any]:
     }
 
 
-def _restored(path: Path, certificate: Mapping[str, Any]) -> Release:
+def _restored(path: Path) -> Release:
     """The release in a folder."""
-    estimate = json.loads((path / "estimate.json").read_bytes())
+    estimate = json.loads((path / Release.document_name).read_bytes())
     function = None if estimate["value_function"] is None else load_value_function(path)
     values = {target["name"]: ValueEstimate.from_mapping(target) for target in estimate["targets"]}
-    return Release(values, function, certificate, estimate, _saved=path)
+    return Release(values, function, document=estimate)

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dprl.accounting import events
-from dprl.accounting.accountant import RELATION, accountant_name
-from dprl.accounting.certificate import versions
+from dprl.accounting.accountant import accountant_name
 from dprl.accounting.user_relation import MECHANISM
 from dprl.learning.policy_gradient.dp_pg import UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan
 from dprl.policies.released import FILE, ReleasedPolicy
+from dprl.release.certificate import Statement, certificate_from, gaussian_accountant
 
 TRAINING = "training.json"
 PLACES = (
@@ -105,35 +104,23 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
     }
     if plan.conditions:
         assumed["preconditions"] = [{"statement": c.statement, "holds": c.holds} for c in plan.conditions]
-    certified = plan.event is not None
-    return {
-        "schema": "dprl.certificate/1" if status == "verified" else "dprl.statement/1",
-        "status": status,
-        "epsilon": plan.budget.epsilon,
-        "delta": plan.budget.delta,
-        "privacy_unit": UNIT,
-        "neighbouring_relation": plan.relation,
-        "released": (
+    said = Statement(
+        unit=UNIT,
+        relation=plan.relation,
+        released=(
             "Every iterate of the policy, and the noised sums over batches of people from which they are computed; the "
             f"file holds {_ITERATES[plan.config.release]}. {_JOINT}"
         ),
-        "not_protected": [
+        not_protected=[
             *(() if plan.config.poisson else PLACES),
             *NOT_PROTECTED,
             *([NOBODY_IS_NAMED] if people == "unnamed" else []),
         ],
-        "mechanisms": rows,
-        "event": events.to_json(plan.event) if plan.event is not None else None,
-        # of a Gaussian it makes no difference by which relation its sensitivity was found
-        "accountant": _accountant(plan) if certified else None,
-        "epsilon_of_event": plan.epsilon_of_event if certified else None,
-        "delta_of_event": plan.delta_of_event if certified else None,
-        "delta_sampler": plan.delta_sampler if certified else None,
-        "noise": {"secure": noise.secure, "source": noise.describe()},
-        "assumed_public": assumed,
-        "ledger": None,
-        "versions": versions(),
-    }
+        mechanisms=rows,
+        accountant=accountant_name() if plan.config.poisson else gaussian_accountant(),
+        assumed_public=assumed,
+    )
+    return certificate_from(plan, noise, status, said)
 
 
 _ITERATES = {
@@ -147,12 +134,6 @@ def _row(plan: PGPlan) -> dict[str, Any]:
     assert plan.mechanism is not None
     name = "Gaussian noise on sums over sampled users" if plan.config.poisson else MECHANISM
     return plan.mechanism.describe(name, "gradients")
-
-
-def _accountant(plan: PGPlan) -> str:
-    if plan.config.poisson:
-        return accountant_name()
-    return accountant_name().replace(RELATION, "neighbours one sensitivity apart")
 
 
 def _environment(plan: PGPlan) -> dict[str, Any]:

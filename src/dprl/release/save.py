@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dprl.accounting.certificate import seal, write, write_atomically
-from dprl.accounting.ledger import Ledger
 from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
 from dprl.temporary import temporary_folder
@@ -96,15 +95,6 @@ def _naming_no_file(call: Callable[..., T], *arguments: Any) -> T:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
         raise
-
-
-def save_charged(charge: tuple[Ledger, int] | None, *arguments: Any) -> dict[str, Path]:
-    """Paths of :func:`save_release` with these ``arguments``; commits the ledger's charge, if there is one."""
-    paths, digest = save_release(*arguments)
-    if charge is not None:
-        ledger, number = charge
-        ledger.commit(number, digest)
-    return paths
 
 
 def sync_folder(folder: Path) -> None:

@@ -20,7 +20,7 @@ from dprl.engine.value_query import as_numbers, exact_sum, release_total, releas
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.protocols import NO_JOURNAL, Journal
 from dprl.release.engines.engine import Engine
-from dprl.release.resumable import Claim
+from dprl.release.pipeline import Claim
 from dprl.release.run_folder import RunFolder
 from dprl.value_functions.linear import ValueFunction
 

@@ -6,10 +6,8 @@ the first reward asked for. Rewards go into the mechanism and nowhere else: what
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
@@ -29,11 +27,10 @@ from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning_facts import LearningFacts
-from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protocols import Bounds
-from dprl.release.account import charge_learning
+from dprl.release.account import declared_words, learning_account
+from dprl.release.pipeline import Asked, Handout, Purpose, release
 from dprl.release.returns import mean_returns
-from dprl.release.save import save_charged
 from dprl.release.status import status_of
 from dprl.release.training_artifacts import TRAINING, certificate_of, training_of
 from dprl.user_code import quietly
@@ -44,8 +41,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TrainedRelease:
-    """What may be handed out, and what it cost.
+class TrainedRelease(Handout):
+    """What may be handed out of learning from rewards, and what it cost.
 
     Attributes:
         q_function: answers any number of questions, at no further cost.
@@ -53,19 +50,16 @@ class TrainedRelease:
         training: what was learned, and how, as plain data.
     """
 
+    document_name = TRAINING
     q_function: QFunction
-    certificate: Mapping[str, Any] = field(repr=False)
-    training: Mapping[str, Any] = field(repr=False)
-    _charge: tuple[Ledger, int] | None = field(default=None, repr=False)
 
-    def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
-        """Write training record, Q-function, report and certificate into a new folder, all or nothing.
+    @property
+    def training(self) -> Mapping[str, Any]:
+        return self.document
 
-        Returns:
-            Name of each artifact -> its path.
-        """
-        others = {FILE: self.q_function.to_bytes()}
-        return save_charged(self._charge, TRAINING, self.training, others, self.certificate, folder, sign_key)
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return {FILE: self.q_function.to_bytes()}
 
 
 class _Others(TypedDict, total=False):
@@ -139,8 +133,6 @@ def train(
             Where a run is interrupted nothing was released: it is resumed from its run folder, and begins anew without
             one.
     """
-    if not isinstance(budget, Budget):
-        raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
     if isinstance(algorithm, DPPG):
         from dprl.release.train_policy import train_policy
 
@@ -166,6 +158,7 @@ def train(
         raise DprlError("Only what is learned from a bandit's log can be resumed: leave run and resume out.")
     if not isinstance(algorithm, FunctionalQ):
         raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.DPPG(users=10000).")
+    request = Asked(budget=budget, seed=seed, simulated=simulated, progress=progress)
     facts, source = _opened(environment, bounds)
     asked = quietly(lambda: source_of(source, facts), source)
     model = None
@@ -173,7 +166,7 @@ def train(
         matrix = quietly(lambda: getattr(source, "transition_matrix", None), None)
         # one that cannot be read is refused as no matrix
         model = None if matrix is None else quietly(lambda: np.asarray(matrix(planner.POINTS), np.float64), np.zeros(0))
-    noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
+    noise = request.noise()
     plan = make_learning_plan(algorithm, facts, budget, model)
     if plan.published and not is_own(source):
         raise DprlError("as published: Algorithm 1 is kept for interval-walk alone.")
@@ -181,21 +174,25 @@ def train(
     answers = None if plan.published else answers_of(plan, noise.stream("reward"))
     status = status_of(plan, noise.secure, simulated)
     certificate = certificate_of(plan, noise, status)
-    if hasattr(progress, "expect"):
-        progress.expect(plan.steps)  # type: ignore[union-attr]
-    charge = charge_learning(ledger, dataset, budget, UNIT, plan.relation, plan.name)
-    # what numbers do to arithmetic is nobody's business either: no warning may depend on the rewards
-    with np.errstate(all="ignore"), warnings.catch_warnings(), nothing_compiled_on_disk():
-        warnings.simplefilter("ignore")
-        function = _learn(plan, source, asked, answers, noise, progress)
-        returns = None
-        if simulated:
-            returns = mean_returns(source, asked, facts, function, int(noise.stream("evaluation").below(0, 2**31 - 1)))
-    if charge is not None:
-        entry = {"dataset": dataset, "charge": charge[1], "epsilon": budget.epsilon, "delta": budget.delta}
-        certificate["ledger"] = entry
-    certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return TrainedRelease(function, certificate, training_of(plan, function, status, returns), charge)
+    request.expect(plan.steps)
+    account = learning_account(ledger, dataset, UNIT, plan.relation.words())
+
+    def made(_rows: Any, _folder: Any) -> TrainedRelease:
+        with nothing_compiled_on_disk():
+            function = _learn(plan, source, asked, answers, noise, progress)
+            returns = None
+            if simulated:
+                coins = int(noise.stream("evaluation").below(0, 2**31 - 1))
+                returns = mean_returns(source, asked, facts, function, coins)
+        return TrainedRelease(function, document=training_of(plan, function, status, returns))
+
+    purpose = Purpose(UNIT, declared_words(account, plan.relation), f"train {plan.name}")
+    return release(request, certificate, account, purpose, {}, read=None, make=made, restore=_never_restored)
+
+
+def _never_restored(path: Path) -> TrainedRelease:
+    """Refuse: a run that asks an environment has no folder."""
+    raise RuntimeError(f"{path} is of a run that cannot be resumed.")
 
 
 def _opened(environment: Any, bounds: Any) -> tuple[LearningFacts, Any]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,15 @@ from dprl.learning.policy_gradient.estimator import Rates
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
 from dprl.learning.policy_gradient.trainer import PolicyGradient
 from dprl.learning.policy_gradient.users import Simulated
-from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.released import FILE, ReleasedPolicy, read_policy
 from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.release.account import learning_account
 from dprl.release.engines.engine import check_engine
 from dprl.release.engines.logged_users import open_users_engine
+from dprl.release.pipeline import Asked, Handout, Purpose, release
 from dprl.release.policy_artifacts import TRAINING, policy_certificate_of, policy_training_of
 from dprl.release.policy_returns import measure, measure_on_host
-from dprl.release.resumable import Purpose, open_run_of, paths_of, read_and_release, save_finished
 from dprl.release.run_folder import RunFolder
 from dprl.release.status import status_of
 
@@ -41,8 +40,8 @@ _ASKED = 1000  # places on the host whose true answers are measured, in a simula
 
 
 @dataclass(frozen=True)
-class TrainedPolicy:
-    """What may be handed out, and what it cost.
+class TrainedPolicy(Handout):
+    """What may be handed out of learning from people, and what it cost.
 
     Attributes:
         policy: may be asked anything, at no further cost.
@@ -50,26 +49,16 @@ class TrainedPolicy:
         training: what was learned, and how, as plain data.
     """
 
+    document_name = TRAINING
     policy: ReleasedPolicy
-    certificate: Mapping[str, Any] = field(repr=False)
-    training: Mapping[str, Any] = field(repr=False)
-    _charge: tuple[Ledger, int] | None = field(default=None, repr=False)
-    _run: RunFolder | None = field(default=None, repr=False)
-    _saved: Path | None = field(default=None, repr=False)
 
-    def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
-        """Write training record, policy, report and certificate into a new folder, all or nothing.
+    @property
+    def training(self) -> Mapping[str, Any]:
+        return self.document
 
-        The first time, this finishes the release: its charge is committed and its run folder removed.
-
-        Returns:
-            Name of each artifact -> its path.
-        """
-        done = paths_of(self._saved, folder, self.certificate, sign_key)
-        if done is not None:
-            return done
-        files = TRAINING, self.training, {FILE: self.policy.to_bytes()}, self.certificate
-        return save_finished(self._charge, self._run, *files, folder, sign_key)
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return {FILE: self.policy.to_bytes()}
 
 
 def train_policy(
@@ -103,12 +92,12 @@ def train_policy(
         DprlError: one sentence about the request; never about an answer. What was charged stays charged. Where a run
             is interrupted nothing was released: it is resumed from its run folder, and begins anew without one.
     """
-    if resume and run is None:
-        raise DprlError("Name the run folder of the release to resume.")
-    if run is not None and (seed is not None or simulated or algorithm.published):
-        raise DprlError("Only a private release can be resumed: leave the run folder out, or seed and simulated.")
+    request = Asked(
+        budget=budget, seed=seed, simulated=simulated, progress=progress,
+        run=run, resume=resume, certifies=not algorithm.published,
+    )  # fmt: skip
     chosen = check_engine(engine, shards, address)
-    noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
+    noise = request.noise()
     if seed is None and algorithm.published:  # has floating-point noise, which is no secure one
         noise = SeededNoise.from_seed(int(noise.below(0, 2**31 - 1)))
     people = people_of(users, bounds, int(noise.stream("environment").below(2, 2**31 - 1)))
@@ -120,51 +109,43 @@ def train_policy(
     people.check()
     status = status_of(plan, seed is None, simulated)
     certificate = policy_certificate_of(plan, noise, status, people.people)
-    if hasattr(progress, "expect"):
-        progress.expect(plan.steps if algorithm.poisson else plan.config.users)  # type: ignore[union-attr]
+    request.expect(plan.steps if algorithm.poisson else plan.config.users)
     if run is not None and not people.in_log:
         raise DprlError("Only what is learned from a bandit's log can be resumed: leave the run folder out.")
     account = learning_account(ledger, dataset, UNIT, plan.relation)
     with open_users_engine(chosen, people, program, shards, address) as source:
-        folder = open_run_of(run, resume, certificate, account, {})
 
-        def learned(_: Any) -> tuple[np.ndarray, np.ndarray]:
+        def made(_rows: Any, folder: RunFolder | None) -> TrainedPolicy:
             if folder is None:
-                return _learn(plan, (program, rates), source, noise, NO_JOURNAL, progress)
-            bound = folder.bind(people.entering())
-            return _learn(plan, (program, rates), source, bound, folder.journal.stream(trainer.STREAM), progress)
+                theta, history = _learn(plan, (program, rates), source, noise, NO_JOURNAL, progress)
+            else:
+                bound, journal = folder.bind(people.entering()), folder.journal.stream(trainer.STREAM)
+                theta, history = _learn(plan, (program, rates), source, bound, journal, progress)
+            policy = ReleasedPolicy(plan.policy, theta)
+            measured, evaluation = None, int(noise.stream("evaluation").below(0, 2**31 - 1))
+            # the library's own simulators know nobody; of other environments only the caller can say so
+            if people.simulator is not None and (simulated or isinstance(users, str)):
+                measured = measure(people.simulator, policy, history, plan.config, evaluation)
+            elif simulated and people.simulator is None and not people.asked_once:
+                asked_again = min(plan.config.users or 0, _ASKED)
+                measured = measure_on_host(people, policy, history[0], asked_again, evaluation)
+            return TrainedPolicy(policy, document=policy_training_of(plan, policy, status, measured))
 
-        charge, finished, found = read_and_release(
+        return release(
+            request,
+            certificate,
             account,
-            folder,
-            resume,
-            budget,
             Purpose(UNIT, plan.relation, f"train {plan.name}"),
-            restore=_restored,
+            {},
             read=people.load if people.in_log else None,
-            release=learned,
+            make=made,
+            restore=_restored,
         )
-    if finished is not None:
-        return finished
-    theta, history = found
-    policy = ReleasedPolicy(plan.policy, theta)
-    measured, evaluation = None, int(noise.stream("evaluation").below(0, 2**31 - 1))
-    # the library's own simulators know nobody; of other environments only the caller can say so
-    if people.simulator is not None and (simulated or isinstance(users, str)):
-        measured = measure(people.simulator, policy, history, plan.config, evaluation)
-    elif simulated and people.simulator is None and not people.asked_once:
-        measured = measure_on_host(people, policy, history[0], min(plan.config.users or 0, _ASKED), evaluation)
-    if charge is not None:
-        entry = {"dataset": dataset, "charge": charge[1], "epsilon": budget.epsilon, "delta": budget.delta}
-        certificate["ledger"] = entry
-    certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return TrainedPolicy(policy, certificate, policy_training_of(plan, policy, status, measured), charge, folder)
 
 
-def _restored(path: Path, certificate: Mapping[str, Any]) -> TrainedPolicy:
+def _restored(path: Path) -> TrainedPolicy:
     """The release in a folder."""
-    training = json.loads((path / TRAINING).read_bytes())
-    return TrainedPolicy(read_policy(path / FILE), certificate, training, _saved=path)
+    return TrainedPolicy(read_policy(path / FILE), document=json.loads((path / TRAINING).read_bytes()))
 
 
 def _learn(

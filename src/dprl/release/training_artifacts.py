@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dprl.accounting import events
-from dprl.accounting.accountant import RELATION, accountant_name
-from dprl.accounting.certificate import NOT_THE_TRANSITIONS, versions
+from dprl.accounting.certificate import NOT_THE_TRANSITIONS
 from dprl.accounting.reward_relation import UNIT
 from dprl.learning.learning_plan import LearningPlan
 from dprl.learning.planner import transition_rate
+from dprl.release.certificate import Statement, certificate_from, gaussian_accountant
 from dprl.value_functions.q_function import FILE, QFunction
 
 TRAINING = "training.json"
@@ -85,28 +84,16 @@ def certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, Any
         )
     if plan.conditions:
         assumed["preconditions"] = [{"statement": c.statement, "holds": c.holds} for c in plan.conditions]
-    certified = plan.event is not None
-    return {
-        "schema": "dprl.certificate/1" if status == "verified" else "dprl.statement/1",
-        "status": status,
-        "epsilon": plan.budget.epsilon,
-        "delta": plan.budget.delta,
-        "privacy_unit": UNIT,
-        "neighbouring_relation": plan.relation.words(),
-        "released": _RELEASED[variant] + made,
-        "not_protected": list(NOT_PROTECTED),
-        "mechanisms": mechanisms,
-        "event": events.to_json(plan.event) if plan.event is not None else None,
-        # a Gaussian loses the same between any two data sets that are one sensitivity apart
-        "accountant": accountant_name().replace(RELATION, "neighbours one sensitivity apart") if certified else None,
-        "epsilon_of_event": plan.epsilon_of_event if certified else None,
-        "delta_of_event": plan.delta_of_event if certified else None,
-        "delta_sampler": plan.delta_sampler if certified else None,
-        "noise": {"secure": noise.secure, "source": noise.describe()},
-        "assumed_public": assumed,
-        "ledger": None,
-        "versions": versions(),
-    }
+    said = Statement(
+        unit=UNIT,
+        relation=plan.relation.words(),
+        released=_RELEASED[variant] + made,
+        not_protected=NOT_PROTECTED,
+        mechanisms=mechanisms,
+        accountant=gaussian_accountant(),
+        assumed_public=assumed,
+    )
+    return certificate_from(plan, noise, status, said)
 
 
 def _variant(plan: LearningPlan) -> str:

@@ -1,14 +1,17 @@
-"""The one way of a release: charged, its rows read and claimed, and released. Wherever it is interrupted, there is one
-charge and one certificate (docs/proofs/resume.md).
+"""The one way of a release: charged, its rows read and claimed, released, certified and saved. Wherever it is
+interrupted, there is one charge and one certificate (docs/proofs/resume.md).
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from dprl import machine
 from dprl.accounting import certificate as certificates
@@ -17,6 +20,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.engine.shards import suppress_warnings
 from dprl.errors import DprlError
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.release.run_folder import RunFolder, open_run
 from dprl.release.save import UnsavedError, save_release
 
@@ -24,7 +28,81 @@ Account = tuple[Ledger, str]
 Charge = tuple[Ledger, int]
 Claim = Callable[[Any], object]
 """Told the raw rows of a log before anything is made of them; what it raises ends the release."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What every front door is asked besides its own question; refused at once where it contradicts itself.
+
+    Attributes:
+        budget, seed, simulated, progress, run, resume: see :func:`dprl.evaluate`.
+        certifies: whether the noise can be that of a private release.
+    """
+
+    budget: Budget
+    seed: int | None = None
+    simulated: bool = False
+    progress: Callable[[int], None] | None = None
+    run: str | Path | None = None
+    resume: bool = False
+    certifies: bool = True
+
+    def __post_init__(self) -> None:
+        if self.resume and self.run is None:
+            raise DprlError("Name the run folder of the release to resume.")
+        if self.run is not None and (self.seed is not None or self.simulated or not self.certifies):
+            raise DprlError("Only a private release can be resumed: leave the run folder out, or seed and simulated.")
+        if not isinstance(self.budget, Budget):
+            raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
+
+    def noise(self) -> SecureNoise | SeededNoise:
+        """A source of fresh noise, or of that of the seed."""
+        return SecureNoise.fresh() if self.seed is None else SeededNoise.from_seed(self.seed)
+
+    def expect(self, steps: int | None) -> None:
+        """Tell the progress how much there is to do, if it listens."""
+        if hasattr(self.progress, "expect"):
+            self.progress.expect(steps)  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handout(ABC):
+    """What every release hands out, and what it cost.
+
+    Attributes:
+        document: what was released, as plain data: the file ``document_name``, of which the report is made.
+        certificate: the guarantee; sealed with digests when it is saved.
+    """
+
+    document_name: ClassVar[str]
+    document: Mapping[str, Any] = field(repr=False)
+    certificate: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _charge: Charge | None = field(default=None, repr=False)
+    _run: RunFolder | None = field(default=None, repr=False)
+    _saved: Path | None = field(default=None, repr=False)
+
+    @property
+    @abstractmethod
+    def files(self) -> Mapping[str, bytes]:
+        """Artifacts besides the document, by name."""
+
+    def save(self, folder: str | Path, sign_key: str | Path | None = None) -> dict[str, Path]:
+        """Write all that was released, its report and its certificate into a new folder, all or nothing.
+
+        The first time, this finishes the release: its charge is committed and its run folder removed.
+
+        Returns:
+            Name of each artifact -> its path.
+        """
+        done = _paths_of(self._saved, folder, self.certificate, sign_key)
+        if done is not None:
+            return done
+        content = self.document_name, self.document, self.files, self.certificate
+        return _save_finished(self._charge, self._run, *content, folder, sign_key)
+
+
 T = TypeVar("T")
+H = TypeVar("H", bound=Handout)
 
 
 class Purpose(NamedTuple):
@@ -35,24 +113,64 @@ class Purpose(NamedTuple):
     words: str
 
 
-def open_run_of(
-    path: str | Path | None,
-    resume: bool,
-    certificate: Mapping[str, Any],
+def release(
+    asked: Asked,
+    certificate: dict[str, Any],
     account: Account | None,
+    purpose: Purpose,
     request: Mapping[str, Any],
+    *,
+    read: Callable[[Claim | None], Any] | None,
+    make: Callable[[Any, RunFolder | None], H],
+    restore: Callable[[Path], H],
+) -> H:
+    """Take a checked and planned release all the way: run folder, charge, claim, noise, certificate.
+
+    Args:
+        certificate: public facts, before anything is charged.
+        request: what else binds a run folder.
+        read: see :func:`read_and_release`.
+        make: what is handed out, but for its certificate, of what was read; binds the run folder, if there is one.
+        restore: the same from a folder in which it was saved.
+    """
+    folder = _open_run(asked, certificate, account, request)
+    charge, finished, made = read_and_release(
+        account,
+        folder,
+        asked.resume,
+        asked.budget,
+        purpose,
+        restore=lambda path, sealed: replace(restore(path), certificate=sealed, _saved=path),
+        read=read,
+        release=lambda rows: make(rows, folder),
+    )
+    if finished is not None:
+        return finished
+    if charge is not None and account is not None:
+        certificate["ledger"] = {
+            "dataset": account[1],
+            "charge": charge[1],
+            "epsilon": asked.budget.epsilon,
+            "delta": asked.budget.delta,
+        }
+    certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return replace(made, certificate=certificate, _charge=charge, _run=folder)
+
+
+def _open_run(
+    asked: Asked, certificate: Mapping[str, Any], account: Account | None, request: Mapping[str, Any]
 ) -> RunFolder | None:
-    """The run folder at ``path``, bound to public facts: the certificate before it is sealed, and the ``request``."""
-    if path is None:
+    """The run folder that was asked for, bound to public facts: the unsealed certificate, and the ``request``."""
+    if asked.run is None:
         return None
-    asked = {name: value for name, value in certificate.items() if name != "versions"}
-    asked |= {
+    facts = {name: value for name, value in certificate.items() if name != "versions"}
+    facts |= {
         **request,
         "dataset": None if account is None else account[1],
         "ledger": None if account is None else str(account[0].path.absolute()),
     }
     device = machine.device() | machine.settings()
-    return open_run(path, resume, {"request": asked, "versions": machine.versions(), "device": device})
+    return open_run(asked.run, asked.resume, {"request": facts, "versions": machine.versions(), "device": device})
 
 
 def read_and_release(
@@ -146,7 +264,7 @@ def _charged(
     return charge, found[1]
 
 
-def save_finished(charge: Charge | None, run: RunFolder | None, *arguments: Any) -> dict[str, Path]:
+def _save_finished(charge: Charge | None, run: RunFolder | None, *arguments: Any) -> dict[str, Path]:
     """Paths of :func:`~dprl.release.save.save_release` with these ``arguments``.
 
     Commits the ledger's charge and removes the run folder, if there are such.
@@ -172,7 +290,7 @@ def save_finished(charge: Charge | None, run: RunFolder | None, *arguments: Any)
     return paths
 
 
-def paths_of(
+def _paths_of(
     saved: Path | None, folder: str | Path, certificate: Mapping[str, Any], sign_key: str | Path | None
 ) -> dict[str, Path] | None:
     """The artifacts of a release that was ``saved`` in this very ``folder`` before it was resumed; else None."""
