@@ -21,7 +21,8 @@ class Entry:
     """One algorithm: its configuration (``module:Class``), and what the conformance suite needs to attack it.
 
     ``conformance`` is that itself (``module:NAME``), or a table in which it stands under the algorithm's name. ``unit``
-    is what is protected: the unit of a log, the reward function, or a user of whom is learned.
+    is what is protected: the unit of a log, the reward function, or a user of whom is learned. ``calibration`` is
+    dprl's own, or what another distribution calls the one that it brings.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Entry:
     conformance: str
     summary: str
     unit: Literal["unit of the log", "reward function", "user"] = "unit of the log"
+    calibration: str = added.VERIFIED
 
     def load_config(self) -> type[Any]:
         return _load(self.config)
@@ -41,7 +43,6 @@ class Entry:
     def load_canary(self, attack: Attack) -> Canary:
         """The pair of logs, and the attack on it, that a standard attack names."""
         return self.load_conformance().canary(
-            attack.calibration,
             units=attack.units,
             epsilon=attack.epsilon,
             delta=attack.delta,
@@ -184,9 +185,20 @@ def find_learning(name: str) -> Entry:
     return LEARNING[name]
 
 
-def find_audited(name: str) -> Entry:
-    """The entry called ``name``, whether it evaluates or learns."""
-    return _find(name, AUDITED if name in AUDITED else audited())
+def find_audited(name: str, calibration: str = added.VERIFIED) -> Entry:
+    """The entry called ``name`` in a calibration, whether it evaluates or learns."""
+    entry = _find(name, AUDITED if name in AUDITED else audited())
+    return entry if calibration == entry.calibration else added.calibrated(name, calibration)
+
+
+def in_every_calibration() -> list[Entry]:
+    """All that can be audited, each followed by the calibrations of it that are installed beside dprl."""
+    tables = [added.load(added.CALIBRATIONS, name, name) for name in added.names(added.CALIBRATIONS)]
+    return [
+        found
+        for name, entry in audited().items()
+        for found in (entry, *(table[name] for table in tables if name in table))
+    ]
 
 
 def _find(name: str, known: Mapping[str, Entry]) -> Entry:

@@ -82,7 +82,7 @@ def four_actions_are_told_apart_no_better_than_claimed(lab: Lab) -> None:
     del lab
     walk = SmallWalk(actions=4)
     plan = make_learning_plan(FunctionalQ(variant="functional", reward_radius=0.01), walk.facts, BUDGET)
-    found = audit(canary_of_plan(plan, walk), trials=4_000, seed=1, confidence=0.999)
+    found = audit(canary_of_plan(plan), trials=4_000, seed=1, confidence=0.999)
     require(not found.violated, "the audit's lower bound is above the claim")
 
 

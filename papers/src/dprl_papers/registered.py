@@ -1,11 +1,11 @@
-"""What dprl finds by the entry point ``dprl.algorithms``: import strings, so that listing it loads nothing.
+"""What dprl finds by entry points: baselines, and calibrations as published; import strings, that load nothing.
 
 A release with one of these writes a statement and no certificate, whatever its noise.
 """
 
 from __future__ import annotations
 
-from dprl.registry import Entry
+from dprl.registry import Entry, find_audited
 
 
 def _baseline(name: str, config: str, summary: str) -> Entry:
@@ -37,3 +37,22 @@ ALGORITHMS: dict[str, Entry] = {
         ),
     )
 }
+
+
+def _published(name: str, room: str, config: str) -> Entry:
+    known = find_audited(name)
+    conformance = f"dprl_papers.{room}.attack:CONFORMANCE"
+    config = f"dprl_papers.{room}.published:{config}"
+    return Entry(name, config, conformance, known.summary, known.unit, "as-published")
+
+
+AS_PUBLISHED: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        _published("gpope", "paper_004_gpope", "PublishedGPOPE"),
+        _published("dptd", "paper_000_dptd", "PublishedDPTD"),
+        _published("functional-q", "paper_001_functional_q", "PublishedQ"),
+        _published("dp-pg", "paper_003_dp_pg", "PublishedPG"),
+    )
+}
+"""Algorithms of dprl with the mechanisms that their papers print."""

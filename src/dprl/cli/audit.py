@@ -109,10 +109,7 @@ def audit(
     if any("calibration" in mapping for mapping, _ in options):
         raise DprlError("--set calibration: give --calibration instead.")
     entry = find_audited(algorithm)
-    kind = entry.load_config()
-    if "calibration" in kind.options() and calibration is not None:
-        options.append(({"calibration": calibration}, "--calibration"))
-    config = merge(kind, options)
+    config = merge(entry.load_config(), options)
     trials, released = TRIALS if trials is None else trials, "all" if released is None else released
     budget = Budget(1.0 if epsilon is None else epsilon, 1e-5 if delta is None else delta)
     with Progress(total(trials), quiet=as_json, doing="runs") as progress:
@@ -175,16 +172,13 @@ def rounded_down(number: float) -> str:
 
 
 def _list(as_json: bool) -> None:
-    from dprl.registry import audited
+    from dprl.registry import in_every_calibration
 
-    found = {
-        name: {
-            "summary": entry.summary,
-            "calibrations": list(entry.load_conformance().calibrations),
-            "standard_attacks": len(entry.load_conformance().attacks),
-        }
-        for name, entry in audited().items()
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for entry in in_every_calibration():
+        about = found.setdefault(entry.name, {"summary": entry.summary, "calibrations": [], "standard_attacks": 0})
+        about["calibrations"].append(entry.calibration)
+        about["standard_attacks"] += len(entry.load_conformance().attacks)
     if as_json:
         typer.echo(json.dumps(found))
         return

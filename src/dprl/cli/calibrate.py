@@ -77,16 +77,14 @@ def calibrate(
         raise DprlError("With --bounds a whole release is calibrated: give --epsilon, and no --noise-multiplier.")
     _, options = merge_request({}, {"sampling_rate": sampling_rate, "steps": steps}, None, option)
 
-    from dprl.release.plan import calibrate_release, published_release
+    from dprl.release.plan import calibrate_release
 
-    config, features = configure(algorithm, options), features or "columns"
-    if getattr(config, "published", False):
-        made = published_release(Budget(epsilon, delta), config, bounds=bounds, features=features)
-        made["epsilon_at_least"] = _at_least(made)
-        words = _published(made)
-    else:
+    config, features = added.in_calibration(configure(algorithm, options)), features or "columns"
+    if getattr(config, "calibration", added.VERIFIED) == added.VERIFIED:
         made = calibrate_release(Budget(epsilon, delta), config, bounds=bounds, features=features)
         words = _words(made)
+    else:
+        made, words = config.noise_in_words(Budget(epsilon, delta), bounds=bounds, features=features)
     typer.echo(json.dumps(made, allow_nan=False) if as_json else words)
 
 
@@ -139,8 +137,8 @@ def _mechanism(
         }
         typer.echo(json.dumps(result, allow_nan=False))
         return
-    typer.echo(f"noise multiplier {_rounded_up(multiplier)} (noise standard deviation over clip norm)")
-    typer.echo(f"epsilon {_rounded_up(spent)}, delta {delta:g}, {accountant.RELATION}; {_over(count, rate)}")
+    typer.echo(f"noise multiplier {rounded_up(multiplier)} (noise standard deviation over clip norm)")
+    typer.echo(f"epsilon {rounded_up(spent)}, delta {delta:g}, {accountant.RELATION}; {_over(count, rate)}")
     typer.echo(f"accountant: {accountant.accountant_name()}")
 
 
@@ -159,7 +157,7 @@ def _users(
     from dprl.config import merge
 
     _, options = merge_request({}, {"steps": steps}, None, option)
-    calibrate_users(merge(kind, options), delta, epsilon, sampling_rate, noise_multiplier, _rounded_up, as_json)
+    calibrate_users(merge(kind, options), delta, epsilon, sampling_rate, noise_multiplier, rounded_up, as_json)
 
 
 def _learning(
@@ -185,8 +183,9 @@ def _learning(
 
     _, options = merge_request({}, {"noise_multiplier": noise_multiplier}, None, option)
     config = merge(find_audited(algorithm).load_config(), options)
-    if config.published:
-        raise DprlError("As published there is no certificate to calibrate: see dprl audit --calibration as-published.")
+    config = added.in_calibration(config)
+    if config.calibration != added.VERIFIED:
+        raise DprlError(f"{config.calibration}: there is no certificate to calibrate: see dprl audit --calibration.")
     facts, source = open_environment("interval-walk" if environment is None else environment, bounds)
     model = None
     if config.variant == "output" and not isinstance(source, HostSource):
@@ -216,44 +215,23 @@ def _learning(
         typer.echo(json.dumps(made, allow_nan=False))
         return
     typer.echo(
-        f"{config.variant}: noise multiplier {_rounded_up(made['noise_multiplier'])}, sensitivity "
-        f"{_rounded_up(made['sensitivity'])}, noise standard deviation {_rounded_up(made['std'])}"
+        f"{config.variant}: noise multiplier {rounded_up(made['noise_multiplier'])}, sensitivity "
+        f"{rounded_up(made['sensitivity'])}, noise standard deviation {rounded_up(made['std'])}"
     )
-    typer.echo(f"epsilon {_rounded_up(spent)}, delta {delta:g}, {made['relation']}")
+    typer.echo(f"epsilon {rounded_up(spent)}, delta {delta:g}, {made['relation']}")
     typer.echo(f"accountant: {made['accountant']}")
 
 
 def _words(made: dict[str, Any]) -> str:
     lines = [
-        f"{s['purpose']}: noise multiplier {_rounded_up(s['noise_multiplier'])}, "
+        f"{s['purpose']}: noise multiplier {rounded_up(s['noise_multiplier'])}, "
         f"{_over(s['steps'], s['sampling_rate'])}, {100.0 * s['share']:.3g}% of the budget"
         for s in made["stages"]
     ]
     lines += [
-        f"epsilon {_rounded_up(made['epsilon_of_event'])} of {made['epsilon']:g}, delta {made['delta']:g}, "
+        f"epsilon {rounded_up(made['epsilon_of_event'])} of {made['epsilon']:g}, delta {made['delta']:g}, "
         f"{made['relation']}; shares are of mu^2, the squared Gaussian privacy parameter",
         f"accountant: {made['accountant']}",
-    ]
-    return "\n".join(lines)
-
-
-def _at_least(made: dict[str, Any]) -> float:
-    """The epsilon of the first noised sum alone, where one record that pushes one way is replaced by its opposite."""
-    at_least = added.load(added.PUBLISHED, "first-noised-sum", "calibration=as-published")
-    return at_least(made["units"], made["noise_multiplier"], made["delta"])
-
-
-def _published(made: dict[str, Any]) -> str:
-    """The noise of a paper's formula."""
-    from dprl.cli.audit import rounded_down
-
-    lines = [
-        f"as published: noise multiplier {made['noise_multiplier']:.6g} (noise standard deviation over the bound on a "
-        f"gradient), {made['steps']} steps of one unit each",
-        f"claimed: epsilon {made['epsilon']:g}, delta {made['delta']:g}; this certifies nothing",
-        *(f"{c['statement']}: this {'holds' if c['holds'] else 'does not hold'} here" for c in made["preconditions"]),
-        f"epsilon of the first noised sum alone is at least {rounded_down(made['epsilon_at_least'])}, "
-        f"{made['relation']}",
     ]
     return "\n".join(lines)
 
@@ -262,6 +240,6 @@ def _over(steps: int, rate: float) -> str:
     return f"{steps} {'step' if steps == 1 else 'steps'} at sampling rate {rate:g}"
 
 
-def _rounded_up(number: float) -> str:
+def rounded_up(number: float) -> str:
     # never down: what is printed may be typed back
     return f"{decimal.Context(prec=6, rounding=decimal.ROUND_UP).plus(decimal.Decimal(repr(number))).normalize():f}"

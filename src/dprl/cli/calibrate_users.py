@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from dprl.accounting.budget import Budget
+from dprl.added import VERIFIED, in_calibration
 from dprl.errors import DprlError
 
 
@@ -22,18 +23,17 @@ def calibrate_users(
     rounded_up: Callable[[float], str],
     as_json: bool,
 ) -> None:
-    """The noise multiplier of a budget, or the epsilon of a multiplier; as published, what the paper's noise is.
+    """The noise multiplier of a budget, or the epsilon of a multiplier.
 
     Args:
         config: options; of ``steps`` nothing depends but what correlated noise does over so many of them.
     """
     if (epsilon is None) == (noise_multiplier is None):
         raise DprlError("Give either --epsilon, for its noise multiplier, or --noise-multiplier, for its epsilon.")
-    if config.published:
+    if config.calibration != VERIFIED:
         if epsilon is None:
-            raise DprlError("As published there is no epsilon to compute: give --epsilon.")
-        made = _published(Budget(epsilon, delta))
-        words = _published_words(made, rounded_up)
+            raise DprlError(f"{config.calibration}: there is no epsilon to compute: give --epsilon.")
+        made, words = in_calibration(config).noise_in_words(Budget(epsilon, delta))
     else:
         made = _made(config, delta, epsilon, sampling_rate, noise_multiplier)
         words = _words(made, rounded_up)
@@ -108,31 +108,3 @@ def _words(made: dict[str, Any], rounded_up: Callable[[float], str]) -> str:
             f"that, and running sums {made['error_of_prefix_sums']:.3g} times the error that independent noise makes"
         )
     return "\n".join([*lines, f"accountant: {made['accountant']}"])
-
-
-def _published(budget: Budget) -> dict[str, Any]:
-    """Theorem 1's noise beside what the same claim needs."""
-    from dprl.accounting.user_relation import WORDS
-    from dprl.learning.policy_gradient.published import conditions, wasted
-
-    stds = wasted(budget)
-    return {
-        "std_in_bounds": stds.pop("as published"),
-        "needed": stds,
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "relation": WORDS["replace one"],
-        "preconditions": [{"statement": c.statement, "holds": c.holds} for c in conditions(budget)],
-    }
-
-
-def _published_words(made: dict[str, Any], rounded_up: Callable[[float], str]) -> str:
-    needed = "; ".join(f"{words}: {rounded_up(std)}" for words, std in made["needed"].items())
-    lines = [
-        f"as published: noise standard deviation {rounded_up(made['std_in_bounds'])} times the bound Rmax G on "
-        f"a user's vector, {made['relation']}",
-        f"claimed: epsilon {made['epsilon']:g}, delta {made['delta']:g}; this certifies nothing",
-        *(f"{c['statement']}: this {'holds' if c['holds'] else 'does not hold'} here" for c in made["preconditions"]),
-        f"the exact Gaussian mechanism needs, {needed}",
-    ]
-    return "\n".join(lines)

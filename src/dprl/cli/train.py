@@ -141,7 +141,7 @@ def train(
 
         configured = merge(entry.load_config(), options)
         logged = entry.unit == "user" and str(request["environment"]).startswith("bandit:")
-        if logged and seed is None and not simulated and not configured.published:
+        if logged and seed is None and not simulated and configured.calibration == "verified":
             run = run_beside(out)
             check_run(run, resume)
         elif resume:

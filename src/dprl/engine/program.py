@@ -156,17 +156,17 @@ def _batch_total(
     def clipped_sum(units: Any, included: Any) -> Any:
         return mechanism.clipped_sum(program.contribution(stage, state, data.block(units)), included)
 
-    if program.stages[stage].by_index:
-        return clipped_sum(noise.below(step, everybody)[None], jnp.ones(1, dtype=bool))
     width = max(1, SUMMANDS // mechanism.dimension)
     if mechanism.sampling_rate == 1.0 and everybody <= width:
         return clipped_sum(slice(None), jnp.ones(everybody, dtype=bool))
-    batch = min(batch, width)
+    batch = max(1, min(batch, width, mechanism.most(everybody)))
     if mechanism.sampling_rate == 1.0:
         units = jnp.arange(-(-everybody // width) * width)
         return _in_slices(clipped_sum, (jnp.minimum(units, everybody - 1), units < everybody), width)
     # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
     order, count = mechanism.members(noise, step, everybody, batch)
+    if len(order) == batch:
+        return clipped_sum(jnp.minimum(order, everybody - 1), order < everybody)
 
     def more(carry: tuple[Any, Any]) -> Any:
         return carry[0] * batch < count
@@ -227,10 +227,7 @@ def run_steps_on_host(
     filtered = isinstance(program.stages[stage].mechanism, FilteredGaussianSum)
 
     def noised(step: int, state: State, level: int | None) -> Any:
-        if program.stages[stage].by_index and data.units:
-            included = np.arange(data.units) == int(noise.below(step, data.units))
-        else:
-            included = np.asarray(mechanism.coins(noise, step, data.units))
+        included = np.asarray(mechanism.coins(noise, step, data.units))
         if isinstance(data, UnitRows):
             total = sum_of_rows(program, stage, mechanism, state, data, included)
         else:

@@ -19,7 +19,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
-from dprl.config import Mark
+from dprl.added import in_calibration
 from dprl.engine.program import Facts, Program, Shape, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation import estimators
@@ -31,7 +31,7 @@ from dprl.evaluation.strategy import public_patterns
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
-from dprl.protocols import Bounds, Precondition
+from dprl.protocols import Bounds, Claim
 from dprl.value_functions.features import Features, make_features
 from dprl.value_functions.linear import ValueFunction
 
@@ -51,7 +51,7 @@ class Plan:
         epsilon_of_event: its epsilon at ``delta_of_event``.
         delta_sampler: what the sampler's distance from an exact Gaussian adds to delta.
         shares: of each stage of the program in the mu^2 of the value function.
-        conditions: what the theorem behind a calibration as published assumes.
+        claim: what is said of mechanisms that dprl did not calibrate; None where it did.
     """
 
     config: Algorithm
@@ -66,7 +66,7 @@ class Plan:
     delta_of_event: float
     delta_sampler: float
     shares: tuple[float, ...] = ()
-    conditions: tuple[Precondition, ...] = ()
+    claim: Claim | None = None
 
     @property
     def name(self) -> str:
@@ -107,16 +107,6 @@ class Plan:
         assert self.features is not None
         theta = np.nan_to_num(np.asarray(weights, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         return ValueFunction(theta, self.features, self.bounds.value_interval(self.config.discount))
-
-    @property
-    def published(self) -> bool:
-        """Whether the calibration is a paper's own, which certifies nothing."""
-        return isinstance(self.config, ValueFunctionConfig) and self.config.published
-
-    @property
-    def published_precondition_holds(self) -> bool:
-        """Whether the paper's formula at least meets what its own proof assumes; False where it is not used."""
-        return self.published and all(condition.holds for condition in self.conditions)
 
     def expectation(self) -> list[dict[str, float]]:
         """What to expect of each target policy's errors, from public facts: for ``dprl plan``."""
@@ -181,10 +171,10 @@ def make_plan(
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     query = _query(config, asked, policies, feature_map)
     shapes: tuple[Shape, ...] = ()
-    conditions: tuple[Precondition, ...] = ()
+    claim: Claim | None = None
     facts, draws = None, query.dimension
     if isinstance(config, ValueFunctionConfig):
-        config = loaded(config)
+        config = loaded(in_calibration(config))
         facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share, unit)
         shapes = config.shapes(facts)
         draws += sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)
@@ -210,12 +200,12 @@ def make_plan(
             value = estimators.mechanism(query, filtered.value)
             program = config.program(facts, (filtered.stage,))
             event = _filtered_event(value, program.stages)
-        elif config.published:
-            conditions = config.published_conditions(facts, budget)
-            config, program = _published(config, shapes, facts, budget)
-            event = _published_event(value, program.stages[0].mechanism)
         else:
-            stages = _calibrated(shapes, [value.event()], facts.mu, inner, _given(config))
+            found = config.claimed(facts, shapes, budget)
+            if found is None:
+                stages = _calibrated(shapes, [value.event()], facts.mu, inner, _given(config))
+            else:
+                value, stages, claim = found.value(value), found.stages, found.claim
             program = config.program(facts, stages)
             # of the stages that will run, whatever was calibrated
             event = events.compose([value.event(), *(stage.mechanism.event() for stage in program.stages)])
@@ -230,9 +220,9 @@ def make_plan(
     used = None if program is None else feature_map
     shares = tuple(shape.share for shape in shapes)
     plan = Plan(
-        config, bounds, budget, query, value, used, program, event, epsilon, inner.delta, sampler, shares, conditions
+        config, bounds, budget, query, value, used, program, event, epsilon, inner.delta, sampler, shares, claim
     )
-    if epsilon > budget.epsilon and not plan.published:
+    if epsilon > budget.epsilon and claim is None:
         given = getattr(config, "noise_multiplier", None)
         if given is None:  # a mistake of the algorithm's, and no certificate may come of it
             raise RuntimeError("A program's stages are not those that were calibrated to the budget.")
@@ -247,14 +237,14 @@ def program_for(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, unit: str = "trajectory"
 ) -> Program:
     """The value function alone, with all of ``budget``: for experiments that release nothing else."""
-    config = loaded(config)
+    config = loaded(in_calibration(config))
     facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.shapes(facts)
-    if config.published:
-        return _published(config, shapes, facts, budget)[1]
     if any(shape.adaptive is not None for shape in shapes):
         return config.program(facts, (_filtered(config, shapes, budget, 0.0).stage,))
-    return config.program(facts, _calibrated(shapes, [], facts.mu, budget, _given(config)))
+    found = config.claimed(facts, shapes, budget)
+    stages = _calibrated(shapes, [], facts.mu, budget, _given(config)) if found is None else found.stages
+    return config.program(facts, stages)
 
 
 def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features: Features) -> estimators.ValueQuery:
@@ -329,10 +319,9 @@ def _filtered(config: ValueFunctionConfig, shapes: Sequence[Shape], inner: Budge
     """The one stage of noise that is chosen on the way: what the value query leaves of the best order's budget."""
     if len(shapes) != 1 or shapes[0].profile is not None:
         raise RuntimeError("A stage with adaptive noise is the only one of its program, and has no profile.")
-    if config.published or _given(config) is not None:
+    if _given(config) is not None:
         raise DprlError(
-            f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier and "
-            "calibration out."
+            f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier out."
         )
     (shape,) = shapes
     assert shape.adaptive is not None
@@ -365,25 +354,3 @@ def _filtered_event(value: GaussianSum, stages: tuple[Stage, ...]) -> events.DpE
 def _given(config: ValueFunctionConfig) -> float | None:
     """A noise multiplier that overrides the calibration."""
     return getattr(config, "noise_multiplier", None)
-
-
-def _published(
-    config: ValueFunctionConfig, shapes: Sequence[Shape], facts: Facts, budget: Budget
-) -> tuple[ValueFunctionConfig, Program]:
-    """With the paper's own noise: one uniformly chosen unit a step."""
-    if _given(config) is not None:
-        raise DprlError(
-            f"{config.algorithm}: noise_multiplier contradicts calibration = 'as-published', whose noise is the "
-            "paper's formula: leave one of them out."
-        )
-    config = config.replace(Mark(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
-    (shape,) = shapes
-    return config, config.program(facts, (_stage(shape, config.published_multiplier(facts, budget)),))
-
-
-def _published_event(value: GaussianSum, steps: GaussianSum) -> events.DpEvent:
-    """What such an algorithm really does: replacing one unit moves a step's sum by 2h with probability 1/m, which has
-    the privacy loss of this pair (docs/proofs/gpope.md).
-    """
-    updates = events.poisson_gaussian(steps.sampling_rate, steps.noise_multiplier / 2.0, steps.steps)
-    return events.compose([events.gaussian(value.noise_multiplier / 2.0), updates])

@@ -135,6 +135,14 @@ class GaussianSum:
         """Largest L2 change of the un-noised sum when one unit is added or removed."""
         return self.clip_norm
 
+    def expected(self, units: int) -> float:
+        """Number of units that take part in a step on average, by which sums are divided: never the realised one."""
+        return self.sampling_rate * units
+
+    def most(self, units: int) -> int:
+        """Largest number of units that may take part in a step."""
+        return units
+
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise in each coordinate of a released sum."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.added import VERIFIED
 from dprl.environments.user_source import facts_of, open_users
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
@@ -24,7 +25,6 @@ from dprl.learning.policy_gradient.dp_pg import DPPG, UNIT
 from dprl.learning.policy_gradient.estimator import Rates, Shape
 from dprl.learning.policy_gradient.on_host import run_on_host, run_resampled
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
-from dprl.learning.policy_gradient.published import published_run
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.policies.released import FILE, ReleasedPolicy, read_policy
@@ -105,11 +105,11 @@ def train_policy(
     """
     if resume and run is None:
         raise DprlError("Name the run folder of the release to resume.")
-    if run is not None and (seed is not None or simulated or algorithm.published):
+    if run is not None and (seed is not None or simulated or algorithm.calibration != VERIFIED):
         raise DprlError("Only a private release can be resumed: leave the run folder out, or seed and simulated.")
     chosen = check_engine(engine, shards, address)
     noise = SecureNoise.fresh() if seed is None else SeededNoise.from_seed(seed)
-    if seed is None and algorithm.published:  # has floating-point noise, which is no secure one
+    if seed is None and algorithm.calibration != VERIFIED:  # has floating-point noise, which is no secure one
         noise = SeededNoise.from_seed(int(noise.below(0, 2**31 - 1)))
     facts, source = _opened(users, bounds, int(noise.stream("environment").below(2, 2**31 - 1)))
     if algorithm.poisson and not hasattr(source, "count"):
@@ -129,8 +129,8 @@ def train_policy(
     if run is not None and not hasattr(source, "entering"):
         raise DprlError("Only what is learned from a bandit's log can be resumed: leave the run folder out.")
     account = learning_account(ledger, dataset, UNIT, plan.relation)
-    learner = _learner(plan)
-    where = {"exact": not plan.published, "shards": shards, "address": address}
+    learner = plan.learner
+    where = {"shards": shards, "address": address}
     with open_users_engine(chosen, source, *learner, **where) as asked:
         folder = open_run_of(run, resume, certificate, account, {})
 
@@ -194,13 +194,6 @@ def _check_source(plan: PGPlan, source: Any) -> None:
         raise DprlError("dp-pg: several interactions of one user need a simulator: leave out interactions.")
     if hasattr(source, "check"):
         source.check()
-
-
-def _learner(plan: PGPlan) -> tuple[Shape, Rates, Any]:
-    """What is compiled, its numbers, and what sees users' vectors."""
-    if plan.settings is not None:
-        return published_run(plan.settings, plan.policy, plan.facts.horizon)
-    return trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts), plan.mechanism
 
 
 def _learn(

@@ -128,7 +128,7 @@ def as_they_ran(key: Mapping[str, Any], points: Points) -> dict[str, Any]:
 def appendix_e3(key: Mapping[str, Any], points: Points) -> dict[str, Any]:
     """Appendix E.3 once more: three formulas, what the theorem asks, and an audit of what is released."""
     del points
-    from dprl.learning import published_sigma as sigma
+    from dprl_papers.paper_001_functional_q import sigma
 
     delta, rows, tails = key["delta"], [], []
     formulas = (("line 5, E.3", sigma.sigma_line_5), ("Theorem 5", sigma.sigma_theorem_5), ("proof", sigma.sigma_proof))
@@ -187,14 +187,14 @@ def appendix_e3(key: Mapping[str, Any], points: Points) -> dict[str, Any]:
 
 
 def _audit(epsilon: float, std: float, key: Mapping[str, Any]) -> Any:
-    from dprl.audits.attacks.reward_functions import canary_of_plan
     from dprl.audits.lower_bound import audit
     from dprl.environments.interval_walk import IntervalWalk
-    from dprl.learning.functional_q import FunctionalQ
     from dprl.learning.learning_plan import make_learning_plan
+    from dprl_papers.paper_001_functional_q.attack import canary_of_plan
+    from dprl_papers.paper_001_functional_q.published import PublishedQ
 
     walk = IntervalWalk()
-    config = FunctionalQ(calibration="as-published", published_std=std)
+    config = PublishedQ(published_std=std)
     canary = canary_of_plan(make_learning_plan(config, walk.facts, Budget(epsilon, key["delta"])), walk)
     return audit(
         canary, trials=120 if key["quick"] else 400, selection_trials=30 if key["quick"] else 800, seed=key["seed"]

@@ -11,10 +11,9 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.learning.policy_gradient import published
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.figure_parts import line_over, make_claim
-from dprl_papers.paper_003_dp_pg import fosp
+from dprl_papers.paper_003_dp_pg import fosp, published
 from dprl_papers.paper_003_dp_pg.learning_figures import (
     over_noise_kinds,
     over_users,

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.learning.policy_gradient.estimator import Rates, Shape
-from dprl.learning.policy_gradient.published import published_batch
 from dprl.learning.policy_gradient.trainer import run
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
@@ -25,6 +24,7 @@ from dprl.protocols import Interval
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.figure_parts import line_over, make_claim, mean_text, table_over
 from dprl_papers.paper_003_dp_pg import fosp
+from dprl_papers.paper_003_dp_pg.published import published_batch
 from dprl_papers.paper_003_dp_pg.returns import Points
 
 BARRIERS = (0.4, 0.2, 0.1, 0.05, 0.0)

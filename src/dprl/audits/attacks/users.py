@@ -18,10 +18,9 @@ from jax import random
 
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.learning.policy_gradient import trainer
-from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
+from dprl.learning.policy_gradient.estimator import Trajectory
 from dprl.learning.policy_gradient.on_host import Asked, Meeting, run_on_host, run_resampled
 from dprl.learning.policy_gradient.pg_plan import PGPlan
-from dprl.learning.policy_gradient.published import published_run
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -50,8 +49,6 @@ def small_facts(policy: str | None) -> LearningFacts:
 
 def canary_of_plan(plan: PGPlan) -> PlanCanary:
     """The attack that fits a plan for :func:`small_facts`."""
-    if plan.published:
-        return _published(plan)
     return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(UserSum, plan.mechanism))
 
 
@@ -76,7 +73,7 @@ class Pushing:
         length = np.full(rewards.shape[:-1], int(first == 0), np.int32)
         if first == 0 and self.present:
             rewards[0] = reward
-        elif first == 0 and self.plan.config.relation == "zero-out" and not self.plan.published:
+        elif first == 0 and self.plan.config.relation == "zero-out":
             length[0] = 0
         return Trajectory(observations, actions, rewards, length, np.ones(length.shape, bool))
 
@@ -116,17 +113,10 @@ def exact_sums(plan: PGPlan, source: Any) -> np.ndarray:
     Args:
         source: of users, see :func:`dprl.learning.policy_gradient.on_host.run_on_host`.
     """
-    shape, rates, mechanism = run_of(plan)
-    recorder = _Recorder(_exact(mechanism).grid_step if mechanism is plan.mechanism else 1.0)
+    shape, rates, mechanism = plan.learner
+    recorder = _Recorder(_exact(mechanism).grid_step if mechanism.certifies else 1.0)
     run_on_host(shape, source, rates, recorder, mechanism, ActionCoins.of_key(random.key(0)))
     return np.stack(recorder.totals)
-
-
-def run_of(plan: PGPlan) -> tuple[Shape, Rates, Any]:
-    """What the release's loop is called with: shape, rates and mechanism."""
-    if plan.settings is not None:
-        return published_run(plan.settings, plan.policy, plan.facts.horizon)
-    return trainer.shape_of(plan.config, plan.facts), trainer.rates_of(plan.config, plan.facts), plan.mechanism
 
 
 def _exact(mechanism: Any) -> UserSum:
@@ -152,25 +142,10 @@ def _one_pass(plan: PGPlan, mechanism: UserSum) -> PlanCanary:
     )
 
 
-def _published(plan: PGPlan) -> PlanCanary:
-    """Weaker than Theorem 1 allows for: where all actions are alike, no score is as long."""
-    assert plan.settings is not None
-    absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
-    length = float(np.linalg.norm(present - absent)) / 2.0
-    return canary_of_sums(
-        plan,
-        absent,
-        present,
-        f"one of {plan.settings.batch} users in the first of {plan.settings.steps} batches is paid the most or the "
-        f"least, and all others against it: a vector of {length:.3g} where Theorem 1 allows "
-        f"{plan.settings.largest_return * plan.settings.score_bound:.3g}; all noised means are seen",
-    )
-
-
 def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, description: str) -> PlanCanary:
     """Tells ``(T, dimension)`` exact sums of all batches from those of neighbours, by everything that is released."""
-    mechanism = run_of(plan)[2]
-    exact, scale = _exact(mechanism), 1.0 if plan.published else _exact(mechanism).grid_step
+    mechanism = plan.learner[2]
+    exact, scale = _exact(mechanism), _exact(mechanism).grid_step if mechanism.certifies else 1.0
     signal = whitened(exact.noise, (present - absent) * scale)
     # whitened sums times the signal are the sums times its transpose, which is the mirror image in time
     template, length = whitened(exact.noise, signal[::-1])[::-1].copy(), float(np.sum(signal**2))
@@ -236,7 +211,7 @@ class _Everybody:
 def vectors_of(plan: PGPlan, source: Any) -> np.ndarray:
     """``(count, dimension)`` int64: what each of those who have a coin adds to a batch, by the release's own loop,
     under the first policy."""
-    shape, rates, mechanism = run_of(plan)
+    shape, rates, mechanism = plan.learner
     everybody, coins = _Everybody(mechanism), ActionCoins.of_key(random.key(0))
     run_resampled(replace(shape, steps=1), source, rates, cast(Any, everybody), None, coins)
     state = trainer.init(shape, coins)

@@ -60,6 +60,7 @@ class EvaluationConformance:
 
     Attributes:
         features: of the settings that do not take ``columns``.
+        through_columns: whether it is attacked by each privacy unit too, through the columns of a log.
         facts: changes of the public bounds, for the settings that are made for others; none may widen them.
     """
 
@@ -67,22 +68,14 @@ class EvaluationConformance:
     configs: Mapping[str, Algorithm]
     attack: Callable[..., Canary] = field(repr=False)
     attacks: tuple[Attack, ...]
-    published: Mapping[str, Algorithm] = field(default_factory=dict)
     features: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bounds: Bounds = _BOUNDS
-
-    @property
-    def calibrations(self) -> tuple[str, ...]:
-        return ("verified", "as-published") if self.published else ("verified",)
+    through_columns: bool = True
 
     @property
     def settings(self) -> tuple[str, ...]:
         return tuple(self.configs)
-
-    @property
-    def published_settings(self) -> tuple[str, ...]:
-        return tuple(self.published)
 
     @property
     def policies(self) -> tuple[Any, ...]:
@@ -94,7 +87,7 @@ class EvaluationConformance:
         return _BUDGET
 
     def config(self, setting: str) -> Algorithm:
-        return {**self.configs, **self.published}[setting]
+        return self.configs[setting]
 
     def plan(self, setting: str) -> Plan:
         bounds = replace(self.bounds, **self.facts.get(setting, {}))
@@ -179,7 +172,6 @@ class EvaluationConformance:
 
     def canary(
         self,
-        calibration: str = "verified",
         *,
         units: int,
         epsilon: float,
@@ -188,8 +180,6 @@ class EvaluationConformance:
         unit: str | None = None,
         **options: Any,
     ) -> Canary:
-        if calibration not in self.calibrations:
-            raise DprlError(f"{self.name} has no calibration {calibration!r}; it has {', '.join(self.calibrations)}.")
         if released not in ("all", "last"):
             raise DprlError("An audit looks at all that is released, or at the last iterate: say 'all' or 'last'.")
         asked = {"units": units, "budget": Budget(epsilon, delta), **options}
@@ -198,8 +188,8 @@ class EvaluationConformance:
             if options.get("optimizer") is not None:
                 # what its noise is, and how many steps there are, is not the algorithm's: the attack on any program
                 attack = partial(program_canary, cast(Any, type(next(iter(self.configs.values())))))
-            return attack(calibration, released=released, **asked)
-        if calibration != "verified" or released != "all":
+            return attack(released=released, **asked)
+        if released != "all" or not self.through_columns:
             raise DprlError(
                 f"Through columns {self.name} is attacked in its verified calibration, on all that it releases: leave "
                 "out unit, or the others."

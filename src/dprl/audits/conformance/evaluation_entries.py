@@ -29,8 +29,6 @@ GPOPE_CONFORMANCE = EvaluationConformance(
     },
     gpope_canary,
     (
-        Attack(calibration="as-published", options={"steps": 200}, trials=400_000),
-        Attack(calibration="as-published", released="last", options={"steps": 200}, trials=400_000),
         Attack(options={"steps": 200}),
         Attack(options={"steps": 200}, trials=100_000),
         Attack(options={"steps": 200}, epsilon=4.0, trials=100_000),
@@ -38,7 +36,6 @@ GPOPE_CONFORMANCE = EvaluationConformance(
         Attack(options={"steps": 200, "sampling_rate": 0.1, **_STEPS_ALONE}),
         Attack(options={"steps": 500, "sampling_rate": 0.02, **_STEPS_ALONE}),
     ),
-    published={"as published": GPOPE(steps=6, discount=0.9, calibration="as-published")},
     features={"many features": "fourier:11"},
 )
 _ON_POLICY = {"max_importance_ratio": 1.0, "max_cumulative_ratio": 1.0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dprl.audits.attacks.dptd import dptd_canary
 from dprl.audits.conformance.evaluation import EvaluationConformance, conformance_of
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.neural_td import NeuralTD
@@ -38,11 +37,8 @@ DPTD_CONFORMANCE = conformance_of(
             Attack(options={"unit": unit, "steps": 20, "sampling_rate": 1.0}, trials=200_000)
             for unit in ("transition", "trajectory", "person")
         ),
-        Attack(calibration="as-published", units=10_000, options={"steps": 1001}, trials=400_000),
     ),
-    dptd_canary,
-    published={"as published": DPTD(steps=6, discount=0.9, calibration="as-published")},
-    features={"a network": "mlp:2", "Algorithm 1, Poisson batches": "fourier:2", "as published": "mlp:2"},
+    features={"a network": "mlp:2", "Algorithm 1, Poisson batches": "fourier:2"},
 )
 NEURAL_TD_CONFORMANCE = conformance_of(
     NeuralTD,

@@ -136,28 +136,19 @@ class LearningConformance:
 
     name: str
     configs: Mapping[str, FunctionalQ]
-    published: Mapping[str, FunctionalQ]
     attacks: tuple[Attack, ...]
     environment: SmallWalk
-
-    @property
-    def calibrations(self) -> tuple[str, ...]:
-        return ("verified", "as-published")
 
     @property
     def settings(self) -> tuple[str, ...]:
         return tuple(self.configs)
 
     @property
-    def published_settings(self) -> tuple[str, ...]:
-        return tuple(self.published)
-
-    @property
     def budget(self) -> Budget:
         return _BUDGET
 
     def config(self, setting: str) -> FunctionalQ:
-        return {**self.configs, **self.published}[setting]
+        return self.configs[setting]
 
     def plan(self, setting: str) -> LearningPlan:
         return _plan(self.config(setting), self.environment, _BUDGET)
@@ -208,7 +199,6 @@ class LearningConformance:
 
     def canary(
         self,
-        calibration: str = "verified",
         *,
         units: int = _UNITS,
         epsilon: float,
@@ -218,19 +208,14 @@ class LearningConformance:
         **options: Any,
     ) -> PlanCanary:
         """See :class:`dprl.protocols.Conformance`; the privacy unit is the reward function, of which there is one."""
-        if calibration not in self.calibrations:
-            raise DprlError(f"{self.name} has no calibration {calibration!r}; it has {', '.join(self.calibrations)}.")
         if units != _UNITS or unit is not None:
             raise DprlError(f"{self.name} protects the reward function and knows no other units: leave units out.")
-        if released not in (("all",) if calibration == "verified" else ("all", "last")):
-            raise DprlError(
-                "An audit of learning looks at all answers where it is verified, and as published at the last "
-                "iterate: leave out released."
-            )
-        config = FunctionalQ.from_mapping({**options, "calibration": calibration}, "options")
-        if not config.published and config.reward_radius is None and config.people is None:
+        if released != "all":
+            raise DprlError("An audit of learning looks at all answers: leave out released.")
+        config = FunctionalQ.from_mapping(options, "options")
+        if config.reward_radius is None and config.people is None:
             config = replace(config, reward_radius=_RADIUS)
-        return canary_of_plan(_plan(config, self.environment, Budget(epsilon, delta)), self.environment)
+        return canary_of_plan(_plan(config, self.environment, Budget(epsilon, delta)))
 
 
 @lru_cache(maxsize=64)
@@ -239,8 +224,8 @@ def _plan(config: FunctionalQ, environment: SmallWalk, budget: Budget) -> Learni
     return make_learning_plan(config, environment.facts, budget, model)
 
 
-def _attack(trials: int, calibration: str = "verified", **options: Any) -> Attack:
-    return Attack(calibration=calibration, epsilon=0.9, delta=1e-4, options=options, trials=trials)
+def _attack(trials: int, **options: Any) -> Attack:
+    return Attack(epsilon=0.9, delta=1e-4, options=options, trials=trials)
 
 
 CONFORMANCE = LearningConformance(
@@ -252,14 +237,12 @@ CONFORMANCE = LearningConformance(
         "gradient": FunctionalQ(variant="gradient", **{**_SHORT, "network": "fourier:2"}),
         "output": FunctionalQ(variant="output", **{**_SHORT, "network": None}),
     },
-    published={"as published": FunctionalQ(calibration="as-published", samples=320, network="mlp:4")},
     attacks=(
         _attack(400_000, variant="functional"),
         _attack(400_000, variant="functional", shared_path=True),
         _attack(400_000, variant="observed-reward", samples=50),
         _attack(400_000, variant="gradient", samples=1000, network="fourier:1"),
         _attack(20_000, variant="output"),
-        _attack(1_000, "as-published", published_std=0.32, samples=640),
     ),
     environment=SmallWalk(),
 )

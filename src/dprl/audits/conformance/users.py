@@ -6,7 +6,7 @@ Nothing in here is private. The attack itself is in :mod:`dprl.audits.attacks.us
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -114,18 +114,12 @@ class PolicyGradientConformance:
     name: str
     configs: Mapping[str, DPPG]
     attacks: tuple[Attack, ...]
-
-    @property
-    def calibrations(self) -> tuple[str, ...]:
-        return ("verified", "as-published")
+    kind: type[DPPG] = DPPG
+    attack: Callable[[PGPlan], PlanCanary] = field(default=canary_of_plan, repr=False)
 
     @property
     def settings(self) -> tuple[str, ...]:
         return tuple(self.configs)
-
-    @property
-    def published_settings(self) -> tuple[str, ...]:
-        return ()
 
     @property
     def budget(self) -> Budget:
@@ -207,7 +201,6 @@ class PolicyGradientConformance:
 
     def canary(
         self,
-        calibration: str = "verified",
         *,
         units: int = _UNITS,
         epsilon: float,
@@ -217,16 +210,14 @@ class PolicyGradientConformance:
         **options: Any,
     ) -> PlanCanary:
         """See :class:`dprl.protocols.Conformance`; ``units`` is the number of places for users."""
-        if calibration not in self.calibrations:
-            raise DprlError(f"{self.name} has no calibration {calibration!r}; it has {', '.join(self.calibrations)}.")
         if unit is not None:
             raise DprlError(f"{self.name} protects a user and knows no other unit: leave unit out.")
         if released != "all":
             raise DprlError(f"{self.name} is audited on all noised sums: leave out released.")
-        config = DPPG.from_mapping({**options, "calibration": calibration}, "options")
+        config = self.kind.from_mapping(options, "options")
         if config.users is not None:
             raise DprlError(f"{self.name} is audited with so many users as there are units: leave out users.")
-        return canary_of_plan(_plan(config, small_facts(config.policy), Budget(epsilon, delta), units))
+        return self.attack(_plan(config, small_facts(config.policy), Budget(epsilon, delta), units))
 
 
 @lru_cache(maxsize=64)
@@ -234,8 +225,8 @@ def _plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int | None 
     return make_pg_plan(config, facts, budget, units)
 
 
-def _attack(calibration: str = "verified", units: int = _UNITS, **options: Any) -> Attack:
-    return Attack(calibration=calibration, units=units, epsilon=1.0, delta=1e-6, options=options, trials=400_000)
+def _attack(units: int = _UNITS, **options: Any) -> Attack:
+    return Attack(units=units, epsilon=1.0, delta=1e-6, options=options, trials=400_000)
 
 
 _SHORT: dict[str, Any] = {"policy": "softmax", "users": 40, "batch": 8}
@@ -261,7 +252,6 @@ CONFORMANCE = PolicyGradientConformance(
         _attack(policy="mlp:4"),
         _attack(sampling="poisson", steps=10),
         _attack(sampling="poisson", steps=2, batch=100),
-        _attack("as-published"),
     ),
 )
 

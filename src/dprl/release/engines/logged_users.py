@@ -120,7 +120,6 @@ def open_users_engine(
     rates: Rates,
     mechanism: Any,
     *,
-    exact: bool = True,
     shards: int | None = None,
     address: str | None = None,
 ) -> Iterator[Any]:
@@ -128,7 +127,6 @@ def open_users_engine(
 
     Args:
         engine: what :func:`~dprl.release.engines.engine.check_engine` gave.
-        exact: whether the mechanism's sums are.
         shards: number of workers; by default one for each processor.
         address: of a Ray cluster that runs; by default one is started on this machine, for this release alone.
 
@@ -147,9 +145,9 @@ def open_users_engine(
     if engine == "local":
         yield UsersOnEngine(task, source, None)
         return
-    if not exact:
+    if not mechanism.certifies:
         raise DprlError(
-            "dp-pg as published adds up in floating point, where digits depend on who adds what: leave the engine out."
+            "dp-pg adds up in floating point here, where digits depend on who adds what: leave the engine out."
         )
     with open_workers(lambda dumps: dumps(task), shards, address) as workers:
         yield UsersOnEngine(task, source, workers)
