@@ -61,7 +61,7 @@ def test_the_noise_of_langevin_dynamics_is_just_what_its_claim_asks_for() -> Non
     event = events.poisson_gaussian(1.0, stage.mechanism.noise_multiplier / 2.0, steps)
     assert epsilon_of(event, budget.delta) == pytest.approx(budget.epsilon, rel=0.01)
     assert stage.mechanism.noise_std / math.sqrt(steps) == pytest.approx(7.46, rel=0.01)
-    assert not stage.by_index
+    assert stage.mechanism.sampling_rate == 1.0
     initial, last = primal_dual.recursive_stages(facts, steps, budget, recursion=0.25)
     assert initial.mechanism.noise_std == last.mechanism.noise_std
     assert last.mechanism.noise_std == pytest.approx(1.75 * noise_multiplier(steps, 300, 1.0, 1e-5))
