@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dprl.environments import Chain, rollout
+from dprl.environments.rollout import rollout
 from dprl.errors import DprlError
 from dprl.policies import TabularPolicy
 from dprl.value_functions.features import make_features
 from dprl_papers.domains import acrobot, cart_pole, hiv, mountain_car
 from dprl_papers.harness.domain import MOMENT_SEED, load_domain
+from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.q_learning import SoftPolicy, fitted_q, learn, step_scale
 from dprl_papers.harness.sarsa import learn_sarsa
 from dprl_papers.harness.simulated import mean_return

@@ -13,7 +13,6 @@ import pytest
 from dprl.accounting.budget import Budget
 from dprl.engine import program as engine
 from dprl.engine.unit_data import padded_units, rows_of
-from dprl.environments.chain import Chain
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies import UniformPolicy
@@ -22,6 +21,7 @@ from dprl.value_functions.features import make_features
 from dprl_papers.baselines.recursive_momentum import DPSRM
 from dprl_papers.domains.chain import draw_log
 from dprl_papers.harness.domain import Domain, Truth
+from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.metrics import Metrics
 from dprl_papers.harness.neural import NeuralMetrics, answers, run_curves
 

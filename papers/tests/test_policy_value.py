@@ -11,10 +11,10 @@ from papers.tests.tiny import SPEC, plugin_file
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.environments import Chain
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.harness.domain import Truth, load_domain
+from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.method import Method
 from dprl_papers.harness.metrics import Metrics
 from dprl_papers.harness.plugin import load_plugin

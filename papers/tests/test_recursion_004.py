@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dprl.engine.unit_data import rows_of
-from dprl.environments.chain import Chain
 from dprl.errors import DprlError
 from dprl.value_functions.features import make_features
 from dprl_papers.domains.chain import DOMAIN
+from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.paper_004_gpope.recursion import Recursion, gradient_variance, public_units, second_moment
 
 

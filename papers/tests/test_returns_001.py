@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dprl.environments import IntervalWalk
+from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning.planner import POINTS
 from dprl_papers.harness.reproduce import make_request, reproduce
 from dprl_papers.harness.spec import load_paper

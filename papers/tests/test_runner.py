@@ -66,7 +66,7 @@ def test_every_figure_and_every_number(tmp_path, request_of):
 
 
 def load_truth():
-    from dprl.environments.chain import Chain
+    from dprl_papers.harness.exact_chain import Chain
 
     return Chain(length=6, horizon=60).values()
 

@@ -13,32 +13,44 @@ from dprl import added
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
+    from dprl.engine.algorithm import Algorithm
     from dprl.protocols import Attack, Canary
+
+
+Unit = Literal["unit of the log", "reward function", "user"]
+_SUITES: dict[Unit, str] = {
+    "unit of the log": "dprl.audits.conformance.evaluation:EvaluationConformance",
+    "reward function": "dprl.audits.conformance.reward_functions:LearningConformance",
+    "user": "dprl.audits.conformance.users:PolicyGradientConformance",
+}
+"""What runs the audits of an algorithm, by what it protects."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One algorithm: its configuration (``module:Class``), and what the conformance suite needs to attack it.
+    """One algorithm by name: the module that ends with its ``ALGORITHM``, and one line for whoever chooses.
 
-    ``conformance`` is that itself (``module:NAME``), or a table in which it stands under the algorithm's name. ``unit``
-    is what is protected: the unit of a log, the reward function, or a user of whom is learned. ``calibration`` is
-    dprl's own, or what another distribution calls the one that it brings.
+    ``unit`` is what it protects: the unit of a log, the reward function, or a user of whom is learned. ``calibration``
+    is dprl's own, or what another distribution calls the one that it brings.
     """
 
     name: str
-    config: str
-    conformance: str
+    module: str
     summary: str
-    unit: Literal["unit of the log", "reward function", "user"] = "unit of the log"
+    unit: Unit = "unit of the log"
     calibration: str = added.VERIFIED
 
+    def load(self) -> Algorithm:
+        """What its file says of it."""
+        return _load(f"{self.module}:ALGORITHM")
+
     def load_config(self) -> type[Any]:
-        return _load(self.config)
+        """The class of its options."""
+        return self.load().config
 
     def load_conformance(self) -> Any:
         """A :class:`dprl.protocols.Conformance`: canary, event and a way to run the algorithm on small data."""
-        found = _load(self.conformance)
-        return found[self.name] if isinstance(found, dict) else found
+        return _load(_SUITES[self.unit])(self.load())
 
     def load_canary(self, attack: Attack) -> Canary:
         """The pair of logs, and the attack on it, that a standard attack names."""
@@ -51,77 +63,48 @@ class Entry:
         )
 
 
-def _evaluation(name: str, config: str, summary: str) -> Entry:
-    conformance = "dprl.audits.conformance.evaluation_entries:CONFORMANCE"
-    return Entry(name, f"dprl.evaluation.{config}", conformance, summary)
+def entries(unit: Unit, package: str, *rows: tuple[str, str, str]) -> dict[str, Entry]:
+    """Entries of a package's algorithms, by name: ``rows`` are name, module and summary."""
+    return {name: Entry(name, f"{package}.{module}", summary, unit) for name, module, summary in rows}
 
 
 # importance sampling gives values and intervals; the others those, and a value function
-ALGORITHMS: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        _evaluation(
-            "gpope",
-            "gpope:GPOPE",
-            "gradient-perturbed off-policy evaluation (paper 004)",
-        ),
-        _evaluation(
-            "importance-sampling",
-            "importance_sampling:ImportanceSampling",
-            "values and intervals of several policies from one Gaussian release (Precup, Sutton and Singh 2000)",
-        ),
-        _evaluation(
-            "recommended",
-            "recommended:Recommended",
-            "the default: chosen by public facts alone, with nothing to tune",
-        ),
-        _evaluation(
-            "td",
-            "td:TD",
-            "TD(0) with noised clipped steps, on and off policy (Sutton 1988)",
-        ),
-        _evaluation(
-            "return-regression",
-            "return_regression:ReturnRegression",
-            "regression on Monte Carlo returns with noised clipped steps",
-        ),
-        _evaluation(
-            "adassp",
-            "adassp:AdaSSP",
-            "ridge regression on returns from noised sufficient statistics (Wang 2018)",
-        ),
-        _evaluation(
-            "lstd",
-            "private_lstd:PrivateLSTD",
-            "least-squares temporal differences from noised statistics (Bradtke and Barto 1996)",
-        ),
-        _evaluation(
-            "noisy-counts",
-            "noisy_counts:NoisyCounts",
-            "a finite model from noised counts of transitions, solved (tabular)",
-        ),
-        _evaluation(
-            "doubly-robust",
-            "doubly_robust:DoublyRobust",
-            "doubly robust value around a private value function (Jiang and Li 2016)",
-        ),
-        _evaluation(
-            "constant",
-            "private_constant:PrivateConstant",
-            "the mean return as a constant value function: what every other has to beat",
-        ),
-        _evaluation(
-            "dptd",
-            "dptd:DPTD",
-            "primal-dual temporal differences, of networks too (paper 000)",
-        ),
-        _evaluation(
-            "neural-td",
-            "neural_td:NeuralTD",
-            "TD(0) with noised clipped steps, of networks too",
-        ),
-    )
-}
+ALGORITHMS: dict[str, Entry] = entries(
+    "unit of the log",
+    "dprl.evaluation",
+    ("gpope", "gpope", "gradient-perturbed off-policy evaluation (paper 004)"),
+    (
+        "importance-sampling",
+        "importance_sampling",
+        "values and intervals of several policies from one Gaussian release (Precup, Sutton and Singh 2000)",
+    ),
+    ("recommended", "recommended", "the default: chosen by public facts alone, with nothing to tune"),
+    ("td", "td", "TD(0) with noised clipped steps, on and off policy (Sutton 1988)"),
+    (
+        "return-regression",
+        "return_regression",
+        "regression on Monte Carlo returns with noised clipped steps",
+    ),
+    ("adassp", "adassp", "ridge regression on returns from noised sufficient statistics (Wang 2018)"),
+    (
+        "lstd",
+        "private_lstd",
+        "least-squares temporal differences from noised statistics (Bradtke and Barto 1996)",
+    ),
+    ("noisy-counts", "noisy_counts", "a finite model from noised counts of transitions, solved (tabular)"),
+    (
+        "doubly-robust",
+        "doubly_robust",
+        "doubly robust value around a private value function (Jiang and Li 2016)",
+    ),
+    (
+        "constant",
+        "private_constant",
+        "the mean return as a constant value function: what every other has to beat",
+    ),
+    ("dptd", "dptd", "primal-dual temporal differences, of networks too (paper 000)"),
+    ("neural-td", "neural_td", "TD(0) with noised clipped steps, of networks too"),
+)
 
 
 DEFAULT = "recommended"
@@ -133,25 +116,19 @@ def find(name: str) -> Entry:
     return _find(name, ALGORITHMS if name in ALGORITHMS else evaluating())
 
 
-LEARNING: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            "functional-q",
-            "dprl.learning.functional_q:FunctionalQ",
-            "dprl.audits.conformance.reward_functions:CONFORMANCE",
-            "Q-learning that protects the reward function (paper 001)",
-            "reward function",
-        ),
-        Entry(
-            "dp-pg",
-            "dprl.learning.policy_gradient.dp_pg:DPPG",
-            "dprl.audits.conformance.users:CONFORMANCE",
-            "policy gradient that learns from users of which each interacts once (paper 003)",
-            "user",
-        ),
-    )
-}
+LEARNING: dict[str, Entry] = entries(
+    "reward function",
+    "dprl.learning",
+    ("functional-q", "functional_q", "Q-learning that protects the reward function (paper 001)"),
+) | entries(
+    "user",
+    "dprl.learning",
+    (
+        "dp-pg",
+        "policy_gradient.dp_pg",
+        "policy gradient that learns from users of which each interacts once (paper 003)",
+    ),
+)
 """What learns by acting in an environment: no log, no data set, other questions than an evaluation's."""
 
 AUDITED = ALGORITHMS | LEARNING
@@ -209,8 +186,8 @@ def _find(name: str, known: Mapping[str, Entry]) -> Entry:
 
 
 _ROOMS = ("dprl.evaluation.", "dprl.learning.", "dprl.protectors.")
-_OWN = frozenset(entry.config for entry in AUDITED.values())
-"""Where dprl's own configurations are, as this file has them: what is registered later is not among them."""
+_OWN = frozenset(entry.module for entry in AUDITED.values())
+"""Where dprl's own algorithms are, as this file has them: what is registered later is not among them."""
 
 
 def is_own(config: object, program: object = None) -> bool:
@@ -237,8 +214,9 @@ def is_own(config: object, program: object = None) -> bool:
 
 def is_own_kind(config: type[Any]) -> bool:
     """Whether the class of a configuration is dprl's own; see :func:`is_own`."""
-    target = f"{config.__module__}:{config.__qualname__}"
-    return target in _OWN and _load(target) is config
+    module = sys.modules.get(config.__module__)
+    known = config.__module__ in _OWN and getattr(module, config.__qualname__, None) is config
+    return known and _load(f"{config.__module__}:ALGORITHM").config is config
 
 
 def _load(target: str) -> Any:

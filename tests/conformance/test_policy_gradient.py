@@ -16,7 +16,7 @@ from dprl.accounting import events
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
-from dprl.audits.conformance.users import CONFORMANCE, Crowd
+from dprl.audits.conformance.users import Crowd
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Comparison, record_replay
 from dprl.audits.record_users import UserTape, compare_user_tapes, compare_users, record_users
@@ -31,7 +31,7 @@ from dprl.mechanisms.user_sum import UserSum
 from dprl.protocols import Attack
 from dprl.registry import LEARNING, find_learning
 
-SUITE = CONFORMANCE
+SUITE = find_learning("dp-pg").load_conformance()
 ATTACKS = SUITE.attacks
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
 NOISE = SeededNoise.from_seed(3)

@@ -16,12 +16,12 @@ from scipy.stats import chi2
 
 from dprl.accounting import events, renyi_filter
 from dprl.accounting.renyi_filter import WHOLE
-from dprl.audits.attacks.evaluation import gpope_canary
 from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.conformance.evaluation import EvaluationConformance
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Recorder, Tape, record_replay
-from dprl.evaluation.gpope import GPOPE
+from dprl.engine.algorithm import Setting
+from dprl.evaluation.gpope import ALGORITHM, GPOPE
 from dprl.evaluation.plan import Plan
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -66,7 +66,7 @@ class Suite(EvaluationConformance):
 
 def suite_of(folder: str, **more: Any) -> Suite:
     config = GPOPE(discount=0.9, optimizer=folder, value_share=0.3)
-    return Suite("gpope", {"it": config}, gpope_canary, (), **more)
+    return Suite(dataclasses.replace(ALGORITHM, settings={"it": Setting(config)}), **more)
 
 
 def walks(suite: Suite, units: int = 6) -> Any:
@@ -333,7 +333,7 @@ def test_a_level_that_depends_on_the_data_is_caught(adaptive):
             )
             return suite.run(setting, log, noise, wrap)
 
-    peeking = Peeking("gpope", adaptive.configs, gpope_canary, ())
+    peeking = Peeking(adaptive.algorithm)
     full = walks(peeking)
     found = compared(peeking, full, without(full, 5))
     assert "the coins or draws that were asked for differ" in found.problems

@@ -7,14 +7,12 @@ Released: the noised sum of mean returns, and the noised sum of every step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from dprl.audits.attacks.programs import program_canary
-from dprl.audits.conformance.evaluation import EvaluationConformance
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
 from dprl.engine.unit_blocks import apply, project
 from dprl.protocols import Attack
@@ -92,15 +90,13 @@ class ToyProgram:
         return state.theta
 
 
-TOY_CONFORMANCE = EvaluationConformance(
-    "toy",
-    {
-        "full batches": Toy(discount=0.9),
-        "Poisson batches": Toy(discount=0.9, sampling_rate=0.5),
-        "Fourier features": Toy(discount=0.9),
+ALGORITHM = Algorithm(
+    Toy,
+    settings={
+        "full batches": Setting(Toy(discount=0.9)),
+        "Poisson batches": Setting(Toy(discount=0.9, sampling_rate=0.5)),
+        "Fourier features": Setting(Toy(discount=0.9), features="fourier:3"),
     },
-    partial(program_canary, Toy),
-    (Attack(), Attack(options={"sampling_rate": 0.1}, trials=200_000)),
-    features={"Fourier features": "fourier:3"},
+    attacks=(Attack(), Attack(options={"sampling_rate": 0.1}, trials=200_000)),
 )
-TOY = Entry("toy", f"{__name__}:Toy", f"{__name__}:TOY_CONFORMANCE", "the mean return, and a few steps from there")
+TOY = Entry("toy", __name__, "the mean return, and a few steps from there")

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from dprl.environments import Acrobot, CartPole
-from dprl.environments.cart_pole import OBSERVED
+from dprl.environments.acrobot import Acrobot
+from dprl.environments.cart_pole import OBSERVED, CartPole
 from dprl.errors import DprlError
 
 gymnasium = pytest.importorskip("gymnasium")

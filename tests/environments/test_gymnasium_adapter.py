@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from dprl.environments import rollout_gymnasium
-from dprl.environments.gymnasium_adapter import describe, simulated_bounds
+from dprl.environments.gymnasium_adapter import describe, rollout_gymnasium, simulated_bounds
 from dprl.errors import DprlError
 from dprl.policies import UniformPolicy
 

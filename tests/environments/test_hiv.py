@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from scipy.integrate import odeint
 
-from dprl.environments import HIV
-from dprl.environments.hiv import EFFICACY, STEADY_STATES, derivative, integrate
+from dprl.environments.hiv import EFFICACY, HIV, STEADY_STATES, derivative, integrate
 from dprl.errors import DprlError
 
 

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from dprl.environments import IntervalWalk, open_environment
+from dprl.environments.interval_walk import IntervalWalk
+from dprl.environments.learning_source import open_environment
 from dprl.errors import DprlError
 
 

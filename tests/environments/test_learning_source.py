@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprl.environments import open_environment
+from dprl.environments.learning_source import open_environment
 from dprl.errors import DprlError
 
 gymnasium = pytest.importorskip("gymnasium")

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from dprl.environments import MountainCar
+from dprl.environments.mountain_car import MountainCar
 
 gymnasium = pytest.importorskip("gymnasium")
 

@@ -9,8 +9,19 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from dprl.environments import HIV, Chain, MountainCar, environment_bounds, rollout, write_log
-from dprl.environments.rollout import _draw, bounds_toml, check_output, largest_ratio, write_text
+from dprl.environments.chain import Chain
+from dprl.environments.hiv import HIV
+from dprl.environments.mountain_car import MountainCar
+from dprl.environments.rollout import (
+    _draw,
+    bounds_toml,
+    check_output,
+    environment_bounds,
+    largest_ratio,
+    rollout,
+    write_log,
+    write_text,
+)
 from dprl.errors import DprlError
 from dprl.policies import SoftmaxPolicy, TabularPolicy, UniformPolicy
 from dprl.protocols import Bounds
@@ -118,32 +129,6 @@ def test_an_action_of_probability_zero_is_never_drawn():
     for u in (0.0, 0.5, np.nextafter(1.0, 0.0), 1.0):
         action = np.asarray(_draw(jnp.asarray(probabilities), jnp.full(4, u)))
         assert np.all(probabilities[np.arange(4), action] > 0)
-
-
-def test_returns_have_the_chains_value():
-    environment = Chain()
-    columns = rollout(environment, UniformPolicy(1), KEY, 4000)
-    returns = np.bincount(columns["episode_id"], columns["reward"] * environment.discount ** columns["t"])
-    error = returns.std() / np.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(environment.value(), abs=4 * error)
-    assert error < 0.01
-
-
-def test_transitions_have_the_chains_mspbe():
-    """A, b and C of the log, trajectory by trajectory, against their exact expectation."""
-    environment = Chain(actions=2, length=6, horizon=12)
-    target = np.array([[0.2, 0.8]] * 5)
-    columns = rollout(environment, UniformPolicy(2), KEY, 20_000)
-    length = np.bincount(columns["episode_id"])
-    weight = target[0, columns["action"]] / columns["behavior_prob"] / length[columns["episode_id"]]
-    phi = np.eye(5)[columns["observation"][:, 0].astype(int)]
-    after = np.eye(5)[columns["next_observation"][:, 0].astype(int)] * ~columns["terminated"][:, None]
-    exact = environment.mspbe(target=target)
-    A = (phi * weight[:, None]).T @ (phi - environment.discount * after) / 20_000
-    b = phi.T @ (weight * columns["reward"]) / 20_000
-    C = (phi / length[columns["episode_id"]][:, None]).T @ phi / 20_000
-    for found, expected in zip((A, b, C), exact, strict=True):
-        np.testing.assert_allclose(found, expected, atol=0.006)
 
 
 def test_a_policy_that_is_none_is_refused():

@@ -57,9 +57,9 @@ def _numbers(found: Mapping[str, np.ndarray]) -> list[float]:
 
 def _of_log(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray]:
     del folder
-    suite = entry.load_conformance()
-    bounds = replace(suite.bounds, **{"units": UNITS, **suite.facts.get(setting, {})})
-    config, budget = suite.config(setting), suite.budget
+    suite, chosen = entry.load_conformance(), entry.load().setting(setting)
+    bounds = replace(suite.bounds, **{"units": UNITS, **chosen.facts})
+    config, budget = chosen.config, suite.budget
     if isinstance(config, ImportanceSampling) or config.around_function:
         budget = replace(budget, epsilon=16.0)
     log = LogOf(bounds, trajectories=2, persons=True).columns(list(range(UNITS)), None, None)
@@ -68,7 +68,7 @@ def _of_log(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray
         list(suite.policies),
         budget,
         algorithm=config,
-        features=suite.features.get(setting, "columns"),
+        features=chosen.features,
         seed=_SEED,
     )
     function = {} if release.value_function is None else {"theta": release.value_function.theta}

@@ -11,13 +11,14 @@ import pytest
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import parse_relation
-from dprl.audits.conformance.reward_functions import CONFORMANCE, SmallWalk
+from dprl.audits.conformance.reward_functions import SmallWalk
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, resolve
 from dprl.learning.learning_plan import answers_of, epsilon_at, make_learning_plan
 from dprl.mechanisms.answers import Memo
 from dprl.mechanisms.noise import SeededNoise
+from dprl.registry import find_learning
 
 BUDGET = Budget(0.9, 1e-4)
 WALK = SmallWalk()
@@ -89,10 +90,13 @@ def test_an_option_out_of_range_is_refused_at_once(options):
         FunctionalQ(**options)
 
 
-@pytest.mark.parametrize("setting", CONFORMANCE.settings)
+SUITE = find_learning("functional-q").load_conformance()
+
+
+@pytest.mark.parametrize("setting", SUITE.settings)
 def test_the_plan_pays_for_all_that_is_released(setting):
     """The event's epsilon at what precision leaves of delta is the budget; calibration wastes nothing."""
-    plan = CONFORMANCE.plan(setting)
+    plan = SUITE.plan(setting)
     assert plan.event == plan.mechanism.event()
     assert plan.delta_of_event + plan.delta_sampler == pytest.approx(1e-4, rel=1e-12)
     assert plan.delta_sampler >= plan.mechanism.delta(0.9) > 0.0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from dprl.environments import CartPole
+from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.learning.policy_gradient.estimator import Shape
 from dprl.learning.policy_gradient.users import Acting, Simulated

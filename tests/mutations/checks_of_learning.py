@@ -16,7 +16,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import DEPTHS, path_delta
 from dprl.accounting.verification import verify
 from dprl.audits.attacks.reward_functions import Shifted, canary_of_plan
-from dprl.audits.conformance.reward_functions import CONFORMANCE, SmallWalk
+from dprl.audits.conformance.reward_functions import SmallWalk
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_rewards import compare_rewards
 from dprl.learning import q_learner
@@ -25,6 +25,7 @@ from dprl.learning.learning_plan import answers_of, make_learning_plan
 from dprl.learning.run_coins import AddressedCoins
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.registry import find_learning
 from dprl.release.train import train
 
 from ..compilation_cache import on_disk, persistent_cache
@@ -37,7 +38,7 @@ KEY = bytes(range(32))
 
 def neighbouring_rewards(setting: str) -> None:
     """Record and replay over reward functions as far apart as neighbours may be."""
-    suite = CONFORMANCE
+    suite = find_learning("functional-q").load_conformance()
     plan = suite.plan(setting)
     radius, lipschitz = plan.config.reward_radius or 0.0, plan.config.reward_lipschitz
     width = 1.0 / 8.0

@@ -15,8 +15,8 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
-from dprl.environments import open_environment
 from dprl.environments.interval_walk import IntervalWalk
+from dprl.environments.learning_source import open_environment
 from dprl.learning.functional_q import relation, resolve
 from dprl.learning_facts import LearningFacts
 from dprl.release.train import train

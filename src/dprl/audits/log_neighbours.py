@@ -101,11 +101,11 @@ def log_neighbours(
         source: ``arrays`` or a ``file``; ``parts``, which are read out of core, or read so by workers of ``ray``.
         turn: another one makes other pairs, see :func:`~dprl.audits.neighbours.pairs_of`.
     """
-    suite = entry.load_conformance()
-    bounds = replace(suite.bounds, **{"units": UNITS, **suite.facts.get(setting, {})})
+    suite, chosen = entry.load_conformance(), entry.load().settings[setting]
+    bounds = replace(suite.bounds, **{"units": UNITS, **chosen.facts})
     person, by = unit == "person", "person_id" if unit == "person" else "episode_id"
     logs = LogOf(bounds, trajectories=2 if person else 1, persons=person)
-    features, config, budget = suite.features.get(setting, "columns"), suite.config(setting), suite.budget
+    features, config, budget = chosen.features, chosen.config, suite.budget
     if isinstance(config, ImportanceSampling) or config.around_function:
         budget = replace(budget, epsilon=_AMPLE)
     others = [(UnitRows, "arrays", _filled)] if source in ("arrays", "file") else []

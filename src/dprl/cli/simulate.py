@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dprl.environments.names import NAMES
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from dprl.protocols import Bounds, Policy
 
-KNOWN = ("acrobot", "cart-pole", "chain", "hiv", "interval-walk", "mountain-car", "pong")
+KNOWN = sorted([name for name, named in NAMES.items() if named.logs] + ["pong"])
 
 
 def simulate(
@@ -77,19 +78,16 @@ def _own(
 
     import jax
 
-    from dprl.environments import HIV, Acrobot, CartPole, Chain, IntervalWalk, MountainCar, environment_bounds, rollout
-    from dprl.environments.rollout import largest_ratio
+    from dprl.environments.rollout import environment_bounds, largest_ratio, rollout
 
-    kinds = {"acrobot": Acrobot, "cart-pole": CartPole, "chain": Chain, "hiv": HIV}
-    kinds |= {"interval-walk": IntervalWalk, "mountain-car": MountainCar}
-    environment = kinds[name]()
+    named = NAMES[name]
+    environment = named.load()()
     if horizon is not None:
         environment = dataclasses.replace(environment, horizon=horizon)
     behavior = _behavior(policy, environment.actions)
     columns = rollout(environment, behavior, jax.random.key(seed), episodes)
     ratio = largest_ratio(behavior, environment_bounds(environment, episodes))
-    clipped = {"hiv": "log10 of each state, clipped to these", "cart-pole": "each state, clipped to these"}
-    notes = {"observation": clipped[name]} if name in clipped else {}
+    notes = {"observation": named.observed} if named.observed else {}
     return columns, environment_bounds(environment, episodes, ratio), notes
 
 

@@ -18,13 +18,11 @@ from jax import random
 from dprl.data.bounds_file import read_bounds
 from dprl.environments import gymnasium_adapter
 from dprl.environments.interval_walk import NAME, IntervalWalk, is_own
+from dprl.environments.names import DISCOUNT
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.q_function import unit_states
-
-DISCOUNT = 0.99
-"""Of a Gymnasium environment, which declares none."""
 
 
 @dataclass

@@ -18,20 +18,17 @@ import numpy as np
 from dprl.data.bounds_file import read_bounds
 from dprl.data.parts import MANIFEST
 from dprl.environments import gymnasium_adapter
-from dprl.environments.acrobot import Acrobot
-from dprl.environments.bandit import Bandit, LinearBandit
+from dprl.environments.bandit import Bandit
 from dprl.environments.bandit_parts import BanditInParts
-from dprl.environments.cart_pole import CartPole
-from dprl.environments.learning_source import DISCOUNT, gymnasium_facts
-from dprl.environments.mountain_car import MountainCar
-from dprl.environments.pendulum import Pendulum
+from dprl.environments.learning_source import gymnasium_facts
+from dprl.environments.names import NAMES
 from dprl.environments.user_stream import Act, Answers, empty_answers, fill
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
 from dprl.user_code import quietly
 
-SIMULATORS = ("acrobot", "cart-pole", "linear-bandit", "mountain-car", "pendulum")
+SIMULATORS = tuple(name for name, named in NAMES.items() if named.people)
 _PARALLEL = 64
 
 
@@ -141,16 +138,10 @@ def open_users(
         return facts, GymnasiumUsers(facts, rest, seed)
     if bounds is not None:
         raise DprlError(f"The bounds of {name!r} are its own: leave --bounds out.")
-    found = {
-        "acrobot": Acrobot(discount=DISCOUNT),
-        "cart-pole": CartPole(horizon=500, discount=DISCOUNT),
-        "linear-bandit": LinearBandit(),
-        "mountain-car": MountainCar(discount=DISCOUNT),
-        "pendulum": Pendulum(discount=DISCOUNT),
-    }
-    simulator = found.get({"cartpole": "cart-pole", "mountaincar": "mountain-car"}.get(name, name))
-    if simulator is None:
+    name = {"cartpole": "cart-pole", "mountaincar": "mountain-car"}.get(name, name)
+    if name not in SIMULATORS:
         raise DprlError(f"Unknown environment {name!r}: use {', '.join(SIMULATORS)}, bandit:FILE or gymnasium:ID.")
+    simulator = NAMES[name].load()(**NAMES[name].learning)
     return facts_of(simulator), simulator
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.config import DERIVED
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
 from dprl.engine.unit_blocks import Block, SharedBlock, apply, project
 from dprl.errors import DprlError
@@ -250,3 +251,13 @@ class AdaSSPProgram(StatisticsProgram):
         cross = noised[split:] / self._kappa * (self.ratio + jnp.abs(level))
         weights = vectors @ ((vectors.T @ cross) / (jnp.maximum(values, 0.0) + self.ridge))
         return jnp.asarray(self.basis) @ weights
+
+
+ALGORITHM = Algorithm(
+    AdaSSP,
+    settings={
+        "around a constant": Setting(AdaSSP(discount=0.9, modes=2)),
+        "without a constant": Setting(AdaSSP(discount=0.9, constant_share=0.0)),
+        "Fourier features": Setting(AdaSSP(discount=0.9, modes=3), features="fourier:3"),
+    },
+)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Program, Shape, Stage, ValueFunctionConfig
 from dprl.evaluation.adassp import AdaSSP
 
@@ -49,3 +50,12 @@ class DoublyRobust(ValueFunctionConfig):
     def _inner(self) -> AdaSSP:
         """What learns the value function."""
         return AdaSSP(discount=self.discount, modes=self.modes)
+
+
+ALGORITHM = Algorithm(
+    DoublyRobust,
+    settings={
+        "off-policy": Setting(DoublyRobust(discount=0.9)),
+        "one decision": Setting(DoublyRobust(discount=0.9), facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
+    },
+)

@@ -15,9 +15,11 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Shape, Stage
 from dprl.evaluation import protected
-from dprl.evaluation.primal_dual import PrimalDualConfig, PrimalDualProgram, limited, resolve
+from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, limited, resolve
+from dprl.protocols import Attack
 
 # Algorithm 1's own direction wants a faster dual variable, and more steps
 GRADIENT_STEPS, GRADIENT_PRIMAL, GRADIENT_DUAL = 200, 24.0, 7.0
@@ -145,3 +147,32 @@ class DPTDProgram(PrimalDualProgram):
         w = self.in_box(state.w - config.step_scale * config.eta * d, config.box)
         # nu = 1 gives theta itself, to the last bit
         return state._replace(theta=(1.0 - nu) * state.theta + nu * theta, w=(1.0 - nu) * state.w + nu * w, p=p, d=d)
+
+
+ALGORITHM = Algorithm(
+    DPTD,
+    settings={
+        "a network": Setting(DPTD(steps=3, discount=0.9, sampling_rate=1.0, rows=3), features="mlp:2"),
+        "Algorithm 1, Poisson batches": Setting(
+            DPTD(
+                steps=4,
+                discount=0.9,
+                direction="gradient",
+                schedule="diminishing",
+                sampling_rate=0.5,
+                average="random",
+                start="mid-range",
+                rows=None,
+            ),
+            features="fourier:2",
+        ),
+    },
+    attacks=(
+        *STANDARD_ATTACKS,
+        # through columns, by each unit: a person has three trajectories
+        *(
+            Attack(options={"unit": unit, "steps": 20, "sampling_rate": 1.0}, trials=200_000)
+            for unit in ("transition", "trajectory", "person")
+        ),
+    ),
+)

@@ -16,12 +16,14 @@ import jax
 import jax.numpy as jnp
 
 from dprl.config import DERIVED
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.bands import banded_gradients
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig, run_steps
 from dprl.engine.unit_data import Block, PaddedUnits, SharedBlock, SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation import protected
 from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Attack
 from dprl.value_functions.features import Features
 
 # what single precision holds with room for products; and of one update, where the values' range is 2
@@ -323,3 +325,26 @@ def _check_step_size(config: GPOPE, mechanism: GaussianSum, units: int) -> None:
             f"gpope: updates with step_size = {config.step_size:g} leave single precision or the range of values at "
             "this clip_norm: choose both nearer to 1, or leave them out."
         )
+
+
+# beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
+_STEPS_ALONE = {"value_share": 0.05}
+ALGORITHM = Algorithm(
+    GPOPE,
+    settings={
+        "full batches": Setting(GPOPE(steps=4, discount=0.9)),
+        "Poisson batches": Setting(
+            GPOPE(steps=5, discount=0.9, sampling_rate=0.5, schedule="diminishing", average="all")
+        ),
+        "many features": Setting(GPOPE(steps=3, discount=0.9, average="last"), features="fourier:11"),
+    },
+    attacks=(
+        Attack(options={"steps": 200}),
+        Attack(options={"steps": 200}, trials=100_000),
+        Attack(options={"steps": 200}, epsilon=4.0, trials=100_000),
+        Attack(options={"steps": 200, "sampling_rate": 0.1}, trials=200_000),
+        Attack(options={"steps": 200, "sampling_rate": 0.1, **_STEPS_ALONE}),
+        Attack(options={"steps": 500, "sampling_rate": 0.02, **_STEPS_ALONE}),
+    ),
+    canary="dprl.audits.attacks.evaluation:gpope_canary",
+)

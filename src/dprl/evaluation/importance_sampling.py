@@ -20,6 +20,7 @@ import numpy as np
 
 from dprl.config import Config
 from dprl.data.trajectories import Trajectories
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.unit_data import LEAST_ROWS, scale_of
 from dprl.errors import DprlError
@@ -363,3 +364,15 @@ def expect(query: Query, mechanism: GaussianSum) -> list[tuple[float, float, flo
             widest = min(widest, unit * half)
         out.append((unit * known.spread, unit * known.error(variance, 0.0), widest))
     return out
+
+
+ALGORITHM = Algorithm(
+    ImportanceSampling,
+    settings={
+        "trajectory": Setting(ImportanceSampling(discount=0.9, estimator="trajectory")),
+        "per decision": Setting(ImportanceSampling(discount=0.9, estimator="per-decision")),
+        "self-normalised": Setting(ImportanceSampling(discount=0.9, estimator="self-normalised")),
+        "one decision": Setting(ImportanceSampling(discount=0.9), facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
+    },
+    canary="dprl.audits.attacks.evaluation:importance_canary",
+)

@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 import jax
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Stage
 from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation.nonlinear_td import td_gradients
-from dprl.evaluation.primal_dual import PrimalDualConfig, PrimalDualProgram, resolve
+from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, resolve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,3 +57,13 @@ class NeuralTDProgram(PrimalDualProgram):
 
     def direction(self, state: Any, ghat: jax.Array) -> Any:
         return state._replace(theta=self.in_box(state.theta - self.primal_step * ghat, self.theta_box))
+
+
+ALGORITHM = Algorithm(
+    NeuralTD,
+    settings={
+        "a network": Setting(NeuralTD(steps=3, discount=0.9, sampling_rate=0.5, rows=3), features="mlp:2"),
+        "linear": Setting(NeuralTD(steps=3, discount=0.9, sampling_rate=1.0, start="zero"), features="fourier:2"),
+    },
+    attacks=STANDARD_ATTACKS,
+)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
 from dprl.engine.unit_blocks import Block, SharedBlock, project
 from dprl.errors import DprlError
@@ -242,3 +243,12 @@ class NoisyCountsProgram:
     def answer(self, state: jax.Array) -> jax.Array:
         """The values over the scale of the indicators."""
         return state / math.sqrt(self.size)
+
+
+ALGORITHM = Algorithm(
+    NoisyCounts,
+    settings={
+        "full support": Setting(NoisyCounts(discount=0.9), features="tabular"),
+        "on a support": Setting(NoisyCounts(discount=0.9, support="-1,0,1", rewards="terminal"), features="tabular"),
+    },
+)

@@ -26,6 +26,7 @@ from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
 from dprl.evaluation.start_level import START, StartLevel, start_level
 from dprl.mechanisms.grid import grid_step
+from dprl.protocols import Attack
 
 FUNCTION = "value function"
 # In units of B, the root mean square norm of Psi at the start under the uniform distribution on the bounds.
@@ -343,3 +344,11 @@ def _low_digits(noised: jax.Array, clip_norm: float) -> jax.Array:
     """
     ends = jnp.stack([noised[0], noised[-1]]) * (1.0 / (grid_step(clip_norm) * 2.0**8))
     return jnp.sum(jnp.mod(jnp.floor(ends), 2.0**20) * jnp.asarray([2.0**-20, 2.0**-40]))
+
+
+STANDARD_ATTACKS = (
+    Attack(options={"steps": 50, "sampling_rate": 1.0}, trials=200_000),
+    # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
+    Attack(options={"steps": 50, "sampling_rate": 0.1, "value_share": 0.05}, trials=200_000),
+)
+"""Of every primal-dual method."""

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from dprl.config import DERIVED
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
 from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.value_functions.features import Features
@@ -99,3 +100,12 @@ class PrivateConstantProgram:
     def answer(self, state: jax.Array) -> jax.Array:
         """The weights of the constant."""
         return state * jnp.asarray(self.features.constant(), jnp.float64)
+
+
+ALGORITHM = Algorithm(
+    PrivateConstant,
+    settings={
+        "returns": Setting(PrivateConstant(discount=0.9, estimator="returns")),
+        "rewards": Setting(PrivateConstant(discount=0.9, estimator="rewards")),
+    },
+)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.config import DERIVED
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Shape, Stage
 from dprl.engine.unit_blocks import Block, SharedBlock, apply, project
 from dprl.evaluation.adassp import (
@@ -162,3 +163,13 @@ class PrivateLSTDProgram(StatisticsProgram):
         b = noised[len(i) :] / self._kappa * (self.reward_bound + jnp.abs(level))
         weights = jnp.linalg.solve(matrix + self.ridge * jnp.eye(self.size), b)
         return jnp.asarray(self.basis) @ weights
+
+
+ALGORITHM = Algorithm(
+    PrivateLSTD,
+    settings={
+        "around a constant": Setting(PrivateLSTD(discount=0.9, modes=2)),
+        "on a support": Setting(PrivateLSTD(discount=0.9, support="-1,0,1"), features="tabular"),
+        "without a constant": Setting(PrivateLSTD(discount=0.9, constant_share=0.0)),
+    },
+)

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Program, Shape, Stage, ValueFunctionConfig
 from dprl.evaluation.descent import WALK, default_clip, strength_of
 from dprl.evaluation.private_constant import PrivateConstant
@@ -23,6 +24,7 @@ from dprl.evaluation.recommended_modes import MOST_COLUMNS
 from dprl.evaluation.recommended_statistics import FIRST_SHARE, Settings, Statistics
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD
+from dprl.protocols import Attack
 from dprl.value_functions.features import Columns, Tabular
 
 # Strengths n0 = units mu / ratio, one over the noise of the mean return in half-widths of the value range. Chosen on
@@ -143,3 +145,18 @@ def statistics_settings(facts: Facts, step_scale: float = 1.0) -> Settings:
         occupancy=0.6 if strong or one_step else 0.7,
         step_size=0.06 * step_scale,
     )
+
+
+_ON_POLICY = {"max_importance_ratio": 1.0, "max_cumulative_ratio": 1.0}
+_ONE_STEP = {"horizon": 1, "max_cumulative_ratio": 1.6}
+ALGORITHM = Algorithm(
+    Recommended,
+    settings={
+        "statistics": Setting(Recommended(discount=0.9), facts=_ON_POLICY),
+        "statistics and descent": Setting(Recommended(discount=0.9), facts={**_ON_POLICY, "units": 2_000}),
+        "off-policy": Setting(Recommended(discount=0.9)),
+        "one decision, a constant": Setting(Recommended(discount=0.9), facts=_ONE_STEP),
+        "one decision, its shape": Setting(Recommended(discount=0.9), facts={**_ONE_STEP, "units": 5_000}),
+    },
+    attacks=(Attack(trials=20_000), Attack(units=5_000, trials=20_000)),
+)

@@ -15,9 +15,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Stage
 from dprl.engine.unit_blocks import Block, SharedBlock, apply, project_phi
 from dprl.evaluation.descent import REFERENCE, Descent, DescentConfig
+from dprl.protocols import Attack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,3 +55,18 @@ class ReturnRegressionProgram(Descent):
         # returns come over the largest cumulative ratio, and with the ratio of their own step in them
         error = self.facts.ratio * block.weight_return - block.weight_rho * apply(block.phi, theta)
         return project_phi(error, block) * jnp.asarray(self.scale, dtype=block.phi.dtype)
+
+
+_STEPS = {"steps": 50}
+ALGORITHM = Algorithm(
+    ReturnRegression,
+    settings={
+        "full batches": Setting(ReturnRegression(steps=3, discount=0.9)),
+        "Poisson batches": Setting(ReturnRegression(steps=4, discount=0.9, sampling_rate=0.5)),
+    },
+    attacks=(
+        Attack(options=_STEPS, trials=400_000),
+        # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
+        Attack(options={**_STEPS, "sampling_rate": 0.1, "value_share": 0.05}, trials=400_000),
+    ),
+)

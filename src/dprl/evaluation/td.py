@@ -16,9 +16,11 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Shape, Stage
 from dprl.engine.unit_blocks import Block, SharedBlock, apply, project_phi
 from dprl.evaluation.descent import REFERENCE, Descent, DescentConfig
+from dprl.protocols import Attack
 from dprl.value_functions.features import Tabular
 
 START = "mean reward"
@@ -117,3 +119,19 @@ class TDProgram(Descent):
         # a weight this small is noise: with few units the ratio then stays near the middle
         weight = jnp.maximum(state[1], 0.5 * self.facts.units)
         return self.start_at(level_of(self.facts, state[0] / weight))
+
+
+_STEPS = {"steps": 50}
+ALGORITHM = Algorithm(
+    TD,
+    settings={
+        "full batches": Setting(TD(steps=3, discount=0.9)),
+        "from the mean reward": Setting(TD(steps=3, discount=0.9, start="mean-reward")),
+        "Poisson batches": Setting(TD(steps=4, discount=0.9, sampling_rate=0.5)),
+    },
+    attacks=(
+        Attack(options=_STEPS, trials=400_000),
+        # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
+        Attack(options={**_STEPS, "sampling_rate": 0.1, "value_share": 0.05}, trials=400_000),
+    ),
+)

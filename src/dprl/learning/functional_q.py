@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dprl.accounting.reward_relation import LARGEST_DECAY, RewardRelation, default_decay
 from dprl.config import DERIVED, Config
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts, RewardOf
+from dprl.protocols import Attack
 
 if TYPE_CHECKING:
     from dprl.accounting.budget import Budget
@@ -277,3 +279,30 @@ def relation(config: FunctionalQ) -> RewardRelation:
     return RewardRelation(
         config.reward_radius, config.reward_lipschitz, of_state=bool(config.shared_path), mixed=config.mixed_derivatives
     )
+
+
+def _attack(trials: int, **options: Any) -> Attack:
+    return Attack(epsilon=0.9, delta=1e-4, options=options, trials=trials)
+
+
+_SHORT = {"samples": 100, "round": 20, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
+ALGORITHM = Algorithm(
+    FunctionalQ,
+    settings={
+        "functional": Setting(FunctionalQ(variant="functional", **_SHORT)),
+        "functional, one path": Setting(
+            FunctionalQ(variant="functional", shared_path=True, actor_critic=True, **_SHORT)
+        ),
+        "observed reward": Setting(FunctionalQ(**_SHORT)),
+        "gradient": Setting(FunctionalQ(variant="gradient", **{**_SHORT, "network": "fourier:2"})),
+        "output": Setting(FunctionalQ(variant="output", **{**_SHORT, "network": None})),
+    },
+    attacks=(
+        _attack(400_000, variant="functional"),
+        _attack(400_000, variant="functional", shared_path=True),
+        _attack(400_000, variant="observed-reward", samples=50),
+        _attack(400_000, variant="gradient", samples=1000, network="fourier:1"),
+        _attack(20_000, variant="output"),
+    ),
+    canary="dprl.audits.attacks.reward_functions:canary_of_plan",
+)

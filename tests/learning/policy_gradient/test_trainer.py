@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.environments import CartPole
+from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
 from dprl.learning.policy_gradient.on_host import run_on_host

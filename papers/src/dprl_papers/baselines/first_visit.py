@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
 from dprl.engine.unit_blocks import project_phi
 from dprl.errors import DprlError
@@ -120,3 +121,12 @@ class FirstVisitProgram:
         common = jnp.sum(returns / damped) / jnp.maximum(jnp.sum(counts / damped), 1e-12)
         common = jnp.clip(common, -1.0, 1.0)
         return common + (returns - counts * common) / damped
+
+
+ALGORITHM = Algorithm(
+    FirstVisit,
+    settings={
+        "LSL": Setting(FirstVisit(discount=0.9), features="tabular"),
+        "LSW": Setting(FirstVisit(discount=0.9, estimator="lsw"), features="tabular"),
+    },
+)

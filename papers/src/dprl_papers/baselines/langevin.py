@@ -12,9 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import Facts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL
 from dprl.evaluation.primal_dual import PrimalDualProgram, limited, resolve
+from dprl.protocols import Attack
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 
@@ -62,3 +64,13 @@ class DPGLDProgram(PrimalDualProgram):
         """
         variance = (self.stages[-1].mechanism.noise_std / self.facts.units) ** 2
         return self.primal_step * variance / 2.0, self.dual_step * variance / 2.0
+
+
+ALGORITHM = Algorithm(
+    DPGLD,
+    settings={
+        "linear": Setting(DPGLD(steps=3, discount=0.9)),
+        "a network": Setting(DPGLD(steps=3, discount=0.9, rows=3, start="random"), features="mlp:2"),
+    },
+    attacks=(Attack(options={"steps": 50}, trials=200_000),),
+)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import Facts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL, GRADIENT_STEPS
-from dprl.evaluation.primal_dual import PrimalDualConfig, limited
+from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, limited
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +41,13 @@ class DPSGDA(GradientConfig):
     """Options of DP-SGDA; public facts, all of them, see :class:`GradientConfig`."""
 
     algorithm: ClassVar[str] = "dp-sgda"
+
+
+ALGORITHM = Algorithm(
+    DPSGDA,
+    settings={
+        "linear": Setting(DPSGDA(steps=3, discount=0.9, sampling_rate=0.5, start="mid-range")),
+        "a network": Setting(DPSGDA(steps=3, discount=0.9, sampling_rate=1.0, rows=3, average="all"), features="mlp:2"),
+    },
+    attacks=STANDARD_ATTACKS,
+)

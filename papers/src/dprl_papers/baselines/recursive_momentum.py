@@ -19,10 +19,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import Facts, Shape, Stage
 from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation.nonlinear_td import unit_gradients
-from dprl.evaluation.primal_dual import FUNCTION, PrimalDualProgram, resolve
+from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram, resolve
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 INITIAL = "initial gradient"
@@ -116,3 +117,15 @@ class DPSRMProgram(PrimalDualProgram):
         kept = jnp.float32(1.0 - self.config.recursion)
         moved = super().direction(state, kept * jnp.concatenate([state.p, state.d]) + ghat)
         return moved._replace(theta_before=state.theta, w_before=state.w)
+
+
+ALGORITHM = Algorithm(
+    DPSRM,
+    settings={
+        "linear": Setting(DPSRM(steps=4, discount=0.9, sampling_rate=0.5, start="mid-range")),
+        "a network": Setting(
+            DPSRM(steps=3, discount=0.9, sampling_rate=1.0, rows=3, recursion=0.6, average="tail"), features="mlp:2"
+        ),
+    },
+    attacks=STANDARD_ATTACKS,
+)

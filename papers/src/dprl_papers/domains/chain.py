@@ -1,7 +1,7 @@
 """The chain of Xie, Thomas and Miklau (2019, section 7): 40 states, uniform start, reward 1 at the end, discount 0.99.
 
-Values and moments are exact (:class:`dprl.environments.chain.Chain`). A log is drawn without a loop over steps: the
-number of steps in a state is geometric, so a trajectory is its start and one geometric number a state.
+Values and moments are exact (:mod:`~dprl_papers.harness.exact_chain`). A log is drawn without a loop over steps: the
+number of steps in a state is geometric, so a trajectory is its start and one geometric number per state.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
-from dprl.environments.chain import Chain
 from dprl.errors import DprlError
 from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
 from dprl_papers.harness.domain import Domain, Moments, Truth
+from dprl_papers.harness.exact_chain import Chain
 
 
 def draw_log(chain: Chain, bounds: Bounds, seed: int, success: float = 1.0) -> Trajectories:

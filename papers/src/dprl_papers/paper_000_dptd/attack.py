@@ -17,14 +17,13 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import Simulation, always, mixed
-from dprl.audits.conformance.evaluation import conformance_of
 from dprl.engine.program import run_steps
 from dprl.engine.unit_data import SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation.dptd import DPTDProgram
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Attack, Bounds
+from dprl.protocols import Bounds
 from dprl_papers.paper_000_dptd.published import PublishedDPTD
 
 _MOST = 100  # noised sums that are looked at where none of them tells much
@@ -87,11 +86,13 @@ class PublishedCanary(Simulation):
         return jnp.where(score > math.log(self.others + 1), score, 0.0) if self.telling else score
 
 
-def published_canary(*, units: int, budget: Budget, released: str = "all", **options: Any) -> PublishedCanary:
+def published_canary(
+    kind: type[PublishedDPTD], *, units: int, budget: Budget, released: str = "all", **options: Any
+) -> PublishedCanary:
     """The noise of Theorem 5.1 on ``units`` records of gradient norm G, of which one is replaced by its opposite."""
     if released != "all":
         raise DprlError("dptd is audited on all that it releases: leave out released.")
-    config = PublishedDPTD.from_mapping(options, "options")
+    config = kind.from_mapping(options, "options")
     bounds = Bounds(units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
     plan = make_plan(config, bounds, budget, [always], "tabular")
     found = PublishedCanary(
@@ -112,14 +113,3 @@ def _telling(program: Any, units: int) -> int:
     mechanism = program.stages[0].mechanism
     weights = np.asarray(program.momentum(jnp.arange(mechanism.steps))[1], dtype=np.float64)
     return int(np.sum((2.0 * weights / mechanism.noise_multiplier) ** 2 / 2.0 > np.log(units)))
-
-
-CONFORMANCE = conformance_of(
-    PublishedDPTD,
-    {"as published": PublishedDPTD(steps=6, discount=0.9)},
-    (Attack(units=10_000, options={"steps": 1001}, trials=400_000),),
-    published_canary,
-    features={"as published": "mlp:2"},
-    through_columns=False,
-)
-"""How it is run on small data, and which attack on it is published."""

@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 
 from dprl.accounting.budget import Budget
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import Claimed, Facts, Shape, Stage
 from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation.dptd import DPTD, DPTDProgram
 from dprl.evaluation.primal_dual import resolve
-from dprl.protocols import Precondition
+from dprl.protocols import Attack, Precondition
 from dprl_papers.one_unit import claimed, one_unit_a_step
 
 STEP = 2.0  # kappa = eta, appendix G
@@ -152,3 +153,11 @@ def theorem_conditions(steps: int, units: int, epsilon: float, delta: float) -> 
             )
         )
     return tuple(found)
+
+
+ALGORITHM = Algorithm(
+    PublishedDPTD,
+    settings={"as published": Setting(PublishedDPTD(steps=6, discount=0.9), features="mlp:2")},
+    attacks=(Attack(units=10_000, options={"steps": 1001}, trials=400_000),),
+    canary="dprl_papers.paper_000_dptd.attack:published_canary",
+)

@@ -5,54 +5,26 @@ Everything in here is simulated; nothing is private.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 from jax import random
 
-from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import DEPTHS
 from dprl.audits.attacks.reward_functions import Shifted
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.audits.conformance.reward_functions import CONFORMANCE as VERIFIED
-from dprl.audits.conformance.reward_functions import LearningConformance
-from dprl.errors import DprlError
-from dprl.learning.learning_plan import LearningPlan, make_learning_plan
+from dprl.audits.conformance.reward_functions import SmallWalk
+from dprl.learning.learning_plan import LearningPlan
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Attack
 from dprl.value_functions.q_function import q_values
 from dprl_papers.paper_001_functional_q.published import PublishedQ, initial, published_rates, run_published
 
 _SEEN = 17  # states at which a published Q is looked at
 
 
-@dataclass(frozen=True)
-class PublishedConformance(LearningConformance):
-    """Algorithm 1: it is attacked alone, for no mechanism of its sees rewards."""
-
-    def canary(
-        self,
-        *,
-        units: int = 200,
-        epsilon: float,
-        delta: float,
-        released: str = "all",
-        unit: str | None = None,
-        **options: Any,
-    ) -> PlanCanary:
-        """See :class:`dprl.protocols.Conformance`; what is released is the last iterate."""
-        if units != 200 or unit is not None:
-            raise DprlError(f"{self.name} protects the reward function and knows no other units: leave units out.")
-        if released not in ("all", "last"):
-            raise DprlError("An audit of learning as published looks at the last iterate: leave out released.")
-        config = PublishedQ.from_mapping(options, "options")
-        plan = make_learning_plan(config, self.environment.facts, Budget(epsilon, delta))
-        return canary_of_plan(plan, self.environment)
-
-
-def canary_of_plan(plan: LearningPlan, environment: Any) -> PlanCanary:
+def canary_of_plan(plan: LearningPlan, environment: Any = None) -> PlanCanary:
     """Every reward is larger by 1, the radius that the paper states; the Q that is released is seen."""
+    environment = SmallWalk() if environment is None else environment
     config = plan.config
     assert isinstance(config, PublishedQ)
     rates = published_rates(config, plan.facts)
@@ -75,12 +47,3 @@ def canary_of_plan(plan: LearningPlan, environment: Any) -> PlanCanary:
         description=f"every reward is larger by 1, the paper's radius; {rounds} rounds of {config.batch} samples with "
         f"sigma {config.published_std:g}, from known weights: of the Q-function that is released {seen}",
     )
-
-
-CONFORMANCE = PublishedConformance(
-    name=PublishedQ.algorithm,
-    configs={"as published": PublishedQ(samples=320, network="mlp:4")},
-    attacks=(Attack(epsilon=0.9, delta=1e-4, options={"published_std": 0.32, "samples": 640}, trials=1_000),),
-    environment=VERIFIED.environment,
-)
-"""How it is run on small data, and which attack on it is published."""

@@ -19,6 +19,7 @@ from jax import lax, random
 from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.config import DERIVED
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ, public_defaults
 from dprl.learning.learning_plan import LearningPlan
@@ -26,7 +27,7 @@ from dprl.learning.q_learner import positions_of
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, unit_path
-from dprl.protocols import Claim, Precondition
+from dprl.protocols import Attack, Claim, Precondition
 from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values, unit_states
 from dprl_papers.paper_001_functional_q.sigma import (
     LEMMA_8,
@@ -248,3 +249,11 @@ def published_q(weights: Any, config: PublishedQ, facts: LearningFacts) -> QFunc
     """Q as it is released: the network's output is the value itself."""
     single = {name: np.asarray(w, np.float32) for name, w in weights.items()}
     return QFunction(single, str(config.network), facts.observation, facts.actions, (-1.0, 1.0))
+
+
+ALGORITHM = Algorithm(
+    PublishedQ,
+    settings={"as published": Setting(PublishedQ(samples=320, network="mlp:4"))},
+    attacks=(Attack(epsilon=0.9, delta=1e-4, options={"published_std": 0.32, "samples": 640}, trials=1_000),),
+    canary="dprl_papers.paper_001_functional_q.attack:canary_of_plan",
+)

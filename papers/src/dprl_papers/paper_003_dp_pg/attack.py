@@ -6,9 +6,7 @@ import numpy as np
 
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
-from dprl.audits.conformance.users import PolicyGradientConformance
 from dprl.learning.policy_gradient.pg_plan import PGPlan
-from dprl.protocols import Attack
 from dprl_papers.paper_003_dp_pg.published import PublishedPG
 
 
@@ -27,13 +25,3 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
         f"least, and all others against it: a vector of {length:.3g} where Theorem 1 allows "
         f"{settings.largest_return * settings.score_bound:.3g}; all noised means are seen",
     )
-
-
-CONFORMANCE = PolicyGradientConformance(
-    name=PublishedPG.algorithm,
-    configs={},
-    attacks=(Attack(units=200, epsilon=1.0, delta=1e-6, trials=400_000),),
-    kind=PublishedPG,
-    attack=canary_of_plan,
-)
-"""Which attack on it is published."""

@@ -16,6 +16,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.user_relation import WORDS
 from dprl.cli.calibrate import rounded_up
 from dprl.config import DERIVED
+from dprl.engine.algorithm import Algorithm
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.estimator import Rates, Shape
@@ -24,7 +25,7 @@ from dprl.learning.policy_gradient.trainer import policy_of
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import CONSTANT, Parametric
-from dprl.protocols import Claim, Precondition
+from dprl.protocols import Attack, Claim, Precondition
 
 _REPAIRS = (
     "relation", "noise", "sampling", "clip_norm", "decay", "discount", "estimator", "baseline_weight", "bootstrap",
@@ -276,3 +277,11 @@ def wasted(budget: Budget) -> dict[str, float]:
 
     exact = gaussian_noise_multiplier(budget)
     return {"as published": published_std(1.0, 1.0, 1, budget), "replace one": 2.0 * exact, "zero out one": exact}
+
+
+ALGORITHM = Algorithm(
+    PublishedPG,
+    settings={},
+    attacks=(Attack(units=200, epsilon=1.0, delta=1e-6, trials=400_000),),
+    canary="dprl_papers.paper_003_dp_pg.attack:canary_of_plan",
+)

@@ -21,9 +21,9 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.environments import CartPole
 from dprl.environments.acrobot import Acrobot
 from dprl.environments.bandit import LinearBandit
+from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.environments.user_source import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG

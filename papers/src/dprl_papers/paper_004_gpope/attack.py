@@ -14,14 +14,12 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import FAR, EvaluationCanary, always, attack_bounds, log_ratio, pushes
-from dprl.audits.conformance.evaluation import EvaluationConformance
 from dprl.config import Mark
 from dprl.engine.unit_data import SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation.gpope import GPOPE, clip_norm
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Attack
 from dprl_papers.paper_004_gpope.published import PublishedGPOPE
 
 
@@ -48,9 +46,11 @@ class PublishedCanary(EvaluationCanary):
         return jnp.sum(log_ratio(sums[:, mechanism.dimension // 2] + clip, 2.0 * clip, mechanism.noise_std, rate))
 
 
-def published_canary(*, units: int, budget: Budget, released: str, **options: Any) -> PublishedCanary:
+def published_canary(
+    kind: type[PublishedGPOPE], *, units: int, budget: Budget, released: str, **options: Any
+) -> PublishedCanary:
     """A record among ``units`` is replaced."""
-    config = PublishedGPOPE.from_mapping(options, "options")
+    config = kind.from_mapping(options, "options")
     if config.sampling_rate != GPOPE().sampling_rate:
         raise DprlError("As published, gpope takes one trajectory a step: sampling_rate means nothing there.")
     if released == "last" and config.step_size is None:
@@ -72,16 +72,3 @@ def _wall(signs: np.ndarray) -> SharedTransitions:
     delta = jnp.array([[-1.0], [1.0]], dtype=jnp.float32)
     weight = jnp.asarray(np.stack([signs < 0, signs > 0], axis=1) * FAR, dtype=jnp.float32)
     return SharedTransitions(phi, delta, jnp.zeros_like(weight), weight, 2.0 * weight)
-
-
-CONFORMANCE = EvaluationConformance(
-    "gpope",
-    {"as published": PublishedGPOPE(steps=6, discount=0.9)},
-    published_canary,
-    (
-        Attack(options={"steps": 200}, trials=400_000),
-        Attack(released="last", options={"steps": 200}, trials=400_000),
-    ),
-    through_columns=False,
-)
-"""How it is run on small data, and which attacks on it are published."""

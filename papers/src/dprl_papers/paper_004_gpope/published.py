@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dprl.accounting.budget import Budget
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import Claimed, Facts, Shape, Stage
 from dprl.evaluation.gpope import GPOPE, GPOPEProgram
 from dprl.evaluation.protected import Protected
-from dprl.protocols import Precondition
+from dprl.protocols import Attack, Precondition
 from dprl_papers.one_unit import claimed, one_unit_a_step
 
 LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
@@ -87,3 +88,14 @@ def theorem_1_conditions(sigma: float, steps: int, units: int, epsilon: float) -
         Precondition(sentence, precondition_holds(sigma)),
         Precondition(f"Theorem 1 needs epsilon <= 2 N ln(m/sigma)/m^2, which is {most:.3g}", epsilon <= most),
     )
+
+
+ALGORITHM = Algorithm(
+    PublishedGPOPE,
+    settings={"as published": Setting(PublishedGPOPE(steps=6, discount=0.9))},
+    attacks=(
+        Attack(options={"steps": 200}, trials=400_000),
+        Attack(released="last", options={"steps": 200}, trials=400_000),
+    ),
+    canary="dprl_papers.paper_004_gpope.attack:published_canary",
+)

@@ -151,19 +151,21 @@ class EvaluationCanary(Simulation):
         )
 
 
-def gpope_canary(*, units: int, budget: Budget, released: str, **options: Any) -> EvaluationCanary:
+def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str, **options: Any) -> EvaluationCanary:
     """GPOPE at full clip norm, to which a record is added."""
-    plan = make_plan(GPOPE.from_mapping(options, "options"), attack_bounds(units), budget, [always], "tabular")
+    plan = make_plan(kind.from_mapping(options, "options"), attack_bounds(units), budget, [always], "tabular")
     others, relation = addition(units, plan)
     what = "every noised sum" if released == "all" else "the last iterate"
     return EvaluationCanary(plan=plan, others=others, description=f"{relation}; {what} is seen", released=released)
 
 
-def importance_canary(*, units: int, budget: Budget, released: str, **options: Any) -> EvaluationCanary:
+def importance_canary(
+    kind: type[ImportanceSampling], *, units: int, budget: Budget, released: str, **options: Any
+) -> EvaluationCanary:
     """One release of everybody, with a record at full clip norm added."""
     if released != "all":
         raise DprlError("importance-sampling has no iterates, of which the last could be seen: leave out released.")
-    config = ImportanceSampling.from_mapping(options, "options")
+    config = kind.from_mapping(options, "options")
     plan = make_plan(config, attack_bounds(units), budget, [always])
     others, relation = addition(units, plan)
     return EvaluationCanary(plan=plan, others=others, description=f"{relation}; the noised vector is seen")

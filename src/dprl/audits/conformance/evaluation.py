@@ -6,9 +6,9 @@ The attacks themselves are in :mod:`dprl.audits.attacks.evaluation` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -16,20 +16,20 @@ import numpy as np
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import noised_sum
-from dprl.audits.attacks.programs import program_canary
 from dprl.audits.attacks.units import unit_canary, values_of_nothing_known
+from dprl.audits.conformance.suite import Suite, load
 from dprl.data.trajectories import Trajectories
 from dprl.engine import program as engine
-from dprl.engine.program import ValueFunctionConfig
+from dprl.engine.algorithm import Algorithm
 from dprl.engine.ratios import step_ratios
 from dprl.engine.unit_data import padded_units, rows_of, unit_rows
 from dprl.errors import DprlError
 from dprl.evaluation import estimators
 from dprl.evaluation import importance_sampling as importance
-from dprl.evaluation.plan import Algorithm, Plan, make_plan
+from dprl.evaluation.plan import Plan, make_plan
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Attack, Bounds, Canary, NoiseSource
+from dprl.protocols import Bounds, Canary, NoiseSource
 
 
 def _policy(states: np.ndarray) -> np.ndarray:
@@ -55,27 +55,10 @@ _BUDGET = Budget(2.0, 1e-4)
 
 
 @dataclass(frozen=True)
-class EvaluationConformance:
-    """The evaluation algorithms: they share the plan, the log, the value vector and the loop of a program.
+class EvaluationConformance(Suite):
+    """The audits of an evaluation algorithm: all share the plan, the log, the value vector and a program's loop."""
 
-    Attributes:
-        features: of the settings that do not take ``columns``.
-        through_columns: whether it is attacked by each privacy unit too, through the columns of a log.
-        facts: changes of the public bounds, for the settings that are made for others; none may widen them.
-    """
-
-    name: str
-    configs: Mapping[str, Algorithm]
-    attack: Callable[..., Canary] = field(repr=False)
-    attacks: tuple[Attack, ...]
-    features: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bounds: Bounds = _BOUNDS
-    through_columns: bool = True
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return tuple(self.configs)
 
     @property
     def policies(self) -> tuple[Any, ...]:
@@ -86,12 +69,9 @@ class EvaluationConformance:
     def budget(self) -> Budget:
         return _BUDGET
 
-    def config(self, setting: str) -> Algorithm:
-        return self.configs[setting]
-
     def plan(self, setting: str) -> Plan:
-        bounds = replace(self.bounds, **self.facts.get(setting, {}))
-        return _plan(self.config(setting), bounds, self.features.get(setting, "columns"))
+        chosen = self.algorithm.settings[setting]
+        return _plan(chosen.config, replace(self.bounds, **chosen.facts), chosen.features)
 
     def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
         plan = self.plan(setting)
@@ -170,35 +150,22 @@ class EvaluationConformance:
             return value, None
         return value, engine.run(plan.program, noise, units, batch=8)[1]
 
-    def canary(
-        self,
-        *,
-        units: int,
-        epsilon: float,
-        delta: float,
-        released: str = "all",
-        unit: str | None = None,
-        **options: Any,
-    ) -> Canary:
-        if released not in ("all", "last"):
-            raise DprlError("An audit looks at all that is released, or at the last iterate: say 'all' or 'last'.")
-        asked = {"units": units, "budget": Budget(epsilon, delta), **options}
+    def attack(self, asked: dict[str, Any]) -> Canary:
+        unit = asked.pop("unit")
         if unit is None:
-            attack = self.attack
-            if options.get("optimizer") is not None:
-                # what its noise is, and how many steps there are, is not the algorithm's: the attack on any program
-                attack = partial(program_canary, cast(Any, type(next(iter(self.configs.values())))))
-            return attack(released=released, **asked)
-        if released != "all" or not self.through_columns:
+            # an optimizer has noise and steps of its own: the attack on any program
+            target = Algorithm.canary if asked.get("optimizer") is not None else self.algorithm.canary
+            return load(target)(self.algorithm.config, **asked)
+        if not self.verified or asked.pop("released") != "all":
             raise DprlError(
                 f"Through columns {self.name} is attacked in its verified calibration, on all that it releases: leave "
                 "out unit, or the others."
             )
-        return unit_canary(type(next(iter(self.configs.values()))), unit, **asked)
+        return unit_canary(self.algorithm.config, unit, **asked)
 
 
 @lru_cache(maxsize=64)
-def _plan(config: Algorithm, bounds: Bounds, features: str) -> Plan:
+def _plan(config: Any, bounds: Bounds, features: str) -> Plan:
     return make_plan(config, bounds, _BUDGET, list(_POLICIES), features, total_variation=2.0**-49)
 
 
@@ -224,15 +191,3 @@ def within(log: Trajectories, bounds: Bounds) -> Trajectories:
         episode_offsets=np.append(0, np.cumsum(lengths)),
         bounds=bounds,
     )
-
-
-def conformance_of(
-    kind: type[ValueFunctionConfig],
-    configs: Mapping[str, ValueFunctionConfig],
-    attacks: tuple[Attack, ...] = (Attack(), Attack(epsilon=4.0, trials=100_000)),
-    attack: Callable[..., Canary] | None = None,
-    **options: Any,
-) -> EvaluationConformance:
-    """Of a program's configuration: what is particular to it, and the attack that fits all where it has no other."""
-    attack = partial(program_canary, kind) if attack is None else attack
-    return EvaluationConformance(kind.algorithm, configs, attack, attacks, **options)

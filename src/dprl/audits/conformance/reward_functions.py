@@ -5,8 +5,8 @@ Nothing in here is private. The attacks themselves are in :mod:`dprl.audits.atta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +16,8 @@ from jax import random
 
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.reward_functions import Shifted, canary_of_plan
 from dprl.audits.attacks.trials import PlanCanary
+from dprl.audits.conformance.suite import UNITS, Suite, load
 from dprl.errors import DprlError
 from dprl.learning import planner, q_learner
 from dprl.learning.functional_q import FunctionalQ
@@ -25,9 +25,8 @@ from dprl.learning.learning_plan import LearningPlan, Mechanism, answers_of, mak
 from dprl.learning.run_coins import AddressedCoins
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
-from dprl.protocols import Attack, Interval
+from dprl.protocols import Interval
 
-_UNITS = 200  # of an attack that states none; a reward function has no number
 _RADIUS = 0.01
 _GRID = 2.0**-20
 
@@ -126,29 +125,18 @@ def _on_grid(x: Any) -> Any:
     return jnp.round(x / _GRID) * _GRID
 
 
-_SHORT = {"samples": 100, "round": 20, "batch": 8, "network": "mlp:4", "reward_radius": _RADIUS}
 _BUDGET = Budget(0.9, 1e-4)
 
 
 @dataclass(frozen=True)
-class LearningConformance:
+class LearningConformance(Suite):
     """A learning algorithm: how it is run on a pair of reward functions, and attacked."""
 
-    name: str
-    configs: Mapping[str, FunctionalQ]
-    attacks: tuple[Attack, ...]
-    environment: SmallWalk
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return tuple(self.configs)
+    environment: SmallWalk = field(default_factory=SmallWalk)
 
     @property
     def budget(self) -> Budget:
         return _BUDGET
-
-    def config(self, setting: str) -> FunctionalQ:
-        return self.configs[setting]
 
     def plan(self, setting: str) -> LearningPlan:
         return _plan(self.config(setting), self.environment, _BUDGET)
@@ -197,54 +185,20 @@ class LearningConformance:
         actor = {f"actor.{name}": w for name, w in (found.actor or {}).items()}
         return {**found.weights, **actor, **iterates}
 
-    def canary(
-        self,
-        *,
-        units: int = _UNITS,
-        epsilon: float,
-        delta: float,
-        released: str = "all",
-        unit: str | None = None,
-        **options: Any,
-    ) -> PlanCanary:
-        """See :class:`dprl.protocols.Conformance`; the privacy unit is the reward function, of which there is one."""
-        if units != _UNITS or unit is not None:
+    def attack(self, asked: dict[str, Any]) -> PlanCanary:
+        """The privacy unit is the reward function, of which there is one."""
+        units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
+        if units != UNITS or unit is not None:
             raise DprlError(f"{self.name} protects the reward function and knows no other units: leave units out.")
-        if released != "all":
+        if released == "last" and self.verified:
             raise DprlError("An audit of learning looks at all answers: leave out released.")
-        config = FunctionalQ.from_mapping(options, "options")
-        if config.reward_radius is None and config.people is None:
+        config = self.algorithm.config.from_mapping(asked, "options")
+        if self.verified and config.reward_radius is None and config.people is None:
             config = replace(config, reward_radius=_RADIUS)
-        return canary_of_plan(_plan(config, self.environment, Budget(epsilon, delta)))
+        return load(self.algorithm.canary)(_plan(config, self.environment, budget))
 
 
 @lru_cache(maxsize=64)
 def _plan(config: FunctionalQ, environment: SmallWalk, budget: Budget) -> LearningPlan:
     model = environment.transition_matrix(planner.POINTS) if config.variant == "output" else None
     return make_learning_plan(config, environment.facts, budget, model)
-
-
-def _attack(trials: int, **options: Any) -> Attack:
-    return Attack(epsilon=0.9, delta=1e-4, options=options, trials=trials)
-
-
-CONFORMANCE = LearningConformance(
-    name=FunctionalQ.algorithm,
-    configs={
-        "functional": FunctionalQ(variant="functional", **_SHORT),
-        "functional, one path": FunctionalQ(variant="functional", shared_path=True, actor_critic=True, **_SHORT),
-        "observed reward": FunctionalQ(**_SHORT),
-        "gradient": FunctionalQ(variant="gradient", **{**_SHORT, "network": "fourier:2"}),
-        "output": FunctionalQ(variant="output", **{**_SHORT, "network": None}),
-    },
-    attacks=(
-        _attack(400_000, variant="functional"),
-        _attack(400_000, variant="functional", shared_path=True),
-        _attack(400_000, variant="observed-reward", samples=50),
-        _attack(400_000, variant="gradient", samples=1000, network="fourier:1"),
-        _attack(20_000, variant="output"),
-    ),
-    environment=SmallWalk(),
-)
-
-__all__ = ["CONFORMANCE", "LearningConformance", "OnHost", "Shifted", "SmallWalk"]

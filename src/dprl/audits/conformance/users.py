@@ -5,8 +5,8 @@ Nothing in here is private. The attack itself is in :mod:`dprl.audits.attacks.us
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,8 @@ from jax import random
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.audits.attacks.users import STREAM, canary_of_plan, small_facts
+from dprl.audits.attacks.users import STREAM, small_facts
+from dprl.audits.conformance.suite import Suite, load
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG
@@ -27,9 +28,7 @@ from dprl.learning.policy_gradient.on_host import run_on_host, run_resampled
 from dprl.learning.policy_gradient.pg_plan import Mechanism, PGPlan, make_pg_plan
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins
-from dprl.protocols import Attack
 
-_UNITS = 200  # of an attack that states none
 _HORIZON = 3
 _BUDGET = Budget(1.0, 1e-6)
 
@@ -108,25 +107,12 @@ def _put(values: np.ndarray, place: int, value: Any) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class PolicyGradientConformance:
+class PolicyGradientConformance(Suite):
     """A learner from users: how it is run with a set of users and with its neighbours, and attacked."""
-
-    name: str
-    configs: Mapping[str, DPPG]
-    attacks: tuple[Attack, ...]
-    kind: type[DPPG] = DPPG
-    attack: Callable[[PGPlan], PlanCanary] = field(default=canary_of_plan, repr=False)
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return tuple(self.configs)
 
     @property
     def budget(self) -> Budget:
         return _BUDGET
-
-    def config(self, setting: str) -> DPPG:
-        return self.configs[setting]
 
     def facts(self, setting: str) -> LearningFacts:
         """Episodes of several steps, or of one; of two components."""
@@ -199,60 +185,19 @@ class PolicyGradientConformance:
         weights = trainer.released(plan.config, state, history, ActionCoins.of_key(random.key(8)))
         return {"policy": weights, "iterates": np.asarray(history), "baseline": np.asarray(state.baseline)}
 
-    def canary(
-        self,
-        *,
-        units: int = _UNITS,
-        epsilon: float,
-        delta: float,
-        released: str = "all",
-        unit: str | None = None,
-        **options: Any,
-    ) -> PlanCanary:
-        """See :class:`dprl.protocols.Conformance`; ``units`` is the number of places for users."""
+    def attack(self, asked: dict[str, Any]) -> PlanCanary:
+        """``units`` is the number of places for users."""
+        units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
         if unit is not None:
             raise DprlError(f"{self.name} protects a user and knows no other unit: leave unit out.")
         if released != "all":
             raise DprlError(f"{self.name} is audited on all noised sums: leave out released.")
-        config = self.kind.from_mapping(options, "options")
+        config = self.algorithm.config.from_mapping(asked, "options")
         if config.users is not None:
             raise DprlError(f"{self.name} is audited with so many users as there are units: leave out users.")
-        return self.attack(_plan(config, small_facts(config.policy), Budget(epsilon, delta), units))
+        return load(self.algorithm.canary)(_plan(config, small_facts(config.policy), budget, units))
 
 
 @lru_cache(maxsize=64)
 def _plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int | None = None) -> PGPlan:
     return make_pg_plan(config, facts, budget, units)
-
-
-def _attack(units: int = _UNITS, **options: Any) -> Attack:
-    return Attack(units=units, epsilon=1.0, delta=1e-6, options=options, trials=400_000)
-
-
-_SHORT: dict[str, Any] = {"policy": "softmax", "users": 40, "batch": 8}
-
-CONFORMANCE = PolicyGradientConformance(
-    name=DPPG.algorithm,
-    configs={
-        "square root": DPPG(**_SHORT, bootstrap="none"),
-        "replace one": DPPG(**_SHORT, bootstrap="none", relation="replace-one"),
-        "independent": DPPG(**_SHORT, noise="independent"),
-        "banded": DPPG(**_SHORT, noise="banded:3", baseline_weight=0.0),
-        "paper's estimator": DPPG(**_SHORT, estimator="reinforce", regularisation=0.1, release="average"),
-        "network": DPPG(**{**_SHORT, "policy": "mlp:4"}),
-        "network, one step": DPPG(**{**_SHORT, "policy": "mlp:4"}),
-        "gaussian": DPPG(**{**_SHORT, "policy": "gaussian"}),
-        "resampled": DPPG(policy="softmax", users=40, batch=8, steps=12, sampling="poisson", bootstrap="none"),
-    },
-    attacks=(
-        _attack(),
-        _attack(relation="replace-one"),
-        _attack(noise="independent"),
-        _attack(noise="banded:4"),
-        _attack(policy="mlp:4"),
-        _attack(sampling="poisson", steps=10),
-        _attack(sampling="poisson", steps=2, batch=100),
-    ),
-)
-
-__all__ = ["CONFORMANCE", "Crowd", "PolicyGradientConformance"]

@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dprl.config import DERIVED, Config
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
+from dprl.protocols import Attack
 
 if TYPE_CHECKING:
     from dprl.accounting.budget import Budget
@@ -218,3 +220,34 @@ def _batches(c: DPPG, users: int, usual: int) -> tuple[int, int]:
     if c.steps is not None and c.steps != needed:
         raise DprlError(f"dp-pg: {users} users in batches of {c.batch} make {needed} steps: leave out batch or steps.")
     return c.batch, needed
+
+
+def _attack(**options: Any) -> Attack:
+    return Attack(epsilon=1.0, delta=1e-6, options=options, trials=400_000)
+
+
+_SHORT: dict[str, Any] = {"policy": "softmax", "users": 40, "batch": 8}
+ALGORITHM = Algorithm(
+    DPPG,
+    settings={
+        "square root": Setting(DPPG(**_SHORT, bootstrap="none")),
+        "replace one": Setting(DPPG(**_SHORT, bootstrap="none", relation="replace-one")),
+        "independent": Setting(DPPG(**_SHORT, noise="independent")),
+        "banded": Setting(DPPG(**_SHORT, noise="banded:3", baseline_weight=0.0)),
+        "paper's estimator": Setting(DPPG(**_SHORT, estimator="reinforce", regularisation=0.1, release="average")),
+        "network": Setting(DPPG(**{**_SHORT, "policy": "mlp:4"})),
+        "network, one step": Setting(DPPG(**{**_SHORT, "policy": "mlp:4"})),
+        "gaussian": Setting(DPPG(**{**_SHORT, "policy": "gaussian"})),
+        "resampled": Setting(DPPG(**_SHORT, steps=12, sampling="poisson", bootstrap="none")),
+    },
+    attacks=(
+        _attack(),
+        _attack(relation="replace-one"),
+        _attack(noise="independent"),
+        _attack(noise="banded:4"),
+        _attack(policy="mlp:4"),
+        _attack(sampling="poisson", steps=10),
+        _attack(sampling="poisson", steps=2, batch=100),
+    ),
+    canary="dprl.audits.attacks.users:canary_of_plan",
+)

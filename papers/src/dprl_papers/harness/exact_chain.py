@@ -1,0 +1,116 @@
+"""The chain of Xie, Thomas and Miklau (2019, section 7) with its exact values and MSPBE, on the host in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dprl.environments import chain
+from dprl.errors import DprlError
+from dprl.protocols import Policy
+
+
+class Mspbe(NamedTuple):
+    """Expected matrices of the mean squared projected Bellman error, tabular features, terminal features zero.
+
+    With ``n = length - 1``: ``A`` is ``(n, n)``, ``b`` is ``(n,)``, ``C`` is ``(n, n)`` (Eq. 2.1 of the paper).
+    """
+
+    A: np.ndarray
+    b: np.ndarray
+    C: np.ndarray
+
+    def error(self, theta: np.ndarray) -> float:
+        """The squared norm of ``b - A theta`` in the metric of the inverse of ``C``."""
+        residual = self.b - self.A @ theta
+        return float(residual @ np.linalg.solve(self.C, residual))
+
+    def solution(self) -> np.ndarray:
+        """``(n,)`` values at which the error is zero; they differ from the true ones by the 1/length weighting."""
+        return np.linalg.solve(self.A, self.b)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain(chain.Chain):
+    """The chain, of which values and moments are known."""
+
+    def values(self, policy: Policy | np.ndarray | None = None, steps: int | None = None) -> np.ndarray:
+        """``(length - 1,)`` expected discounted return from each transient state.
+
+        Args:
+            policy: a policy, or its table ``(length - 1, actions)``; uniform by default.
+            steps: transitions to go; without it the trajectory is never truncated.
+        """
+        advance = self._table(policy) @ self._advance()
+        n = self.length - 1
+        if steps is None:
+            # V(s) = p (1 or discount V(s + 1)) + (1 - p) discount V(s), solved from the end backwards.
+            values = np.zeros(n)
+            gain = 1.0
+            for s in reversed(range(n)):
+                values[s] = advance[s] * gain / (1.0 - (1.0 - advance[s]) * self.discount)
+                gain = self.discount * values[s]
+            return values
+        values = np.zeros(n)
+        for _ in range(steps):
+            gains = np.append(self.discount * values[1:], 1.0)
+            values = advance * gains + (1.0 - advance) * self.discount * values
+        return values
+
+    def value(self, policy: Policy | np.ndarray | None = None, steps: int | None = None) -> float:
+        """Expected discounted return of a trajectory; ``steps`` as in :meth:`values`."""
+        return float(self.values(policy, steps).mean())
+
+    def mspbe(self, behavior: Policy | np.ndarray | None = None, target: Policy | np.ndarray | None = None) -> Mspbe:
+        """Exact ``A``, ``b`` and ``C`` of Eq. (2.1) under ``behavior`` for ``target`` (default: the behaviour).
+
+        A trajectory of ``L`` transitions weighs each of them by ``1 / L`` (the paper's sum from 0 to its length has
+        one term more than that; the last one, out of the absorbing state, has zero features). A truncated trajectory
+        bootstraps from the state in which it was cut.
+        """
+        behavior_table = self._table(behavior)
+        target_table = behavior_table if target is None else self._table(target)
+        if np.any((target_table > 0) & (behavior_table <= 0)):
+            raise DprlError("chain: the behaviour policy must take every action that the target policy takes.")
+        n, horizon = self.length - 1, self.horizon
+        advance, target_advance = behavior_table @ self._advance(), target_table @ self._advance()
+
+        # inverse[t, s] = E[1 / L | not yet over at time t, then in s]; the absorbing column: over at time t.
+        inverse = np.empty((horizon + 1, n + 1))
+        inverse[1:, n] = 1.0 / np.arange(1, horizon + 1)
+        inverse[0, n] = np.nan  # nobody is absorbed at time 0
+        inverse[horizon, :n] = 1.0 / horizon
+        for t in reversed(range(1, horizon)):
+            inverse[t, :n] = advance * inverse[t + 1, 1:] + (1.0 - advance) * inverse[t + 1, :n]
+
+        occupancy = np.full(n, 1.0 / n)
+        visit, move, remain = np.zeros(n), np.zeros(n), np.zeros(n)
+        for t in range(horizon):
+            later = inverse[t + 1]
+            # The ratio of an action times its behaviour probability is its target probability.
+            move += occupancy * target_advance * later[1:]
+            remain += occupancy * (1.0 - target_advance) * later[:n]
+            visit += occupancy * (advance * later[1:] + (1.0 - advance) * later[:n])
+            arriving = np.concatenate(([0.0], (occupancy * advance)[:-1]))
+            occupancy = occupancy * (1.0 - advance) + arriving
+
+        A = np.diag(move + (1.0 - self.discount) * remain) - self.discount * np.diag(move[:-1], k=1)
+        b = np.zeros(n)
+        b[-1] = move[-1]
+        return Mspbe(A=A, b=b, C=np.diag(visit))
+
+    def _advance(self) -> np.ndarray:
+        """``(actions,)`` probability of advancing under each action."""
+        return (1.0 - self.stay) * np.arange(1, self.actions + 1) / self.actions
+
+    def _table(self, policy: Policy | np.ndarray | None) -> np.ndarray:
+        n = self.length - 1
+        if policy is None:
+            return np.full((n, self.actions), 1.0 / self.actions)
+        table = policy if isinstance(policy, np.ndarray) else policy(np.arange(n, dtype=np.float64)[:, None])
+        table = np.asarray(table, dtype=np.float64)
+        if table.shape != (n, self.actions):
+            raise DprlError(f"chain: the policy must give probabilities of shape ({n}, {self.actions}).")
+        return table

@@ -1,0 +1,52 @@
+"""What an algorithm's file ends with: its entry, of which registry, command line, audits and documents are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dprl.added import VERIFIED
+from dprl.protocols import Attack
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One variant of an algorithm that the audits run.
+
+    Attributes:
+        config: its options.
+        features: feature map of the value function, where one is learned.
+        facts: public bounds of the audits' small log that this variant needs otherwise; none may be wider.
+    """
+
+    config: Any
+    features: str = "columns"
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One algorithm, as the rest of the library knows it.
+
+    Attributes:
+        config: the class of its options; its name is ``config.algorithm``.
+        settings: variants that record and replay, and the neighbour generator, run, by name.
+        attacks: standard attacks that docs/audits.md has rows of.
+        canary: ``module:function`` that sets an attack up; the generic one finds the weakness of any program.
+    """
+
+    config: type[Any]
+    settings: Mapping[str, Setting]
+    attacks: tuple[Attack, ...] = (Attack(), Attack(epsilon=4.0, trials=100_000))
+    canary: str = "dprl.audits.attacks.programs:program_canary"
+
+    @property
+    def name(self) -> str:
+        """Its name in the registry, on the command line and in certificates."""
+        return self.config.algorithm
+
+    @property
+    def verified(self) -> bool:
+        """Whether its options have the calibration that is dprl's own; another one may have its own attack."""
+        return getattr(self.config, "calibration", VERIFIED) == VERIFIED
