@@ -74,7 +74,7 @@ class _Chain:
         """Counts over the transitions that can happen: small, and the same for all seeds."""
         import numpy as np
 
-        from dprl.engine.unit_data import shared_transitions
+        from dprl.engine.layouts import shared_transitions
 
         pairs = np.array([(s, s) for s in range(39)] + [(s, s + 1) for s in range(38)] + [(38, -1)])
         source = log.observation[:, 0].astype(int)
@@ -116,7 +116,7 @@ class _Trial:
         return {"observation": states, "action": arm, "reward": reward, "behavior_prob": np.full(2139, 0.25)}
 
     def data(self, log: Any, rows: Any, features: Any) -> Any:
-        from dprl.engine.unit_data import padded_units
+        from dprl.engine.layouts import padded_units
 
         return padded_units(rows)
 
@@ -129,7 +129,7 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
 
     from dprl.accounting.budget import Budget
     from dprl.data.readers import read_log
-    from dprl.engine.unit_data import rows_of, scale_of
+    from dprl.engine.rows import rows_of, scale_of
     from dprl.evaluation import gpope
     from dprl.evaluation.gpope import GPOPE
     from dprl.evaluation.plan import make_plan

@@ -24,7 +24,7 @@ def serve_candidates() -> None:
     from benchmarks.harness import serve
     from dprl.accounting.budget import Budget
     from dprl.engine import program as engine
-    from dprl.engine.unit_data import unit_rows
+    from dprl.engine.layouts import unit_rows
     from dprl.evaluation.plan import program_for
     from dprl.evaluation.return_regression import ReturnRegression
     from dprl.evaluation.td import TD
@@ -34,7 +34,7 @@ def serve_candidates() -> None:
     bounds, features, log = walks((-1.0, 0.0), ("returns",))
     rows = len(log.reward) - 1
     phi, delta, reward, weight, returns = (
-        x[:-1] for x in (log.phi, log.delta_phi, log.reward, log.weight, log.extra["returns"])
+        x[:-1] for x in (log.phi, log.delta_phi, log.reward, log.weight, log.returns)
     )
     data = unit_rows(log, UNITS)
 

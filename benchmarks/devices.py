@@ -96,7 +96,8 @@ def gpope_work(size: Size) -> Work:
     """Everybody's gradient: of a row, phi and the difference are read once and enter two products each."""
     import numpy as np
 
-    from dprl.engine.unit_data import Rows, unit_rows
+    from dprl.engine.layouts import unit_rows
+    from dprl.engine.rows import Rows
     from dprl.evaluation import gpope
 
     rng, rows = np.random.default_rng(0), size.units * size.length
@@ -106,7 +107,8 @@ def gpope_work(size: Size) -> Work:
     weight = np.append(np.full(rows, 1.0 / size.length), 0.0).astype(np.float32)
     delta = phi - np.float32(DISCOUNT) * following
     offsets = np.arange(size.units + 1) * size.length
-    data = unit_rows(Rows(phi, delta, column(-1.0, 1.0), column(0.0, 2.0), weight, offsets), size.units)
+    columns = {"phi": phi, "delta_phi": delta, "reward": column(-1.0, 1.0), "rho": column(0.0, 2.0), "weight": weight}
+    data = unit_rows(Rows(columns, offsets), size.units)
     config = gpope.GPOPE(discount=DISCOUNT, steps=size.updates, step_size=0.1, clip_norm=CLIP)
     mechanism = gpope.mechanism(config, size.features, size.length, 10.0)
     program = gpope.program_of(config, mechanism, size.units, gpope.Projection(1e9, 1.0))
@@ -123,7 +125,8 @@ def dptd_work(size: Size) -> Work:
     from benchmarks.dptd_problem import frames
     from dprl.accounting.budget import Budget
     from dprl.data.readers import read_log
-    from dprl.engine.unit_data import rows_of, unit_rows
+    from dprl.engine.layouts import unit_rows
+    from dprl.engine.rows import rows_of
     from dprl.evaluation import dptd
     from dprl.evaluation.plan import program_for
     from dprl.protocols import Bounds

@@ -67,8 +67,9 @@ def main(name: str, folder: str, cores: int) -> None:
     from benchmarks import dptd_numpy
     from dprl.accounting.budget import Budget
     from dprl.data.readers import read_log
+    from dprl.engine.layouts import padded_units, unit_rows
     from dprl.engine.program import run_on_host, run_steps
-    from dprl.engine.unit_data import padded_units, rows_of, unit_rows
+    from dprl.engine.rows import rows_of
     from dprl.evaluation.dptd import DPTD
     from dprl.evaluation.plan import program_for
     from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -151,7 +152,7 @@ def main(name: str, folder: str, cores: int) -> None:
     start = program.init()
     assert program.config.box == program.theta_box == BOX
     assert np.all(some.weight[:-1] == 1.0)
-    states, following, alive = (some.extra[k][:-1] for k in ("states", "next_states", "alive"))
+    states, following, alive = (x[:-1] for x in (some.states, some.next_states, some.alive))
     chosen = np.random.default_rng(3).integers(0, TRANSITIONS, (CHECK_STEPS, seeds))
     discounts, both = np.float32(DISCOUNT) * alive, np.concatenate([start.theta, start.w])
     std = np.asarray(exact.noise_std)

@@ -31,7 +31,7 @@ def main(path: str, cores: int) -> None:
 
     from benchmarks import gpope_numpy
     from dprl.engine.bands import find_bands
-    from dprl.engine.unit_data import SharedTransitions
+    from dprl.engine.layouts import SharedTransitions
     from dprl.evaluation import gpope
     from dprl.mechanisms import threefry
     from dprl.mechanisms.noise import SeededNoise
@@ -51,11 +51,10 @@ def main(path: str, cores: int) -> None:
     bands = find_bands(data["pairs"], data["table"].astype(np.float64), DISCOUNT)
     assert bands is not None
     assert np.array_equal(bands.transitions(), data["pairs"])
+    columns = {name: jnp.asarray(data[name]) for name in ("phi", "delta_phi")}
+    columns |= {"weight": weight, "weight_rho": weight, "weight_rho_reward": weight_reward}
     layouts = {
-        form: SharedTransitions(
-            jnp.asarray(data["phi"]), jnp.asarray(data["delta_phi"]), weight, weight, weight_reward, form_bands
-        )
-        for form, form_bands in (("", bands), (", dense products", None))
+        form: SharedTransitions(columns, form_bands) for form, form_bands in (("", bands), (", dense products", None))
     }
     keys = jnp.stack([SeededNoise.from_seed(i).key for i in range(TRIALS)])
 
@@ -77,7 +76,7 @@ def main(path: str, cores: int) -> None:
             start = jnp.zeros(STATES, dtype=jnp.float32)
             return gpope.run(config, mechanism, noise(key), log, start, units=TRAJECTORIES, projection=nowhere)[1]
 
-        axes = SharedTransitions(None, None, 0, 0, 0, layout.bands)  # type: ignore[arg-type]
+        axes = layout.of_units(lambda _: 0, lambda _: None)
         every = jax.jit(jax.vmap(one, in_axes=(0, axes)))
         return lambda k: every(k, layout)
 

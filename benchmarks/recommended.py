@@ -21,8 +21,8 @@ def serve_candidates() -> None:
 
     from benchmarks.harness import serve
     from dprl.accounting.budget import Budget
+    from dprl.engine.layouts import unit_rows
     from dprl.engine.program import run_on_host
-    from dprl.engine.unit_data import unit_rows
     from dprl.evaluation.gpope import GPOPE
     from dprl.evaluation.plan import program_for
     from dprl.evaluation.recommended import Recommended

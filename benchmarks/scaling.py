@@ -56,8 +56,9 @@ def peak_gib() -> float:
 def measure_updates(transitions: int, features: str) -> dict[str, float]:
     """Seconds an update of the host's loop, with the noise of a release, and the size of the features."""
     from dprl.data.readers import read_log
+    from dprl.engine.layouts import unit_rows
     from dprl.engine.program import run_steps_on_host
-    from dprl.engine.unit_data import rows_of, unit_rows
+    from dprl.engine.rows import rows_of
     from dprl.evaluation import gpope
     from dprl.mechanisms.noise import SecureNoise
     from dprl.value_functions.features import make_features

@@ -12,7 +12,7 @@ def walks(reward: tuple[float, float], columns: tuple[str, ...]) -> tuple[Any, A
     """Bounds with rewards in ``reward``, the feature map, and the rows with ``returns``, ``start`` or both."""
     import numpy as np
 
-    from dprl.engine.unit_data import Rows
+    from dprl.engine.rows import ALWAYS, Rows
     from dprl.protocols import Bounds
     from dprl.value_functions.features import make_features
 
@@ -36,9 +36,10 @@ def walks(reward: tuple[float, float], columns: tuple[str, ...]) -> tuple[Any, A
     def pad(x: Any) -> Any:
         return np.concatenate([x, np.zeros_like(x[:1])])
 
-    extra = {"returns": pad(returns), "start": pad(first)}
-    log = Rows(
-        pad(phi), pad(phi - np.float32(DISCOUNT) * following), pad(rewards), pad(np.ones(rows, np.float32)),
-        pad(weight), np.append(starts, rows), {name: extra[name] for name in columns},
-    )  # fmt: skip
+    made = {
+        "phi": phi, "delta_phi": phi - np.float32(DISCOUNT) * following, "reward": rewards,
+        "rho": np.ones(rows, np.float32), "weight": weight, "returns": returns, "start": first,
+    }  # fmt: skip
+    asked = {"phi", "delta_phi", *ALWAYS, *columns}
+    log = Rows({name: pad(x) for name, x in made.items() if name in asked}, np.append(starts, rows))
     return bounds, features, log

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from papers.tests.tiny import PLUGIN, SPEC, tiny_request
 
 from dprl_papers.harness.plugin import load_plugin
+from dprl_papers.harness.reproduce import PROVENANCE
 from dprl_papers.harness.runner import Request
 from dprl_papers.harness.spec import parse
 
@@ -17,7 +17,7 @@ CONTROLLED = PLUGIN.replace("values=mean_reward", "values=controlled").replace(
     "METHODS = (",
     """
 def controlled(problem, key):
-    import os, signal, time
+    import os, signal
     from pathlib import Path
 
     from dprl.errors import DprlError
@@ -26,16 +26,12 @@ def controlled(problem, key):
     with open(here / "asked", "a") as file:
         file.write(f"{os.getpid()} {problem.setting.units} {problem.seed}\\n")
     told = (here / "told").read_text() if (here / "told").exists() else ""
-    if told == "die once":
-        (here / "told").unlink()
-    if told.startswith("die"):
+    if told == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if told == "refuse":
         raise DprlError("The log has no rewards.")
     if told == "fail":
         raise KeyError("reward")
-    if told == "wait" and problem.setting.units == 40:
-        time.sleep(600)
     return mean_reward(problem, key)
 
 
@@ -75,15 +71,7 @@ class Controlled:
         return tiny_request(parse(SPEC, "tiny.toml"), load_plugin(self.path), **{"figure": "1", "trials": 2, **options})
 
 
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file but the times."""
-    files = (p for p in folder.rglob("*") if p.is_file() and p.name != "seconds.json")
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name != PROVENANCE and p.parent.name != "locks")
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import jax
 import numpy as np
@@ -11,7 +11,6 @@ from papers.tests.tiny import plugin_file
 
 from dprl.accounting.budget import Budget
 from dprl.engine.program import run
-from dprl.engine.unit_data import PaddedUnits
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.harness import problem as problem_module
@@ -44,9 +43,7 @@ def test_it_is_the_algorithm(domain, monkeypatch):
     single = jax.jit(lambda key, data: run(program, SeededNoise(key), data)[1])
     for i, key in enumerate(KEYS):
         rows = given.logs.padded(i, 30)
-        data = PaddedUnits(
-            *(jax.numpy.asarray(x) for x in (rows.phi, rows.delta_phi, rows.reward, rows.rho, rows.weight))
-        )
+        data = jax.tree.map(jax.numpy.asarray, rows)
         theta = np.asarray(single(key, data), dtype=np.float64)
         np.testing.assert_allclose(found[i], 0.5 * setting.features.constant() + 0.5 * theta, atol=1e-5)
     monkeypatch.setattr(problem_module, "MAX_SHARED", 1)
@@ -69,7 +66,7 @@ def test_a_factor_of_the_step_size(domain):
 
 def test_a_guarantee_is_the_budget_unless_it_says_otherwise(domain):
     setting = trials(domain).setting
-    assert METHOD.guarantees(setting).as_dict() | {"words": ""} == {
+    assert asdict(METHOD.guarantees(setting)) | {"words": ""} == {
         "status": "verified", "claimed": 3.0, "true": 3.0, "delta": 1e-5, "words": "",
     }  # fmt: skip
     assert replace(METHOD, guarantee="none").guarantees(setting).true is None

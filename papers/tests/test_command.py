@@ -28,17 +28,17 @@ def test_a_figure_of_a_plugin(dprl, tmp_path):
     found = dprl(*arguments)
     assert (found.code, found.err) == (0, "")
     results = json.loads(found.out)
-    assert results["figures"][0]["computed"][0]["source"] == "Theorem 1"
+    first = results["figures"][0]["tables"][0]
+    assert first["caption"].startswith("Theorem 1: ")
     assert json.loads((out / "results.json").read_text()) == results
     page = (out / "report.html").read_text()
     assert "Table 1. Relationships" in page
     assert 'class="minus"' in page
     # the paper's two examples in words: epsilon against delta, and m against epsilon
-    names = results["figures"][0]["computed"][0]["names"]
-    rows = {r["name"]: dict(zip(names, r["cells"], strict=True)) for r in results["figures"][0]["computed"][0]["rows"]}
-    assert rows["ε"]["δ"]["kind"] == "minus"
-    assert rows["m"]["ε"]["kind"] == "minus"
-    assert rows["N"]["σ"]["kind"] == "plus"
+    rows = {name: dict(zip(first["heads"][1:], cells, strict=True)) for name, *cells in first["rows"]}
+    assert rows["ε"]["δ"]["class"] == "minus"
+    assert rows["m"]["ε"]["class"] == "minus"
+    assert rows["N"]["σ"]["class"] == "plus"
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,16 @@
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl_papers.harness.spec import load_paper
+from dprl_papers.harness.programmed import Run
 from dprl_papers.harness.store import Store
 from dprl_papers.paper_003_dp_pg import fosp, regret, returns
-from dprl_papers.paper_003_dp_pg import learning_figures as figures
-from dprl_papers.paper_003_dp_pg.computed import FIGURES, epsilon_of_gaussian, theorem_1
-
-KEY = {"trials": 2, "quick": True, "delta": 1e-6, "seed": 0}
-
-
-def test_every_figure_of_the_specification_is_computed():
-    paper = load_paper("003")
-    assert {f.name for f in paper.figures} == set(FIGURES)
-    assert all(f.kind == "learning" for f in paper.figures)
+from dprl_papers.paper_003_dp_pg.figures import noise, theorem1, users
 
 
 def test_value_of_a_tabular_bandit_is_that_of_its_own_steps():
@@ -40,12 +33,12 @@ def test_value_of_a_tabular_bandit_is_that_of_its_own_steps():
 
 def test_squared_gradients_fall_with_users_and_begin_where_they_must():
     bandit = fosp.bandit_of(1, 2)
-    setting = fosp.Run(users=4096, epsilon=None, delta=1e-6, factor=10.0)
+    setting = fosp.Setting(users=4096, epsilon=None, delta=1e-6, factor=10.0)
     squares, regrets, last = fosp.measured(bandit, setting, 0, 2)
     start = float(np.sum(np.asarray(jax.jit(jax.grad(bandit.value))(jnp.zeros(2))) ** 2))
     assert squares.max() < 0.2 * start
     assert np.all((last < regrets) & (regrets < bandit.gap))
-    one = fosp.Run(users=8, epsilon=None, delta=1e-6, factor=1e-9, batch=8)
+    one = fosp.Setting(users=8, epsilon=None, delta=1e-6, factor=1e-9, batch=8)
     found = fosp.measured(bandit, one, 0, 1)
     np.testing.assert_allclose(found, [[start], [bandit.gap], [bandit.gap]], rtol=1e-5)
     assert fosp.slope([1, 10, 100], [1.0, 0.1, 0.01], 3) == pytest.approx(-1.0)
@@ -69,24 +62,30 @@ def test_value_of_the_gaussians_problem_is_an_integral():
 
 
 def test_theorem_1_is_put_to_the_test(tmp_path):
-    found = theorem_1({**KEY, "epsilon": [0.5, 1.0]}, returns.Points(Store(tmp_path / "r", "003"), 0))
+    found = theorem1.draw(Run(epsilon=(0.5, 1.0), delta=1e-6, store=Store(tmp_path / "r", "003")))
     assert [c["verdict"] for c in found["claims"]] == ["does not hold", "holds"]
-    assert epsilon_of_gaussian(4.2247, 1e-6) == pytest.approx(1.0, abs=1e-3)
+    assert theorem1.epsilon_of_gaussian(4.2247, 1e-6) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_points_are_kept_and_prefix_errors_are_measured_as_drawn(tmp_path):
-    points = returns.Points(Store(tmp_path / "r", "003"), 0)
-    calls = []
+def test_prefix_errors_are_measured_as_drawn():
+    assert noise.prefix_ratio("independent", 30, 1) == 1.0
+    assert 0.3 < noise.prefix_ratio("square-root", 100, 2) < 0.35
 
-    def compute():
-        calls.append(1)
-        return np.array([1.0, 2.0])
 
-    for _ in range(2):
-        np.testing.assert_array_equal(points.kept({"a": ((1, 2), "b")}, compute), [1.0, 2.0])
-    assert len(calls) == 1
-    assert figures.prefix_ratio("independent", 30, 1) == 1.0
-    assert 0.3 < figures.prefix_ratio("square-root", 100, 2) < 0.35
+def test_seeds_are_kept_in_pairs(tmp_path, monkeypatch):
+    """More trials keep the seeds that are there."""
+    asked = []
+
+    def measure(point, first, count):
+        asked.append((first, count))
+        return np.arange(first, first + count)
+
+    monkeypatch.setattr(returns, "measure", functools.wraps(returns.measure)(measure))
+    run = Run(trials=5, store=Store(tmp_path / "r", "003"))
+    point = returns.point("bandit", 2000, 1.0)
+    assert returns.measured(run, point, 2).tolist() == [0, 1]
+    assert returns.measured(run, point).tolist() == [0, 1, 2, 3, 4]
+    assert asked == [(0, 2), (2, 2), (4, 1)]
 
 
 @pytest.mark.slow
@@ -103,15 +102,15 @@ def test_a_bandit_is_learned_and_privacy_costs_something():
 
 @pytest.mark.slow
 def test_cart_pole_is_solved_at_the_settings_that_are_asked_for():
-    for users, epsilon, policy in figures.ACCEPTED:
-        found = returns.measure(returns.point("cart-pole", users, epsilon, policy=policy), 0, 10)
-        assert found.min() >= returns.SOLVED, (users, epsilon, policy)
+    for people, epsilon, policy in users.ASKED:
+        found = returns.measure(returns.point("cart-pole", people, epsilon, policy=policy), 0, 10)
+        assert found.min() >= returns.SOLVED, (people, epsilon, policy)
 
 
 @pytest.mark.slow
 def test_the_bandit_reaches_what_is_asked_for():
-    for users, epsilon, least in ((10_000, 1.0, 0.97), (100_000, 0.5, 0.99)):
-        assert returns.measure(returns.point("bandit", users, epsilon), 0, 10).mean() >= least
+    for people, epsilon, least in ((10_000, 1.0, 0.97), (100_000, 0.5, 0.99)):
+        assert returns.measure(returns.point("bandit", people, epsilon), 0, 10).mean() >= least
 
 
 def test_treatment_is_fitted_on_half_of_the_patients():

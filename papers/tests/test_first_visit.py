@@ -14,9 +14,10 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.data.readers import read_log
-from dprl.engine import unit_data
+from dprl.engine.layouts import padded_units, shared_transitions, unit_rows
 from dprl.engine.program import noiseless, run, run_on_host
 from dprl.engine.ratios import step_ratios
+from dprl.engine.rows import rows_of
 from dprl.environments.chain import Chain
 from dprl.errors import DprlError
 from dprl.evaluation.plan import program_for
@@ -38,9 +39,7 @@ def chain_rows(units: int, seed: int, dtype=np.float64, person: int = 1):
         columns["person_id"] = [e // person for e in columns["episode_id"]]
     log = read_log(columns, bounds=bounds, person="person_id" if person > 1 else None).load()
     features = make_features("tabular", bounds.observation)
-    rows = unit_data.rows_of(
-        log, np.ones(len(log.reward)), features, 0.99, (0.0, 1.0), dtype=dtype, columns=("returns", "visits")
-    )
+    rows = rows_of(log, np.ones(len(log.reward)), features, 0.99, (0.0, 1.0), dtype=dtype, columns=("returns", "first"))
     return log, features, rows
 
 
@@ -64,7 +63,7 @@ def loop_of_first_visits(log, centre: float, half: float, size: int, kappa: floa
 def theta_of(config: FirstVisit, bounds: Bounds, features, rows, budget=BUDGET):
     """The noiseless weights, and the program."""
     program = program_for(config, bounds, features, budget)
-    data = unit_data.padded_units(rows)
+    data = padded_units(rows)
     return np.asarray(run(program, NOISE, data, mechanisms=noiseless(program))[1]), program
 
 
@@ -73,7 +72,7 @@ def test_a_unit_is_its_first_visits(person):
     """Visits and returns of each state, the mean over a person's trajectories; and never longer than the clip."""
     log, features, rows = chain_rows(20, 0, person=person)
     program = program_for(FirstVisit(kappa=0.7), log.bounds, features, BUDGET)
-    data = unit_data.padded_units(rows)
+    data = padded_units(rows)
     got = one_shot.vectors(program, 0, program.init(), data)
     expected = loop_of_first_visits(log, 0.5, 0.5, 39, 0.7)
     np.testing.assert_allclose(got, expected, atol=1e-12)
@@ -93,11 +92,9 @@ def test_the_longest_unit_reaches_the_clip_norm():
         }  # fmt: skip
         log = read_log(columns, bounds=bounds).load()
         features = make_features("tabular", bounds.observation)
-        rows = unit_data.rows_of(
-            log, np.ones(length), features, 1.0, (0.0, 1.0), dtype=np.float64, columns=("returns", "visits")
-        )
+        rows = rows_of(log, np.ones(length), features, 1.0, (0.0, 1.0), dtype=np.float64, columns=("returns", "first"))
         program = program_for(FirstVisit(discount=1.0, kappa=2.0), bounds, features, Budget(1.0, 0.1))
-        unit = one_shot.vectors(program, 0, program.init(), unit_data.padded_units(rows))
+        unit = one_shot.vectors(program, 0, program.init(), padded_units(rows))
         assert np.linalg.norm(unit) == pytest.approx(program.stages[0].mechanism.clip_norm, rel=1e-12)
 
 
@@ -108,9 +105,9 @@ def test_both_layouts_give_the_same_units():
     units = np.repeat(np.arange(log.units), np.diff(rows.offsets))
     pairs = np.array([(s, s) for s in range(39)] + [(s, s + 1) for s in range(38)] + [(38, -1)])
     table = features(np.arange(39.0)[:, None])
-    shared = unit_data.shared_transitions(units, source, target, rows, pairs, table, 0.99)
+    shared = shared_transitions(units, source, target, rows, pairs, table, 0.99)
     program = program_for(FirstVisit(), log.bounds, features, BUDGET)
-    blocks = (shared.block(slice(None)), unit_data.padded_units(rows).block(slice(None)))
+    blocks = (shared.block(slice(None)), padded_units(rows).block(slice(None)))
     first, second = (np.asarray(program.contribution(0, program.init(), b)) for b in blocks)
     np.testing.assert_allclose(first, second, atol=1e-12)
 
@@ -167,7 +164,7 @@ def test_off_policy_returns_are_weighted():
     ratios, features = step_ratios(helpers.stepped_policy, log), make_features("tabular", bounds.observation)
     value = (0.0, 5.0)
     bounds = Bounds(**{**bounds.as_dict(), "value": value})
-    rows = unit_data.rows_of(log, ratios, features, 0.9, value, dtype=np.float64, columns=("returns", "visits"))
+    rows = rows_of(log, ratios, features, 0.9, value, dtype=np.float64, columns=("returns", "first"))
     config = FirstVisit(discount=0.9, estimator="lsw", ridge=1e-6)
     theta, _ = theta_of(config, bounds, features, rows)
     counts, totals = np.zeros(3), np.zeros(3)
@@ -204,7 +201,7 @@ def test_values_stay_in_the_public_range_whatever_the_noise():
     log, features, rows = chain_rows(3, 8)
     for estimator in ("lsl", "lsw"):
         program = program_for(FirstVisit(estimator=estimator, ridge=1e-6), log.bounds, features, Budget(0.01, 1e-5))
-        data = unit_data.padded_units(rows)
+        data = padded_units(rows)
         theta = np.asarray(run(program, NOISE, data)[1])
         assert np.all(np.isfinite(theta))
         assert np.all(np.abs(theta) <= (1.0 + 1e-12) / math.sqrt(39))
@@ -216,17 +213,17 @@ def test_the_host_and_the_scan_release_the_same():
     log = read_log(helpers.stepped_log(40, 9), bounds=bounds).load()
     features, value = make_features("tabular", bounds.observation), bounds.value_interval(0.9)
     ratios = step_ratios(helpers.stepped_policy, log)
-    rows = unit_data.rows_of(log, ratios, features, 0.9, value, columns=("returns", "visits"))
+    rows = rows_of(log, ratios, features, 0.9, value, columns=("returns", "first"))
     program = program_for(FirstVisit(discount=0.9), bounds, features, BUDGET)
-    _, scanned = run(program, NOISE, unit_data.padded_units(rows))
-    _, hosted = run_on_host(program, NOISE, unit_data.unit_rows(rows, 40))
+    _, scanned = run(program, NOISE, padded_units(rows))
+    _, hosted = run_on_host(program, NOISE, unit_rows(rows, 40))
     np.testing.assert_allclose(np.asarray(scanned), np.asarray(hosted), atol=1e-6)
 
 
 def test_removing_a_unit_moves_the_sum_by_no_more_than_the_clip_norm():
     log, features, rows = chain_rows(40, 10)
     program = program_for(FirstVisit(), log.bounds, features, BUDGET)
-    units = np.asarray(one_shot.vectors(program, 0, program.init(), unit_data.padded_units(rows)))
+    units = np.asarray(one_shot.vectors(program, 0, program.init(), padded_units(rows)))
     mechanism, everybody = program.stages[0].mechanism, np.ones(40, dtype=bool)
     whole = np.asarray(mechanism.clipped_sum(units, everybody))
     for u in range(40):

@@ -12,7 +12,8 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.engine import program as engine
-from dprl.engine.unit_data import padded_units, rows_of
+from dprl.engine.layouts import padded_units
+from dprl.engine.rows import rows_of
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies import UniformPolicy
@@ -106,7 +107,7 @@ def test_states_along_a_run_are_those_of_the_run() -> None:
         index = np.minimum(rows.offsets[:-1, None] + np.arange(16), len(rows.reward) - 1)
         index = np.where(np.arange(16) < np.diff(rows.offsets)[:, None], index, len(rows.reward) - 1)
         part = padded_units(rows)
-        logs.append(type(part)(*(x[index] for x in rows[:5]), extra={k: x[index] for k, x in rows.extra.items()}))
+        logs.append(type(part)(rows.mapped(lambda x, index=index: x[index])))
     keys = np.stack([np.asarray(SeededNoise.from_seed(seed).key) for seed in (3, 4)])
     together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *logs)
     states = run_curves(program, None, keys, together, (0, 2, 3, 6))

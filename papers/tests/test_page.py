@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
 from papers.tests.tiny import SPEC, plugin_file, tiny_request
 
-from dprl_papers.harness import plots
-from dprl_papers.harness.figures import _verdict
-from dprl_papers.harness.page import guarantee_text, render, with_error
+from dprl_papers.harness import charts
+from dprl_papers.harness.measured import _verdict
+from dprl_papers.harness.page import _measured, guarantee_text, render, with_error
 from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.reproduce import REPORT, reproduce
 from dprl_papers.harness.spec import Claim, parse
@@ -64,16 +64,14 @@ def test_it_loads_nothing(run):
 
 
 def test_charts_are_well_formed(run):
-    charts = re.findall(r"<svg.*?</svg>", run[2], re.DOTALL)
-    assert len(charts) == 4  # MSPBE and RMSE of the first figure; RMSE of the second; dots of the third
-    for chart in charts:
-        root = ET.fromstring(chart)
-        width, height = (float(root.attrib[k]) for k in ("width", "height"))
-        for element in root.iter():
-            for name in ("x", "x1", "x2", "cx"):
-                assert -1.0 <= float(element.attrib.get(name, 0.0)) <= width + 1.0
-            for name in ("y", "y1", "y2", "cy"):
-                assert -1.0 <= float(element.attrib.get(name, 0.0)) <= height + 1.0
+    """Each names its methods, and has the page's own colours, which are dark where the page is."""
+    found = re.findall(r"<svg.*?</svg>", run[2], re.DOTALL)
+    assert len(found) == 4  # MSPBE and RMSE of the first figure; RMSE of the second; dots of the third
+    for chart in found:
+        texts = [e.text for e in ET.fromstring(chart).iter("{http://www.w3.org/2000/svg}text")]
+        assert {"zero", "mine"} <= set(texts)
+        assert "var(--ink)" in chart
+        assert "#c010" not in chart
 
 
 def test_the_same_results_give_the_same_page(run):
@@ -130,7 +128,7 @@ def series(**values):
 def test_verdicts_follow_from_the_numbers(claim, verdict, text):
     figure = parse(SPEC, "x").figure("1")
     asked = Claim(words="w", method="a", metric="rmse", **claim)
-    found = _verdict(None, figure, asked, series(a=[0.1, 0.05], b=[1.0, 2.0]))
+    found = _verdict(figure, asked, series(a=[0.1, 0.05], b=[1.0, 2.0]))
     assert found["verdict"] == verdict
     assert text in found["text"]
 
@@ -155,44 +153,27 @@ def test_means_and_errors_share_their_digits():
     assert with_error(6.543e-8, 1.9e-9) == "(6.54 ± 0.19)\xa0×\xa010⁻⁸"
 
 
-def test_a_chart_of_nothing():
-    line = plots.Line("a", (plots.Point(1.0, 0.0),), 0)
-    assert "nothing to draw" in plots.chart([line], x_label="x", y_label="y")
+# --- charts -----------------------------------------------------------------------------------------------------------
 
 
-def test_names_do_not_overlap():
+@pytest.mark.parametrize("log", [True, False])
+def test_what_no_axis_can_show_is_left_out(log):
+    points = ((1.0, 0.0, 0.0), (2.0, math.inf, 0.0), (3.0, 1.0, 5.0))
+    for lines in ([charts.Line("a", points, 0)], [charts.Line("a", points[:2], 0)], []):
+        svg = charts.chart(lines, x_label="x", y_label="y", log_x=log, log_y=log)
+        assert ET.fromstring(svg).tag.endswith("svg")
+        assert "nan" not in svg
+
+
+def test_a_line_far_above_is_named_with_its_last_mean():
     lines = [
-        plots.Line(f"line {i}", (plots.Point(1.0, 1.0 + 1e-3 * i), plots.Point(2.0, 1.0)), i % 9) for i in range(20)
+        charts.Line(name, ((1.0, y, 0.0), (2.0, y, 0.0)), i) for i, (name, y) in enumerate((("a", 1.0), ("b", 500.0)))
     ]
-    root = ET.fromstring(plots.chart(lines, x_label="x", y_label="y"))
-    places = sorted(float(e.attrib["y"]) for e in root.iter("text") if e.attrib["class"] == "name")
-    assert len(places) == 20
-    assert min(b - a for a, b in pairwise(places)) > 11.0
+    assert "▲ b: 500 at 2" in charts.chart(lines, x_label="x", y_label="y", most=10.0)
 
 
-def test_bars_stay_on_the_chart():
-    """A bar of many times its mean ends on a logarithmic axis where the axis does."""
-    line = plots.Line("a", (plots.Point(1.0, 1.0, 5.0), plots.Point(2.0, 0.5, 0.1)), 0)
-    root = ET.fromstring(plots.chart([line], x_label="x", y_label="y", height=300.0))
-    bars = [e for e in root.iter("line") if e.attrib["class"] == "bar"]
-    assert bars
-    assert all(0.0 <= float(e.attrib[k]) <= 300.0 for e in bars for k in ("y1", "y2"))
-
-
-def test_a_bar_that_the_chart_cuts_off_has_no_end_below_it():
-    line = plots.Line("a", (plots.Point(1.0, -0.5, 3.0), plots.Point(2.0, 1.0, 0.1)), 0)
-    root = ET.fromstring(plots.chart([line], x_label="x", y_label="y", height=300.0, log_y=False))
-    axis = max(
-        float(e.attrib["y1"])
-        for e in root.iter("line")
-        if e.attrib["class"] == "axis" and e.attrib["y1"] == e.attrib["y2"]
-    )
-    bars = [e for e in root.iter("line") if e.attrib["class"] == "bar"]
-    assert len(bars) == 2 * 3 - 1
-    assert all(float(e.attrib[k]) <= axis for e in bars for k in ("y1", "y2"))
-
-
-def test_colours_are_kept_from_figure_to_figure():
-    first = plots.colours(["a", "b"], {})
-    assert plots.colours(["b", "c"], first)["b"] == first["b"]
-    assert len(set(plots.colours([str(i) for i in range(9)], {}).values())) == 9
+def test_colours_are_kept_from_figure_to_figure(run):
+    known = {"zero": 4}
+    _measured(run[1]["figures"][0], known)
+    assert known["zero"] == 4
+    assert len(set(known.values())) == len(known) == 5

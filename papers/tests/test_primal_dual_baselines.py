@@ -14,7 +14,8 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.events import compose
 from dprl.data.readers import read_log
 from dprl.engine import program as engine
-from dprl.engine.unit_data import PaddedUnits, padded_units, rows_of
+from dprl.engine.layouts import PaddedUnits, padded_units
+from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.plan import program_for

@@ -41,7 +41,7 @@ def test_a_log_by_transitions_has_as_many_in_every_trial() -> None:
     assert logs.reward.shape == (2, bounds.units, 1)
     assert np.all(np.asarray(logs.weight) == 1.0)
     for i, problem in enumerate(trials):
-        states = np.asarray(logs.extra["states"])[i, :, 0]
+        states = np.asarray(logs.states)[i, :, 0]
         np.testing.assert_array_equal(states, problem.log.observation[: bounds.units])
 
 

@@ -21,7 +21,8 @@ from dprl import added
 from dprl.accounting.budget import Budget
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import Recorder
-from dprl.engine import program, unit_data
+from dprl.engine import program
+from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation import gpope
 from dprl.evaluation.gpope import unit_gradients
@@ -72,7 +73,7 @@ def test_published_form_takes_one_trajectory_a_step():
     _, rows = chain(20, 4)
     config = PublishedGPOPE(steps=25, step_size=0.1)
     mechanism = OneUnit(dimension=78, sampling_rate=1 / 20, steps=25, arithmetic="plain")
-    data = unit_data.padded_units(rows)
+    data = padded_units(rows)
     noise = SeededNoise.from_seed(3)
     state = gpope.init(config, jnp.ones(39))
     gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from tests.evaluation.test_dptd import BOUNDS, BUDGET, innovations, program_of, rows
 
 from dprl.accounting.budget import Budget
-from dprl.engine.unit_data import padded_units
+from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.plan import make_plan

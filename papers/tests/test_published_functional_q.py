@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import random
 from tests.learning.test_plan import FACTS
-from tests.learning.test_q_learner import Certain
+from tests.learning.test_planned_q import Certain
 
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError

@@ -12,10 +12,9 @@ import pytest
 from dprl.accounting import accountant, events
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.protectors import descent, tables
-from dprl.protectors.classification import Classification
-from dprl.protectors.quadratics import START, Quadratics
-from dprl.protectors.record_losses import (
+from dprl_papers.baselines import agd, descent, objective_perturbation, output_perturbation
+from dprl_papers.domains import record_tables as tables
+from dprl_papers.domains.record_losses import (
     LinearLoss,
     NetworkLoss,
     QuadraticLoss,
@@ -23,7 +22,7 @@ from dprl.protectors.record_losses import (
     accuracy,
     objective,
 )
-from dprl_papers.baselines import agd, objective_perturbation, output_perturbation
+from dprl_papers.domains.record_tasks import START, Classification, Quadratics
 
 
 def rows(n: int, d: int, seed: int = 0) -> Records:

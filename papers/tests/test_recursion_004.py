@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprl.engine.unit_data import rows_of
+from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.value_functions.features import make_features
 from dprl_papers.domains.chain import DOMAIN

@@ -11,11 +11,12 @@ import pytest
 from papers.tests.tiny import PLUGIN, SPEC, plugin_file, tiny_request
 
 from dprl.errors import DprlError
-from dprl_papers.harness import runner as runner_module
+from dprl_papers.harness import reproduce as reproduce_module
+from dprl_papers.harness.measured import statistics
 from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.problem import Logs, Setting, prefix
-from dprl_papers.harness.reproduce import REPORT, RESULTS, make_request, reproduce
-from dprl_papers.harness.runner import Runner, statistics
+from dprl_papers.harness.reproduce import PROVENANCE, REPORT, RESULTS, make_request, reproduce
+from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import parse
 from dprl_papers.harness.store import Store
 
@@ -36,9 +37,7 @@ def request_of(paper, plugin):
 
 
 def contents(folder):
-    return {
-        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.json") if p.name != "seconds.json"
-    }
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.json") if p.name != PROVENANCE}
 
 
 def test_every_figure_and_every_number(tmp_path, request_of):
@@ -83,7 +82,7 @@ def test_figures_share_cells(request_of, tmp_path):
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path, request_of):
     reproduce(request_of(), tmp_path / "a")
-    reproduce(request_of(), tmp_path / "b", workers=1)
+    reproduce(request_of(), tmp_path / "b")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert (tmp_path / "a" / REPORT).read_bytes() == (tmp_path / "b" / REPORT).read_bytes()
 
@@ -97,52 +96,60 @@ def test_another_seed_gives_other_numbers(tmp_path, request_of):
 
 
 @pytest.mark.parametrize("after", [1, 5])
-def test_a_run_that_was_killed_goes_on(tmp_path, request_of, monkeypatch, after):
-    """Killed between two cells: what was finished stays, is not computed again, and the results are the same bytes."""
+def test_a_run_that_was_interrupted_goes_on(tmp_path, request_of, monkeypatch, after):
+    """Between two cells: what was finished stays, is not computed again, and the results are the same bytes."""
     reproduce(request_of(), tmp_path / "whole")
-    computed = []
-    compute = Runner._compute
+    computed, compute = [], Runner.compute
 
-    def counted(self, cell, chunk, logs, metrics):
+    def counted(self, task):
         if len(computed) == after:
             raise KeyboardInterrupt
-        computed.append((cell, chunk))
-        return compute(self, cell, chunk, logs, metrics)
+        computed.append(task)
+        return compute(self, task)
 
-    monkeypatch.setattr(Runner, "_compute", counted)
+    monkeypatch.setattr(Runner, "compute", counted)
     with pytest.raises(KeyboardInterrupt):
-        reproduce(request_of(), tmp_path / "killed", workers=1)
+        reproduce(request_of(), tmp_path / "killed")
     assert len(list((tmp_path / "killed" / "cells").iterdir())) == after
     assert not (tmp_path / "killed" / RESULTS).exists()
     before = list(computed)
-    monkeypatch.setattr(Runner, "_compute", lambda self, *a: computed.append(a[:2]) or compute(self, *a))
-    reproduce(request_of(), tmp_path / "killed", workers=1)
+    monkeypatch.setattr(Runner, "compute", lambda self, task: computed.append(task) or compute(self, task))
+    reproduce(request_of(), tmp_path / "killed")
     assert not set(before) & set(computed[after:])
     assert len(computed) == len(set(computed))
     assert contents(tmp_path / "whole") == contents(tmp_path / "killed")
     # and a third run computes nothing
-    monkeypatch.setattr(Runner, "_compute", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(Runner, "compute", lambda *_: pytest.fail("computed again"))
     reproduce(request_of(), tmp_path / "killed")
 
 
 def test_more_trials_keep_those_that_are_there(tmp_path, request_of, monkeypatch):
     reproduce(request_of(trials=2), tmp_path)
-    chunks = []
-    compute = Runner._compute
-    monkeypatch.setattr(Runner, "_compute", lambda self, *a: chunks.append(a[1]) or compute(self, *a))
+    tasks, compute = [], Runner.compute
+    monkeypatch.setattr(Runner, "compute", lambda self, task: tasks.append(task) or compute(self, task))
     reproduce(request_of(trials=4), tmp_path)
-    assert set(chunks) == {(2, 4)}
+    assert {(task.first, task.last) for task in tasks} == {(2, 4)}
+
+
+def test_what_a_run_was_made_of(tmp_path, request_of, monkeypatch):
+    monkeypatch.setattr(reproduce_module, "commit", lambda: "abc")
+    reproduce(request_of(figure="1"), tmp_path)
+    found = json.loads((tmp_path / PROVENANCE).read_text())
+    assert (found["commit"], found["seeds"], found["figures"]) == ("abc", [0, 4], ["1"])
+    assert "jax" in found["versions"]
+    cells = {(one["cell"]["method"], one["cell"]["units"], one["first"]) for one in found["seconds"]}
+    assert len(cells) == len(found["seconds"]) == 2 * 2 * 5
 
 
 def test_changed_code_is_computed_again(tmp_path, request_of, monkeypatch):
     request = request_of()
     runner = Runner(request, Store(tmp_path, "004"))
     (cell, *_) = [c for f in request.figures for *_, c in request.points(f) if c.method == "mine"]
-    before = runner.key(cell, (0, 2))
+    before = runner.key(Task(cell, 0, 2))
     path = request.plugin.path
     path.write_text(PLUGIN + "\n# changed\n")
     try:
-        after = Runner(request, Store(tmp_path, "004")).key(cell, (0, 2))
+        after = Runner(request, Store(tmp_path, "004")).key(Task(cell, 0, 2))
     finally:
         path.write_text(PLUGIN)
     assert before["method_code"] != after["method_code"]
@@ -245,7 +252,7 @@ def test_layouts_agree(plugin):
     np.testing.assert_allclose(shared.weight_rho_reward[1] @ shared.phi, whole, atol=1e-5)
     weighted = (rows.weight * rows.rho * rows.reward)[:, None] * rows.phi
     np.testing.assert_allclose(weighted.sum(axis=0), whole.sum(axis=0), atol=1e-5)
-    np.testing.assert_allclose(shared.extra["start"][1].sum(), 10.0)
+    np.testing.assert_allclose(shared.start[1].sum(), 10.0)
     assert padded.weight.shape[1] == 60  # no longer than the horizon
 
 
@@ -262,4 +269,3 @@ def test_the_setting_of_a_cell(request_of, tmp_path):
     setting = runner.setting(cell)
     assert isinstance(setting, Setting)
     assert (setting.budget.epsilon, setting.budget.delta, setting.units) == (1.0, 1e-5, 40)
-    assert runner_module.NO_EPSILON == 1.0

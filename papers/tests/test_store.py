@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
+import numpy as np
 import pytest
 
 from dprl.errors import DprlError
@@ -80,3 +82,24 @@ def test_folders_that_are_not_ours(tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     Store(empty, "004")
+
+
+def test_what_is_kept_is_computed_once(tmp_path):
+    """Tuples, arrays and dataclasses come back as JSON has them, the first time too."""
+    store, calls = Store(tmp_path, "004"), []
+
+    def compute():
+        calls.append(1)
+        return {"values": np.array([0.5, 1.0]), "at": (1, None)}
+
+    assert [store.kept(KEY, compute) for _ in range(2)] == [{"values": [0.5, 1.0], "at": [1, None]}] * 2
+    assert calls == [1]
+    store.kept(KEY | {"units": 11}, compute)
+    assert calls == [1, 1]
+
+
+def test_a_worker_without_the_folder_computes_and_leaves_nothing(tmp_path):
+    store = Store(tmp_path / "out", "004")
+    shutil.rmtree(tmp_path / "out")
+    assert store.kept(KEY, lambda: (1,)) == [1]
+    assert not (tmp_path / "out").exists()

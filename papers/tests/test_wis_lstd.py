@@ -10,7 +10,7 @@ from tests.evaluation import helpers
 
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
-from dprl.engine.unit_data import rows_of
+from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features

@@ -1,4 +1,7 @@
-"""What other distributions add to dprl by entry points: commands, algorithms, calibrations; see dprl-papers."""
+"""What other distributions add to dprl: its entry points.
+
+dprl-papers adds ``dprl reproduce``, baselines, calibrations as published, and tasks to learn protectors on.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, TypeVar
 
 from dprl.errors import DprlError
 
-ALGORITHMS, CALIBRATIONS, COMMANDS = "dprl.algorithms", "dprl.calibrations", "dprl.commands"
+ALGORITHMS, CALIBRATIONS, COMMANDS, TASKS = "dprl.algorithms", "dprl.calibrations", "dprl.commands", "dprl.tasks"
 VERIFIED = "verified"
 """The calibration that is dprl's own; another one is a table of entries, by the algorithm's name."""
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from typing import Any, Self, TypeVar
+from pathlib import Path
+from typing import Any, Self, TypeVar, get_args
 
-from dprl.errors import DprlError
+from dprl.errors import DprlError, Mistakes
 
 LIBRARY_DEFAULT = "library default (public)"
 STATED_IN_CODE = "set in code (stated public)"
@@ -53,14 +56,17 @@ class Config:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], source: str) -> Self:
-        """From flags, TOML or a specification; ``source`` (``flag``, ``run.toml``, ...) becomes the provenance."""
-        hints = typing.get_type_hints(cls)
-        values: dict[str, Any] = {}
-        for name, value in mapping.items():
-            if name not in cls.options():
-                raise DprlError(f"{source}: {cls.__name__} has no option {name!r}; it has {', '.join(cls.options())}.")
-            values[name] = _coerce(cls.__name__, name, value, hints[name], source)
-        return cls(**values, provenance=dict.fromkeys(values, Mark(f"{source} (stated public)")))
+        """From flags, TOML or a specification; ``source`` (``flag``, ``run.toml``, ...) becomes the provenance.
+
+        Raises:
+            DprlError: every wrong option, together.
+        """
+        mistakes = Mistakes()
+        values = _read(cls, mapping, source, mistakes)
+        marks = dict.fromkeys(values, Mark(f"{source} (stated public)"))
+        made = mistakes.attempt(_made, cls, values, marks, mapping.keys() - values.keys())
+        mistakes.check()
+        return made
 
     def hyper_parameters(self) -> dict[str, dict[str, Any]]:
         """Each option's value and where it came from, for the certificate."""
@@ -91,19 +97,159 @@ def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
 
     A source's ``provenance`` table speaks of the values that it sets itself; of an option that it does not set, it
     speaks whoever sets it.
+
+    Raises:
+        DprlError: every wrong option of every source, together.
     """
+    mistakes = Mistakes()
     values: dict[str, Any] = {}
     marks: dict[str, str] = {}
     about_others: dict[str, str] = {}
     for mapping, source in sources:
         given = {name: value for name, value in mapping.items() if name != "provenance"}
-        part = kind.from_mapping(given, source)
-        stated = _checked_provenance(kind, mapping.get("provenance", {}), source)
-        values.update({name: getattr(part, name) for name in given})
-        marks.update(part.provenance)
+        stated = mistakes.attempt(_checked_provenance, kind, mapping.get("provenance", {}), source) or {}
+        values.update(_read(kind, given, source, mistakes))
+        marks.update(dict.fromkeys(given, Mark(f"{source} (stated public)")))
         marks.update({name: text for name, text in stated.items() if name in given})
         about_others.update({name: text for name, text in stated.items() if name not in given})
-    return kind(**values, provenance=marks | about_others)
+    wrong = marks.keys() - values.keys()
+    marks = {name: text for name, text in marks.items() if name in values}
+    made = mistakes.attempt(_made, kind, values, marks | about_others, wrong)
+    mistakes.check()
+    return made
+
+
+def documented(kind: type) -> dict[str, str]:
+    """Return what the docstring of a class, and of those that it is made of, says of each attribute.
+
+    >>> documented(Config)
+    {}
+    """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        _, _, section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")
+        for names, text in re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8,}.*)*)", section, flags=re.MULTILINE):
+            plain = " ".join(re.sub(r":\w+:`~?([^`]*)`|``|\\", r"\1", text).split())
+            found.update(dict.fromkeys(names.split(", "), plain))
+    return found
+
+
+def from_text(hint: Any, text: str) -> Any:
+    """Return the value of a flag: ``text`` as the first of the kinds that ``hint`` allows; as it is where none fits."""
+    kinds = _kinds(hint)
+    for kind in kinds:
+        if kind is bool and text in ("true", "false"):
+            return text == "true"
+        if kind in (int, float) and str not in kinds:
+            with suppress(ValueError):
+                return kind(text)
+    return text
+
+
+def coerce(hint: Any, value: Any) -> Any:
+    """Return ``value`` as what ``hint`` allows: numbers, text, truth values, choices, texts, paths and tables.
+
+    Raises:
+        DprlError: it is nothing of that; the sentence is only its end, such as ``must be a whole number``.
+    """
+    kinds = _kinds(hint)
+    if value is None and type(None) in kinds:
+        return None
+    for kind in kinds:
+        if typing.get_origin(kind) is typing.Literal:
+            if value in get_args(kind):
+                return value
+        elif kind is bool and isinstance(value, bool):
+            return value
+        elif kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
+            # a whole number may be too large for a float
+            if (isinstance(value, float) or abs(value) <= 1e300) and (kind is float or float(value).is_integer()):
+                return kind(value)
+        elif kind in (str, Path) and isinstance(value, str):
+            return kind(value)
+        elif kind == list[str] and value and isinstance(value, str | list):
+            several = [value] if isinstance(value, str) else value
+            if all(isinstance(one, str) for one in several):
+                return several
+        elif kind is dict and isinstance(value, dict):
+            return value
+        elif typing.get_origin(kind) is tuple:
+            with suppress(DprlError):
+                return tuple(coerce(get_args(kind)[0], one) for one in (value if isinstance(value, list) else [value]))
+    raise DprlError(f"must be {words_of(hint)}")
+
+
+def words_of(hint: Any) -> str:
+    """Return the values that ``hint`` allows, in words.
+
+    >>> words_of(int | None)
+    'a whole number'
+    """
+    named = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "text",
+             list[str]: "text, or a list of texts", dict: "a table"}  # fmt: skip
+    words: list[str] = []
+    for kind in _kinds(hint):
+        if typing.get_origin(kind) is typing.Literal:
+            words += map(str, get_args(kind))
+        elif kind is not type(None):
+            words.append(named.get(kind, "a list of numbers"))
+    return " or ".join(words)
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _read(kind: type[Config], mapping: Mapping[str, Any], source: str, mistakes: Mistakes) -> dict[str, Any]:
+    """Return the options that fit their types; note the others."""
+    hints, values = typing.get_type_hints(kind), {}
+    for name, value in mapping.items():
+        if name not in kind.options():
+            options = ", ".join(kind.options())
+            mistakes.add(f"{source}: {kind.__name__} has no option {name!r}; it has {options}.")
+            continue
+        try:
+            values[name] = coerce(hints[name], value)
+        except DprlError as error:
+            mistakes.add(f"{source}: {name} of {kind.__name__} {error}.")
+    return values
+
+
+def _made(kind: type[T], values: dict[str, Any], marks: Mapping[str, str], without: set[str]) -> T | None:
+    """Return the configuration, or raise every mistake of its values.
+
+    Its own checks stop at the first. The option that the sentence is of is left out then, to see what else is wrong.
+
+    Args:
+        without: options that were given and are left out, for they do not fit; a sentence that names one may follow
+            from that, and is not said.
+    """
+    try:
+        return kind(**values, provenance=marks)
+    except DprlError as error:
+        mistakes, sentence, left = Mistakes(), _mistake(kind, values), dict(values)
+        if not without:
+            mistakes.add(error)
+        while sentence is not None:
+            culprit = next((name for name in left if _mistake(kind, left, name) != sentence), None)
+            if not without & set(re.findall(r"\w+", sentence)):
+                mistakes.add(sentence)
+            if culprit is None:
+                break
+            without.add(culprit)
+            del left[culprit]
+            sentence = _mistake(kind, left)
+        mistakes.check()
+        return None
+
+
+def _mistake(kind: type[Config], values: Mapping[str, Any], without: str | None = None) -> str | None:
+    """Return what is wrong with ``values``, but for the option ``without``; None where nothing is."""
+    try:
+        kind(**{name: value for name, value in values.items() if name != without})
+    except DprlError as error:
+        return str(error)
+    return None
 
 
 def _checked_provenance(kind: type[Config], stated: Any, source: str) -> dict[str, str]:
@@ -129,31 +275,3 @@ def _checked_provenance(kind: type[Config], stated: Any, source: str) -> dict[st
                 "log must not be used."
             )
     return dict(stated)
-
-
-def _coerce(owner: str, name: str, value: Any, hint: Any, source: str) -> Any:
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    allowed = typing.get_args(hint) if union else (hint,)
-    if value is None and type(None) in allowed:
-        return None
-    for kind in allowed:
-        if typing.get_origin(kind) is typing.Literal:
-            if value in typing.get_args(kind):
-                return value
-        elif kind is bool and isinstance(value, bool):
-            return value
-        elif kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
-            # a whole number may be too large for a float
-            if (isinstance(value, float) or abs(value) <= 1e300) and (kind is float or float(value).is_integer()):
-                return kind(value)
-        elif kind is str and isinstance(value, str):
-            return value
-    names = []
-    for kind in allowed:
-        if typing.get_origin(kind) is typing.Literal:
-            names.extend(map(str, typing.get_args(kind)))
-        elif kind is not type(None):
-            names.append(
-                {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}[kind.__name__]
-            )
-    raise DprlError(f"{source}: {name} of {owner} must be {' or '.join(names)}.")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 
 class DprlError(ValueError):
     """A request that cannot be honoured, in one sentence: what is wrong, where, what to do.
@@ -13,3 +16,44 @@ class DprlError(ValueError):
 
 class OverspendError(DprlError):
     """The ledger holds less budget than the release asks for."""
+
+
+class WrongOptionsError(DprlError):
+    """Several mistakes of one request, each in one sentence; the command line prints one per line.
+
+    Attributes:
+        sentences: what is wrong, in the order in which it was found.
+    """
+
+    def __init__(self, sentences: Iterable[str]) -> None:
+        self.sentences = tuple(sentences)
+        super().__init__("\n".join(self.sentences))
+
+
+class Mistakes:
+    """Collector of everything that is wrong with a request, so that it is said at once.
+
+    Attributes:
+        found: the sentences so far.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def add(self, error: DprlError | str) -> None:
+        """Note a mistake, or each of several; one that is known already is not said twice."""
+        sentences = error.sentences if isinstance(error, WrongOptionsError) else (str(error),)
+        self.found.extend(s for s in sentences if s not in self.found)
+
+    def attempt(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what ``function`` returns, or None where it finds a mistake, which is noted."""
+        try:
+            return function(*arguments)
+        except DprlError as error:
+            self.add(error)
+            return None
+
+    def check(self) -> None:
+        """Raise what was found: one mistake as itself, several together."""
+        if self.found:
+            raise DprlError(self.found[0]) if len(self.found) == 1 else WrongOptionsError(self.found)

@@ -14,13 +14,12 @@ from dprl.accounting import events, verification
 from dprl.accounting.accountant import accountant_name, epsilon_of
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.renyi_filter import plan_filter
-from dprl.accounting.row_verification import SCHEMAS
+from dprl.accounting.rows import KINDS, schema_of
 from dprl.accounting.user_relation import MECHANISM
 from dprl.accounting.verification import verify
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.reward_gradient import RewardGradient
-from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.registry import ALGORITHMS, LEARNING
 
 from .test_user_verification import certificate as of_users
@@ -111,7 +110,7 @@ def test_every_field_of_a_sum_over_users_counts(tmp_path):
 
 
 def test_each_mechanism_has_a_schema_and_no_other_fields():
-    """What mechanisms say of themselves is what :data:`SCHEMAS` asks for."""
+    """What mechanisms say of themselves is what the class of their row asks for."""
     described = [
         GaussianSum(clip_norm=1.0, noise_multiplier=2.0, dimension=2).describe("Gaussian vector", "v"),
         under_a_filter()["mechanisms"][1],
@@ -122,8 +121,9 @@ def test_each_mechanism_has_a_schema_and_no_other_fields():
         ).describe("updates"),
     ]
     for row in described:
-        assert set(row) - {"share"} == set(SCHEMAS[row["name"]])
-        assert all(SCHEMAS[row["name"]][name](value) for name, value in row.items() if name != "share")
+        schema = schema_of(KINDS[row["name"]])
+        assert set(row) - {"share"} == set(schema) - {"share"}
+        assert all(schema[name](value) for name, value in row.items())
 
 
 @pytest.mark.parametrize("units", [10, 99_999])

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import dprl as library
-from dprl.cli.evaluate import configure
+from dprl.config import merge
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
+from dprl.registry import find
 
 from ..cli.conftest import Outcome
 from ..cli.conftest import dprl as dprl
@@ -113,7 +114,7 @@ def doors(dprl, tmp_path_factory) -> dict[str, Run]:
             options.pop("target-policy"),
             library.Budget(float(options.pop("epsilon")), float(options.pop("delta"))),
             bounds=tomllib.loads(bounds),
-            algorithm=configure(algorithm, [(chosen, "code"), (noise, "code")]),
+            algorithm=merge(find(algorithm).load_config(), [(chosen, "code"), (noise, "code")]),
             person=options.pop("person-column", None),
             **options,
         )

@@ -102,8 +102,8 @@ def test_options_are_those_of_the_algorithm(dprl):
 
 REFUSALS = {
     "unknown algorithm": (("nothing",), "There is no algorithm 'nothing'"),
-    "steps of what has none": (("importance-sampling", "--steps", 4), "no option 'steps'"),
-    "rate of what has none": (("importance-sampling", "--sampling-rate", 0.5), "no option 'sampling_rate'"),
+    "steps of what has none": (("importance-sampling", "--steps", 4), "--steps is an option of gpope, td"),
+    "rate of what has none": (("importance-sampling", "--sampling-rate", 0.5), "not of importance-sampling"),
     "last of what has none": (("importance-sampling", "--released", "last"), "no iterates"),
     "calibration that is none": (
         ("gpope", "--calibration", "hoped"),

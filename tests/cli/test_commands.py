@@ -14,7 +14,7 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
-from dprl.cli.evaluate import Progress
+from dprl.cli.running import Progress
 from dprl.data.readers import Log
 
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
@@ -24,6 +24,10 @@ FLAGS = {
     "--json",
     "audit": "--calibration --units --steps --sampling-rate --epsilon --delta --released --trials --seed --confidence "
     "--set --all --out --list --json",
+    "train": "--environment --bounds --epsilon --delta --ledger --dataset --config --set --seed --simulated --sign "
+    "--out --resume --engine --shards --address --json",
+    "learn-protector": "--tasks --epsilon --delta --value-share --scheduler --steps --epochs --seed --set --start "
+    "--out --resume --json",
     "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --bounds --features --set --json",
     "plan": "--target-policy --bounds --unit --person-column --epsilon --delta --discount --algorithm --features "
     "--noise-multiplier --behavior-policy --config --set --json",
@@ -46,15 +50,17 @@ def payload(outcome):
 
 @pytest.mark.parametrize("command", FLAGS)
 def test_every_command_has_its_flags(dprl, command):
-    found = dprl(*command.split(), "--help")
-    assert found.code == 0
-    assert set(FLAGS[command].split()) <= set(re.findall(r"--[a-z-]+", found.out))
+    """On its first page, which fits on a screen, on the page of everything, or on that of an algorithm."""
+    first, *pages = [dprl(*command.split(), "--help", topic) for topic in ("", "all", "gpope")]
+    assert first.code == 0
+    assert first.out.count("\n") < 24
+    assert set(FLAGS[command].split()) <= set(re.findall(r"--[a-z-]+", "".join(p.out for p in (first, *pages))))
 
 
 def test_the_commands_are_listed(dprl):
     found = dprl("--help")
     assert found.code == 0
-    listed = re.findall(r"^  ([a-z]+)  ", found.out, flags=re.MULTILINE)
+    listed = re.findall(r"^  ([a-z-]+)  ", found.out, flags=re.MULTILINE)
     assert {c.partition(" ")[0] for c in FLAGS} <= set(listed)
     assert dprl("-h").out == found.out
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]

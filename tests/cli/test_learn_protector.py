@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from dprl.cli import learn_protector
 from dprl.protectors import learn, tasks
 from dprl.protectors.projector import Architecture, Hand
-from dprl.protectors.protector import Protector, new_protector
+from dprl.protectors.protector import Protector
+from tests.protectors.small import new_protector
 
 MISTAKES = {
     "no tasks": ({"tasks": None}, "--tasks is missing"),
@@ -32,7 +32,7 @@ MISTAKES = {
 
 
 def asked(changes: dict) -> list:
-    options = {"tasks": "quadratics", "epsilon": 0.5, "delta": 1e-5, "out": "made"} | changes
+    options = {"tasks": "policy-evaluation", "epsilon": 0.5, "delta": 1e-5, "out": "made"} | changes
     found: list = ["learn-protector"]
     for name, value in options.items():
         for one in value if isinstance(value, list) else [value]:
@@ -54,10 +54,6 @@ def test_what_is_wrong_is_one_sentence(dprl, tmp_path, monkeypatch, name):
     assert {p.name for p in tmp_path.iterdir()} == {"full"}
 
 
-def test_the_names_of_the_tasks_are_those_of_the_registry():
-    assert set(tasks.REGISTERED) == set(learn_protector.TASKS)
-
-
 def test_an_interrupted_training_says_how_to_go_on(dprl, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
@@ -73,17 +69,18 @@ def test_an_interrupted_training_says_how_to_go_on(dprl, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_from_the_command_to_a_protector_and_on(dprl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = ["training.tasks=2", "training.validation=4", "architecture.hidden=2", "family.spread=0.5"]
-    small = {"steps": 4, "epochs": 2, "seed": 3, "set": settings}
+    monkeypatch.setitem(tasks.REGISTERED, "bowl", "tests.protectors.small:Bowl")
+    settings = ["training.tasks=2", "training.validation=4", "architecture.hidden=2", "family.units=30"]
+    small = {"tasks": "bowl", "steps": 4, "epochs": 2, "seed": 3, "set": settings}
     made = dprl(*asked(small | {"json": True}))
     assert made.code == 0
     assert made.err == ""
     content, read = json.loads(made.out), Protector.load("made")
     assert content["fingerprint"] == read.fingerprint
-    assert (content["epochs"], content["tasks"], content["path"]) == (2, "quadratics", "made")
+    assert (content["epochs"], content["tasks"], content["path"]) == (2, "bowl", "made")
     assert read.hand.steps == 4
     assert read.provenance["training"]["seed"] == 3
-    assert read.provenance["family"]["spread"] == 0.5
+    assert read.provenance["units"] == 30
     assert {p.name for p in tmp_path.iterdir()} == {"made"}
     assert {p.name for p in (tmp_path / "made").iterdir()} == {
         "protector.json", "protector.safetensors", "report.html", "training.json",

@@ -19,7 +19,7 @@ FLAGS = {
     "endless name": ({"log": "x" * 300 + ".csv"}, "Cannot read the log"),
     "other kind of file": ({"log": "policies.py"}, "must be a .parquet or .csv file"),
     "minari without its package": ({"log": "minari:a/b-v0"}, "[Mm]inari"),
-    "no bounds": ({"bounds": None}, "bounds are missing"),
+    "no bounds": ({"bounds": None}, "--bounds is missing: TOML file with the public bounds"),
     "bounds to infer": ({"bounds": "infer"}, "never inferred"),
     "absent bounds": ({"bounds": "absent.toml"}, "Cannot read the bounds file"),
     "no policy": ({"target_policy": None}, "--target-policy is missing"),
@@ -104,10 +104,10 @@ def place(trial, monkeypatch):
     return trial
 
 
-def refused(dprl, place, words, **changes):
+def refused(dprl, place, words, more=(), **changes):
     """One sentence and exit code 2; no file more or less; nothing charged."""
     before = place.files()
-    found = dprl(*place.arguments(**changes))
+    found = dprl(*place.arguments(**changes), *more)
     assert found.code == 2, found
     assert found.out == ""
     assert found.err.startswith("error: ")
@@ -239,33 +239,53 @@ def test_an_output_that_may_not_be_written(dprl, place):
     refused(dprl, place, "Permission denied", out=locked / "results")
 
 
-# --- what typer itself refuses ------------------------------------------------------------------------------------
+# --- what is no option, or no value of one ------------------------------------------------------------------------
 
 USAGE = {
-    "epsilon that is no number": ["--epsilon", "abc"],
-    "delta that is no number": ["--delta", ""],
-    "seed that is no number": ["--seed", "1.5"],
-    "flag without a value": ["--out"],
-    "unknown flag": ["--espilon", "1"],
-    "second log": ["another.parquet"],
+    "epsilon that is no number": (["--epsilon", "abc"], "--epsilon must be a number"),
+    "delta that is no number": (["--delta", ""], "--delta must be a number"),
+    "seed that is no number": (["--seed", "1.5"], "--seed must be a whole number"),
+    "flag without a value": (["--out"], "--out needs a value"),
+    "unknown flag": (["--espilon", "1"], "has no option --espilon: did you mean --epsilon?"),
+    "flag of another algorithm": (["--steps", "1"], "--steps is an option of gpope, .* not of importance-sampling"),
+    "flag of the algorithm": (["--caution", "much"], "flag: caution of ImportanceSampling must be a number"),
+    "second log": (["another.parquet"], "'another.parquet' is one too many"),
 }
 
 
 @pytest.mark.parametrize("kind", USAGE)
 def test_a_usage_error(dprl, place, kind):
+    flags, words = USAGE[kind]
+    refused(dprl, place, words, more=flags)
+
+
+def test_all_mistakes_are_said_at_once(dprl, place):
+    """Of flags, settings and the run file, of the command and of its algorithm: one line per mistake."""
+    run = place.folder / "run.toml"
+    run.write_text("unit = 5\nstepz = 1\noffset = 'far'\n")
     before = place.files()
-    found = dprl(*place.arguments(), *USAGE[kind])
-    assert found.code == 2
-    assert found.out == ""
-    assert "Usage: " in found.err or "requires an argument" in found.err
-    assert "Traceback" not in found.err
+    changes = {"epsilon": "0", "delta": "x", "out": "full", "algorithm": "gpope", "unit": None, "sign": "absent.pem"}
+    more = ["--espilon", "1", "--steps", "0", "--set", "clip_norm=-1", "--set", "x", "--caution", "1"]
+    found = dprl(*place.arguments(**changes, target_policy=None, config=run), *more)
+    assert (found.code, found.out) == (2, "")
+    lines = found.err.splitlines()
+    assert all(line.startswith("error: ") for line in lines)
+    words = [
+        "--delta must be a number.", "run.toml: unit must be text.", "--set needs NAME=VALUE",
+        "--target-policy is missing", "absent.pem", "'full' is not empty", "epsilon must be a finite number above 0",
+        "has no option --espilon: did you mean --epsilon?", "--caution is an option of importance-sampling",
+        "run.toml: GPOPE has no option 'stepz'", "run.toml: offset of GPOPE must be a number",
+        "steps must be between 1", "clip_norm must be a positive",
+    ]  # fmt: skip
+    assert [sum(word in line for line in lines) for word in words] == [1] * len(words), found.err
+    assert len(lines) == len(words)
     assert place.files() == before
     assert place.charges() == 0
 
 
 OTHERS = {
     "unknown command": ("evaluat", "No such command"),
-    "calibrate nothing": ("calibrate", "Missing argument"),
+    "calibrate nothing": ("calibrate --delta 1e-5", "The algorithm is missing"),
     "calibrate what is not there": (
         "calibrate magic --delta 1e-5 --epsilon 1", "no algorithm 'magic'"),
     "calibrate both ways": ("calibrate gpope --delta 1e-5", "Give either --epsilon"),

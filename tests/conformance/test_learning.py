@@ -6,24 +6,24 @@ import inspect
 import math
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from dprl.accounting import events
 from dprl.audits.attacks import reward_functions as attacks
-from dprl.audits.attacks.reward_functions import Shifted, kernel_product, teeth
+from dprl.audits.attacks.reward_functions import kernel_product, teeth
+from dprl.audits.conformance.reward_functions import Walk
+from dprl.audits.entering import Door, differ
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_rewards import RewardTape, compare_rewards, compare_tapes, kernel_norm2, record_rewards
+from dprl.audits.record_rewards import compare_questions, kernel_norm2
+from dprl.audits.reward_neighbours import learned_from
 from dprl.errors import DprlError
-from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Attack
 from dprl.registry import ALGORITHMS, AUDITED, LEARNING, find_audited, find_learning
 
 SUITE = find_learning("functional-q").load_conformance()
 ATTACKS = SUITE.attacks
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
-NOISE = SeededNoise.from_seed(3)
 # what the attack on an optimal Q sees of the claim: a shift has no slope
 SHARES = {"output": 0.5}
 
@@ -71,78 +71,39 @@ def test_scores_are_the_likelihood_ratio_of_the_sawtooth():
     assert mu2 > 0.965 / mechanism.noise_multiplier**2
 
 
-# --- record and replay ----------------------------------------------------------------------------------------------
+# --- record and replay: what stays within the relation is compared in test_released_neighbours.py -------------------
 
 
-def neighbour(setting: str, times: float = 1.0) -> Any:
-    """Rewards that differ by as much as a neighbour may: all of R, or a sawtooth of all of R and all of L."""
-    plan = SUITE.plan(setting)
-    radius, lipschitz = plan.config.reward_radius, plan.config.reward_lipschitz
-    if lipschitz is None:
-        return Shifted(SUITE.environment, lambda states, actions: jnp.full(len(states), times * radius))
-    width = 1.0 / 8.0
-
-    def saw(states: Any, actions: Any) -> Any:
-        return times * (radius - lipschitz * jnp.abs((states[:, 0] % width) - width / 2.0))
-
-    return Shifted(SUITE.environment, saw)
-
-
-def compared(setting: str, other: Any, on_host: bool = True) -> Any:
-    def run(environment: Any, noise: Any, wrap: Any) -> Any:
-        return SUITE.run(setting, environment, noise, wrap, on_host)
-
-    return compare_rewards(run, SUITE.environment, other, NOISE, SUITE.plan(setting).mechanism)
-
-
-@pytest.mark.parametrize(
-    ("setting", "on_host"),
-    [
-        pytest.param(s, host, marks=[] if host and s == "functional" else [pytest.mark.slow], id=f"{s}, {host}")
-        for s in SUITE.settings
-        for host in (True, False)
-        if host or s != "output"
-    ],
-)
-def test_only_answers_are_learned_from(setting, on_host):
-    """Bit for bit what is released is the same, and what was asked differs by no more than is accounted for."""
-    found = compared(setting, neighbour(setting), on_host)
-    assert found.problems == ()
-    assert 0.3 < found.largest <= 1.0 + 1e-9
-    assert found.releases == (1 if setting == "output" else 5)
+def compared(setting: str, times: float, way: str = "state") -> Any:
+    """Through the front door, with rewards that differ by ``times`` as much as a neighbour's may."""
+    door, relation = Door(), SUITE.plan(setting).relation
+    other = Walk(ends=0.2, way=way, amount=times * relation.radius, slope=times * (relation.lipschitz or 0.0))
+    calls = (learned_from(walk, SUITE.budget, SUITE.config(setting)) for walk in (Walk(ends=0.2), other))
+    return differ(*map(door.record, calls))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SUITE.settings)
 def test_what_is_no_neighbour_is_noticed(setting):
-    found = compared(setting, neighbour(setting, times=4.0))
+    assert compared(setting, 1.0).problems == ()
+    found = compared(setting, 4.0)
     assert found.problems == ("the rewards that were asked for differ by more than the sensitivity",)
     assert found.largest > 1.0
+    assert found.releases == (1 if setting == "output" else 5)
 
 
 @pytest.mark.slow
 def test_a_shared_path_is_for_functions_of_the_state_alone():
     """A difference between the actions would come out without any noise."""
-    radius = SUITE.plan("functional, one path").config.reward_radius
-    other = Shifted(SUITE.environment, lambda states, actions: radius * (1.0 - 2.0 * (actions % 2)))
-    assert compared("functional", other).problems == ()
-    found = compared("functional, one path", other)
+    assert compared("functional", 1.0, "action").problems == ()
+    found = compared("functional, one path", 1.0, "action")
     # seen where both actions were taken at one point: at the ends of the interval
     assert any("at one point" in problem for problem in found.problems) or found.largest > 1.0
 
 
-@pytest.mark.slow
-def test_noise_of_a_run_is_its_own():
-    """Another stream, another answer to the same question."""
-
-    def run(environment: Any, noise: Any, wrap: Any) -> Any:
-        return SUITE.run("functional", environment, noise, wrap, True)
-
-    one, two = (record_rewards(run, SUITE.environment, SeededNoise.from_seed(i)) for i in (1, 2))
-    first = [tape.questions[0] for tape in (one, two)]
-    np.testing.assert_array_equal(first[0].rewards, first[1].rewards)
-    assert (first[0].answer != first[1].answer).all()
-    assert compare_tapes(RewardTape(), RewardTape(), SUITE.plan("functional").mechanism).releases == 0
+def test_nothing_that_is_asked_is_nothing_that_differs():
+    found = compare_questions((), (), SUITE.plan("functional").mechanism)
+    assert (found.problems, found.largest, found.releases) == ((), 0.0, 0)
 
 
 # --- what a learning algorithm brings along -------------------------------------------------------------------------

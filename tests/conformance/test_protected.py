@@ -28,7 +28,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protectors.projector import Architecture, Hand
-from dprl.protectors.protector import new_protector
+from tests.protectors.small import new_protector
 
 from .cases import emitted, load, same_event
 

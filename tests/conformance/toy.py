@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import apply, project
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.engine.unit_blocks import apply, project
 from dprl.protocols import Attack
 from dprl.registry import Entry
 from dprl.value_functions.features import Features

@@ -48,7 +48,7 @@ def asked(folder, interrupted):
     subprocess.run(["sh", "-eu", "-c", here], env={"PATH": f"{folder}:/usr/bin:/bin"}, check=True)
     name, *arguments = said.read_text().splitlines()
     command: Any = typer.main.get_command(app)
-    return command.commands[name].make_context(name, arguments).params
+    return command.get_command(None, name).make_context(name, arguments).params
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

@@ -16,9 +16,9 @@ import pytest
 import dprl
 from dprl.evaluation import streamed
 from dprl.protectors.projector import Architecture, Hand
-from dprl.protectors.protector import new_protector
 from dprl.release.engines import ray_workers
 from dprl.release.engines.ray_workers import RayWorkers
+from tests.protectors.small import new_protector
 
 from ..release.in_parts import ALGORITHMS, FAST, PartsTrial, release
 from ..release.resumable import fix_key

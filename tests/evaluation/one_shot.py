@@ -10,9 +10,10 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
+from dprl.engine.layouts import padded_units, unit_rows
 from dprl.engine.program import noiseless, run, run_on_host
 from dprl.engine.ratios import step_ratios
-from dprl.engine.unit_data import padded_units, rows_of, unit_rows
+from dprl.engine.rows import rows_of
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds

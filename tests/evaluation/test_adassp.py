@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dprl.engine.layouts import padded_units, shared_transitions
 from dprl.engine.program import Facts, run
-from dprl.engine.unit_data import padded_units, shared_transitions
 from dprl.errors import DprlError
 from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSP
@@ -93,8 +93,8 @@ def test_noiseless_limit_is_ridge_regression(kind, policy):
     flat = one_shot.rows(log, program, config, kind, policy)
     state, theta = one_shot.plain(program, padded_units(flat))
 
-    weight = 0.7 * flat.weight + 0.3 * flat.extra["start"]
-    y = 2.5 * flat.extra["returns"]  # the rows hold them over the largest cumulative ratio
+    weight = 0.7 * flat.weight + 0.3 * flat.start
+    y = 2.5 * flat.returns  # the rows hold them over the largest cumulative ratio
     noise = 2.5 / 40 * program.stages[0].mechanism.noise_std
     level = np.clip(np.sum(weight * y) / 40 / (1.0 + 3.0 * noise**2), -1.0, 1.0)
     assert float(state.level) == pytest.approx(level, rel=1e-12)

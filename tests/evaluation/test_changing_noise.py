@@ -19,7 +19,8 @@ from dprl.accounting.certificate import digest, to_bytes
 from dprl.accounting.renyi_filter import WHOLE
 from dprl.data.readers import read_log
 from dprl.engine import program as engine
-from dprl.engine.unit_data import padded_units, rows_of, unit_rows
+from dprl.engine.layouts import padded_units, unit_rows
+from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.plan import make_plan, program_for
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum

@@ -17,7 +17,8 @@ from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine import program as engine
-from dprl.engine import unit_data
+from dprl.engine.layouts import padded_units, shared_transitions, unit_rows
+from dprl.engine.rows import Rows, rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.descent import ROOM, Descent, DescentConfig, State, feature_scale, strength_of
 from dprl.evaluation.plan import program_for
@@ -47,13 +48,13 @@ def log_of(people: int = 40, seed: int = 0, off_policy: bool = True) -> tuple[Tr
 
 def rows_and_program(
     config: DescentConfig, log: Trajectories, ratios: np.ndarray, features: Features | None = None, dtype: type = float
-) -> tuple[unit_data.Rows, Descent]:
+) -> tuple[Rows, Descent]:
     features = features or make_features("tabular", log.bounds.observation)
     program = program_for(config, log.bounds, features, BUDGET)
     assert isinstance(program, Descent)
     value = log.bounds.value_interval(config.discount)
     columns = program.columns
-    rows = unit_data.rows_of(log, ratios, features, config.discount, value, dtype=dtype, columns=columns)
+    rows = rows_of(log, ratios, features, config.discount, value, dtype=dtype, columns=columns)
     return rows, program
 
 
@@ -94,7 +95,7 @@ def test_one_step_is_the_one_computed_by_hand(config, basis):
     rows, program = rows_and_program(options, log, ratios, features)
     theta = np.random.default_rng(0).normal(size=features.size) * 0.3
     state = State(jnp.asarray(theta), jnp.zeros(features.size))
-    data = unit_data.padded_units(rows)
+    data = padded_units(rows)
     mechanism = program.stages[0].mechanism
     total = mechanism.clipped_sum(one_shot.vectors(program, 0, state, data), jnp.ones(log.units, bool))
     after = program.update(0, state, mechanism.scaled(total), 0)
@@ -117,12 +118,12 @@ def test_noiseless_limit_is_the_least_squares_solution(config, off_policy):
     run = jax.jit(
         lambda data: engine.run(program, SeededNoise.from_seed(0), data, mechanisms=engine.noiseless(program))[1]
     )
-    theta = np.asarray(run(unit_data.padded_units(rows)))
+    theta = np.asarray(run(padded_units(rows)))
     if config is TD:
         solution = lstd(rows)
     else:
         # per-decision returns over the ratio of their own step, weighted by it
-        root, y = np.sqrt(rows.weight * rows.rho), log.bounds.cumulative_ratio * rows.extra["returns"]
+        root, y = np.sqrt(rows.weight * rows.rho), log.bounds.cumulative_ratio * rows.returns
         target = np.divide(y, rows.rho, out=np.zeros_like(y), where=rows.rho > 0)
         solution = np.linalg.lstsq(root[:, None] * rows.phi, root * target, rcond=None)[0]
     np.testing.assert_allclose(theta, solution, atol=1e-9)
@@ -175,11 +176,11 @@ def test_host_loop_and_scan_are_the_same_algorithm(options):
     log, ratios = log_of()
     options = dataclasses.replace(options, discount=GAMMA, steps=15)
     rows, program = rows_and_program(options, log, ratios, dtype=np.float32)
-    padded = unit_data.padded_units(rows)
+    padded = padded_units(rows)
     scan = jax.jit(lambda noise: engine.run(program, noise, padded, batch=4)[1])
     by_scan = np.asarray(scan(SeededNoise.from_seed(3)))
     noise: Any = SeededNoise.from_seed(3)
-    by_host = engine.run_on_host(program, noise, unit_data.unit_rows(rows, 40))[1]
+    by_host = engine.run_on_host(program, noise, unit_rows(rows, 40))[1]
     # the same coins and the same noise; sums differ only where float products round onto another grid point
     np.testing.assert_allclose(by_scan, by_host, atol=1e-5)
     assert np.abs(by_scan).max() > 1e-3
@@ -195,7 +196,7 @@ def test_a_unit_s_vector_is_its_own(config, seed):
     rng = np.random.default_rng(seed)
     log, ratios = log_of(6, 0)
     rows, program = rows_and_program(config(discount=GAMMA), log, ratios)
-    block = unit_data.padded_units(rows).block(slice(None))
+    block = padded_units(rows).block(slice(None))
     state = State(jnp.asarray(rng.normal(size=3)), jnp.zeros(3))
     vectors = partial(one_shot.of_block, program, 0, state)
     plain = vectors(block)
@@ -208,7 +209,7 @@ def test_a_unit_s_vector_is_its_own(config, seed):
     part = rng.random()
     twice = jax.tree.map(lambda x: jnp.concatenate([x, x], axis=1), block)
     weight = jnp.concatenate([part * block.weight, (1.0 - part) * block.weight], axis=1)
-    np.testing.assert_allclose(vectors(twice._replace(weight=weight)), plain, atol=1e-12)
+    np.testing.assert_allclose(vectors(twice.with_columns(weight=weight)), plain, atol=1e-12)
 
 
 @BOTH
@@ -221,9 +222,9 @@ def test_layouts_agree(config):
     units = np.repeat(np.arange(log.units), np.diff(rows.offsets))
     pairs = np.unique(np.column_stack([source, target]), axis=0)
     table = program.facts.features(np.arange(3.0)[:, None])
-    shared = unit_data.shared_transitions(units, source, target, rows, pairs, table, GAMMA)
+    shared = shared_transitions(units, source, target, rows, pairs, table, GAMMA)
     state = State(jnp.asarray([0.3, -0.2, 0.5]), jnp.zeros(3))
-    by_rows = one_shot.vectors(program, 0, state, unit_data.padded_units(rows))
+    by_rows = one_shot.vectors(program, 0, state, padded_units(rows))
     np.testing.assert_allclose(one_shot.vectors(program, 0, state, shared), by_rows, atol=1e-12)
 
 
@@ -234,7 +235,7 @@ def test_start_at_the_mean_reward():
     first, updates = (stage.mechanism for stage in program.stages)
     mu = [np.sqrt(m.steps) / m.noise_multiplier for m in (first, updates)]
     assert mu[0] ** 2 / (mu[0] ** 2 + mu[1] ** 2) == pytest.approx(0.2, rel=0.02)
-    block = unit_data.padded_units(rows).block(slice(None))
+    block = padded_units(rows).block(slice(None))
     state = program.finish(0, program.update(0, program.init(), program.contribution(0, None, block).sum(axis=0), 0))
     length = np.repeat(log.lengths(), log.lengths())
     mean = np.sum(ratios * log.reward / length) / np.sum(ratios / length)
@@ -321,9 +322,7 @@ def chain_errors(options: DescentConfig, units: int, epsilon: float, seeds: int,
     out = []
     for seed in range(seeds):
         layout = Logs(domain, units, (seed,)).shared_layout(units)
-        arrays = {name: getattr(layout, name)[0] for name in ("weight", "weight_rho", "weight_rho_reward")}
-        extra = {k: x if k in unit_data.SHARED else x[0] for k, x in layout.extra.items() if k in ("weight_return",)}
-        data = dataclasses.replace(layout, **arrays, extra=extra)
+        data = layout.of_units(lambda x: x[0])
         values = np.clip(
             0.5 + 0.5 * features(domain.truth.states) @ np.asarray(run(SeededNoise.from_seed(seed), data)), 0, 1
         )

@@ -22,10 +22,11 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.engine import devices, unit_data
+from dprl.engine import devices, layouts
 from dprl.engine import program as engine
+from dprl.engine.layouts import unit_rows
 from dprl.engine.ratios import step_ratios
-from dprl.engine.unit_data import rows_of, unit_rows
+from dprl.engine.rows import Rows, rows_of
 from dprl.evaluation.plan import program_for
 from dprl.learning.policy_gradient import on_host, trainer
 from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
@@ -161,7 +162,7 @@ def seen_by(which: str, replace: Callable[[Any, str, Any], None]) -> dict[str, A
     replace(engine, "sum_of_rows", recorded)
     for module in (devices, trainer, on_host):
         replace(module, "all_reduced", noted)
-    replace(unit_data, "_CHUNK_ROWS", CHUNK_ROWS)
+    replace(layouts, "_CHUNK_ROWS", CHUNK_ROWS)
     replace(engine, "SUMMANDS", SUMMANDS)
     replace(trainer.one_step, "BLOCK", 35)
     for where, compute in {"sums": SUMS, "releases": RELEASES}[which].items():
@@ -210,7 +211,7 @@ def test_blocks_are_cut_between_slices_and_by_public_facts(count: int, declared:
     lengths = np.repeat([2, 8], 700)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     flat = np.zeros(offsets[-1] + 1, np.float32)
-    data = unit_rows(unit_data.Rows(flat[:, None], flat[:, None], flat, flat, flat, offsets), declared)
+    data = unit_rows(Rows({"weight": flat}, offsets), declared)
     width = lambda length: 256 // length  # noqa: E731
     sizes: dict[int, set[tuple[int, bool]]] = {}
     for people in (1, 5, 300, 700, 1400):
@@ -225,7 +226,7 @@ def test_blocks_are_cut_between_slices_and_by_public_facts(count: int, declared:
             found.append(index[live][:, 0])
             if spread:
                 assert units % count == 0
-                assert (units // count) % min(width(length), unit_data._CHUNK_ROWS // length, units // count) == 0
+                assert (units // count) % min(width(length), layouts._CHUNK_ROWS // length, units // count) == 0
         np.testing.assert_array_equal(np.sort(np.concatenate(found)), wanted)
     assert all(len(each) == 1 for each in sizes.values())
     assert {spread for each in sizes.values() for _, spread in each} == ({False} if declared == 20 else {True})

@@ -12,8 +12,9 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
+from dprl.engine.layouts import padded_units
 from dprl.engine.program import noiseless, run
-from dprl.engine.unit_data import padded_units, rows_of
+from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.dptd import DPTD, DPTDProgram
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
@@ -69,10 +70,10 @@ def test_corrected_is_tdc():
     every = lambda s: (value(theta, s), jax.grad(value)(theta, s), jax.hessian(value)(theta, s) @ w)  # noqa: E731
     n = len(found.reward) - 1
     (v, psi, curved), (next_v, next_psi, _) = (
-        map(np.asarray, jax.jit(jax.vmap(every))(found.extra[name][:n].astype(float)))
+        map(np.asarray, jax.jit(jax.vmap(every))(found.columns[name][:n].astype(float)))
         for name in ("states", "next_states")
     )
-    alive = 0.9 * found.extra["alive"][:n]
+    alive = 0.9 * found.alive[:n]
     delta, q = found.reward[:n] + alive * next_v - v, psi @ w
     tdc = delta[:, None] * psi - (alive * q)[:, None] * next_psi - (delta - q)[:, None] * curved
     np.testing.assert_allclose(moved.theta, theta + step * found.weight[:n] @ tdc / 40, rtol=2e-4, atol=2e-6)

@@ -9,7 +9,9 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
-from dprl.engine import program, unit_data
+from dprl.engine import program
+from dprl.engine.layouts import padded_units, shared_transitions, unit_rows
+from dprl.engine.rows import rows_of, scale_of
 from dprl.errors import DprlError
 from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
@@ -29,7 +31,7 @@ PAIRS = np.array([(s, s) for s in range(39)] + [(s, s + 1) for s in range(38)] +
 
 def chain(episodes: int, seed: int, dtype: type = np.float64):
     log = read_log(helpers.chain_log(episodes, seed), bounds=helpers.chain_bounds(episodes)).load()
-    rows = unit_data.rows_of(log, np.ones(len(log.reward)), TABULAR, helpers.DISCOUNT, (0.0, 1.0), dtype=dtype)
+    rows = rows_of(log, np.ones(len(log.reward)), TABULAR, helpers.DISCOUNT, (0.0, 1.0), dtype=dtype)
     return log, rows
 
 
@@ -38,7 +40,7 @@ def shared(log, rows):
     target = np.where(log.terminated, -1, log.next_observation[:, 0].astype(int))
     states = np.arange(39.0)[:, None]
     units = np.repeat(np.arange(log.units), np.diff(rows.offsets))
-    return unit_data.shared_transitions(units, source, target, rows, PAIRS, TABULAR(states), helpers.DISCOUNT)
+    return shared_transitions(units, source, target, rows, PAIRS, TABULAR(states), helpers.DISCOUNT)
 
 
 def true_values() -> np.ndarray:
@@ -56,12 +58,10 @@ def test_gradient_is_equation_4_1_with_dense_matrices():
     rng = np.random.default_rng(1)
     rho = rng.random(len(log.reward)) * 2.0
     value = log.bounds.value_interval(0.9)
-    rows = unit_data.rows_of(log, rho, features, 0.9, value, dtype=np.float64)
+    rows = rows_of(log, rho, features, 0.9, value, dtype=np.float64)
     theta, w = rng.normal(size=(2, features.size))
-    got = np.asarray(
-        unit_gradients(jnp.asarray(theta), jnp.asarray(w), unit_data.padded_units(rows).block(slice(None)))
-    )
-    centre, half = unit_data.scale_of(value)
+    got = np.asarray(unit_gradients(jnp.asarray(theta), jnp.asarray(w), padded_units(rows).block(slice(None))))
+    centre, half = scale_of(value)
     for unit in range(log.units):
         mine = slice(log.episode_offsets[unit], log.episode_offsets[unit + 1])
         phi = features(log.observation[mine])
@@ -79,9 +79,9 @@ def test_layouts_agree():
     log, rows = chain(25, 0)
     rng = np.random.default_rng(0)
     theta, w = jnp.asarray(rng.normal(size=(2, 39)))
-    padded = unit_gradients(theta, w, unit_data.padded_units(rows).block(slice(None)))
+    padded = unit_gradients(theta, w, padded_units(rows).block(slice(None)))
     np.testing.assert_allclose(unit_gradients(theta, w, shared(log, rows).block(slice(None))), padded, atol=1e-12)
-    flat = unit_data.unit_rows(rows, 25)
+    flat = unit_rows(rows, 25)
     total = sum(
         np.asarray(
             GaussianSum(dimension=78, arithmetic="plain").clipped_sum(
@@ -124,12 +124,12 @@ def test_host_loop_and_scan_are_the_same_algorithm():
     mechanism = gpope.mechanism(config, 39, 400, 1.0)
     projection = gpope.Projection(float(39**-0.5), 1e9)
     noise = SeededNoise.from_seed(5)
-    data = unit_data.padded_units(rows)
+    data = padded_units(rows)
     start = jnp.zeros(39)
     by_scan = gpope.run(config, mechanism, noise, data, start, units=40, projection=projection, batch=4)[1]
     algorithm = gpope.program_of(config, mechanism, 40, projection)
     first = gpope.init(config, start)
-    state = program.run_steps_on_host(algorithm, 0, mechanism, noise, unit_data.unit_rows(rows, 40), first)
+    state = program.run_steps_on_host(algorithm, 0, mechanism, noise, unit_rows(rows, 40), first)
     by_host = algorithm.answer(state)
     # the same coins and the same noise; sums differ only where float products round onto another grid point
     np.testing.assert_allclose(by_scan, by_host, atol=1e-7)
@@ -138,7 +138,7 @@ def test_host_loop_and_scan_are_the_same_algorithm():
 def test_poisson_batches_leave_nobody_out():
     """With blocks of 3 units and 17 drawn, all 17 are in the sum."""
     _, rows = chain(40, 2)
-    data = unit_data.padded_units(rows)
+    data = padded_units(rows)
     config = GPOPE(steps=1, sampling_rate=0.5, step_size=0.1)
     mechanism = GaussianSum(dimension=78, sampling_rate=0.5, steps=1, arithmetic="plain")
     noise = SeededNoise.from_seed(1)

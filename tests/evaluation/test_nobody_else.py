@@ -13,10 +13,10 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
-from dprl.engine import unit_data
+from dprl.engine.layouts import unit_rows
 from dprl.engine.program import _accumulate
 from dprl.engine.ratios import cumulative_ratios, step_ratios
-from dprl.engine.row_columns import row_columns
+from dprl.engine.rows import COLUMNS, RowInputs, rows_of
 from dprl.evaluation import gpope
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.importance_sampling import ImportanceSampling
@@ -72,7 +72,7 @@ def test_gpope_gradients(logs, features):
     def points(log) -> np.ndarray:
         ratios = step_ratios(helpers.stepped_policy, log)
         value = log.bounds.value_interval(0.9)
-        data = unit_data.unit_rows(unit_data.rows_of(log, ratios, feature_map, 0.9, value), PEOPLE)
+        data = unit_rows(rows_of(log, ratios, feature_map, 0.9, value), PEOPLE)
         out = np.zeros((log.units, 2 * feature_map.size), dtype=np.int64)
         for members, index in data.buckets:
             everybody = np.zeros(log.units, dtype=bool)
@@ -87,10 +87,11 @@ def test_gpope_gradients(logs, features):
 def test_columns_of_rows(logs):
     full, fewer, remaining = logs
     feature_map = make_features("tabular", full.bounds.observation)
-    names, made = ("returns", "starts", "visits", "rewards"), []
+    names, made = ("returns", "start", "first", "raw_reward", "to_end", "early"), []
     for log in (full, fewer):
         ratios = step_ratios(helpers.stepped_policy, log)
-        made.append(row_columns(names, log, ratios, feature_map, 0.9, unit_data.scale_of((0.0, 5.0))))
+        inputs = RowInputs(log, ratios, feature_map, 0.9, (0.0, 5.0))
+        made.append({name: COLUMNS[name].compute(inputs) for name in names})
     for episode, kept in enumerate(remaining):
         mine = slice(*full.episode_offsets[[kept, kept + 1]])
         theirs = slice(*fewer.episode_offsets[[episode, episode + 1]])
@@ -124,8 +125,8 @@ def test_gpope_sums_of_very_few_units(features):
 
     def total(people: int) -> list[int]:
         log = read_log({k: v[:people] for k, v in columns.items()}, bounds=bounds).load()
-        rows = unit_data.rows_of(log, step_ratios(helpers.bandit_policy, log), feature_map, 0.9, (0.0, 1.0))
-        data = unit_data.unit_rows(rows, 6)
+        rows = rows_of(log, step_ratios(helpers.bandit_policy, log), feature_map, 0.9, (0.0, 1.0))
+        data = unit_rows(rows, 6)
         algorithm = gpope.program_of(config, mechanism, 6, gpope.Projection(1e9, 1e9))
         chunks = data.chunks(np.ones(people, dtype=bool))
         sums = [np.asarray(_accumulate(algorithm, 0, mechanism, state, data.arrays, i, live)) for i, live in chunks]

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
+from dprl.engine.layouts import unit_rows
 from dprl.engine.program import run_steps_on_host
 from dprl.engine.ratios import step_ratios
-from dprl.engine.unit_data import rows_of, unit_rows
+from dprl.engine.rows import rows_of
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.grid import clip_to_grid

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dprl.engine.layouts import padded_units
 from dprl.engine.program import Facts, run
 from dprl.engine.ratios import step_ratios
-from dprl.engine.unit_data import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation.noisy_counts import NoisyCounts, reward_bound, support_of
 from dprl.mechanisms.noise import SeededNoise

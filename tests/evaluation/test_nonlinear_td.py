@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.data.readers import read_log
-from dprl.engine import unit_data
+from dprl.engine.layouts import padded_units, shared_transitions
+from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope
 from dprl.evaluation.nonlinear_td import COLUMNS, objective, td_gradients, unit_gradients
 from dprl.value_functions.features import make_features
@@ -23,7 +24,7 @@ def stepped(features_name: str):
     features = make_features(features_name, log.bounds.observation)
     rho = np.random.default_rng(1).uniform(0.0, 2.0, len(log.reward))
     value = log.bounds.value_interval(0.9)
-    rows = unit_data.rows_of(log, rho, features, 0.9, value, dtype=np.float64, columns=COLUMNS)
+    rows = rows_of(log, rho, features, 0.9, value, dtype=np.float64, columns=COLUMNS)
     return features, rows
 
 
@@ -45,7 +46,7 @@ def all_three(features, theta, w, block):
 def test_linear_values_give_the_gradients_of_gpope_in_both_layouts():
     features, rows = stepped("fourier:3")
     theta, w = weights(features)
-    block = unit_data.padded_units(rows).block(ALL)
+    block = padded_units(rows).block(ALL)
     joint, semi, _ = all_three(features, theta, w, block)
     reference = jax.jit(gpope.unit_gradients)
     np.testing.assert_allclose(joint, reference(theta, w, block), atol=1e-12)
@@ -53,13 +54,13 @@ def test_linear_values_give_the_gradients_of_gpope_in_both_layouts():
 
     features, rows = stepped("tabular")
     theta, w = weights(features)
-    states = rows.extra["states"][:-1, 0].astype(int)
-    target = np.where(rows.extra["alive"][:-1] > 0.0, rows.extra["next_states"][:-1, 0], -1).astype(int)
+    states = rows.states[:-1, 0].astype(int)
+    target = np.where(rows.alive[:-1] > 0.0, rows.next_states[:-1, 0], -1).astype(int)
     pairs = np.array([(s, t) for s in range(3) for t in range(-1, 3)])
     units = np.repeat(np.arange(7), np.diff(rows.offsets))
     table, grid = features(np.arange(3.0)[:, None]), np.arange(3.0)[:, None]
-    shared = unit_data.shared_transitions(units, states, target, rows, pairs, table, 0.9, grid).block(ALL)
-    padded = unit_data.padded_units(rows).block(ALL)
+    shared = shared_transitions(units, states, target, rows, pairs, table, 0.9, grid).block(ALL)
+    padded = padded_units(rows).block(ALL)
     for one, other in zip(*(all_three(features, theta, w, block) for block in (shared, padded)), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
@@ -68,16 +69,16 @@ def test_of_a_network_they_are_those_of_explicit_jacobians_and_hessians():
     """q (gamma Psi' - Psi) + e H w and e Psi of Eq. (2), with the ratio on delta; and central differences."""
     features, rows = stepped("mlp:3")
     theta, w = weights(features)
-    block = unit_data.padded_units(rows).block(ALL)
+    block = padded_units(rows).block(ALL)
     value = lambda t, s: features.values(t, s[None], jnp)[0]  # noqa: E731
     of_rows = jax.jit(
         jax.vmap(lambda s: (value(theta, s), jax.grad(value)(theta, s), jax.hessian(value)(theta, s) @ w))
     )
     n = len(rows.reward) - 1
     (v, psi, hessian_w), (next_v, next_psi, _) = (
-        map(np.asarray, of_rows(rows.extra[name][:n])) for name in ("states", "next_states")
+        map(np.asarray, of_rows(rows.columns[name][:n])) for name in ("states", "next_states")
     )
-    alive = 0.9 * rows.extra["alive"][:n]
+    alive = 0.9 * rows.alive[:n]
     q, delta, rho = psi @ w, rows.reward[:n] + alive * next_v - v, rows.rho[:n]
     e = rho * delta - q
     primal = (rho * q)[:, None] * (alive[:, None] * next_psi - psi) + e[:, None] * hessian_w

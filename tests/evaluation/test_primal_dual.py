@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import chi2
 
 from dprl.accounting.budget import Budget
+from dprl.engine.layouts import Block
 from dprl.engine.program import Facts, Stage
-from dprl.engine.unit_data import Block
 from dprl.errors import DprlError
 from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
@@ -92,13 +92,13 @@ def test_start_of_transitions_is_lstd_on_the_constant(discount: float):
     about = replace(about, discount=discount)
     level = start_level(about)
     assert isinstance(level, ConstantLSTD)
-    assert level.columns == ("states", "rewards")
+    assert level.columns == ("states", "next_states", "alive", "raw_reward")
     rho, reward = rng.uniform(0.0, 2.0, 500), rng.uniform(0.0, 2.0, 500)
 
     def value(ends, reward=reward, rho=rho):
         row = lambda x: jnp.asarray(np.broadcast_to(x, 500)[:, None])  # noqa: E731
-        extra = {"alive": row(1.0 - ends), "raw_reward": row(reward - 1.0)}
-        vectors = level.vectors(Block(None, None, None, row(rho), row(1.0), extra))
+        columns = {"rho": row(rho), "weight": row(1.0), "alive": row(1.0 - ends), "raw_reward": row(reward - 1.0)}
+        vectors = level.vectors(Block(columns))
         assert float(jnp.linalg.norm(vectors, axis=1).max()) <= 2.0 * level.shape(0.1).clip_norm
         return 20.0 + 20.0 * float(level.level(jnp.sum(vectors, axis=0)))
 
@@ -121,7 +121,7 @@ def test_a_start_takes_its_share_and_gives_a_constant():
     assert [s.share for s in shapes] == pytest.approx([0.1, 0.9])
     program = made(config, about)
     assert program.steps == 7
-    assert set(program.columns) == {"states", "returns", "starts"}
+    assert set(program.columns) == {"states", "next_states", "alive", "returns", "start"}
     state = program.finish(0, program.update(0, program.init(), jnp.asarray([0.25 * 500]), 0))
     states = np.random.default_rng(0).random((9, 1))
     np.testing.assert_allclose(about.features.values(np.asarray(state.theta, np.float64), states), 0.25, rtol=1e-6)

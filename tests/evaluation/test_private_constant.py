@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dprl.engine.layouts import padded_units
 from dprl.engine.program import Facts
-from dprl.engine.unit_data import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.value_functions.features import make_features

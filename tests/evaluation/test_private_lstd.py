@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprl.engine.unit_data import padded_units
+from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation import adassp
 from dprl.evaluation.private_lstd import PrivateLSTD
@@ -35,7 +35,7 @@ def test_noiseless_limit_is_lstd_with_a_ridge(kind, policy):
     flat = one_shot.rows(one_shot.extreme(40, 1), program, config, kind, policy)
     state, theta = one_shot.plain(program, padded_units(flat))
     level = float(state.level)
-    y = 2.5 * flat.extra["returns"] * (0.7 * flat.weight + 0.3 * flat.extra["start"])
+    y = 2.5 * flat.returns * (0.7 * flat.weight + 0.3 * flat.start)
     noise = 2.5 / 40 * program.stages[0].mechanism.noise_std
     assert level == pytest.approx(np.clip(np.sum(y) / 40 / (1.0 + 3.0 * noise**2), -1.0, 1.0), rel=1e-12)
     basis = adassp.modes_basis(program.features, 2)

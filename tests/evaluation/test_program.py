@@ -13,7 +13,8 @@ from jax.extend.core import jaxprs_in_params
 
 from dprl.data.readers import read_log
 from dprl.engine import program as engine
-from dprl.engine.unit_data import padded_units, rows_of, unit_rows
+from dprl.engine.layouts import padded_units, unit_rows
+from dprl.engine.rows import rows_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features

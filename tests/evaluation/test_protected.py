@@ -11,8 +11,9 @@ import pytest
 import dprl
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
+from dprl.engine.layouts import padded_units
 from dprl.engine.program import run
-from dprl.engine.unit_data import padded_units, rows_of
+from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.gpope import GPOPE
@@ -22,8 +23,9 @@ from dprl.evaluation.protected import FROM_PROTECTOR, Protected
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors.projector import Architecture, Hand
-from dprl.protectors.protector import Protector, new_protector
+from dprl.protectors.protector import Protector
 from dprl.value_functions.features import make_features
+from tests.protectors.small import new_protector
 
 from . import helpers
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
+from dprl.engine.layouts import Block, padded_units, unit_rows
 from dprl.engine.program import Facts, run, run_on_host
-from dprl.engine.unit_blocks import SharedBlock
-from dprl.engine.unit_data import padded_units, rows_of, unit_rows
+from dprl.engine.rows import COEFFICIENTS, rows_of
 from dprl.environments.chain import Chain
 from dprl.errors import DprlError
 from dprl.evaluation.plan import program_for
@@ -87,7 +87,7 @@ def test_shares_sum_to_one_and_vectors_have_the_stated_length(
 # --- the norm of a unit's vector --------------------------------------------------------------------------------------
 
 
-def _block(rng: np.random.Generator, phi: np.ndarray, units: int, extreme: bool) -> SharedBlock:
+def _block(rng: np.random.Generator, phi: np.ndarray, units: int, extreme: bool) -> Block:
     """Random units: any weights that sum to at most one, any returns in [-1, 1]."""
     L = len(phi)
 
@@ -102,9 +102,8 @@ def _block(rng: np.random.Generator, phi: np.ndarray, units: int, extreme: bool)
     weight, start = weights(), weights()
     ends = rng.choice([-1.0, 1.0]) if extreme else rng.uniform(-1.0, 1.0, (units, L))
     early = rng.choice([0.0, 1.0], (units, L))
-    extra = {"start": start, "weight_return": weight * y, "start_return": start * y}
-    extra |= {"weight_end": weight * ends, "start_end": start * ends, "start_early": start * early}
-    return SharedBlock(phi, phi, weight, weight, weight * y, None, extra)
+    columns = {"phi": phi, "weight": weight, "start": start, "weight_return": weight * y, "start_return": start * y}
+    return Block({**columns, "weight_end": weight * ends, "start_end": start * ends, "start_early": start * early})
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,7 @@ def test_no_unit_is_longer_than_the_declared_norm(features: str, observation: An
     state = program.init()
 
     @partial(jax.jit, static_argnums=0)
-    def norms(stage: int, covariance: jax.Array, start: jax.Array, block: SharedBlock) -> jax.Array:
+    def norms(stage: int, covariance: jax.Array, start: jax.Array, block: Block) -> jax.Array:
         designed = program._design(stage, state._replace(covariance=covariance), start)
         return jnp.linalg.norm(program.contribution(stage, designed, block), axis=1)
 
@@ -155,8 +154,7 @@ def test_the_norm_is_reached() -> None:
     known = make_features("tabular", CHAIN.observation)
     phi = known(np.arange(39.0)[:, None])
     one = np.eye(39)
-    names = ("start", "weight_return", "start_return", "weight_end", "start_end", "start_early")
-    block = SharedBlock(phi, phi, one, one, one, None, dict.fromkeys(names, one))
+    block = Block({"phi": phi, **dict.fromkeys(COEFFICIENTS, one)})
     vectors = np.asarray(program.contribution(0, program.init(), block))
     assert np.linalg.norm(vectors, axis=1).max() > 0.98
 

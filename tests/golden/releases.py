@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from dprl.audits.conformance.reward_functions import Walk
 from dprl.audits.log_neighbours import handed_out
 from dprl.audits.neighbours import LogOf
-from dprl.audits.reward_neighbours import Walk, ways_of
+from dprl.audits.reward_neighbours import ways_of
 from dprl.audits.user_neighbours import UNITS, Crowd, Users
 from dprl.data.readers import read_log
 from dprl.evaluation.importance_sampling import ImportanceSampling
@@ -82,11 +83,27 @@ def _of_users(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarr
     return {"learned" if name == "policy" else name: value for name, value in found.items()}
 
 
+class _Walk(Walk):
+    """With the public model of the first recording: moves of 64 sizes, by the points between which they end."""
+
+    def transition_matrix(self, points: np.ndarray) -> np.ndarray:
+        sizes = (np.arange(64) + 0.5) / 64.0 / 4.0
+        cells, count = len(points) - 1, len(points)
+        out = np.zeros((2, count, count))
+        for action, moves in enumerate((-sizes, sizes)):
+            for move in moves:
+                place = np.clip(points + move, 0.0, 1.0) * cells
+                left = np.minimum(np.floor(place), cells - 1).astype(int)
+                np.add.at(out[action], (np.arange(count), left), 1.0 + left - place)
+                np.add.at(out[action], (np.arange(count), left + 1), place - left)
+        return out / out.sum(2, keepdims=True)
+
+
 def _of_rewards(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray]:
     del folder
     suite = entry.load_conformance()
     config = suite.config(setting)
-    release = train(Walk(ends=0.2, declares=ways_of(config)[1]), suite.budget, algorithm=config, seed=_SEED)
+    release = train(_Walk(ends=0.2, declares=ways_of(config)[1]), suite.budget, algorithm=config, seed=_SEED)
     learned = np.frombuffer(release.q_function.to_bytes(), np.uint8)
     return handed_out({"training": release.training, "certificate": release.certificate}, learned=learned)
 

@@ -14,47 +14,14 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.audits.record_rewards import compare_rewards
+from dprl.audits.entering import Door, differ
+from dprl.audits.reward_neighbours import learned_from
 from dprl.compiled import nothing_compiled_on_disk
-from dprl.learning import q_learner
 from dprl.learning.asking import Asked, number, rewards_at
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning.learning_plan import answers_of, make_learning_plan
-from dprl.learning.run_coins import AddressedCoins
-from dprl.learning_facts import LearningFacts
-from dprl.mechanisms.action_coins import ActionCoins
-from dprl.mechanisms.noise import SeededNoise
 from dprl.user_code import quietly
 
-BELOW = -0.75
-"""Of an environment's observation range: how far it goes beyond the domain that it declares."""
-
-
-class Beyond:
-    """A walk on [-0.75, 1.75], of which [0, 1] is declared; every third observation is none. ``more`` is added to its
-    rewards: a function of the observation, moved into its domain."""
-
-    def __init__(self, more: Any) -> None:
-        self.more = more
-
-    def reset(self, seed: int) -> np.ndarray:
-        self.rng, self.time = np.random.default_rng(seed), 0
-        return self._next()
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
-        reward = 0.3 + self.more(float(np.clip(self.place, 0.0, 1.0)))
-        return self._next(), reward, False, self.time >= 20
-
-    def _next(self) -> np.ndarray:
-        self.time += 1
-        self.place = BELOW + 2.5 * self.rng.random()
-        broken = [np.nan, np.inf, "x", [self.place] * 2, None]
-        return np.array([self.place]) if self.time % 3 else broken[self.time // 3 % 5]
-
-
-FACTS = LearningFacts(
-    name="beyond", observation=((0.0, 1.0),), actions=2, horizon=20, discount=0.9, reward_bounds=(0.0, 1.0)
-)
+from .beyond import Beyond, saw
 
 
 @pytest.mark.parametrize("variant", ["functional", "observed-reward", pytest.param("gradient", marks=pytest.mark.slow)])
@@ -62,21 +29,13 @@ def test_neighbours_stay_as_near_as_is_paid_for_whatever_is_observed(variant):
     """Record and replay over functions as far apart as neighbours may be."""
     smooth = {"reward_lipschitz": 0.04, "reward_of": "state"} if variant == "functional" else {}
     short = {"samples": 100, "round": 20, "batch": 8, "network": "fourier:1" if variant == "gradient" else "mlp:4"}
-    plan = make_learning_plan(
-        FunctionalQ(variant=variant, reward_radius=0.01, **short, **smooth), FACTS, Budget(0.9, 1e-4)
+    config, budget, door = (
+        FunctionalQ(variant=variant, reward_radius=0.01, **short, **smooth),
+        Budget(0.9, 1e-4),
+        Door(),
     )
-    shape, rates = q_learner.shape_of(plan.config, plan.facts), q_learner.rates_of(plan.config, plan.facts)
 
-    def run(environment: Any, noise: Any, wrap: Any) -> Any:
-        answers = answers_of(plan, noise, wrap=wrap)
-        coins = AddressedCoins(ActionCoins.of_key(jax.random.key(3)))
-        state = q_learner.run_on_host(shape, environment, rates, answers, coins)
-        return q_learner.q_of(state, shape, plan.facts, 0.9).weights
-
-    def saw(place: float) -> float:
-        return 0.01 - 0.04 * abs(place % 0.125 - 0.0625)
-
-    found = compare_rewards(run, Beyond(lambda place: 0.0), Beyond(saw), SeededNoise.from_seed(1), plan.mechanism)
+    found = differ(*(door.record(learned_from(Beyond(more), budget, config)) for more in (lambda place: 0.0, saw)))
     assert found.problems == ()
     assert 0.2 < found.largest <= 1.0 + 1e-9
 

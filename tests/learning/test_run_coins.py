@@ -12,11 +12,11 @@ import pytest
 from jax import random
 
 from dprl.accounting.budget import Budget
-from dprl.audits.conformance.reward_functions import SmallWalk
+from dprl.audits.conformance.reward_functions import Walk
 from dprl.learning import q_learner, q_updates
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import make_learning_plan
-from dprl.learning.run_coins import AddressedCoins
+from dprl.learning.q_learner import AddressedCoins
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
@@ -36,7 +36,7 @@ def options(**more: Any) -> FunctionalQ:
 class Clock:
     """An environment outside of JAX that keeps with which seeds it was reset; episodes end after ``length`` steps."""
 
-    facts: LearningFacts = replace(SmallWalk().facts, on_grid=False, horizon=10)
+    facts: LearningFacts = replace(Walk().facts, on_grid=False, horizon=10)
 
     def __init__(self, length: int, reward: float = 0.1) -> None:
         self.length, self.reward = length, reward
@@ -114,7 +114,7 @@ def test_a_release_draws_from_chacha20_alone_and_repeats_with_its_key(one_key, m
 @pytest.mark.parametrize("network", ["mlp:8", "fourier:2"])
 @pytest.mark.parametrize("actor_critic", [False, True])
 def test_numpy_acts_as_compiled_code_does(network, actor_critic):
-    facts = replace(SmallWalk().facts, actions=3)
+    facts = replace(Walk().facts, actions=3)
     plan = make_learning_plan(options(network=network, actor_critic=actor_critic), facts, BUDGET)
     shape, rates = q_learner.shape_of(plan.config, facts), q_learner.rates_of(plan.config, facts)
     rng = np.random.default_rng(1)
@@ -123,10 +123,10 @@ def test_numpy_acts_as_compiled_code_does(network, actor_critic):
     units, coins = rng.random((300, 1)), rng.random((300, 2), np.float32)
     if "c" in weights:  # no action is the best one everywhere
         weights["c"] = -q_values(network, dict(weights, c=np.zeros(3)), units).mean(axis=0).astype(np.float32)
-    compiled = jax.vmap(lambda unit, coin: q_updates.best(shape, weights, unit, coin))(units, coins[:, 1])
-    found = [q_updates.best(shape, weights, unit, coin, np) for unit, coin in zip(units, coins[:, 1], strict=True)]
+    compiled = jax.vmap(lambda unit, coin: q_updates.best(shape, weights, unit, coin, jnp))(units, coins[:, 1])
+    found = [q_updates.best(shape, weights, unit, coin) for unit, coin in zip(units, coins[:, 1], strict=True)]
     np.testing.assert_array_equal(found, compiled)
     assert len(set(map(int, found))) > 1
     for j in (0, 3, 1000):
-        theirs = q_updates.explored(shape, rates, jnp.asarray(coins), np.int32(j))
-        np.testing.assert_array_equal(q_updates.explored(shape, rates, coins, np.int32(j), np), theirs)
+        theirs = q_updates.explored(shape, rates, jnp.asarray(coins), np.int32(j), jnp)
+        np.testing.assert_array_equal(q_updates.explored(shape, rates, coins, np.int32(j)), theirs)

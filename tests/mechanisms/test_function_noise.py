@@ -12,7 +12,7 @@ import pytest
 from dprl.accounting import events
 from dprl.accounting.reward_relation import path_delta, path_sensitivity
 from dprl.errors import DprlError
-from dprl.mechanisms.answers import NOWHERE, ExactAnswers, Memo
+from dprl.mechanisms.answers import NOWHERE, Memo
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.ornstein_uhlenbeck import unit_path
@@ -83,7 +83,6 @@ def test_what_is_no_number_and_what_is_out_of_bounds():
     assert found[1] == found[2] == found[0]
     # clipped where no honest answer lies, and only after the noise is in
     np.testing.assert_allclose(found[3:], [0.5 + 12 * two.std, -12 * two.std], atol=two.grid_step)
-    np.testing.assert_array_equal(np.asarray(ExactAnswers().noised([1.0, 2.0], None, None, 0)), [1.0, 2.0])
 
 
 def test_a_cell_keeps_the_answer_to_its_first_observation():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,45 @@ from scipy.stats import kstest
 
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.mechanisms.ornstein_uhlenbeck import (
-    DEPTHS,
-    bridge,
-    coefficients,
-    parameters,
-    to_grid,
-    unit_path,
-)
+from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, positions_of, unit_path
+
+
+def coefficients(p: PathParameters, position: int) -> dict[int, float]:
+    """How much of each node's normal is in the value at ``position``, in one dimension: the law, for a test."""
+    mean, spread = np.asarray(p.mean), np.asarray(p.spread)
+    depth = len(mean)
+    left, right = {0: 1.0}, {0: float(p.first), 2**depth: float(p.second)}
+    if position == 2**depth:
+        return right
+    start = 0
+    for level in range(depth):
+        half = 2 ** (depth - 1 - level)
+        middle = {n: float(mean[level]) * (left.get(n, 0.0) + right.get(n, 0.0)) for n in {**left, **right}}
+        middle[start + half] = float(spread[level])
+        if position >= start + half:
+            left, start = middle, start + half
+        else:
+            right = middle
+    return left
+
+
+def bridge(left: float | None, right: float | None, decay: float) -> tuple[float, float, float]:
+    """The law of a path of variance one given its nearest known values on either side: Eq. (2), corrected.
+
+    Args:
+        left, right: distance to the known value on that side, above 0; None where there is none.
+        decay: of the kernel.
+
+    Returns:
+        Weight of the left value, weight of the right one, and the variance.
+    """
+    e = math.exp(-decay * left) if left is not None else 0.0
+    f = math.exp(-decay * right) if right is not None else 0.0
+    u = -math.expm1(-2.0 * decay * left) if left is not None else 1.0
+    v = -math.expm1(-2.0 * decay * right) if right is not None else 1.0
+    # 1 - e^2 f^2, without cancellation: two missing sides give 1
+    whole = u + v - u * v
+    return e * v / whole, f * u / whole, u * v / whole
 
 
 def kernel(x, decay):
@@ -137,13 +169,13 @@ def test_the_coefficients_have_the_digits_that_the_proof_counts():
 
 
 def test_grid_positions():
-    assert to_grid([0.0, 1.0, -3.0, np.inf, 2.0**-20, 0.49 * 2.0**-20], 20).tolist() == [0, 2**20, 0, 2**20, 1, 0]
-    k = np.random.default_rng(0).integers(0, 2**20 + 1, 1000)
-    np.testing.assert_array_equal(to_grid(k * 2.0**-20, 20), k)
-    x = np.random.default_rng(1).random(1000)
-    assert np.abs(to_grid(x, 20) * 2.0**-20 - x).max() <= 2.0**-21
-    with pytest.raises(DprlError, match="not a number"):
-        to_grid([np.nan], 20)
+    found = positions_of(np.array([[0.0], [1.0], [2.0**-20], [0.49 * 2.0**-20]]))
+    assert found.ravel().tolist() == [0, 2**20, 1, 0]
+    k = np.random.default_rng(0).integers(0, 2**20 + 1, 1000)[:, None]
+    np.testing.assert_array_equal(positions_of(k * 2.0**-20), k)
+    x = np.random.default_rng(1).random((1000, 1))
+    assert np.abs(positions_of(x) * 2.0**-20 - x).max() <= 2.0**-21
+    np.testing.assert_array_equal(positions_of(jnp.asarray(x)), positions_of(x))
 
 
 @pytest.mark.parametrize("arguments", [(0.0, 1.0), (np.nan, 1.0), (2.0**17, 1.0), (1.0, 0.0), (1.0, np.inf)])

@@ -9,26 +9,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import random
 
 import dprl
 from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import DEPTHS, path_delta
 from dprl.accounting.verification import verify
-from dprl.audits.attacks.reward_functions import Shifted, canary_of_plan
-from dprl.audits.conformance.reward_functions import SmallWalk
+from dprl.audits.attacks.reward_functions import canary_of_plan
+from dprl.audits.conformance.reward_functions import Walk
+from dprl.audits.entering import Door, differ
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_rewards import compare_rewards
-from dprl.learning import q_learner
+from dprl.audits.reward_neighbours import learned_from, reward_neighbours
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import answers_of, make_learning_plan
-from dprl.learning.run_coins import AddressedCoins
-from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.registry import find_learning
+from dprl.registry import find_audited
 from dprl.release.train import train
 
 from ..compilation_cache import on_disk, persistent_cache
+from ..learning.beyond import Beyond, saw
 from .lab import Lab, require
 
 BUDGET = Budget(0.9, 1e-4)
@@ -38,23 +36,7 @@ KEY = bytes(range(32))
 
 def neighbouring_rewards(setting: str) -> None:
     """Record and replay over reward functions as far apart as neighbours may be."""
-    suite = find_learning("functional-q").load_conformance()
-    plan = suite.plan(setting)
-    radius, lipschitz = plan.config.reward_radius or 0.0, plan.config.reward_lipschitz
-    width = 1.0 / 8.0
-
-    def by(states: Any, actions: Any) -> Any:
-        if lipschitz is None:
-            return jnp.full(len(states), radius)
-        return radius - lipschitz * jnp.abs((states[:, 0] % width) - width / 2.0)
-
-    found = compare_rewards(
-        lambda environment, noise, wrap: suite.run(setting, environment, noise, wrap, on_host=True),
-        suite.environment,
-        Shifted(suite.environment, by),
-        SeededNoise.from_seed(3),
-        plan.mechanism,
-    )
+    found = reward_neighbours(find_audited("functional-q"), setting, kind="unequal")
     require(not found.problems, f"{setting}: {found.problems[0] if found.problems else ''}")
 
 
@@ -81,8 +63,8 @@ def neighbours_of_a_planned_q(lab: Lab) -> None:
 def four_actions_are_told_apart_no_better_than_claimed(lab: Lab) -> None:
     """The canary: all of them change at once."""
     del lab
-    walk = SmallWalk(actions=4)
-    plan = make_learning_plan(FunctionalQ(variant="functional", reward_radius=0.01), walk.facts, BUDGET)
+    facts = replace(Walk().facts, actions=4)
+    plan = make_learning_plan(FunctionalQ(variant="functional", reward_radius=0.01), facts, BUDGET)
     found = audit(canary_of_plan(plan), trials=4_000, seed=1, confidence=0.999)
     require(not found.violated, "the audit's lower bound is above the claim")
 
@@ -91,7 +73,7 @@ def a_cell_has_one_answer(lab: Lab) -> None:
     """Two observations too near for the grid, or one that is asked again: the second gets what the first got."""
     del lab
     for on_grid in (False, True):
-        facts = replace(SmallWalk().facts, on_grid=on_grid)
+        facts = replace(Walk().facts, on_grid=on_grid)
         plan = make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
         answers = answers_of(plan, SeededNoise.from_seed(1))
         place, action = np.array([[7], [7]]), np.array([1, 1])
@@ -103,70 +85,35 @@ def a_cell_has_one_answer(lab: Lab) -> None:
 
 def precision_is_paid_for(lab: Lab) -> None:
     del lab
-    plan = make_learning_plan(FunctionalQ(variant="functional", people=50), SmallWalk().facts, BUDGET)
+    plan = make_learning_plan(FunctionalQ(variant="functional", people=50), Walk().facts, BUDGET)
     std = getattr(plan.mechanism, "std", 0.0)
     least = path_delta(0.9, plan.config.samples, std, float(plan.config.decay or 0.0), 1, 0.5)
     require(plan.delta_sampler >= least > 0.0, "the precision of a path is not in delta")
     require(plan.delta_of_event + plan.delta_sampler <= 1e-4 * (1.0 + 1e-12), "delta is spent twice")
 
 
-class Beyond:
-    """Outside of JAX; half of its observations lie outside of what it declares, and some are none."""
-
-    def __init__(self, more: Callable[[float], float]) -> None:
-        self._more, self._rng, self._place = more, np.random.default_rng(5), 0.0
-
-    def reset(self, seed: int) -> np.ndarray:
-        return self._next()
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
-        reward = 0.2 + self._more(min(max(self._place, 0.0), 1.0))
-        return self._next(), reward, False, False
-
-    def _next(self) -> np.ndarray:
-        self._place = 2.0 * float(self._rng.random()) - 0.5
-        return np.array([self._place if self._rng.random() < 0.8 else np.nan])
-
-
-class Within:
-    """Answers for places of a path; beyond its ends one point of the relation would get many noises."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def noised(self, rewards: Any, positions: Any, *more: Any) -> Any:
-        require(np.all((positions >= 0) & (positions <= 2 ** DEPTHS[1])), "a path is asked beyond its ends")
-        return self._inner.noised(rewards, positions, *more)
-
-
 def neighbours_beyond_the_domain(lab: Lab) -> None:
     """Record and replay where observations are not what the environment declares."""
     del lab
-    facts = replace(SmallWalk().facts, on_grid=False)
-    plan = make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
-    shape, rates = q_learner.shape_of(plan.config, facts), q_learner.rates_of(plan.config, facts)
-
-    def run(environment: Any, noise: Any, wrap: Any) -> Any:
-        answers = answers_of(plan, noise, wrap=lambda answers: Within(wrap(answers)))
-        coins = AddressedCoins(ActionCoins.of_key(random.key(1)))
-        state = q_learner.run_on_host(shape, environment, rates, answers, coins)
-        return q_learner.q_of(state, shape, facts, 0.9).weights
-
-    def saw(place: float) -> float:
-        return 0.01 - 0.04 * abs(place % 0.125 - 0.0625)
-
-    found = compare_rewards(run, Beyond(lambda _: 0.0), Beyond(saw), SeededNoise.from_seed(3), plan.mechanism)
+    config = FunctionalQ(variant="functional", reward_lipschitz=0.04, reward_of="state", **SHORT)
+    door = Door()
+    entered = [door.record(learned_from(Beyond(more), BUDGET, config)) for more in (lambda _: 0.0, saw)]
+    for question in entered[0].rewards:
+        places = question.places
+        # beyond its ends one point of the relation would get many noises
+        require(np.all((places >= 0) & (places <= 2 ** DEPTHS[1])), "a path is asked beyond its ends")
+    found = differ(*entered)
     require(not found.problems, found.problems[0] if found.problems else "")
 
 
-@dataclass(frozen=True)
-class Priced(SmallWalk):
+@dataclass(frozen=True, kw_only=True)
+class Priced(Walk):
     """Paid by a table, at which equality does not look."""
 
     table: Any = field(default=None, compare=False)
 
     def reward(self, states: Any, actions: Any) -> Any:
-        return jnp.asarray(self.table)[(states[:, 0] * 3.999).astype(int)]
+        return jnp.asarray(self.table)[(states[..., 0] * 3.999).astype(int)]
 
 
 class AlsoPriced(Priced):
@@ -190,7 +137,7 @@ def a_second_release_is_made_of_its_own_rewards(lab: Lab) -> None:
 class Ending:
     """Outside of JAX; keeps the seed of each episode by the sample with which it began, and all actions."""
 
-    facts = replace(SmallWalk().facts, on_grid=False)
+    facts = replace(Walk().facts, on_grid=False)
 
     def __init__(self, length: int) -> None:
         self._length, self.seeds, self.actions = length, dict[int, int](), list[int]()
@@ -228,9 +175,9 @@ def no_table_lies_on_disk(lab: Lab) -> None:
     """With JAX's persistent cache on, and an environment that compiles a function of its own."""
     table, folder = np.arange(4) / 7.0 + 0.123456789, lab.folder()
 
-    class Compiled(SmallWalk):
+    class Compiled(Walk):
         def reward(self, states: Any, actions: Any) -> Any:
-            return jax.jit(lambda x: jnp.asarray(table)[(x[:, 0] * 3.999).astype(int)])(states)
+            return jax.jit(lambda x: jnp.asarray(table)[(x[..., 0] * 3.999).astype(int)])(states)
 
     with persistent_cache(folder):
         train(Compiled(), BUDGET, algorithm=FunctionalQ(variant="observed-reward", **SHORT))
@@ -240,7 +187,7 @@ def no_table_lies_on_disk(lab: Lab) -> None:
 class Quoting:
     """An environment that quotes a reward in what it raises."""
 
-    facts = replace(SmallWalk().facts, on_grid=False)
+    facts = replace(Walk().facts, on_grid=False)
 
     def reset(self, seed: int) -> np.ndarray:
         return np.full(1, 0.5)
@@ -260,7 +207,7 @@ def nothing_that_an_environment_raises_is_said(lab: Lab) -> None:
 def rewards_of_the_next_state_are_refused(lab: Lab) -> None:
     """Where nobody declares of what rewards are functions, a path has no proof."""
     del lab
-    facts = replace(SmallWalk().facts, reward_of=None)
+    facts = replace(Walk().facts, reward_of=None)
     try:
         make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
     except dprl.DprlError:
@@ -273,7 +220,7 @@ def _released(lab: Lab, **options: Any) -> Any:
     original = vars(SecureNoise)["fresh"]
     SecureNoise.fresh = classmethod(lambda cls: cls(KEY))  # type: ignore[method-assign]
     try:
-        release = train(SmallWalk(), BUDGET, algorithm=FunctionalQ(**{**SHORT, **options}))
+        release = train(Walk(), BUDGET, algorithm=FunctionalQ(**{**SHORT, **options}))
     finally:
         SecureNoise.fresh = original  # type: ignore[method-assign]
     folder = lab.folder() / "q"

@@ -47,11 +47,6 @@ def neighbours_in_environments_that_compare_equal(lab: Lab) -> None:
     _hold(reward_neighbours(find_audited("functional-q"), "observed reward", kind="equal"))
 
 
-def neighbours_by_what_is_declared(lab: Lab) -> None:
-    del lab
-    _hold(reward_neighbours(find_audited("functional-q"), "functional", kind="unequal"))
-
-
 CHECKS: dict[str, Callable[[Lab], None]] = {
     check.__name__.replace("_", " "): check
     for check in (
@@ -62,6 +57,5 @@ CHECKS: dict[str, Callable[[Lab], None]] = {
         neighbours_among_those_who_arrive,
         neighbours_without_names,
         neighbours_in_environments_that_compare_equal,
-        neighbours_by_what_is_declared,
     )
 }

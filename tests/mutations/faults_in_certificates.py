@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.accounting import advisories, field_verification, row_verification, verification
+from dprl.accounting import advisories, field_verification, rows, verification
 from dprl.evaluation import importance_sampling as importance
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -26,12 +26,11 @@ def _nothing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @fault("a negative dimension, for which no draw costs anything", ROWS)
 def _(planting: Planting) -> None:
-    planting.replace(row_verification, "_proved", lambda original: lambda row: True)
-    schemas = {
-        name: {field: (lambda value: True) if field == "dimension" else kind for field, kind in schema.items()}
-        for name, schema in row_verification.SCHEMAS.items()
-    }
-    planting.constant(row_verification, "SCHEMAS", schemas)
+    for kind in (rows.Row, rows.SumRow, rows.FilteredSumRow, rows.MovedRow, rows.PathRow):
+        planting.replace(kind, "proved", lambda original: lambda self: True)
+    planting.replace(
+        rows, "schema_of", lambda original: lambda kind: original(kind) | {"dimension": lambda value: True}
+    )
 
 
 @fault("a delta of one half for thirty units", ROWS)
@@ -51,7 +50,7 @@ def _(planting: Planting) -> None:
 
 @fault("fields of a filter's row that nobody recomputes", ROWS)
 def _(planting: Planting) -> None:
-    planting.replace(verification, "check_filter", _nothing)
+    planting.replace(rows, "check_filter", _nothing)
 
 
 @fault("whatever class is released is certified", "only proved algorithms are certified")

@@ -14,7 +14,6 @@ from dprl.accounting.budget import Budget
 from dprl.audits.conformance import evaluation as conformance
 from dprl.data import readers
 from dprl.engine import program as engine
-from dprl.engine import unit_data
 from dprl.engine.ratios import probability_of_logged
 from dprl.errors import DprlError
 from dprl.evaluation import importance_sampling as importance
@@ -48,11 +47,11 @@ def _(planting: Planting) -> None:
     def normalised(original: Callable[..., Any]) -> Callable[..., Any]:
         def units(rows: Any, declared: int) -> Any:
             scale = max(float(np.abs(rows.reward).sum()), 1e-3)
-            return original(rows._replace(reward=(rows.reward / scale).astype(rows.reward.dtype)), declared)
+            return original(rows.with_columns(reward=(rows.reward / scale).astype(rows.reward.dtype)), declared)
 
         return units
 
-    for module in (unit_data, streamed, conformance):
+    for module in (touching, streamed, conformance):
         planting.replace(module, "unit_rows", normalised)
 
 

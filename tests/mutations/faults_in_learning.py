@@ -8,15 +8,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.environments import learning_source
-from dprl.learning import asking, functional_q, learning_plan, planner, q_learner, run_coins
+from dprl.learning import asking, functional_q, learning_plan, planner, q_learner
 from dprl.mechanisms import function_noise
 from dprl.mechanisms.function_noise import FunctionNoise, PathAnswers
-from dprl.mechanisms.reward_gradient import RewardGradient
+from dprl.mechanisms.ornstein_uhlenbeck import positions_of
+from dprl.mechanisms.reward_noise import RewardGradient
 from dprl.release import train as release
 from dprl.value_functions.q_function import QFunction
 
@@ -70,7 +70,7 @@ def ask(planting: Planting, change: Callable[..., Any]) -> None:
 
         return faulty
 
-    planting.replace(q_learner, "_learned", learned)
+    planting.replace(q_learner, "learned", learned)
 
 
 class Leaking:
@@ -116,7 +116,7 @@ def _(planting: Planting) -> None:
 @fault("every reward asked for a second time", "neighbours under noised rewards")
 def _(planting: Planting) -> None:
     def twice(answers: Any, sample: Any, j: Any) -> Any:
-        answers.noised(sample.rewards, q_learner.positions_of(sample.units), sample.actions, j)
+        answers.noised(sample.rewards, positions_of(sample.units), sample.actions, j)
         return answers, sample
 
     ask(planting, twice)
@@ -144,19 +144,6 @@ def _(planting: Planting) -> None:
     planting.replace(learning_plan, "Memo", lambda original: Forgetful)
 
 
-@fault("the environment a constant of a compiled run, which is kept", "a second release is made of its own rewards")
-def _(planting: Planting) -> None:
-    compiled = jax.jit(q_learner.run, static_argnums=(0, 1))
-
-    def run(original: Callable[..., Any]) -> Callable[..., Any]:
-        def faulty(shape: Any, source: Any, rates: Any, answers: Any, *more: Any) -> Any:
-            return compiled(shape, source.environment, rates, answers, jax.random.key(1))[0]
-
-        return faulty
-
-    planting.replace(q_learner, "run_on_host", run)
-
-
 @fault("anybody's environment compiled as the library's own", "a second release is made of its own rewards")
 def _(planting: Planting) -> None:
     planting.replace(learning_source, "is_own", lambda original: lambda environment: True)
@@ -182,7 +169,7 @@ def _(planting: Planting) -> None:
 
         return faulty
 
-    planting.replace(run_coins.AddressedCoins, "of_round", other)
+    planting.replace(q_learner.AddressedCoins, "of_round", other)
 
 
 @fault("what is compiled while rewards are asked for is written to JAX's cache", "no table lies on disk")
@@ -195,7 +182,11 @@ def _(planting: Planting) -> None:
     """Below 0 every one gets fresh noise for one point of the relation."""
 
     def seen(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, observation: asking.Seen(np.nan_to_num(np.array(observation, np.float64)), True)
+        def faulty(self: Any, observation: Any) -> asking.Seen:
+            found = original(self, observation)
+            return found._replace(unit=np.array(observation, np.float64)) if found.known else found
+
+        return faulty
 
     planting.replace(asking.Asked, "_seen", seen)
 

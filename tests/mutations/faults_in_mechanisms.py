@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.engine import program as engine
-from dprl.engine import unit_data
+from dprl.engine.layouts import UnitRows
 from dprl.mechanisms import arithmetic, grid
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -198,7 +198,7 @@ def _(planting: Planting) -> None:
     def skipping(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda self, included, rate=1.0: list(original(self, included, rate))[:-1]
 
-    planting.replace(unit_data.UnitRows, "chunks", skipping)
+    planting.replace(UnitRows, "chunks", skipping)
 
 
 @fault("last block of a Poisson batch skipped in the compiled loop", "compiled and host loop agree")

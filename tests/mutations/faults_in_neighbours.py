@@ -5,13 +5,12 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-import jax
 import numpy as np
 
 from dprl.environments import bandit, user_stream
 from dprl.environments.bandit import Cells
 from dprl.evaluation import importance_sampling
-from dprl.learning import functional_q, q_learner
+from dprl.learning import q_learner
 from dprl.mechanisms.action_coins import BatchCoins
 
 from .planting import Planting, fault
@@ -77,22 +76,21 @@ def _(planting: Planting) -> None:
     planting.replace(user_stream, "name_of", new)
 
 
+def kept_by_environment(original: Any) -> Any:
+    """As a compiled run keeps an environment that is a constant of its program."""
+    kept = dict[Any, Any]()
+
+    def faulty(shape: Any, source: Any, *more: Any) -> Any:
+        if source.environment not in kept:
+            kept[source.environment] = original(shape, source, *more)
+        return kept[source.environment]
+
+    return faulty
+
+
 @fault(
-    "an environment is a constant of what is compiled, and another that equals it finds its rewards",
+    "an environment is a constant of what is kept, and another that equals it finds its rewards",
     "neighbours in environments that compare equal",
 )
 def _(planting: Planting) -> None:
-    compiled = jax.jit(q_learner.run, static_argnums=(0, 1))
-
-    def constant(original: Any) -> Any:
-        del original
-        return lambda shape, asked, rates, answers, key, *more: compiled(shape, asked.environment, rates, answers, key)[
-            0
-        ]
-
-    planting.replace(q_learner, "run_on_host", constant)
-
-
-@fault("rewards of which nobody declares anything are taken for those of the state", "neighbours by what is declared")
-def _(planting: Planting) -> None:
-    planting.replace(functional_q, "_declared", lambda original: lambda config, facts: "state-action")
+    planting.replace(q_learner, "run_on_host", kept_by_environment)

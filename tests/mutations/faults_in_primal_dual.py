@@ -11,7 +11,7 @@ import numpy as np
 from dprl.accounting import events
 from dprl.data import transitions
 from dprl.engine import program as engine
-from dprl.engine import unit_data
+from dprl.engine import rows as log_rows
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 
@@ -102,9 +102,9 @@ def _(planting: Planting) -> None:
 @fault("rows thinned to the shortest trajectory of the log", "contributions to a network add up")
 def _(planting: Planting) -> None:
     def shortest(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda rows, most: original(rows, int(np.diff(rows.offsets).min(initial=1 << 20)))
+        return lambda log, most: original(log, int(log.lengths.min(initial=1 << 20)))
 
-    planting.replace(unit_data, "thin", shortest)
+    planting.replace(log_rows, "subsample_rows", shortest)
 
 
 # --- accounting and noise -------------------------------------------------------------------------------------------

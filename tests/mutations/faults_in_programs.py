@@ -14,7 +14,7 @@ from dprl.accounting import events
 from dprl.audits.attacks import programs as program_attack
 from dprl.audits.conformance import evaluation as conformance
 from dprl.engine import program as engine
-from dprl.engine import unit_data
+from dprl.engine import rows as log_rows
 from dprl.evaluation import adassp
 from dprl.mechanisms.gaussian_sum import GaussianSum
 
@@ -69,7 +69,7 @@ def _(planting: Planting) -> None:
     def averaged(original: Callable[..., Any]) -> Callable[..., Any]:
         def units(rows: Any, declared: int) -> Any:
             present = max(len(rows.offsets) - 1, 1)
-            return original(rows._replace(weight=(rows.weight / present).astype(rows.weight.dtype)), declared)
+            return original(rows.with_columns(weight=(rows.weight / present).astype(rows.weight.dtype)), declared)
 
         return units
 
@@ -78,15 +78,13 @@ def _(planting: Planting) -> None:
 
 @fault("returns that are summed beyond the end of a trajectory", "contributions add up")
 def _(planting: Planting) -> None:
-    def running(original: Callable[..., Any]) -> Callable[..., Any]:
-        def columns(names: Any, trajectories: Any, ratios: Any, *more: Any) -> Any:
-            found = original(names, trajectories, ratios, *more)
-            total = np.cumsum((ratios * trajectories.reward)[::-1])[::-1]
-            return {**found, "returns": np.clip(total / 20.0, -1.0, 1.0)}
+    def running(inputs: Any) -> Any:
+        planting.ran += 1
+        total = np.cumsum((inputs.ratios * inputs.log.reward)[::-1])[::-1]
+        return np.clip(total / 20.0, -1.0, 1.0)
 
-        return columns
-
-    planting.replace(unit_data, "row_columns", running)
+    returns = replace(log_rows.COLUMNS["returns"], compute=running)
+    planting.constant(log_rows, "COLUMNS", {**log_rows.COLUMNS, "returns": returns})
 
 
 # --- what is made of a noised sum -----------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dprl.protectors.projector import Hand
+from dprl.protectors.projector import Architecture, Hand, init_weights
+from dprl.protectors.protector import Protector
 
 CURVATURE = (1.0, 0.25)
 HAND = Hand(steps=6, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.5, 0.8), tail=0.0)
@@ -57,3 +58,10 @@ class Bowl:
 
     def describe(self) -> dict[str, Any]:
         return {"curvature": list(CURVATURE)}
+
+
+def new_protector(architecture: Architecture, hand: Hand, seed: int = 0, **facts: Any) -> Protector:
+    """Before training: exactly the hand schedule."""
+    return Protector(
+        architecture=architecture, hand=hand, weights=init_weights(architecture, jax.random.key(seed)), **facts
+    )

@@ -10,39 +10,39 @@ import pytest
 from scipy.optimize import minimize
 
 from dprl.errors import DprlError
-from dprl.protectors import lagrangian
-from dprl.protectors.objective import Training, adam
+from dprl.protectors.meta_training import Batches, second_pass, start_batches
+from dprl.protectors.objective import Schedule, Training, adam, augmented, budget_weighted, tighten
 
 
 def test_losses_are_weighted_by_how_near_the_budget_is():
     losses, costs = jnp.asarray([5.0, 3.0, 2.0, 9.0]), jnp.asarray([0.5, 0.25, 0.25, 2.0])
     # I_t = 1 - |h_t| with h = -.5, -.25, 0, 2
-    assert float(lagrangian.budget_weighted(losses, costs)) == pytest.approx((2.5 + 2.25 + 2.0) / 2.25)
+    assert float(budget_weighted(losses, costs)) == pytest.approx((2.5 + 2.25 + 2.0) / 2.25)
 
 
 def test_the_multiplier_follows_the_excess():
-    z, mu = lagrangian.tighten(lagrangian.Schedule(shrink=0.5, least=0.3), *map(jnp.asarray, (0.2, 0.5, 0.1)))
+    z, mu = tighten(Schedule(shrink=0.5, least=0.3), *map(jnp.asarray, (0.2, 0.5, 0.1)))
     assert (float(z), float(mu)) == pytest.approx((0.2 - 0.1 / 0.5, 0.3))
     h, z, mu = 0.3, -0.7, 0.2
-    assert float(lagrangian.augmented(*map(jnp.asarray, (h, z, mu)))) == pytest.approx(-z * h + h * h / (2 * mu))
+    assert float(augmented(*map(jnp.asarray, (h, z, mu)))) == pytest.approx(-z * h + h * h / (2 * mu))
 
 
 def test_the_second_pass_minimises_its_quadratic():
-    rng, schedule = np.random.default_rng(0), lagrangian.Schedule()
+    rng, schedule = np.random.default_rng(0), Schedule()
     z, mu, costs = rng.normal(size=4), rng.uniform(0.2, 2.0, 4), rng.uniform(0.1, 0.6, 4)
     z_r, mu_r = 0.4, 0.7
-    state = lagrangian.Batches(*map(jnp.asarray, (np.full(4, 0.25), z, mu, z_r, mu_r)))
+    state = Batches(*map(jnp.asarray, (np.full(4, 0.25), z, mu, z_r, mu_r)))
 
     def value(r):
         h = np.sum(r) - 1.0
         return np.sum((costs - z * mu - r) ** 2 / (2 * mu)) - z_r * h + h * h / (2 * mu_r)
 
-    found = lagrangian.second_pass(schedule, state, jnp.asarray(costs))
+    found = second_pass(schedule, state, jnp.asarray(costs))
     best = minimize(value, np.full(4, 0.25), tol=1e-12).x
     np.testing.assert_allclose(found.budgets, best, atol=1e-6)
     np.testing.assert_allclose(found.multipliers, z - (costs - best) / mu, atol=1e-5)
     assert float(found.multiplier) == pytest.approx(z_r - (np.sum(best) - 1.0) / mu_r, abs=1e-5)
-    assert float(jnp.sum(lagrangian.start_batches(schedule, 5).budgets)) == pytest.approx(1.0)
+    assert float(jnp.sum(start_batches(schedule, 5).budgets)) == pytest.approx(1.0)
 
 
 def test_adam_is_adam_on_a_clipped_gradient_and_ignores_what_is_not_finite():

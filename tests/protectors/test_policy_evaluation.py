@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
+from dprl.engine.layouts import padded_units
 from dprl.engine.program import run
-from dprl.engine.unit_data import padded_units, rows_of
+from dprl.engine.rows import rows_of
 from dprl.errors import DprlError
 from dprl.evaluation import gpope
 from dprl.evaluation.dptd import DPTD

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from importlib import metadata
+from importlib.metadata import EntryPoint, EntryPoints
 
 import numpy as np
 import pytest
 
+from dprl import added
 from dprl.errors import DprlError
 from dprl.protectors.projector import Architecture, Hand
-from dprl.protectors.protector import FACTS, WEIGHTS, Protector, new_protector
-from dprl.protectors.tasks import REGISTERED, find_family
+from dprl.protectors.protector import FACTS, WEIGHTS, Protector
+from dprl.protectors.tasks import find_family
+from tests.protectors.small import new_protector
 
 HAND = Hand(steps=8, sampling_rate=0.5, clip_norm=0.1, step_sizes=(0.2, 0.3))
 
@@ -154,7 +158,11 @@ def test_files_that_are_none_are_refused_and_not_waited_for(tmp_path, name, kind
         Protector.load(path.parent)
 
 
-def test_the_families_by_name():
-    with pytest.raises(DprlError, match=r"no tasks 'bowl'.*quadratics, logistic, policy-evaluation"):
+def test_the_families_by_name(monkeypatch):
+    with pytest.raises(DprlError, match=r"no tasks 'bowl'.*policy-evaluation"):
         find_family("bowl")
-    assert set(REGISTERED) == {"quadratics", "logistic", "policy-evaluation"}
+    assert find_family("policy-evaluation").name == "policy-evaluation"
+    # a family that an installed distribution adds
+    entry = EntryPoint("bowl", "tests.protectors.small:Bowl", added.TASKS)
+    monkeypatch.setattr(metadata, "entry_points", lambda **asked: EntryPoints([entry]).select(**asked))
+    assert find_family("bowl").name == "bowl"

@@ -1,4 +1,4 @@
-"""Random chains: exact moments against every path, logs against the moments, values against the Bellman equation."""
+"""Random chains: exact moments against every path, logs against the moments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.protectors.random_chains import Chain, draw_chain, draw_log, exact_moments, values
+from dprl.protectors.random_chains import Chain, draw_chain, draw_log, exact_moments
 
 HORIZON = 3
 CHAIN = Chain(
@@ -77,9 +77,3 @@ def test_processes_are_processes_and_differ(kind):
         assert (x >= 0.0).all()
         assert (x <= 1.0 + 1e-6).all()
     assert np.std(drawn.outcome.mean(axis=1)) > 0.1
-    chain = jax.tree.map(lambda x: jnp.asarray(x[0]), drawn)
-    v = np.asarray(values(chain, 0.9), np.float64)
-    moves, ends, outcome, _ = (np.asarray(x, np.float64) for x in chain)
-    np.testing.assert_allclose(v, ends * outcome + 0.9 * (1 - ends) * (moves @ v), atol=1e-5)
-    assert (v >= -1e-6).all()
-    assert (v <= 1.0).all()

@@ -13,7 +13,8 @@ import dprl
 from dprl.accounting.certificate import NOT_A_TRAJECTORY
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
-from dprl.engine.unit_data import rows_of, unit_rows
+from dprl.engine.layouts import unit_rows
+from dprl.engine.rows import rows_of
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.plan import make_plan, program_for
 from dprl.mechanisms.grid import clip_to_grid

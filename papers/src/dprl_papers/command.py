@@ -23,10 +23,10 @@ def reproduce(
                                        "reproduction-PAPER]")
     ] = None,
     engine: Annotated[
-        str | None,
+        str,
         typer.Option(help="Where cells are computed: local, processes of this machine, or ray, which needs "
-                     "dprl[cluster]; no digit depends on it.  [default: local]"),
-    ] = None,
+                     "dprl[cluster]; no digit depends on it."),
+    ] = "local",
     workers: Annotated[
         int | None, typer.Option(help="Cells that are computed side by side.  [default: one for each processor]")
     ] = None,
@@ -49,18 +49,16 @@ def reproduce(
         return
     spec = load_paper(paper)
     if figure is not None and plugin is None:
-        spec.figure(figure)
+        spec.figure(figure)  # before anything heavy is imported
     if trials is not None and trials < 1:
         raise DprlError("--trials must be at least 1.")
-
-    from dprl_papers.harness.crews import check_engine
-
-    engine = check_engine(engine, workers, address)
 
     from dprl_papers.harness.plugin import load_plugin
     from dprl_papers.harness.reproduce import REPORT, make_request
     from dprl_papers.harness.reproduce import reproduce as run
+    from dprl_papers.harness.work import check_engine
 
+    check_engine(engine, workers, address)
     request = make_request(spec, figure, trials, quick, None if plugin is None else load_plugin(plugin))
     for one in request.left_out:
         typer.echo(f"Figure {one.name} is left out: it needs pip install 'dprl[{one.extra}]'.", err=True)

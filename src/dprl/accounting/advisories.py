@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dprl.accounting.reward_verification import PATHS
-from dprl.accounting.row_verification import OF_SAMPLED_USERS, draws
+from dprl.accounting.rows import OF_SAMPLED_USERS, PATHS, draws
 from dprl.errors import DprlError
 
 Certificate = Mapping[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 from dprl.accounting.certificate import CERTIFICATE, NOT_A_TRAJECTORY, NOT_THE_TRANSITIONS, STATUSES
 from dprl.accounting.ledger_schema import UNITS
 from dprl.accounting.reward_relation import UNIT
-from dprl.accounting.row_verification import text, whole
+from dprl.accounting.rows import text, whole
 from dprl.errors import DprlError
 
 # Type of each top-level field; None is allowed where it is listed.

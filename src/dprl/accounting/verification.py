@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dprl.accounting import advisories, signatures
-from dprl.accounting.accountant import RELATION
+from dprl.accounting import advisories, rows, signatures
 from dprl.accounting.certificate import (
     CERTIFICATE,
     FILES,
@@ -24,10 +23,6 @@ from dprl.accounting.certificate import (
     to_bytes,
 )
 from dprl.accounting.field_verification import check_fields, check_units
-from dprl.accounting.reward_relation import UNIT
-from dprl.accounting.reward_verification import check_relation, check_sensitivities
-from dprl.accounting.row_verification import check_filter, check_rows, check_shares, draws
-from dprl.accounting.user_verification import check_users, counted, of_users
 from dprl.errors import DprlError
 from dprl.strict_json import read_regular, shown, strict_object
 
@@ -190,8 +185,7 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
             raise DprlError(f"The privacy event of {path} is not one that dprl emits.")
     except (RecursionError, OverflowError) as error:
         raise DprlError(f"The privacy event of {path} is not one that dprl emits.") from error
-    if verified:
-        check_rows(path, content)
+    read = rows.read(path, content) if verified else []
     _check_mechanisms(path, content["mechanisms"], event)
     of_event, delta, sampler = (content[name] for name in ("epsilon_of_event", "delta_of_event", "delta_sampler"))
     if delta is None or not 0.0 < delta < 1.0 or (sampler is not None and not 0.0 <= sampler < 1.0):
@@ -211,21 +205,15 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
         claim, whole = content["epsilon"], content["delta"]
         if claim is None or whole is None or not claim > 0.0 or not 0.0 < whole < 1.0 or sampler is None:
             raise DprlError(f"{path} claims a verified release without a positive epsilon and delta.")
-        precision = 0.0
-        if content["privacy_unit"] == UNIT:
-            precision = check_sensitivities(path, content, check_relation(path, content))
-        elif of_users(content):
-            check_users(path, content)
-        elif content["neighbouring_relation"] != RELATION:
-            raise DprlError(f"The accountant answers for {RELATION!r}, which is not the relation that {path} claims.")
+        precision = rows.check_noise(path, content, read, accountant.RELATION)
         check_units(path, content)
-        check_shares(path, content)
+        rows.check_shares(path, read)
         if isinstance(event, RenyiFilterEvent):
-            check_filter(path, content, event)
+            rows.check_filter(path, read, event)
         # The tolerances are for the last digits of floating-point sums and transforms on another machine.
         if max(epsilon, of_event or 0.0) > claim * (1.0 + 1e-9) + 1e-9:
             raise DprlError(f"{path} claims a smaller epsilon than the accountant finds for its event.")
-        least = max(precision, events.sampler_delta(claim, draws(content)))
+        least = max(precision, events.sampler_delta(claim, rows.draws(content)))
         if content["noise"].get("secure") and sampler < least * (1.0 - 1e-9):
             raise DprlError(f"delta_sampler of {path} is less than its draws of noise cost.")
         if delta + sampler > whole * (1.0 + 1e-9):
@@ -264,7 +252,7 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], event: DpEvent) -> None
         # everybody, once, where nothing is said
         filtered = [mechanism.get(name) for name in ("norm_multiplier", "order", "budget")]
         noise = mechanism.get("noise_multiplier" if filtered == [None] * 3 else "levels")
-        numbers = [mechanism.get("sampling_rate"), noise, counted(mechanism)]
+        numbers = [mechanism.get("sampling_rate"), noise, rows.counted(mechanism)]
         row = [1 if number is None and i != 1 else number for i, number in enumerate(numbers)]
         stated.append(tuple(row if filtered == [None] * 3 else row + filtered))
     if stated != accounted:

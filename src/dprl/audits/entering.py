@@ -17,14 +17,13 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.audits.record_replay import Comparison, Recorder, Tape, compare
-from dprl.audits.record_rewards import RecordingAnswers, RewardRecorder, RewardTape, compare_tapes
+from dprl.audits.record_rewards import Question, RecordingAnswers, compare_questions
 from dprl.audits.record_users import RecordingUserNoise, UserTape, compare_user_tapes
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.reward_gradient import RewardGradient
-from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.mechanisms.user_sum import UserSum
 
 SEED = 11
@@ -47,7 +46,7 @@ class Entered:
 
     sums: Tape
     users: UserTape
-    rewards: RewardTape
+    rewards: list[Question]
     mechanism: Any = None
 
 
@@ -56,7 +55,6 @@ class Door:
 
     def __init__(self) -> None:
         self._recorder = Recorder()
-        self._rewards = RewardRecorder(RewardTape())
         self._first: Entered | None = None
 
     def record(self, call: Call, missing: int | None = None, others: Sequence[Any] = ()) -> Entered:
@@ -67,22 +65,20 @@ class Door:
                 that person, which is the coupling of the proofs.
             others: what else is replaced meanwhile, see :func:`replaced`.
         """
-        entered, first = Entered(Tape(), UserTape(), RewardTape()), self._first
-        self._rewards.tape, self._rewards.first = entered.rewards, None if first is None else first.rewards
+        entered = Entered(Tape(), UserTape(), [])
+        first = self._first or Entered(Tape(), UserTape(), [])
 
         def in_order(original: Any) -> Any:
             def recorded(mechanism: UserSum, noise: Any) -> Any:
                 entered.mechanism = mechanism
-                return RecordingUserNoise(
-                    original(mechanism, noise), entered.users, None if first is None else first.users
-                )
+                return RecordingUserNoise(original(mechanism, noise), entered.users, first.users)
 
             return recorded
 
         def bind(original: Any) -> Any:
-            def recorded(mechanism: Any, noise: Any, *more: Any, **options: Any) -> Any:
+            def recorded(mechanism: Any, noise: Any) -> Any:
                 entered.mechanism = mechanism
-                return RecordingAnswers(original(mechanism, noise, *more, **options), self._rewards)
+                return RecordingAnswers(original(mechanism, noise), entered.rewards, first.rewards)
 
             return recorded
 
@@ -102,9 +98,8 @@ class Door:
 
         noise: Any = SeededNoise.from_seed(SEED)
         entered.sums = self._recorder.record(run, noise, missing)
-        for tape in (entered.users, entered.rewards):
-            tape.results, tape.messages = entered.sums.results, entered.sums.messages
-        self._first = first or entered
+        entered.users.results, entered.users.messages = entered.sums.results, entered.sums.messages
+        self._first = self._first or entered
         return entered
 
     def _noised(self, original: Any) -> Any:
@@ -137,7 +132,7 @@ def differ(one: Entered, two: Entered) -> Comparison:
     if isinstance(one.mechanism, UserSum):
         other = compare_user_tapes(one.users, two.users, one.mechanism)
     else:
-        other = compare_tapes(one.rewards, two.rewards, one.mechanism)
+        other = compare_questions(one.rewards, two.rewards, one.mechanism)
     problems = tuple(dict.fromkeys((*found.problems, *other.problems)))
     return Comparison(problems, max(found.largest, other.largest), found.releases + other.releases)
 

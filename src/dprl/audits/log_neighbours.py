@@ -22,7 +22,7 @@ from dprl.audits.neighbours import MANY, ROWS, UNNAMED, LogOf, pairs_of, place_o
 from dprl.audits.record_replay import Comparison
 from dprl.data.partition import partition
 from dprl.data.readers import read_log
-from dprl.engine.unit_data import UnitRows
+from dprl.engine.layouts import UnitRows
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.registry import Entry
@@ -158,11 +158,10 @@ def written(columns: Mapping[str, Any], folder: Path, by: str | None) -> Path:
 def _filled(original: Any) -> Any:
     """Rows of nobody at the end, so that logs of any size have one shape and are compiled once."""
 
-    def arrays(units: UnitRows) -> tuple[Any, ...]:
+    def arrays(units: UnitRows) -> dict[str, Any]:
         def fill(x: Any) -> Any:
             return np.concatenate([x, np.zeros((_FILLED - len(x), *x.shape[1:]), x.dtype)]) if len(x) < _FILLED else x
 
-        *plain, extra = original.fget(units)
-        return (*map(fill, plain), {name: fill(x) for name, x in extra.items()})
+        return {name: fill(x) for name, x in original.fget(units).items()}
 
     return property(arrays)

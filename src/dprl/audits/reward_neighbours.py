@@ -3,67 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax import random
 
-from dprl.audits.conformance.reward_functions import SmallWalk
+from dprl.accounting.budget import Budget
+from dprl.audits.conformance.reward_functions import Walk
 from dprl.audits.entering import Call, Door, differ
 from dprl.audits.log_neighbours import Found, Tally, handed_out
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning_facts import LearningFacts, RewardOf
+from dprl.learning_facts import RewardOf
 from dprl.registry import Entry
 from dprl.release.train import train
 
-_WIDTH = 1.0 / 8.0
 WAYS = ("state", "action", "next state", "end", "chance")
 """What the difference of two neighbours is a function of."""
-
-
-@dataclass(frozen=True)
-class Walk(SmallWalk):
-    """A small walk with rewards of its own.
-
-    Attributes:
-        way: what its rewards differ from others by.
-        amount: by how much at most.
-        slope: by how much at most for a change of the state by 1.
-        declares: what the environment says that its rewards are functions of.
-    """
-
-    way: str = "state"
-    amount: float = 0.0
-    slope: float = 0.0
-    declares: RewardOf | None = None
-
-    @property
-    def facts(self) -> LearningFacts:
-        return replace(super().facts, reward_of=self.declares)
-
-    def reward(self, states: Any, actions: Any) -> Any:
-        """Of the state and the action alone."""
-        paid = 0.2 + 0.1 * super().reward(states, actions)
-        if self.way == "state":
-            return paid + self._tooth(states[..., 0])
-        return paid + self.amount * (jnp.asarray(actions) % 2) if self.way == "action" else paid
-
-    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
-        following, reward, over = super().step(key, state, action)
-        match self.way:
-            case "next state":
-                reward = reward + self._tooth(following[0])
-            case "end":
-                reward = reward + self.amount * over
-            case "chance":
-                reward = reward + self.amount * (random.uniform(random.fold_in(key, 1)) < 0.5)
-        return following, reward, over
-
-    def _tooth(self, x: Any) -> Any:
-        return self.amount - self.slope * jnp.abs(x % _WIDTH - _WIDTH / 2.0)
 
 
 class Equal(Walk):
@@ -98,6 +54,17 @@ def ways_of(config: FunctionalQ) -> tuple[dict[str, RewardOf | None], RewardOf]:
     return dict.fromkeys(inside if config.variant in ("functional", "output") else WAYS, of), of
 
 
+def learned_from(environment: Any, budget: Budget, config: FunctionalQ) -> Call:
+    """A public call that learns in this environment."""
+
+    def call(seed: int) -> Mapping[str, np.ndarray]:
+        release = train(environment, budget, algorithm=config, seed=seed)
+        q = np.frombuffer(release.q_function.to_bytes(), np.uint8)
+        return handed_out({"training": release.training, "certificate": release.certificate}, q=q)
+
+    return call
+
+
 def reward_neighbours(entry: Entry, setting: str, *, kind: str = "equal") -> Found:
     """Compare reward functions as far apart as neighbours may be; and see that others are refused.
 
@@ -108,21 +75,13 @@ def reward_neighbours(entry: Entry, setting: str, *, kind: str = "equal") -> Fou
     config, relation = suite.config(setting), suite.plan(setting).relation
     ways, of = ways_of(config)
 
-    def learned_from(environment: Walk) -> Call:
-        def call(seed: int) -> Mapping[str, np.ndarray]:
-            release = train(environment, suite.budget, algorithm=config, seed=seed)
-            q = np.frombuffer(release.q_function.to_bytes(), np.uint8)
-            return handed_out({"training": release.training, "certificate": release.certificate}, q=q)
-
-        return call
-
-    first = door.record(learned_from(KINDS[kind](ends=0.2, declares=of)))
+    first = door.record(learned_from(KINDS[kind](ends=0.2, declares=of), suite.budget, config))
     for way, declared in ways.items():
         other = KINDS[kind](
             ends=0.2, declares=declared, way=way, amount=relation.radius, slope=relation.lipschitz or 0.0
         )
         try:
-            second = door.record(learned_from(other))
+            second = door.record(learned_from(other, suite.budget, config))
         except DprlError:
             tally.refuse(f"by {way}")
             continue

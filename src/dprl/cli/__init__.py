@@ -1,6 +1,6 @@
-"""The command line: one file a command; arguments in, one library call, exit code out.
+"""The command line: one file a command; a request in, one library call, exit code out.
 
-Importing this loads typer and nothing heavy, so that ``dprl --help`` answers at once.
+Importing this loads typer and no command, so that ``dprl --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -10,47 +10,62 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from dprl import added
-from dprl.cli import (
-    audit,
-    calibrate,
-    data,
-    evaluate,
-    learn_protector,
-    ledger,
-    plan,
-    report,
-    simulate,
-    train,
-    verify,
-)
-from dprl.errors import DprlError
+from dprl.cli.ends import StoppedError, UnprintedReleaseError
+from dprl.errors import DprlError, WrongOptionsError
+
+COMMANDS = {
+    "evaluate": "Evaluate target policies on a log, privately.",
+    "train": "Learn by acting, and keep rewards or people private.",
+    "plan": "What a release would cost, and how wide its intervals.",
+    "ledger": "Declare a dataset's budget, and see what was spent of it.",
+    "verify": "Recompute a certificate's epsilon, check every digest.",
+    "report": "Draw report.html again from a release's artifacts.",
+    "simulate": "Simulate a log that nobody is in, with its bounds.",
+    "data": "For the curator alone: a log's contents, and its parts.",
+    "calibrate": "Noise multiplier of a budget, or epsilon of a multiplier.",
+    "audit": "Attack an algorithm, and bound its epsilon from below.",
+    "learn-protector": "Learn on public tasks how to step on private data.",
+}
+"""Commands in the order in which a newcomer meets them, each a module of this folder."""
 
 
-class _Commands(TyperGroup):
-    """The commands of this folder, and those that other distributions add."""
+class Commands(TyperGroup):
+    """The commands of this folder, loaded when they are asked for, and those that other distributions add."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *added.names(added.COMMANDS)]
+        """Return all names."""
+        return [*COMMANDS, *added.names(added.COMMANDS)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = super().get_command(ctx, cmd_name)
-        if command is not None or cmd_name not in {"reproduce", *added.names(added.COMMANDS)}:
-            return command
-        function = added.load(added.COMMANDS, cmd_name, f"dprl {cmd_name}")
-        alone = typer.Typer(**_SETTINGS)
-        alone.command(cmd_name)(function)
-        return typer.main.get_command(alone)
+        """Return a command, made of its module or of what another distribution adds; None for no such name."""
+        if cmd_name not in {*COMMANDS, "reproduce", *added.names(added.COMMANDS)}:
+            return None
+        from dprl.cli.command import make_command
+
+        if cmd_name not in COMMANDS:
+            return make_command(cmd_name, added.load(added.COMMANDS, cmd_name, f"dprl {cmd_name}"))
+        name = cmd_name.replace("-", "_")
+        module = import_module(f"dprl.cli.{name}")
+        several = getattr(module, f"{name}_app", None)
+        return make_command(cmd_name, getattr(module, name)) if several is None else typer.main.get_command(several)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one line per command; ours without loading them."""
+        others = {name: self.get_command(ctx, name).get_short_help_str(57) for name in added.names(added.COMMANDS)}
+        with formatter.section("Commands"):
+            formatter.write_dl(list((COMMANDS | others).items()))
 
 
-_SETTINGS: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
     "rich_markup_mode": None,
@@ -58,10 +73,10 @@ _SETTINGS: dict[str, Any] = {
 }
 app = typer.Typer(
     name="dprl",
-    cls=_Commands,
+    cls=Commands,
     help="Differentially private reinforcement learning, with guarantees that hold.",
     no_args_is_help=True,
-    **_SETTINGS,
+    **SETTINGS,
 )
 
 
@@ -82,36 +97,18 @@ def _options(
     pass
 
 
-app.command(short_help="Evaluate target policies on a log, privately.")(evaluate.evaluate)
-app.command(short_help="Learn by acting, and keep rewards or people private.")(train.train)
-app.command(short_help="Learn on public tasks how to step on private data.")(learn_protector.learn_protector)
-app.command(short_help="What a release would cost, and how wide its intervals.")(plan.plan)
-app.command(short_help="Noise multiplier of a budget, or epsilon of a multiplier.")(calibrate.calibrate)
-app.command(short_help="Attack an algorithm, and bound its epsilon from below.")(audit.audit)
-app.command(short_help="Simulate a log that nobody is in, with its bounds.")(simulate.simulate)
-app.command(short_help="Recompute a certificate's epsilon, check every digest.")(verify.verify)
-app.command(short_help="Draw report.html again from a release's artifacts.")(report.report)
-app.add_typer(ledger.ledger_app, name="ledger")
-app.add_typer(data.data_app, name="data")
-
-
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point. What a user did wrong is one sentence on stderr and exit code 2."""
     with _sigterm_as_ctrl_c() as terminated:
         try:
             return app(args=arguments)
         except DprlError as error:
-            _end(" ".join(str(error).split()), 2)
-        except evaluate.UnprintedReleaseError as error:
+            _end(error.sentences if isinstance(error, WrongOptionsError) else (str(error),), 2)
+        except UnprintedReleaseError as error:
             _discard_output()
-            _end(str(error), 1)
-        except evaluate.InterruptedReleaseError:
-            _stopped(terminated, "; what was charged stays charged; the same command with --resume goes on")
-        except train.InterruptedTrainingError:
-            lost = "; nothing was released, and what was charged stays charged; the same command begins anew"
-            _stopped(terminated, lost)
-        except learn_protector.InterruptedLearningError:
-            _stopped(terminated, "; the same command with --resume goes on")
+            _end((str(error),), 1)
+        except StoppedError as stop:
+            _stopped(terminated, str(stop))
         except KeyboardInterrupt:  # before typer looks out for it
             _stopped(terminated)
         except SystemExit as stop:
@@ -126,17 +123,19 @@ def main(arguments: list[str] | None = None) -> Any:
         except BaseException as error:  # a panic of a library written in Rust is no Exception
             if isinstance(error, OSError) and traceback.extract_tb(error.__traceback__)[-1].name == "echo":
                 _discard_output()
-                _end(f"the output cannot be printed ({error.strerror}).", 1)
+                _end((f"the output cannot be printed ({error.strerror}).",), 1)
             _defect(error)
 
 
-def _end(sentence: str, code: int) -> NoReturn:
-    print(f"error: {sentence}", file=sys.stderr)
+def _end(sentences: Iterable[str], code: int) -> NoReturn:
+    for sentence in sentences:
+        print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
     sys.exit(code)
 
 
 def _stopped(terminated: list[int], what_is_left: str = "") -> NoReturn:
-    _end(f"{'terminated' if terminated else 'interrupted'}{what_is_left}.", 128 + (terminated or [signal.SIGINT])[0])
+    sentence = f"{'terminated' if terminated else 'interrupted'}{what_is_left}."
+    _end((sentence,), 128 + (terminated or [signal.SIGINT])[0])
 
 
 def _defect(error: BaseException) -> NoReturn:
@@ -146,11 +145,11 @@ def _defect(error: BaseException) -> NoReturn:
         raise error
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)} line {frame.lineno}"
-    _end(
-        f"a defect of dprl ({type(error).__name__}, {place}); "
-        "please report it. DPRL_DEBUG=1 shows all of it, which may quote the log.",
-        70,
+    words = (
+        f"a defect of dprl ({type(error).__name__}, {place}); please report it. DPRL_DEBUG=1 shows all of it, which "
+        "may quote the log."
     )
+    _end((words,), 70)
 
 
 @contextmanager

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-data_app = typer.Typer(no_args_is_help=True, help="For the curator alone: what is in a log, and logs in parts.")
+from dprl.cli import SETTINGS
+from dprl.cli.command import Command
+from dprl.cli.running import show
+
+data_app = typer.Typer(
+    no_args_is_help=True, help="For the curator alone: what is in a log, and logs in parts.", **SETTINGS
+)
 
 
-@data_app.command("describe")
+@data_app.command("describe", cls=Command)
 def describe(
     log: Annotated[Path, typer.Argument(help="The log.")],
     bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
@@ -23,16 +28,18 @@ def describe(
     from dprl.data.describe import describe_log
 
     found = describe_log(str(log), bounds, unit, person_column)
-    if as_json:
-        typer.echo(json.dumps(found, allow_nan=False))
-        return
-    typer.echo("NOT private: for the curator's eyes, never to be released.")
+    show(found, _words, as_json)
+
+
+def _words(found: dict[str, Any]) -> str:
+    lines = ["NOT private: for the curator's eyes, never to be released."]
     for name, value in found.items():
         shown = f"{value:.6g}" if isinstance(value, float) else value
-        typer.echo(f"{name.replace('_', ' '):<34} {shown}")
+        lines.append(f"{name.replace('_', ' '):<34} {shown}")
+    return "\n".join(lines)
 
 
-@data_app.command("partition")
+@data_app.command("partition", cls=Command)
 def partition(
     logs: Annotated[Path, typer.Argument(help="The log: a .parquet or .csv file, or a folder of such files.")],
     out: Annotated[Path, typer.Option(help="New folder for the parts.")],

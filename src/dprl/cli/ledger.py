@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dprl.accounting.budget import Budget
+from dprl.cli import SETTINGS
+from dprl.cli.command import Command
+from dprl.cli.running import show as show_result
 
-ledger_app = typer.Typer(no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.")
+ledger_app = typer.Typer(
+    no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.", **SETTINGS
+)
 
 _PATH = Annotated[Path, typer.Argument(help="The ledger, a SQLite file; its intents lie beside it.")]
 _JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@ledger_app.command("create")
+@ledger_app.command("create", cls=Command)
 def create(
     path: _PATH,
     dataset: Annotated[str, typer.Option(help="Name of the dataset; every release from it must use this name.")],
@@ -32,7 +36,7 @@ def create(
     typer.echo(f"{path}: {dataset} has epsilon {epsilon:g} and delta {delta:g} a {unit}, {relation}.")
 
 
-@ledger_app.command("show")
+@ledger_app.command("show", cls=Command)
 def show(path: _PATH, as_json: _JSON = False) -> None:
     """What each dataset may spend, has spent and has left."""
     from dprl.accounting.ledger import Ledger
@@ -58,22 +62,25 @@ def show(path: _PATH, as_json: _JSON = False) -> None:
                 "interrupted": sum(charge.settled is not None for charge in charges),
             }
         )
-    if as_json:
-        typer.echo(json.dumps({"ledger": str(path), "datasets": rows}))
-        return
-    for row in rows:
-        typer.echo(f"{row['dataset']}  (unit: {row['unit']}, {row['relation']})")
-        typer.echo(f"  budget  epsilon {row['epsilon']:g}  delta {row['delta']:g}")
+    show_result({"ledger": str(path), "datasets": rows}, _datasets, as_json)
+
+
+def _datasets(made: dict[str, Any]) -> str:
+    lines = []
+    for row in made["datasets"]:
         unfinished = f", {row['unfinished']} of them unfinished" if row["unfinished"] else ""
         unfinished += f", {row['interrupted']} interrupted before recorded" if row["interrupted"] else ""
-        typer.echo(
+        lines += [
+            f"{row['dataset']}  (unit: {row['unit']}, {row['relation']})",
+            f"  budget  epsilon {row['epsilon']:g}  delta {row['delta']:g}",
             f"  spent   epsilon {row['epsilon_spent']:g}  delta {row['delta_spent']:g}"
-            f"  in {row['releases']} release{'s' * (row['releases'] != 1)}{unfinished}"
-        )
-        typer.echo(f"  left    epsilon {row['epsilon_left']:g}  delta {row['delta_left']:g}")
+            f"  in {row['releases']} release{'s' * (row['releases'] != 1)}{unfinished}",
+            f"  left    epsilon {row['epsilon_left']:g}  delta {row['delta_left']:g}",
+        ]
+    return "\n".join(lines)
 
 
-@ledger_app.command("history")
+@ledger_app.command("history", cls=Command)
 def history(
     path: _PATH,
     dataset: Annotated[str | None, typer.Option(help="One dataset only.")] = None,
@@ -97,21 +104,22 @@ def history(
         }
         for charge in Ledger.open(path).history(dataset)
     ]
-    if as_json:
-        typer.echo(json.dumps({"ledger": str(path), "charges": rows}))
-        return
-    if not rows:
-        typer.echo("Nothing was charged yet.")
-    for row in rows:
+    show_result({"ledger": str(path), "charges": rows}, _charges, as_json)
+
+
+def _charges(made: dict[str, Any]) -> str:
+    lines = []
+    for row in made["charges"]:
         state = f"certificate {row['digest'][:12]}" if row["digest"] else "unfinished (counts as spent)"
         state += ", interrupted before it was recorded" if row["interrupted"] else ""
-        typer.echo(
+        lines.append(
             f"{row['id']:>4}  {row['charged']}  {row['dataset']}  epsilon {row['epsilon']:g}  delta {row['delta']:g}  "
             f"{state}  {row['purpose']}"
         )
+    return "\n".join(lines) or "Nothing was charged yet."
 
 
-@ledger_app.command("correct")
+@ledger_app.command("correct", cls=Command)
 def correct(
     path: _PATH,
     charge: Annotated[int, typer.Option(help="Number of the charge, as `history` lists it.")],

@@ -2,67 +2,45 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from dprl.cli.command import configure_named
+from dprl.cli.requests import Budgeted, Configured, OfLog, Printed, may
+from dprl.cli.running import show
+from dprl.registry import evaluating
 
-from dprl.cli.evaluate import FEATURES, SET, TARGET, configure, merge_request, served
-from dprl.errors import DprlError
-from dprl.registry import ALGORITHMS, DEFAULT
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Printed, Configured, Budgeted, OfLog):
+    """What a release would cost and how wide its intervals would be, from public facts alone; reads no row.
+
+    Attributes:
+        log: the log; only its column names and types are looked at.
+    """
+
+    log: Path | None = may(metavar="LOG", argument=True)
+    target_policy: list[str] | None = may(metavar="POLICY")
+
+    algorithms = staticmethod(evaluating)
 
 
-def plan(
-    log: Annotated[Path | None, typer.Argument(help="The log; only its column names and types are looked at.")] = None,
-    target_policy: TARGET = None,
-    bounds: Annotated[Path | None, typer.Option(help="TOML file with the public bounds.")] = None,
-    unit: Annotated[str | None, typer.Option(help="Privacy unit: person, trajectory or transition.")] = None,
-    person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Privacy budget, below one over the units.")] = None,
-    discount: Annotated[float | None, typer.Option(help="Discount factor.  [default: 0.99]")] = None,
-    algorithm: Annotated[str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}.  [default: {DEFAULT}]")] = None,
-    features: FEATURES = None,
-    noise_multiplier: Annotated[
-        float | None, typer.Option(help="Noise over clip norm, instead of calibrating.")
-    ] = None,
-    optimizer: Annotated[str | None, typer.Option(help="Folder of a protector that makes the steps.")] = None,
-    behavior_policy: Annotated[str | None, typer.Option(help="Public behaviour policy, if the log lacks it.")] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with any of these options; flags win.")] = None,
-    option: SET = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """What a release would cost and how wide its intervals would be, from public facts alone; reads no row."""
-    flags = {
-        "log": log, "target_policy": target_policy or None, "bounds": bounds, "unit": unit,
-        "person_column": person_column, "epsilon": epsilon, "delta": delta, "algorithm": algorithm,
-        "features": features,
-        "behavior_policy": behavior_policy,
-    }  # fmt: skip
-    request, options = merge_request(
-        flags, {"discount": discount, "noise_multiplier": noise_multiplier, "optimizer": optimizer}, config, option
-    )
-    for name in ("bounds", "epsilon", "delta"):
-        if request.get(name) is None:
-            raise DprlError(f"--{name} is missing.")
+def plan(asked: Plan) -> None:
+    """Print cost and widths."""
+    budget, configured = asked.budget(), configure_named(asked)
+    asked.mistakes.check()
 
-    from dprl.accounting.budget import Budget
     from dprl.release.plan import plan_release
 
-    targets = request.get("target_policy") or ["uniform"]
     made = plan_release(
-        None if request.get("log") is None else str(request["log"]),
-        [targets] if isinstance(targets, str) else targets,
-        Budget(request["epsilon"], request["delta"]),
-        configure(request.get("algorithm") or served(options), options),
-        bounds=request["bounds"],
-        unit=request.get("unit"),
-        person=request.get("person_column"),
-        features=request.get("features") or "columns",
-        behavior_policy=request.get("behavior_policy"),
+        None if asked.log is None else str(asked.log),
+        asked.target_policy or ["uniform"],
+        budget,
+        configured,
+        **asked.facts(),
     )
-    typer.echo(json.dumps(made, allow_nan=False) if as_json else _words(made))
+    show(made, _words, asked.as_json)
 
 
 def _words(made: dict[str, Any]) -> str:

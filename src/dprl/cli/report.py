@@ -9,13 +9,8 @@ import typer
 
 
 def report(
-    results: Annotated[
-        Path, typer.Argument(help="Folder that `dprl evaluate --out` or `dprl train --out` wrote.", show_default=False)
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Write the page here and leave the sealed folder alone.", show_default=False),
-    ] = None,
+    results: Annotated[Path, typer.Argument(help="Folder that `dprl evaluate --out` or `dprl train --out` wrote.")],
+    out: Annotated[Path | None, typer.Option(help="Write the page here and leave the sealed folder alone.")] = None,
 ) -> None:
     """Draw report.html again from the artifacts of a release; reads no log and costs no budget."""
     from dprl.report import render_folder

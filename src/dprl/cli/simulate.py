@@ -19,23 +19,15 @@ KNOWN = sorted([name for name, named in NAMES.items() if named.logs] + ["pong"])
 
 
 def simulate(
-    environment: Annotated[str, typer.Argument(help=f"{', '.join(KNOWN)} or gymnasium:ID.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", help="Log to write: .parquet or .csv.", show_default=False)],
-    episodes: Annotated[int, typer.Option("--episodes", help="Number of trajectories.")] = 1000,
+    environment: Annotated[str, typer.Argument(help=f"{', '.join(KNOWN)} or gymnasium:ID.")],
+    out: Annotated[Path, typer.Option(help="Log to write: .parquet or .csv.")],
+    episodes: Annotated[int, typer.Option(help="Number of trajectories.")] = 1000,
     policy: Annotated[
-        str,
-        typer.Option(
-            "--policy", help="Behaviour policy: uniform, FILE.py:function or the folder of a released policy."
-        ),
+        str, typer.Option(help="Behaviour policy: uniform, FILE.py:function or the folder of a released policy.")
     ] = "uniform",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the simulation.")] = 0,
-    horizon: Annotated[
-        int | None, typer.Option("--horizon", help="Longest trajectory, in transitions.", show_default=False)
-    ] = None,
-    bounds_out: Annotated[
-        Path | None,
-        typer.Option("--bounds-out", help="Bounds to write [default: OUT.bounds.toml].", show_default=False),
-    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+    horizon: Annotated[int | None, typer.Option(help="Longest trajectory, in transitions.")] = None,
+    bounds_out: Annotated[Path | None, typer.Option(help="Bounds to write; by default OUT.bounds.toml.")] = None,
 ) -> None:
     """Simulate a log that nobody is in, with the bounds that `dprl evaluate` asks for."""
     from dprl.environments.rollout import bounds_toml, check_output, write_log, write_text

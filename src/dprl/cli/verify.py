@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from dprl.cli.running import show
 
 
 def verify(
@@ -33,40 +35,31 @@ def verify(
 
     found = verification.verify(results, public_key, ledger)
     content = found.content
-    if as_json:
-        result = {
-            "verified": True,
-            "private": found.private,
-            "file": str(found.path),
-            "status": content["status"],
-            "epsilon": content["epsilon"],
-            "delta": content["delta"],
-            "epsilon_recomputed": found.epsilon,
-            "privacy_unit": content["privacy_unit"],
-            "neighbouring_relation": content["neighbouring_relation"],
-            "signed": found.signed,
-            "cautions": list(found.cautions),
-            "artifacts": sorted(content["artifacts"]),
-            "digest": content["digest"],
-        }
-        typer.echo(json.dumps(result, allow_nan=False))
-        return
+    names = ("status", "epsilon", "delta", "privacy_unit", "neighbouring_relation", "digest")
+    result = {"verified": True, "private": found.private, "file": str(found.path)}
+    result |= {name: content[name] for name in names} | {"artifacts": sorted(content["artifacts"])}
+    result |= {"epsilon_recomputed": found.epsilon, "signed": found.signed, "cautions": list(found.cautions)}
+    words = "\n".join(_lines(found, public_key is not None, ledger))
+    show(result, lambda _: words, as_json)
+
+
+def _lines(found: Any, key: bool, ledger: Path | None) -> Iterator[str]:
+    content = found.content
     signature = "unsigned: shows accidents, not tampering"
     if found.signed:
-        whose = "the given key" if public_key is not None else "give --public-key to check by whom"
+        whose = "the given key" if key else "give --public-key to check by whom"
         signature = f"signed by {content['signature']['public_key'][:16]}... ({whose})"
     if found.private:
-        typer.echo(
+        yield (
             f"{found.path}: epsilon {content['epsilon']:g}, delta {content['delta']:g} per {content['privacy_unit']}, "
             f"{content['neighbouring_relation']}; {signature}."
         )
-        typer.echo(f"Recomputed from its event: epsilon {found.epsilon:.6g}.")
+        yield f"Recomputed from its event: epsilon {found.epsilon:.6g}."
     else:
-        typer.echo(f"{found.path}: a statement, not a private release ({_REASONS[content['status']]}); {signature}.")
-    for caution in found.cautions:
-        typer.echo(f"Caution: {caution}")
+        yield f"{found.path}: a statement, not a private release ({_REASONS[content['status']]}); {signature}."
+    yield from (f"Caution: {caution}" for caution in found.cautions)
     charged = "" if ledger is None else f", and its charge stands in {ledger}"
-    typer.echo(f"{len(content['artifacts'])} files unchanged since{charged}.")
+    yield f"{len(content['artifacts'])} files unchanged since{charged}."
 
 
 _REASONS = {

@@ -1,6 +1,6 @@
 """Indicator features over states whose transitions lie on a few diagonals: GPOPE's gradients without a product.
 
-An exact rewriting of :class:`~dprl.engine.unit_data.SharedBlock`, for chains, queues and corridors:
+An exact rewriting of :class:`~dprl.engine.layouts.SharedTransitions`, for chains, queues and corridors:
 phi of every state is one scaled indicator, so that a product with phi is a scaling, and one with the features of the
 next state a shift. A unit costs O(transitions) an update rather than O(transitions x features).
 """

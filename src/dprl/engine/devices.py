@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dprl.engine.unit_data import UnitRows
+from dprl.engine.layouts import UnitRows
 
 UNITS = "units"
 """The mesh's one axis."""
@@ -74,7 +74,7 @@ def sum_over_devices(
     rate, total = mechanism.sampling_rate, np.zeros(mechanism.dimension, dtype=np.int64)
     expected = max(1, round(data.declared * rate))
     options, apart, there = (program, stage, mechanism), NamedSharding(mesh, _APART), None
-    for index, live, spread in _grouped(data.chunks(included, rate), mesh.size, width, expected, len(data.reward) - 1):
+    for index, live, spread in _grouped(data.chunks(included, rate), mesh.size, width, expected, data.padding):
         # as a NumPy array it is waited for: no two all-reductions are under way
         if not spread:
             total += np.asarray(block_sum(*options, state, data.arrays, index, live))

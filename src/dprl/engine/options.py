@@ -11,7 +11,7 @@ import jax
 
 from dprl.accounting.budget import Budget
 from dprl.config import Config
-from dprl.engine.unit_data import scale_of
+from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Claim, Interval

@@ -10,7 +10,7 @@ Released: every noised sum, hence every state and the answer; all that a program
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.engine.devices import sum_over_devices, unit_mesh
+from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
 from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
 from dprl.engine.options import Facts as Facts
 from dprl.engine.options import Program as Program
@@ -26,7 +27,6 @@ from dprl.engine.options import Shape as Shape
 from dprl.engine.options import Stage as Stage
 from dprl.engine.options import State as State
 from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
-from dprl.engine.unit_data import LEAST_ROWS, UnitRows, gather
 from dprl.engine.unit_source import Units
 from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -291,7 +291,7 @@ def _init(program: Program) -> State:
 
 @partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
 def _accumulate(
-    program: Program, stage: int, mechanism: GaussianSum, state: State, arrays: tuple[Any, ...], index: Any, live: Any
+    program: Program, stage: int, mechanism: GaussianSum, state: State, arrays: Mapping[str, Any], index: Any, live: Any
 ) -> jax.Array:
     def clipped_sum(index: Any, live: Any) -> Any:
         return mechanism.clipped_sum(program.contribution(stage, state, gather(arrays, index)), live)

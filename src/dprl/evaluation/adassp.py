@@ -19,8 +19,8 @@ import numpy as np
 
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block, apply, project
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.engine.unit_blocks import Block, SharedBlock, apply, project
 from dprl.errors import DprlError
 from dprl.evaluation.recommended_modes import MOST_COLUMNS, make_modes
 from dprl.value_functions.features import Columns, Features, Fourier, Tabular
@@ -137,7 +137,7 @@ def constant_shape(share: float) -> tuple[Shape, ...]:
     return (Shape(CONSTANT, 1, 1.0, share=share),) if share else ()
 
 
-def mixed_rows(block: Block | SharedBlock, start_weight: float) -> tuple[jax.Array, jax.Array]:
+def mixed_rows(block: Block, start_weight: float) -> tuple[jax.Array, jax.Array]:
     """``(B, L)`` weights of rows, at most one in sum over a unit, and the same times the rows' returns."""
     rows = (1.0 - start_weight) * block.weight + start_weight * block.start
     return rows, (1.0 - start_weight) * block.weight_return + start_weight * block.start_return
@@ -182,7 +182,7 @@ class StatisticsProgram:
     ratio: float
     box: float
 
-    columns = ("returns", "starts")
+    columns = ("returns", "start")
 
     def init(self) -> State:
         return State(jnp.zeros((), jnp.float64), jnp.zeros(self.features.size, jnp.float64))
@@ -232,7 +232,7 @@ class AdaSSPProgram(StatisticsProgram):
     def _kappa(self) -> float:
         return self.config.kappa * modes_bound(self.features, self.modes)
 
-    def contribution(self, stage: int, state: State, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: State, block: Block) -> jax.Array:
         """The mean return; or ``(svec sum w f f', kappa sum w f e)`` with ``e = (W y - level) / (W + |level|)``."""
         rows, returns = mixed_rows(block, self.config.start_weight)
         if self.stages[stage].name == CONSTANT:

@@ -20,7 +20,7 @@ import numpy as np
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios
-from dprl.engine.unit_data import scale_of
+from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
 from dprl.evaluation import reach
 from dprl.evaluation.intervals import (

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.config import DERIVED
+from dprl.engine.layouts import Block
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.value_functions.features import CoupledFourier, Features, Fourier
 
 FUNCTION = "value function"
@@ -192,7 +192,7 @@ class Descent:
         theta = level * jnp.asarray(self.facts.features.constant(), dtype=jnp.float64)
         return State(theta, jnp.zeros_like(theta))
 
-    def contribution(self, stage: int, state: Any, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
         raise NotImplementedError
 
     def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.bands import banded_gradients
+from dprl.engine.layouts import Block, PaddedUnits, SharedTransitions
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig, run_steps
-from dprl.engine.unit_data import Block, PaddedUnits, SharedBlock, SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation import protected
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -124,7 +124,7 @@ class Projection(NamedTuple):
     ball: float
 
 
-def unit_gradients(theta: jax.Array, w: jax.Array, block: Block | SharedBlock) -> jax.Array:
+def unit_gradients(theta: jax.Array, w: jax.Array, block: Block) -> jax.Array:
     """The joint (primal, negative dual) gradient of each unit, Eq. (4.1) summed over the unit's transitions.
 
     Two products with phi and two with delta_phi; no matrix per trajectory is ever formed.
@@ -132,9 +132,9 @@ def unit_gradients(theta: jax.Array, w: jax.Array, block: Block | SharedBlock) -
     Returns:
         ``(B, 2n)``: ``[-A_i' w, A_i theta + C_i w - b_i]``.
     """
-    if isinstance(block, SharedBlock) and block.bands is not None:
-        primal, dual = banded_gradients(block.bands, theta, w, *block[2:5])
-    elif isinstance(block, SharedBlock):
+    if block.bands is not None:
+        primal, dual = banded_gradients(block.bands, theta, w, block.weight, block.weight_rho, block.weight_rho_reward)
+    elif block.shared:
         u, d = block.phi @ w, block.delta_phi @ theta  # (K,)
         primal = -(block.weight_rho * u) @ block.delta_phi
         dual = (block.weight_rho * d - block.weight_rho_reward + block.weight * u) @ block.phi
@@ -248,7 +248,7 @@ class GPOPEProgram:
         assert self.features is not None
         return init(self.config, jnp.asarray(self.level * self.features.constant(), dtype=jnp.float32))
 
-    def contribution(self, stage: int, state: State, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: State, block: Block) -> jax.Array:
         del stage
         return unit_gradients(state.theta, state.w, block)
 

@@ -21,8 +21,9 @@ import numpy as np
 from dprl.config import Config
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import LEAST_ROWS
 from dprl.engine.ratios import cumulative_ratios, step_ratios
-from dprl.engine.unit_data import LEAST_ROWS, scale_of
+from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
 from dprl.evaluation.importance_intervals import (
     WEIGHT_SCALE,

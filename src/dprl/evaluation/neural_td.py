@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import jax
 
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block
 from dprl.engine.program import Facts, Stage
-from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation.nonlinear_td import td_gradients
 from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, resolve
 
@@ -51,7 +51,7 @@ class NeuralTDProgram(PrimalDualProgram):
 
     config: NeuralTD
 
-    def vectors(self, state: Any, block: Block | SharedBlock) -> jax.Array:
+    def vectors(self, state: Any, block: Block) -> jax.Array:
         """``(B, d)``."""
         return td_gradients(self.facts.features, self.facts.discount, state.theta, block)
 

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block, project
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.engine.unit_blocks import Block, SharedBlock, project
 from dprl.errors import DprlError
 from dprl.value_functions.features import Tabular
 
@@ -166,7 +166,7 @@ class NoisyCountsProgram:
     largest: float
     usual: float
 
-    columns = ("visits",)
+    columns = ("first",)
 
     @property
     def support(self) -> Support:
@@ -179,7 +179,7 @@ class NoisyCountsProgram:
     def init(self) -> jax.Array:
         return jnp.zeros(self.size, jnp.float64)
 
-    def contribution(self, stage: int, state: jax.Array, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: jax.Array, block: Block) -> jax.Array:
         """Counts of the transitions between states, of those to the end, and sums of rewards, over first visits."""
         del stage, state
         support, root = self.support, math.sqrt(self.size)

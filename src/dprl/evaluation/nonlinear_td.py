@@ -20,16 +20,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dprl.engine.unit_blocks import Block, SharedBlock
+from dprl.engine.layouts import Block
+from dprl.engine.rows import TRANSITION
 from dprl.value_functions.features import Features
 
-COLUMNS = ("states",)
+COLUMNS = TRANSITION
 """Further columns of the rows that these functions read."""
 
 _SHARED = (None, None, None, 0, 0, 0)
 
 
-def unit_gradients(features: Features, discount: float, theta: Any, w: Any, block: Block | SharedBlock) -> jax.Array:
+def unit_gradients(features: Features, discount: float, theta: Any, w: Any, block: Block) -> jax.Array:
     """The joint gradient of each unit; both halves are descended.
 
     Args:
@@ -53,7 +54,7 @@ def unit_gradients(features: Features, discount: float, theta: Any, w: Any, bloc
     return _of_units(one, block)
 
 
-def td_gradients(features: Features, discount: float, theta: Any, block: Block | SharedBlock) -> jax.Array:
+def td_gradients(features: Features, discount: float, theta: Any, block: Block) -> jax.Array:
     """The semi-gradient of TD(0) of each unit, descended: the dual half of :func:`unit_gradients` at ``w = 0``.
 
     Returns:
@@ -69,7 +70,7 @@ def td_gradients(features: Features, discount: float, theta: Any, block: Block |
     return _of_units(one, block)
 
 
-def objective(features: Features, discount: float, theta: Any, w: Any, block: Block | SharedBlock) -> jax.Array:
+def objective(features: Features, discount: float, theta: Any, w: Any, block: Block) -> jax.Array:
     """``(B,)`` Eq. (2) of each unit, ``sum omega (rho delta q - q^2 / 2)``."""
     weights = features.split(theta), features.split(w)
     return _of_units(lambda *rows: _saddle(features, discount, *weights, rows), block)
@@ -80,7 +81,7 @@ def _flat(layers: Any) -> jax.Array:
     return jnp.concatenate([part.reshape(-1) for part in jax.tree.leaves(layers)])
 
 
-def _of_units(one: Callable[..., Any], block: Block | SharedBlock) -> Any:
+def _of_units(one: Callable[..., Any], block: Block) -> Any:
     """``one`` of the rows of each unit, which are stacked; what all units share is not copied."""
     rows = (
         block.states,
@@ -90,11 +91,11 @@ def _of_units(one: Callable[..., Any], block: Block | SharedBlock) -> Any:
         block.weight_rho,
         block.weight_rho_reward,
     )
-    if rows[3].shape[-1] == 1 and not isinstance(block, SharedBlock):
+    if rows[3].shape[-1] == 1 and not block.shared:
         # Of one row a layer's gradient is an outer product, which XLA fuses with what flattens it, a division an
         # element. Of two, one of them zero, it is a product of matrices.
         rows = tuple(jnp.concatenate([x, jnp.zeros_like(x)], axis=1) for x in rows)
-    return jax.vmap(one, in_axes=_SHARED if isinstance(block, SharedBlock) else 0)(*rows)
+    return jax.vmap(one, in_axes=_SHARED if block.shared else 0)(*rows)
 
 
 def _saddle(features: Features, discount: float, weights: Any, w: Any, rows: tuple[Any, ...]) -> Any:

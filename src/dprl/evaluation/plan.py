@@ -20,7 +20,9 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.added import in_calibration
+from dprl.data.trajectories import Trajectories
 from dprl.engine.program import Facts, Program, Shape, Stage, ValueFunctionConfig
+from dprl.engine.rows import Rows, rows_of
 from dprl.errors import DprlError
 from dprl.evaluation import estimators
 from dprl.evaluation import importance_sampling as importance
@@ -83,16 +85,6 @@ class Plan:
         return sum(stage.mechanism.steps for stage in self.stages)
 
     @property
-    def weighting(self) -> Any:
-        """How the rows of a trajectory are weighted; see :func:`~dprl.engine.unit_data.rows_of`."""
-        return getattr(self.config, "weighting", "trajectory")
-
-    @property
-    def rows(self) -> int | None:
-        """Most rows of a unit that are used; None for all."""
-        return getattr(self.config, "rows", None)
-
-    @property
     def estimator(self) -> str:
         """What the values come from, in words."""
         return ESTIMATOR_NAMES[self.query.estimator]
@@ -101,6 +93,22 @@ class Plan:
     def around_function(self) -> bool:
         """Whether values are taken around the released value function, and therefore after it."""
         return isinstance(self.query, AroundQuery)
+
+    def rows(self, log: Trajectories, ratios: np.ndarray) -> Rows:
+        """The rows of a log as the program sees them, with importance ratios ``(N,)`` of its steps."""
+        assert self.program is not None
+        assert self.features is not None
+        discount = self.config.discount
+        return rows_of(
+            log,
+            ratios,
+            self.features,
+            discount,
+            self.bounds.value_interval(discount),
+            getattr(self.config, "weighting", "trajectory"),
+            columns=self.program.columns,
+            most=getattr(self.config, "rows", None),
+        )
 
     def function_of(self, weights: Any) -> ValueFunction:
         """The value function with these released weights; what is no number counts as zero."""

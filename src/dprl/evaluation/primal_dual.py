@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.config import DERIVED
+from dprl.engine.layouts import Block
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
 from dprl.evaluation.start_level import START, StartLevel, start_level
 from dprl.mechanisms.grid import grid_step
@@ -253,12 +253,12 @@ class PrimalDualProgram:
         w = self.in_box(jnp.asarray(w, jnp.float32), self.config.box)
         return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(theta), theta, jnp.zeros((), jnp.int32))
 
-    def contribution(self, stage: int, state: Any, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
         if self.level is not None and stage == 0:
             return self.level.vectors(block)
         return self.vectors(state, block)
 
-    def vectors(self, state: Any, block: Block | SharedBlock) -> jax.Array:
+    def vectors(self, state: Any, block: Block) -> jax.Array:
         """``(B, 2d)``: the vector of each unit, before it is clipped."""
         return unit_gradients(self.facts.features, self.facts.discount, state.theta, state.w, block)
 

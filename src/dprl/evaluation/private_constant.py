@@ -16,8 +16,8 @@ import jax.numpy as jnp
 
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.value_functions.features import Features
 
 
@@ -78,12 +78,12 @@ class PrivateConstantProgram:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return ("returns", "starts") if self.estimator == "returns" else ("rewards",)
+        return ("returns", "start") if self.estimator == "returns" else ("raw_reward",)
 
     def init(self) -> jax.Array:
         return jnp.zeros((), jnp.float64)
 
-    def contribution(self, stage: int, state: jax.Array, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: jax.Array, block: Block) -> jax.Array:
         """``(B, 1)``: at most 1 (returns) or the largest ratio of a step (rewards)."""
         del stage, state
         rows = block.start_return if self.estimator == "returns" else block.weight_raw_reward

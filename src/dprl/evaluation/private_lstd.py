@@ -18,8 +18,8 @@ import numpy as np
 
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block, apply, project
 from dprl.engine.program import Facts, Shape, Stage
-from dprl.engine.unit_blocks import Block, SharedBlock, apply, project
 from dprl.evaluation.adassp import (
     CONSTANT,
     STATISTICS,
@@ -142,7 +142,7 @@ class PrivateLSTDProgram(StatisticsProgram):
         """Makes the norm of b's part kappa times that of A's."""
         return self.config.kappa * self.entry_bound / self.feature_bound
 
-    def contribution(self, stage: int, state: State, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: State, block: Block) -> jax.Array:
         """The mean return; or the entries of A and kappa b, with rewards less what the constant explains."""
         if self.stages[stage].name == CONSTANT:
             return jnp.sum(mixed_rows(block, self.config.start_weight)[1], axis=-1, keepdims=True)

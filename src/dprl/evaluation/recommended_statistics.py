@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.engine.layouts import apply, project, project_phi
 from dprl.engine.program import Stage
-from dprl.engine.unit_blocks import apply, project, project_phi
 from dprl.evaluation import recommended_bayes as bayes
 from dprl.evaluation.recommended_modes import Modes, make_modes
 from dprl.value_functions.features import Features
@@ -123,7 +123,7 @@ class Statistics:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return ("returns", "starts", "ends") if self.settings.ends else ("returns", "starts")
+        return ("returns", "start", "to_end", "early") if self.settings.ends else ("returns", "start")
 
     def init(self) -> State:
         s, modes = self.settings, self.settings.modes

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block, apply, project_phi
 from dprl.engine.program import Facts, Stage
-from dprl.engine.unit_blocks import Block, SharedBlock, apply, project_phi
 from dprl.evaluation.descent import REFERENCE, Descent, DescentConfig
 from dprl.protocols import Attack
 
@@ -49,7 +49,7 @@ class ReturnRegressionProgram(Descent):
 
     columns = ("returns",)
 
-    def contribution(self, stage: int, state: Any, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
         del stage
         theta = state.theta.astype(block.phi.dtype)
         # returns come over the largest cumulative ratio, and with the ratio of their own step in them

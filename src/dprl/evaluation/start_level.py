@@ -13,8 +13,9 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
+from dprl.engine.layouts import Block
 from dprl.engine.program import Facts, Shape
-from dprl.engine.unit_blocks import Block, SharedBlock
+from dprl.engine.rows import TRANSITION
 from dprl.evaluation.private_constant import PrivateConstant, PrivateConstantProgram
 
 START = "start"
@@ -29,7 +30,7 @@ class StartLevel(Protocol):
 
     def shape(self, share: float) -> Shape: ...
 
-    def vectors(self, block: Block | SharedBlock) -> jax.Array:
+    def vectors(self, block: Block) -> jax.Array:
         """``(B, dimension)``, of each unit."""
         ...
 
@@ -61,7 +62,7 @@ class MeanReturn:
     def shape(self, share: float) -> Shape:
         return Shape(START, 1, self.clip_norm, share=share)
 
-    def vectors(self, block: Block | SharedBlock) -> jax.Array:
+    def vectors(self, block: Block) -> jax.Array:
         return self.constant.contribution(0, self.constant.init(), block)
 
     def level(self, noised: jax.Array) -> jax.Array:
@@ -77,13 +78,13 @@ class ConstantLSTD:
 
     facts: Facts
 
-    columns = ("states", "rewards")
+    columns = (*TRANSITION, "raw_reward")
 
     def shape(self, share: float) -> Shape:
         # rows are in single precision
         return Shape(START, 3, math.sqrt(3.0) * self.facts.bounds.max_importance_ratio * (1.0 + 1e-6), share=share)
 
-    def vectors(self, block: Block | SharedBlock) -> jax.Array:
+    def vectors(self, block: Block) -> jax.Array:
         """``(B, 3)``: sums of ``omega rho`` times the reward in [-1, 1], ``1 - gamma alive`` and 1; rho at most the
         largest ratio, so the norm is at most ``sqrt 3`` times it.
         """

@@ -22,9 +22,9 @@ import numpy as np
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
+from dprl.engine.layouts import LEAST_ROWS, UnitRows, unit_rows
 from dprl.engine.program import sum_of_rows
 from dprl.engine.ratios import step_ratios
-from dprl.engine.unit_data import LEAST_ROWS, Rows, UnitRows, _aligned_zeros, rows_of, unit_rows
 from dprl.evaluation import estimators
 from dprl.evaluation.plan import Plan
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -234,7 +234,8 @@ class Shard:
         log = self._taken(units)
         ratios = self._ratios(log)
         assert ratios is not None
-        return plan_rows(self._task.plan, log, ratios, _SMALLEST)
+        plan = self._task.plan
+        return unit_rows(plan.rows(log, ratios).with_room(_SMALLEST), plan.bounds.units)
 
 
 class Share:
@@ -259,32 +260,6 @@ class Share:
         if (start, stop) not in self._shards:
             self._shards = {(start, stop): Shard(self._task, start, stop)}
         return self._shards[start, stop]
-
-
-def plan_rows(plan: Plan, log: Trajectories, ratios: np.ndarray, least: int | None = None) -> UnitRows:
-    """The rows of a log as the plan's program sees them.
-
-    ``least`` gives the arrays as many rows as a power of two has that is no less: what is beyond the log is zero.
-    """
-    assert plan.program is not None
-    assert plan.features is not None
-    discount, columns = plan.config.discount, plan.program.columns
-    value = plan.bounds.value_interval(discount)
-    rows = rows_of(log, ratios, plan.features, discount, value, plan.weighting, columns=columns, most=plan.rows)
-    return unit_rows(rows if least is None else _with_room(rows, least), plan.bounds.units)
-
-
-def _with_room(rows: Rows, least: int) -> Rows:
-    size = max(least, 1 << (len(rows.reward) - 1).bit_length())
-
-    def longer(x: np.ndarray) -> np.ndarray:
-        out: Any = _aligned_zeros((size, *x.shape[1:]), x.dtype)  # type: ignore[arg-type]
-        out[: len(x)] = x
-        return out
-
-    phi, delta_phi, reward, rho, weight = map(longer, rows[:5])
-    extra = {name: longer(x) for name, x in rows.extra.items()}
-    return Rows(phi, delta_phi, reward, rho, weight, rows.offsets, extra)
 
 
 def _digest(vectors: np.ndarray, ratios: np.ndarray | None, log: Trajectories) -> int:

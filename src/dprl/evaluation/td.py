@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block, apply, project_phi
 from dprl.engine.program import Facts, Shape, Stage
-from dprl.engine.unit_blocks import Block, SharedBlock, apply, project_phi
 from dprl.evaluation.descent import REFERENCE, Descent, DescentConfig
 from dprl.protocols import Attack
 from dprl.value_functions.features import Tabular
@@ -97,12 +97,12 @@ class TDProgram(Descent):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return ("rewards",) if len(self.stages) == 2 else ()
+        return ("raw_reward",) if len(self.stages) == 2 else ()
 
     def init(self) -> Any:
         return jnp.zeros(2, dtype=jnp.float64) if len(self.stages) == 2 else super().init()
 
-    def contribution(self, stage: int, state: Any, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
         if stage < len(self.stages) - 1:
             sums = jnp.sum(block.weight_raw_reward, axis=-1), jnp.sum(block.weight_rho, axis=-1)
             return jnp.stack(sums, axis=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,8 +22,7 @@ from dprl.learning.functional_q import FunctionalQ, relation, resolve
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.answers import Memo
 from dprl.mechanisms.function_noise import FunctionNoise
-from dprl.mechanisms.reward_gradient import RewardGradient
-from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.protocols import Claim
 from dprl.value_functions.q_function import weight_shapes
 
@@ -135,13 +134,12 @@ def make_mechanism(
     radius, z = config.reward_radius, noise_multiplier
     match config.variant:
         case "observed-reward":
-            steps = config.samples
-            if config.memoise and facts.finite is not None:
-                steps = min(steps, facts.finite[0] * facts.finite[1])
+            finite = facts.finite if config.memoise else None
             return RewardNoise(
                 radius=radius,
-                steps=steps,
+                steps=config.samples if finite is None else min(config.samples, math.prod(finite)),
                 batch=config.round,
+                rounds=None if finite is None else config.rounds,
                 reward_bounds=facts.reward_bounds,
                 noise_multiplier=z,
             )
@@ -204,21 +202,16 @@ def epsilon_at(mechanism: Mechanism, delta: float) -> tuple[float, float]:
     raise DprlError("This noise multiplier is too small to give any guarantee at this delta.")
 
 
-def answers_of(plan: LearningPlan, noise: Any, memo: bool = True, wrap: Callable[[Any], Any] | None = None) -> Any:
-    """What the learner asks: the mechanism with ``noise``, a stream of its own; in a memo where the proof needs one.
+def answers_of(plan: LearningPlan, noise: Any) -> Any:
+    """What the learner asks, on the host: the mechanism with ``noise``, a stream of its own.
 
-    Args:
-        memo: False for compiled simulations, on the grid and with rewards that are known to be functions of the state
-            and the action: their answers repeat by themselves.
-        wrap: put around the mechanism, within the memo: it sees what enters the mechanism.
+    A learned path answers within a memo: off its grid the first observation of a cell answers for all of it, and on it
+    a position that is asked again is asked with its first reward.
     """
-    mechanism, config = plan.mechanism, plan.config
+    mechanism = plan.mechanism
     assert mechanism is not None
-    wrapped = wrap or (lambda answers: answers)
-    if isinstance(mechanism, RewardNoise) and config.memoise:
-        return Memo(wrapped(mechanism.bind(noise, rounds=config.rounds)), mechanism.steps)
-    answers = wrapped(mechanism.bind(noise))
-    if isinstance(mechanism, FunctionNoise) and config.variant == "functional" and (memo or not mechanism.on_grid):
+    answers = mechanism.bind(noise)
+    if isinstance(mechanism, FunctionNoise) and plan.config.variant == "functional":
         return Memo(answers, mechanism.answers, shared=mechanism.paths == 1 and not mechanism.on_grid)
     return answers
 

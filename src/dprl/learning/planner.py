@@ -15,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dprl.accounting.reward_relation import DEPTHS
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning_facts import LearningFacts
-from dprl.mechanisms.ornstein_uhlenbeck import to_grid
+from dprl.mechanisms.ornstein_uhlenbeck import positions_of
 from dprl.value_functions.q_function import QFunction
 
 POINTS = np.linspace(0.0, 1.0, 257)
@@ -84,7 +83,7 @@ def _swept(model: Any, rewards: Any, discount: Any, sweeps: int) -> Any:
 def noised_q(q: Any, answers: Any) -> Any:
     """``(A, N)`` float64: the one release, a path an action added to Q at :data:`POINTS`."""
     actions, size = np.shape(q)
-    positions = np.tile(to_grid(POINTS, DEPTHS[1]), actions)[:, None]
+    positions = np.tile(positions_of(POINTS[:, None]), (actions, 1))
     path = np.repeat(np.arange(actions, dtype=np.int32), size)
     return answers.noised(jnp.reshape(q, -1), jnp.asarray(positions), jnp.asarray(path), 0).reshape(actions, size)
 

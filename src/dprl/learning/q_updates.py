@@ -1,6 +1,6 @@
 """One round of the learner as pure functions in float32: acting, and what is made of answers. No reward is seen here.
 
-Nothing is drawn here: the caller brings uniform numbers (:mod:`dprl.learning.run_coins`).
+Nothing is drawn here: the caller brings uniform numbers (:mod:`dprl.learning.q_learner`).
 
 Q-learning with replay, a target network and epsilon-greedy actions: Mnih et al. (2015), with Adam. An actor is improved
 on the learned Q alone (paper 001, section 3.3).
@@ -112,7 +112,7 @@ def init(shape: Shape, uniforms: Any) -> State:
     return State(q, q.weights, actor, jnp.float32(0), _zeros(released_weights(q, actor)), memory)
 
 
-def explored(shape: Shape, rates: Rates, coins: Any, j: Any, xp: Any = jnp) -> Any:
+def explored(shape: Shape, rates: Rates, coins: Any, j: Any, xp: Any = np) -> Any:
     """``(...)`` int32: the action where a sample explores, -1 where it takes the :func:`best` one.
 
     Args:
@@ -132,7 +132,7 @@ def acting_weights(state: State) -> Any:
     return (state.q if state.actor is None else state.actor).weights
 
 
-def best(shape: Shape, weights: Any, unit: Any, coin: Any, xp: Any = jnp) -> Any:
+def best(shape: Shape, weights: Any, unit: Any, coin: Any, xp: Any = np) -> Any:
     """Action where nothing is explored: the best by Q, or one drawn from the actor.
 
     Args:
@@ -148,6 +148,7 @@ def best(shape: Shape, weights: Any, unit: Any, coin: Any, xp: Any = jnp) -> Any
     return xp.minimum(xp.sum(xp.cumsum(odds / odds.sum()) < coin), shape.actions - 1)
 
 
+@partial(jax.jit, static_argnums=0)
 def learn_round(shape: Shape, rates: Rates, state: State, fresh: Transitions, j: Any, uniform: Any) -> State:
     """Updates on replayed samples, after those of round ``j`` (from 0) joined the memory.
 
@@ -181,6 +182,7 @@ def learn_round(shape: Shape, rates: Rates, state: State, fresh: Transitions, j:
     return _averaged(shape, state._replace(target=target), j)
 
 
+@partial(jax.jit, static_argnums=0)
 def gradients(shape: Shape, state: State, fresh: Transitions) -> Any:
     """``(B, P)`` of Q at each sample by the weights; not clipped yet."""
 
@@ -190,6 +192,7 @@ def gradients(shape: Shape, state: State, fresh: Transitions) -> Any:
     return _flat(jax.vmap(jax.grad(chosen), (None, 0, 0))(state.q.weights, fresh.states, fresh.actions))
 
 
+@partial(jax.jit, static_argnums=0)
 def gradient_step(
     shape: Shape, rates: Rates, state: State, fresh: Transitions, clipped: Any, mean: Any, j: Any
 ) -> State:

@@ -1,7 +1,7 @@
 """The coins by which people's actions are drawn, and whatever else of learning is random but is no noise.
 
 Every coin has an address: the step (which batch), the place (which person) and the number of the draw, counted by that
-person alone. The learner of Q-functions has rounds for steps and samples for places (``learning/run_coins.py``). So
+person alone. The learner of Q-functions has rounds for steps and samples for places (``learning/q_learner.py``). So
 who stands in one place, how often they are asked and whether they answer at all changes nobody else's coin: a proof may
 fix all coins, whoever the people are (docs/proofs/one-pass-users.md, step 2). These coins hide nothing and may be
 known: privacy rests on the noise.

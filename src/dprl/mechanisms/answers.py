@@ -9,11 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from dprl import x64 as x64
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 
@@ -38,17 +35,6 @@ def check_rounds(steps: int, batch: int) -> None:
     """Raises DprlError for a number of releases, or of rewards in one round, below 1."""
     if steps < 1 or batch < 1:
         raise DprlError("The numbers of steps and of rewards in a round must be at least 1.")
-
-
-class ExactAnswers:
-    """No noise at all: for experiments. It protects nobody."""
-
-    def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
-        """``rewards`` ``(B,)``, as float64."""
-        return jnp.asarray(rewards, dtype=jnp.float64)
-
-
-jax.tree_util.register_pytree_node(ExactAnswers, lambda _: ((), None), lambda *_: ExactAnswers())
 
 
 class Memo:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from dprl.accounting import renyi_filter
 from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent
+from dprl.accounting.rows import FilteredSumRow, written
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS, grid_step
@@ -113,10 +114,6 @@ class FilteredGaussianSum(GaussianSum):
 
     def describe(self, name: str, purpose: str) -> dict[str, Any]:
         """One row: the largest cost of a step is that of the smallest level, and what is spent in all is the budget."""
-        return super().describe(name, purpose) | {
-            "dimension": self.released,
-            "levels": list(self.levels),
-            "norm_multiplier": self.norm_multiplier,
-            "order": self.order,
-            "budget": self.budget,
-        }
+        self._check_certifies()
+        stated = {"dimension": self.released, "levels": list(self.levels), "grid_step": grid_step(self.clip_norm)}
+        return written(FilteredSumRow, self, name=name, purpose=purpose, **stated)

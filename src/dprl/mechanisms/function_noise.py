@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from dprl import x64 as x64
 from dprl.accounting import events
 from dprl.accounting.reward_relation import DEPTHS, LARGEST_DECAY, answer_step, path_delta, path_sensitivity
+from dprl.accounting.rows import PATHS, PathRow, written
 from dprl.errors import DprlError
 from dprl.mechanisms.answers import check_bounds, check_multiplier
 from dprl.mechanisms.node_noise import NodeNoise
@@ -107,23 +108,7 @@ class FunctionNoise:
 
     def describe(self, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
-        return {
-            "name": "Gaussian process",
-            "purpose": purpose,
-            "noise_multiplier": self.noise_multiplier,
-            "sensitivity": self.sensitivity,
-            "std": self.std,
-            "sup": self.sup,
-            "lipschitz": self.lipschitz,
-            "decay": self.decay,
-            "paths": self.paths,
-            "dimensions": self.dimensions,
-            "spread": self.spread,
-            "largest_reward": self.largest_reward,
-            "grid_step": self.grid_step,
-            "steps": 1,
-            "dimension": self.answers,
-        }
+        return written(PathRow, self, name=PATHS, purpose=purpose, steps=1, dimension=self.answers)
 
     def bind(self, noise: SecureNoise | SeededNoise) -> PathAnswers:
         """What answers with this noise: a stream of its own."""
@@ -132,13 +117,14 @@ class FunctionNoise:
         return PathAnswers(noise.nodes(), parameters(self.decay, depth, self.std, low, high), self.paths == 1)
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PathAnswers:
     """Noised rewards ``round(clip(r + path))``. The same position (and action) gets the same noise, always."""
 
     noise: NodeNoise = field(repr=False)
     parameters: PathParameters = field(repr=False)
-    shared: bool
+    shared: bool = field(metadata={"static": True})
 
     def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
         """What may be learned from.
@@ -167,6 +153,3 @@ def _answers(
 ) -> jax.Array:
     noised = jnp.where(jnp.isfinite(rewards), rewards, 0.0) + p.std * unit_path(noise, p, positions, path)
     return jnp.round(jnp.clip(noised, p.low, p.high) / p.step) * p.step
-
-
-jax.tree_util.register_dataclass(PathAnswers, data_fields=["noise", "parameters"], meta_fields=["shared"])

@@ -19,6 +19,7 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.accounting import events
+from dprl.accounting.rows import SumRow, written
 from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import (
     Arithmetic,
@@ -208,16 +209,7 @@ class GaussianSum:
     def describe(self, name: str, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
         self._check_certifies()
-        return {
-            "name": name,
-            "purpose": purpose,
-            "clip_norm": self.clip_norm,
-            "noise_multiplier": self.noise_multiplier,
-            "sampling_rate": self.sampling_rate,
-            "steps": self.steps,
-            "dimension": self.dimension,
-            "grid_step": grid_step(self.clip_norm),
-        }
+        return written(SumRow, self, name=name, purpose=purpose, grid_step=grid_step(self.clip_norm))
 
     def rows(self, name: str, purpose: str) -> list[dict[str, Any]]:
         """The rows of a certificate: one for each part of :meth:`event`, in its order."""

@@ -20,6 +20,7 @@ _KEY_WORDS = 8
 _NODES = 3
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NodeNoise:
     """Use :meth:`SecureNoise.nodes` or :meth:`SeededNoise.nodes`. The key is not printed.
@@ -49,9 +50,6 @@ class NodeNoise:
         if not 1 <= len(nodes) <= _NODES:
             raise ValueError("a node has one to three numbers")
         return _normals(self, tuple(jnp.asarray(n) for n in nodes), jnp.asarray(path))
-
-
-jax.tree_util.register_dataclass(NodeNoise, data_fields=["key"], meta_fields=[])
 
 
 # Compiled where it is called by itself; inside of a traced function nothing but its own operations.

@@ -20,10 +20,11 @@ from dprl.accounting.reward_relation import DEPTHS, LARGEST_DECAY, answer_step
 from dprl.errors import DprlError
 from dprl.mechanisms.node_noise import NodeNoise
 
-__all__ = ["DEPTHS", "PathParameters", "bridge", "coefficients", "parameters", "to_grid", "unit_path"]
+__all__ = ["DEPTHS", "PathParameters", "parameters", "positions_of", "unit_path"]
 
 _CLIP = 12.0
 """Answers are clipped so many standard deviations outside of the bounds of a reward."""
+_COARSEST = 7  # of positions in more dimensions than a path has: they are names of states alone
 
 
 class PathParameters(NamedTuple):
@@ -122,47 +123,7 @@ def _descend(p: PathParameters, position: jax.Array, normals: jax.Array) -> jax.
     return jnp.where(position == 2**depth, end, left)
 
 
-def coefficients(p: PathParameters, position: int) -> dict[int, float]:
-    """How much of each node's normal is in the value at ``position``, in one dimension: the law, for a test."""
-    mean, spread = np.asarray(p.mean), np.asarray(p.spread)
-    depth = len(mean)
-    left, right = {0: 1.0}, {0: float(p.first), 2**depth: float(p.second)}
-    if position == 2**depth:
-        return right
-    start = 0
-    for level in range(depth):
-        half = 2 ** (depth - 1 - level)
-        middle = {n: float(mean[level]) * (left.get(n, 0.0) + right.get(n, 0.0)) for n in {**left, **right}}
-        middle[start + half] = float(spread[level])
-        if position >= start + half:
-            left, start = middle, start + half
-        else:
-            right = middle
-    return left
-
-
-def bridge(left: float | None, right: float | None, decay: float) -> tuple[float, float, float]:
-    """The law of a path of variance one given its nearest known values on either side: Eq. (2), corrected.
-
-    Args:
-        left, right: distance to the known value on that side, above 0; None where there is none.
-        decay: of the kernel.
-
-    Returns:
-        Weight of the left value, weight of the right one, and the variance.
-    """
-    e = math.exp(-decay * left) if left is not None else 0.0
-    f = math.exp(-decay * right) if right is not None else 0.0
-    u = -math.expm1(-2.0 * decay * left) if left is not None else 1.0
-    v = -math.expm1(-2.0 * decay * right) if right is not None else 1.0
-    # 1 - e^2 f^2, without cancellation: two missing sides give 1
-    whole = u + v - u * v
-    return e * v / whole, f * u / whole, u * v / whole
-
-
-def to_grid(x: Any, depth: int) -> np.ndarray:
-    """Positions, int64, of scaled observations: the nearest grid point of ``[0, 1]``; what lies outside is clipped."""
-    x = np.asarray(x, dtype=np.float64)
-    if np.isnan(x).any():
-        raise DprlError("An observation is not a number.")
-    return np.rint(np.clip(x, 0.0, 1.0) * 2.0**depth).astype(np.int64)
+def positions_of(units: Any) -> Any:
+    """``(N, d)`` int64 places of observations scaled to [0, 1] on the grid of a path."""
+    xp = np if isinstance(units, np.ndarray) else jnp
+    return xp.round(units * 2.0 ** DEPTHS.get(units.shape[1], _COARSEST)).astype(np.int64)

@@ -1,42 +1,53 @@
-"""Noise on every reward that is observed; whatever is learned from the noised ones, how often, costs nothing more.
+"""Noise on rewards that are observed, or on the only part of a semi-gradient in which rewards occur.
 
 Privacy unit: the reward function; neighbours: two whose rewards never differ by more than the radius. Released: every
-noised reward. Proof: docs/proofs/observed-reward.md. Input perturbation: Venkitasubramaniam (2013), "Privacy in
-stochastic control: a Markov decision process perspective".
+noised reward, or every noised mean of reward times clipped features; whatever is learned from them, how often, costs
+nothing more. Proofs: docs/proofs/observed-reward.md and docs/proofs/reward-gradient.md. Input perturbation:
+Venkitasubramaniam (2013), "Privacy in stochastic control: a Markov decision process perspective".
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from dprl import x64 as x64
 from dprl.accounting import events
+from dprl.accounting.rows import GRADIENTS, REWARDS, GradientRow, MovedRow, RewardRow, written
 from dprl.errors import DprlError
-from dprl.mechanisms.answers import check_bounds, check_multiplier, check_rounds
+from dprl.mechanisms.answers import Memo, check_bounds, check_multiplier, check_rounds
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protocols import Interval
 
+MAX_FEATURES = 2**16
+_TOO_WIDE = "The bounds of the reward are too wide for so small a radius."
 _LARGEST_POINT = 2.0**61  # of a reward: it and any noise still add up in int64
+_ROUNDING = 2.0**-20  # of a mean, relative: of the sum in float64, and of the mean to the grid
+_LARGEST_RATIO = 2.0**30  # of (B + 4) times half the range of a reward to its radius
+_SLACK = 1.0 - 2.0**-30
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardNoise:
-    """``steps`` rewards, each with Gaussian noise of its own.
+class _NoisedRewards(ABC):
+    """What the two mechanisms share: Gaussian noise on an integer grid, a draw of its own for every release.
 
     Attributes:
         radius: R, largest difference between the rewards of two neighbours.
-        steps: rewards that are noised (and kept, where answers are memoised) in all.
-        batch: rewards of one round.
+        steps: releases in all; each needs rewards of its own, see the proofs.
+        batch: rewards of one round, B.
         reward_bounds: public bounds; rewards outside are moved to them.
-        noise_multiplier: standard deviation of the noise over :attr:`sensitivity`.
+        noise_multiplier: standard deviation of the noise in each coordinate over :attr:`sensitivity`.
     """
+
+    name: ClassVar[str]
+    row: ClassVar[type[MovedRow]]
 
     radius: float
     steps: int
@@ -48,18 +59,25 @@ class RewardNoise:
         check_multiplier(self.noise_multiplier)
         check_bounds(self.reward_bounds)
         check_rounds(self.steps, self.batch)
-        if max(abs(x) for x in self.reward_bounds) > _LARGEST_POINT * grid_step(self.radius):
-            raise DprlError("The bounds of the reward are too wide for so small a radius.")
 
     @property
+    @abstractmethod
     def sensitivity(self) -> float:
-        """R, rounded up to a whole number of grid points."""
-        step = grid_step(self.radius)
-        return math.ceil(self.radius / step) * step
+        """Largest L2 distance of one release of two neighbours, with what rounding adds."""
+
+    @property
+    @abstractmethod
+    def grid_step(self) -> float:
+        """Releases are multiples of it."""
+
+    @property
+    @abstractmethod
+    def coordinates(self) -> int:
+        """Numbers of one release."""
 
     @property
     def std(self) -> float:
-        """Standard deviation of the noise in a reward."""
+        """Standard deviation of the noise in each coordinate of a release."""
         return self.noise_multiplier * self.sensitivity
 
     def event(self) -> events.DpEvent:
@@ -67,51 +85,115 @@ class RewardNoise:
 
     def delta(self, epsilon: float) -> float:
         """What the sampler's error adds to delta."""
-        return events.sampler_delta(epsilon, self.steps)
+        return events.sampler_delta(epsilon, self.steps * self.coordinates)
 
     def describe(self, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
-        return {
-            "name": "Gaussian noise on observed rewards",
-            "purpose": purpose,
-            "noise_multiplier": self.noise_multiplier,
-            "sensitivity": self.sensitivity,
-            "std": self.std,
-            "grid_step": grid_step(self.radius),
-            "steps": self.steps,
-            "dimension": 1,
-        }
+        return written(self.row, self, name=self.name, purpose=purpose, dimension=self.coordinates)
 
-    def bind(self, noise: SecureNoise | SeededNoise, rounds: int | None = None) -> DrawnAnswers:
-        """What answers with this noise, a stream of its own: all of it is drawn here.
-
-        Args:
-            rounds: how many; as many as ``steps`` fill, unless memoised answers need more rounds than that.
-        """
-        rounds = -(-self.steps // self.batch) if rounds is None else rounds
-        step = grid_step(self.radius)
+    def _drawn(self, noise: SecureNoise | SeededNoise, rows: int, width: int) -> dict[str, Any]:
+        """The noise of ``rows`` steps of ``width`` draws, all drawn here, and the numbers that answers need."""
+        std = self.std / self.grid_step
+        if isinstance(noise, SecureNoise):
+            draws = jnp.asarray(noise.block(0, rows, width, std))
+        else:
+            draws = jax.vmap(lambda i: noise.gaussian(i, width, std))(jnp.arange(rows, dtype=jnp.uint32))
         low, high = self.reward_bounds
-        return DrawnAnswers(
-            draws=draw_all(noise, rounds, self.batch, self.std / step),
-            step=jnp.float64(step),
-            low=jnp.float64(low),
-            high=jnp.float64(high),
-        )
+        return {"draws": draws, "step": jnp.float64(self.grid_step), "low": jnp.float64(low), "high": jnp.float64(high)}
 
 
-def draw_all(noise: SecureNoise | SeededNoise, steps: int, dimension: int, std: float) -> jax.Array:
-    """``(steps, dimension)`` int64 grid points of noise: row i is the draw of step i."""
-    if isinstance(noise, SecureNoise):
-        return jnp.asarray(noise.block(0, steps, dimension, std))
-    return jax.vmap(lambda i: noise.gaussian(i, dimension, std))(jnp.arange(steps, dtype=jnp.uint32))
+@dataclass(frozen=True, kw_only=True)
+class RewardNoise(_NoisedRewards):
+    """``steps`` rewards, each with Gaussian noise of its own.
+
+    Attributes:
+        rounds: how many are asked, where answers are memoised: ``steps`` different ones are kept then, and a pair of
+            state and action is paid for once. By default every reward is fresh, and they fill whole rounds.
+    """
+
+    name: ClassVar[str] = REWARDS
+    row: ClassVar[type[MovedRow]] = RewardRow
+
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds is None and self.steps % self.batch:
+            raise DprlError("Rewards without a memo fill whole rounds: more would be noised than is charged for.")
+        if max(abs(x) for x in self.reward_bounds) > _LARGEST_POINT * self.grid_step:
+            raise DprlError(_TOO_WIDE)
+
+    @property
+    def sensitivity(self) -> float:
+        """R, rounded up to a whole number of grid points."""
+        return math.ceil(self.radius / self.grid_step) * self.grid_step
+
+    @property
+    def grid_step(self) -> float:
+        return grid_step(self.radius)
+
+    @property
+    def coordinates(self) -> int:
+        return 1
+
+    def bind(self, noise: SecureNoise | SeededNoise) -> DrawnAnswers | Memo:
+        """What answers with this noise, a stream of its own."""
+        rounds = self.steps // self.batch if self.rounds is None else self.rounds
+        answers = DrawnAnswers(**self._drawn(noise, rounds, self.batch))
+        return answers if self.rounds is None else Memo(answers, self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardGradient(_NoisedRewards):
+    """``steps`` noised means of reward times clipped features.
+
+    All rewards of a batch may differ, so the sensitivity of the mean is R C, not R C / B.
+
+    Attributes:
+        clip_norm: C, largest L2 norm of the features of a transition.
+        dimension: number of features.
+    """
+
+    name: ClassVar[str] = GRADIENTS
+    row: ClassVar[type[MovedRow]] = GradientRow
+
+    clip_norm: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for bound in (self.radius, self.clip_norm, self.sensitivity):
+            grid_step(bound)  # refuses what is out of range
+        if not 1 <= self.dimension <= MAX_FEATURES:
+            raise DprlError(f"A noised gradient has between 1 and {MAX_FEATURES} coordinates.")
+        low, high = self.reward_bounds
+        if (self.batch + 4) * 0.5 * (high - low) > _LARGEST_RATIO * self.radius:
+            raise DprlError(_TOO_WIDE)
+
+    @property
+    def sensitivity(self) -> float:
+        """``R C``, and a millionth for what floating-point sums and the grid can add."""
+        return self.radius * self.clip_norm * (1.0 + _ROUNDING)
+
+    @property
+    def grid_step(self) -> float:
+        return grid_step(self.sensitivity)
+
+    @property
+    def coordinates(self) -> int:
+        return self.dimension
+
+    def bind(self, noise: SecureNoise | SeededNoise) -> GradientAnswers:
+        """What answers with this noise, a stream of its own."""
+        return GradientAnswers(**self._drawn(noise, self.steps, self.dimension), clip_norm=jnp.float64(self.clip_norm))
 
 
 @dataclass(frozen=True)
-class DrawnAnswers:
-    """Noised rewards, each with a draw of its own. A round asked twice gets the same draws: never ask one twice.
+class _Drawn:
+    """Answers, each with a draw of its own. A step asked twice gets the same draws: never ask one twice.
 
     Attributes:
-        draws: ``(rounds, B)`` int64 grid points.
+        draws: ``(steps, width)`` int64 grid points.
         step: the grid.
         low, high: rewards are moved into these bounds first.
     """
@@ -121,12 +203,25 @@ class DrawnAnswers:
     low: Any
     high: Any
 
+    def _bounded(self, rewards: Any) -> jax.Array:
+        """Rewards within their bounds; one that is not a number counts as the lower bound."""
+        rewards = jnp.asarray(rewards, dtype=jnp.float64)
+        return jnp.clip(jnp.where(jnp.isnan(rewards), self.low, rewards), self.low, self.high)
+
+    def _noised(self, points: jax.Array, step: Any) -> jax.Array:
+        """``points`` whole numbers of the grid with the draws of ``step``, as a reward."""
+        return (points.astype(jnp.int64) + jnp.asarray(self.draws)[step]).astype(jnp.float64) * self.step
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DrawnAnswers(_Drawn):
+    """Noised rewards; the draws are ``(rounds, B)``."""
+
     # compiled where it is called by itself
     @partial(jax.jit, inline=True)
     def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
         """What may be learned from; positions and actions are not used.
-
-        A reward that is not a number counts as the lower bound.
 
         Args:
             rewards: ``(B,)`` float64.
@@ -135,10 +230,42 @@ class DrawnAnswers:
         Returns:
             ``(B,)`` float64.
         """
-        rewards = jnp.asarray(rewards, dtype=jnp.float64)
-        bounded = jnp.clip(jnp.where(jnp.isnan(rewards), self.low, rewards), self.low, self.high)
-        points = jnp.floor(bounded / self.step).astype(jnp.int64)
-        return (points + jnp.asarray(self.draws)[round_]).astype(jnp.float64) * self.step
+        return self._noised(jnp.floor(self._bounded(rewards) / self.step), round_)
 
 
-jax.tree_util.register_dataclass(DrawnAnswers, data_fields=["draws", "step", "low", "high"], meta_fields=[])
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class GradientAnswers(_Drawn):
+    """Noised means; ``clip_norm`` is C."""
+
+    clip_norm: Any
+
+    @property
+    def centre(self) -> Any:
+        """What is taken off a reward: the middle of its bounds."""
+        return 0.5 * (self.low + self.high)
+
+    def clip(self, features: Any) -> jax.Array:
+        """``(B, d)`` float64 features of norm at most C; a row that is not finite becomes zero."""
+        x = jnp.asarray(features, dtype=jnp.float64)
+        norm = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
+        finite = jnp.isfinite(norm)
+        factor = jnp.minimum(1.0, self.clip_norm * _SLACK / norm)
+        return jnp.where(finite, x, 0.0) * jnp.where(finite, factor, 0.0)
+
+    @partial(jax.jit, inline=True)
+    def noised_mean(self, rewards: Any, features: Any, step: Any) -> jax.Array:
+        """The noised mean of ``(reward - centre) * features``.
+
+        Args:
+            rewards: ``(B,)`` fresh ones, float64.
+            features: ``(B, d)``; what is longer than C is clipped.
+            step: number of the mean; may be traced.
+
+        Returns:
+            ``(d,)`` float64.
+        """
+        clipped = self.clip(features)
+        centred = self._bounded(rewards) - self.centre
+        mean = jnp.sum(centred[:, None] * clipped, axis=0) / clipped.shape[0]
+        return self._noised(jnp.round(mean / self.step), step)

@@ -19,6 +19,7 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.accounting import events
+from dprl.accounting.rows import UserSumRow, written
 from dprl.accounting.user_relation import CLIPS, Relation
 from dprl.errors import DprlError
 from dprl.mechanisms.answers import check_rounds
@@ -117,22 +118,8 @@ class UserSum:
 
     def describe(self, name: str, purpose: str) -> dict[str, Any]:
         """This mechanism as a row of a certificate."""
-        return {
-            "name": name,
-            "purpose": purpose,
-            "relation": self.relation,
-            "parts": [{"dimension": size, "clip_norm": clip_norm} for size, clip_norm in self.parts],
-            "noise_multiplier": self.noise_multiplier,
-            "sensitivity": self.sensitivity,
-            "noise": self.noise,
-            "column_norm": self.column_norm,
-            "std": self.std,
-            "grid_step": self.grid_step,
-            "steps": self.steps,
-            "epochs": self.epochs,
-            "batch": self.batch,
-            "dimension": self.dimension,
-        }
+        parts = [{"dimension": size, "clip_norm": clip_norm} for size, clip_norm in self.parts]
+        return written(UserSumRow, self, name=name, purpose=purpose, parts=parts)
 
     def clipped(self, vectors: Any) -> jax.Array:
         """``(B, dimension)`` int64 grid points of users' vectors; a part that is not finite becomes zero."""

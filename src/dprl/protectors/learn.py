@@ -16,12 +16,12 @@ import jax
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.accounting.certificate import versions
+from dprl.accounting.certificate import versions, write_atomically
 from dprl.accounting.renyi_filter import cost, effective_multiplier, plan_filter
 from dprl.errors import DprlError
 from dprl.protectors.meta_training import STATE, Trained, Training, train
 from dprl.protectors.projector import Architecture, Weights, init_weights
-from dprl.protectors.protector import Protector, levels_of, write_whole
+from dprl.protectors.protector import Protector, levels_of
 from dprl.protectors.simulation import Simulation
 
 LOG = "training.json"
@@ -152,7 +152,7 @@ def best_of(trained: Trained) -> dict[str, float]:
 def save(protector: Protector, trained: Trained, folder: str | Path) -> Path:
     """Write the protector and the training's log into a folder."""
     folder = protector.save(folder)
-    write_whole(folder / LOG, log_bytes(trained))
+    write_atomically(folder / LOG, log_bytes(trained))
     return folder
 
 

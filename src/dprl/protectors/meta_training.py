@@ -1,8 +1,8 @@
 """Meta-training: a protector's weights from gradients through whole simulated runs on public tasks.
 
-Paper 002, appendix B: the budget-weighted objective, the augmented Lagrangian (B.2) and incremental pre-training over
-epsilon (B.7). With a public schedule the budget is met by construction: the accountant finds the scale of the noise.
-Everything is a function of public seeds; interrupted, the same call with ``resume`` ends with the same weights.
+Paper 002, appendix B; incremental pre-training over epsilon is that of B.7. With a public schedule the budget is met by
+construction: the accountant finds the scale of the noise. Everything is a function of public seeds; interrupted, the
+same call with ``resume`` ends with the same weights.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.accounting.certificate import write_atomically
 from dprl.errors import DprlError
-from dprl.protectors import lagrangian
-from dprl.protectors.batch_training import number_of_batches, two_passes
-from dprl.protectors.objective import Training as Training
-from dprl.protectors.objective import adam as adam
-from dprl.protectors.objective import batch_of as batch_of
-from dprl.protectors.objective import losses_of as losses_of
-from dprl.protectors.objective import meta_gradient as meta_gradient
-from dprl.protectors.objective import values_of as values_of
+from dprl.protectors.objective import (
+    Schedule,
+    Training,
+    adam,
+    augmented,
+    batch_of,
+    losses_of,
+    meta_gradient,
+    tighten,
+    values_of,
+)
 from dprl.protectors.projector import Weights, init_weights
-from dprl.protectors.protector import write_whole
-from dprl.protectors.simulation import Simulation, noise_covariance
+from dprl.protectors.simulation import Simulation, begin, noise_covariance, step_of
 from dprl.tensor_file import to_bytes
 
 STATE = "training.safetensors"
@@ -119,7 +122,7 @@ def _epoch(
         gradient, record = meta_gradient(simulation, core, weights, state["multiplier"], state["penalty"], key, factor)
         weights, moments, record["gradient_norm"] = adam(core, weights, moments, gradient, epoch + 1, rate)
         if "excess" in record:
-            found = lagrangian.tighten(training.schedule, state["multiplier"], state["penalty"], record["excess"])
+            found = tighten(training.schedule, state["multiplier"], state["penalty"], record["excess"])
             state["multiplier"], state["penalty"] = found
     state |= {"epoch": epoch + 1, "weights": weights, "first": moments[0], "second": moments[1]}
     return {"epoch": epoch + 1.0} | {n: float(x) for n, x in record.items()}
@@ -148,6 +151,136 @@ def validate(simulation: Simulation, training: Training, weights: Weights) -> di
     return found
 
 
+# --- batches of steps -------------------------------------------------------------------------------------------------
+#
+# Gradients through one batch of steps at a time (B.5). The first pass over a run updates the weights after each batch,
+# whose constraint is the batch's own share of the budget; the second one, with the weights held fixed, finds what each
+# batch costs, and from that the shares. Memory does not grow with the number of steps; what a batch does to later ones
+# has no gradient.
+
+
+class Batches(NamedTuple):
+    """Variables of the batch form (B.5), for B batches of steps.
+
+    Attributes:
+        budgets: ``(B,)`` r_b.
+        multipliers, penalties: ``(B,)`` z_b and mu_b.
+        multiplier, penalty: () z_r and mu_r, of the whole budget.
+    """
+
+    budgets: jax.Array
+    multipliers: jax.Array
+    penalties: jax.Array
+    multiplier: jax.Array
+    penalty: jax.Array
+
+
+def start_batches(schedule: Schedule, batches: int) -> Batches:
+    """Even shares of the budget."""
+    one = jnp.ones((), dtype=jnp.float32)
+    each = jnp.ones(batches, dtype=jnp.float32)
+    return Batches(each / batches, 0.0 * each, schedule.start * each, 0.0 * one, schedule.start * one)
+
+
+def second_pass(schedule: Schedule, state: Batches, costs: jax.Array) -> Batches:
+    """The second pass of B.5: new budgets of the batches from what they cost with the protector held fixed.
+
+    The budgets minimise ``sum_b (rho^_b - r_b)^2 / (2 mu_b) - z_r h_r + h_r^2 / (2 mu_r)`` with
+    ``rho^_b = cost_b - z_b mu_b`` and ``h_r = sum r_b - 1``. That is a quadratic with a closed form: its gradient is
+    zero where ``r_b = rho^_b + mu_b (z_r - h_r / mu_r)``, and summed over the batches this is linear in h_r.
+
+    Args:
+        costs: ``(B,)`` of the batches.
+    """
+    supplemented = costs - state.multipliers * state.penalties
+    total = jnp.sum(state.penalties)
+    excess = (jnp.sum(supplemented) - 1.0 + total * state.multiplier) / (1.0 + total / state.penalty)
+    budgets = supplemented + state.penalties * (state.multiplier - excess / state.penalty)
+    multipliers, penalties = tighten(schedule, state.multipliers, state.penalties, costs - budgets)
+    multiplier, penalty = tighten(schedule, state.multiplier, state.penalty, jnp.sum(budgets) - 1.0)
+    return Batches(budgets, multipliers, penalties, multiplier, penalty)
+
+
+def number_of_batches(simulation: Simulation, training: Training) -> int:
+    """B; refuses a batch length that does not divide the steps."""
+    count, rest = divmod(simulation.hand.steps, training.batch)
+    if rest or not count:
+        raise DprlError("meta-training: batch must divide the number of steps.")
+    return count
+
+
+@functools.partial(jax.jit, static_argnames=("simulation", "training"))
+def two_passes(
+    simulation: Simulation,
+    training: Training,
+    weights: Weights,
+    moments: tuple[Weights, Weights],
+    batches: Batches,
+    key: jax.Array,
+    factor: Any,
+    epoch: Any,
+    rate: Any,
+) -> tuple[Weights, tuple[Weights, Weights], Batches, dict[str, jax.Array]]:
+    """One epoch on fresh tasks: an update after each batch of steps, then new shares of the budget.
+
+    Args:
+        batches: shares and multipliers of the batches.
+        epoch: () from 0.
+
+    Returns:
+        Weights, moments, shares and multipliers, and the record.
+    """
+    count, length = number_of_batches(simulation, training), training.batch
+    tasks, keys, factors = batch_of(simulation, training, key, training.tasks)
+
+    def over_runs(one: Any, *carries: Any) -> Any:
+        inner = jax.vmap(one, (None, 0, None, *[0] * len(carries)))
+        return jax.vmap(inner, (0, 0, 0, *[0] * len(carries)))(tasks, keys, factors * factor, *carries)
+
+    def part(weights: Weights, carries: Any, batch: Any) -> tuple[Any, jax.Array, jax.Array]:
+        """The runs after a batch of steps, its mean loss and its mean cost."""
+
+        def one(task: Any, key: Any, factor: Any, carry: Any) -> Any:
+            steps = batch * length + jnp.arange(length, dtype=jnp.int32)
+            return jax.lax.scan(step_of(simulation, weights, task, key, factor), carry, steps)
+
+        carries, (losses, costs) = over_runs(one, carries)
+        return carries, jnp.mean(losses), jnp.mean(jnp.sum(costs, axis=-1))
+
+    def update(state: Any, batch: Any) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        weights, moments, carries = state
+
+        def of(weights: Weights) -> tuple[jax.Array, Any]:
+            following, loss, cost = part(weights, carries, batch)
+            total = loss
+            if simulation.adaptive:
+                excess = cost - batches.budgets[batch]
+                total = total + augmented(excess, batches.multipliers[batch], batches.penalties[batch])
+            return total, (following, loss)
+
+        gradient, (following, loss) = jax.grad(of, has_aux=True)(weights)
+        number = epoch * count + batch + 1
+        weights, moments, norm = adam(training, weights, moments, gradient, number, rate)
+        return (weights, moments, jax.lax.stop_gradient(following)), (loss, norm)
+
+    def start(weights: Weights) -> Any:
+        return over_runs(lambda task, key, factor: begin(simulation, weights, task))
+
+    numbers = jnp.arange(count, dtype=jnp.int32)
+    (weights, moments, _), (losses, norms) = jax.lax.scan(update, (weights, moments, start(weights)), numbers)
+    record = {"loss": losses[-1], "gradient_norm": jnp.max(norms)}
+    if simulation.adaptive:
+
+        def spend(carries: Any, batch: Any) -> tuple[Any, jax.Array]:
+            carries, _, cost = part(weights, carries, batch)
+            return carries, cost
+
+        costs = jax.lax.scan(spend, start(weights), numbers)[1]
+        batches = second_pass(training.schedule, batches, costs)
+        record["excess"] = jnp.sum(costs) - 1.0
+    return weights, moments, batches, record
+
+
 # --- what is kept between two calls -----------------------------------------------------------------------------------
 
 
@@ -160,7 +293,7 @@ def _start(simulation: Simulation, training: Training, weights: Weights | None) 
         "epoch": 0, "weights": weights, "first": zeros, "second": zeros, "best": weights, "best_loss": math.inf,
         "multiplier": jnp.zeros((), dtype=jnp.float32),
         "penalty": jnp.asarray(training.schedule.start, dtype=jnp.float32), "log": [],
-        "batches": lagrangian.start_batches(training.schedule, max(batches, 1)),
+        "batches": start_batches(training.schedule, max(batches, 1)),
     }  # fmt: skip
 
 
@@ -187,7 +320,7 @@ def _write(path: Path, identity: str, state: Mapping[str, Any]) -> None:
     metadata = {"schema": _SCHEMA, "identity": identity, "numbers": json.dumps(numbers)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, to_bytes(tensors, metadata))
+        write_atomically(path, to_bytes(tensors, metadata))
     except OSError as error:
         raise DprlError(f"Cannot write a checkpoint into {str(path.parent)!r}: {error.strerror}.") from error
 
@@ -210,6 +343,6 @@ def _read(path: Path, identity: str, like: Mapping[str, Any]) -> dict[str, Any]:
     }
     state |= {n: jnp.asarray(tensors[n].reshape(())) for n in ("multiplier", "penalty")}
     shapes = like["batches"]._asdict().items()
-    state["batches"] = lagrangian.Batches(*(jnp.asarray(tensors[f"batches/{n}"].reshape(x.shape)) for n, x in shapes))
+    state["batches"] = Batches(*(jnp.asarray(tensors[f"batches/{n}"].reshape(x.shape)) for n, x in shapes))
     best_loss = math.inf if numbers["best_loss"] is None else numbers["best_loss"]
     return state | {"epoch": numbers["epoch"], "log": numbers["log"], "best_loss": best_loss}

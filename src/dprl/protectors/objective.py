@@ -15,9 +15,17 @@ import jax
 import jax.numpy as jnp
 
 from dprl.errors import DprlError
-from dprl.protectors import lagrangian
 from dprl.protectors.projector import Weights
 from dprl.protectors.simulation import Simulation, unroll
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Of the penalty: ``mu`` starts here, is multiplied by ``shrink`` at every update and stays above ``least``."""
+
+    start: float = 1.0
+    shrink: float = 0.95
+    least: float = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +72,7 @@ class Training:
     spread: float = 1.0
     incremental: tuple[float, ...] = ()
     share: float = 0.15
-    schedule: lagrangian.Schedule = field(default_factory=lagrangian.Schedule)
+    schedule: Schedule = field(default_factory=Schedule)
     validate: int = 25
     validation: int = 64
     seed: int = 0
@@ -105,6 +113,32 @@ class Training:
         return self.learning_rate * (0.1 + 0.45 * (1.0 + math.cos(math.pi * epoch / self.epochs)))
 
 
+# --- the budget of an adaptive scheduler: costs are shares of it ------------------------------------------------------
+
+
+def budget_weighted(losses: jax.Array, costs: jax.Array) -> jax.Array:
+    """F^ = ``sum I_t f_t / sum I_t`` with ``I_t = max(0, 1 - |h_t|)`` and h_t what was spent, less the budget.
+
+    Args:
+        losses: ``(T,)`` after each step.
+        costs: ``(T,)`` of each step.
+    """
+    inside = jnp.maximum(0.0, 1.0 - jnp.abs(jnp.cumsum(costs) - 1.0))
+    return jnp.sum(inside * losses) / jnp.maximum(jnp.sum(inside), 1e-9)
+
+
+def augmented(excess: jax.Array, multiplier: jax.Array, penalty: jax.Array) -> jax.Array:
+    """What B.2 adds to the objective: ``- z h + h^2 / (2 mu)``, of the excess h over the budget."""
+    return -multiplier * excess + excess * excess / (2.0 * penalty)
+
+
+def tighten(
+    schedule: Schedule, multiplier: jax.Array, penalty: jax.Array, excess: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Steps 3 and 4 of B.2: ``z - h / mu``, and a smaller mu."""
+    return multiplier - excess / penalty, jnp.maximum(schedule.shrink * penalty, schedule.least)
+
+
 # --- the objective ----------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +170,7 @@ def losses_of(
         run = unroll(simulation, weights, task, key, factor, learned, deployed)
         aim = run.final
         if simulation.adaptive and learned and not deployed:
-            aim = lagrangian.budget_weighted(run.losses, run.costs)
+            aim = budget_weighted(run.losses, run.costs)
         return aim, jnp.mean(run.losses), jnp.sum(run.costs)
 
     repeated = jax.vmap(one, (None, None, 0, None))
@@ -183,7 +217,7 @@ def objective(
     if simulation.adaptive:
         excess = jnp.mean(spent) - 1.0
         record["excess"] = excess
-        total = total + lagrangian.augmented(excess, multiplier, penalty)
+        total = total + augmented(excess, multiplier, penalty)
     return total, record
 
 

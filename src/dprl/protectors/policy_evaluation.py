@@ -22,9 +22,9 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.protectors import random_chains as chains
-from dprl.protectors.descent import noise_of, unit_sum
 from dprl.protectors.meta_training import Training
 from dprl.protectors.projector import Architecture, Hand, Weights, init_weights
+from dprl.protectors.simulation import noise_of, unit_sum
 from dprl.value_functions.features import make_features
 
 BALL = 1.0

@@ -13,7 +13,6 @@ import math
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.accounting.certificate import write_atomically
 from dprl.errors import DprlError
 from dprl.protectors.projector import (
     LEVELS,
@@ -214,10 +214,10 @@ class Protector:
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / WEIGHTS, self._tensors())
-            write_whole(folder / FACTS, (json.dumps(self._facts(), indent=2, sort_keys=True) + "\n").encode())
         except OSError as error:
             raise DprlError(f"Cannot write a protector into {str(folder)!r}: {error.strerror}.") from error
+        write_atomically(folder / WEIGHTS, self._tensors())
+        write_atomically(folder / FACTS, (json.dumps(self._facts(), indent=2, sort_keys=True) + "\n").encode())
         return folder
 
     @classmethod
@@ -262,28 +262,6 @@ def levels_of(architecture: Architecture) -> tuple[float, ...]:
     """Noise levels of the adaptive scheduler over the uniform schedule's, smallest first: 31, the middle one is 1."""
     below, above = (np.geomspace(end, 1.0, 16) for end in (architecture.least, 2.0 - architecture.least))
     return tuple(sorted({*below.tolist(), *above.tolist()}))
-
-
-def new_protector(architecture: Architecture, hand: Hand, seed: int = 0, **facts: Any) -> Protector:
-    """Before training: exactly the hand schedule."""
-    return Protector(
-        architecture=architecture, hand=hand, weights=init_weights(architecture, jax.random.key(seed)), **facts
-    )
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The file is the old one or the new one, whatever happens."""
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path, size: int) -> bytes:

@@ -107,13 +107,6 @@ def draw_chain(key: jax.Array, states: int, kind: str) -> Chain:
     return Chain(moves, ends.astype(F32), outcome.astype(F32), start / jnp.sum(start))
 
 
-def values(chain: Chain, discount: float) -> jax.Array:
-    """``(S,)`` expected discounted outcomes; an episode is never cut."""
-    size = chain.ends.shape[0]
-    live = chain.moves * (1.0 - chain.ends)[:, None]
-    return jnp.linalg.solve(jnp.eye(size, dtype=F32) - discount * live, chain.ends * chain.outcome)
-
-
 def draw_log(key: jax.Array, chain: Chain, units: int, horizon: int) -> Log:
     """Episodes of at most ``horizon`` transitions."""
     first, rest = jax.random.split(key)

@@ -18,6 +18,8 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.mechanisms import threefry
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors.projector import (
     Architecture,
     Hand,
@@ -187,6 +189,19 @@ def step_of(
         return (state, moved), (loss, cost)
 
     return body
+
+
+def unit_sum(dimension: int, sampling_rate: float = 1.0) -> GaussianSum:
+    """The mechanism whose clip, coins and noise a simulation uses, with clip norm and noise multiplier 1: vectors are
+    divided by a clip norm and the noise is multiplied, so that one compiled program serves all numbers."""
+    return GaussianSum(
+        clip_norm=1.0, noise_multiplier=1.0, dimension=dimension, sampling_rate=sampling_rate, arithmetic="float"
+    )
+
+
+def noise_of(seed: Any) -> SeededNoise:
+    """The reproducible noise of run ``seed``, which may be traced."""
+    return SeededNoise(jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)]))
 
 
 def safe_norm(vector: jax.Array) -> jax.Array:

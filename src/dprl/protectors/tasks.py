@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 
+from dprl import added
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -95,17 +96,18 @@ class TaskFamily(Protocol):
         ...
 
 
-REGISTERED: dict[str, str] = {
-    "quadratics": "dprl.protectors.quadratics:Quadratics",
-    "logistic": "dprl.protectors.classification:Logistic",
-    "policy-evaluation": "dprl.protectors.policy_evaluation:RandomChains",
-}
+REGISTERED: dict[str, str] = {"policy-evaluation": "dprl.protectors.policy_evaluation:RandomChains"}
 """Name -> ``module:callable``, which is called without arguments for the family with its defaults."""
 
 
 def find_family(name: str) -> Any:
-    """The family called ``name``, with its defaults; raises one sentence with the known names."""
-    if name not in REGISTERED:
-        raise DprlError(f"There are no tasks {name!r} to learn a protector on; there are {', '.join(REGISTERED)}.")
-    module, _, attribute = REGISTERED[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)()
+    """Return the family called ``name``, of dprl or of an installed distribution that adds it, with its defaults."""
+    others = added.names(added.TASKS)
+    if name in REGISTERED:
+        module, _, attribute = REGISTERED[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)()
+    if name in others:
+        return added.load(added.TASKS, name, f"The family {name!r}")()
+    raise DprlError(
+        f"There are no tasks {name!r} to learn a protector on; there are {', '.join(sorted({*REGISTERED, *others}))}."
+    )

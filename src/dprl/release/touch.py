@@ -10,14 +10,15 @@ import numpy as np
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
+from dprl.engine.layouts import UnitRows, unit_rows
 from dprl.engine.program import run_on_host
 from dprl.engine.ratios import step_ratios
-from dprl.engine.unit_data import UnitRows
+from dprl.engine.rows import ALWAYS
 from dprl.evaluation import estimators
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Plan
-from dprl.evaluation.streamed import Begun, as_numbers, exact_sum, plan_rows, release_total
+from dprl.evaluation.streamed import Begun, as_numbers, exact_sum, release_total
 from dprl.protocols import NO_JOURNAL, Journal
 from dprl.release.engines.engine import Engine
 from dprl.release.resumable import Claim
@@ -85,7 +86,8 @@ def touch(
     vectors = None if plan.around_function else vectors_around(None)
     units = None
     if plan.program is not None:
-        units = plan_rows(plan, trajectories, step_ratios(policies[0], trajectories, behavior))
+        rows = plan.rows(trajectories, step_ratios(policies[0], trajectories, behavior))
+        units = unit_rows(rows, plan.bounds.units)
     journal: Any = NO_JOURNAL
     if folder is not None:
         first = [vectors] if vectors is not None else _under(trajectories, policies, behavior)
@@ -152,8 +154,9 @@ def _entering(first: Iterable[Any], units: UnitRows | None) -> Iterator[Any]:
     """Everything made of the rows that enters a mechanism, in order: policies, features and row order included."""
     yield from first
     if units is not None:
-        yield from (units.phi, units.delta_phi, units.reward, units.rho, units.weight, units.units, units.declared)
-        yield from (units.extra[name] for name in sorted(units.extra))
+        own = ("phi", "delta_phi", *ALWAYS)
+        yield from (*(units.columns[name] for name in own), units.units, units.declared)
+        yield from (units.columns[name] for name in sorted(units.columns) if name not in own)
         for members, index in units.buckets:
             yield from (members, index)
 

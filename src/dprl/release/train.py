@@ -27,7 +27,6 @@ from dprl.learning.asking import rewards_at
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
 from dprl.learning.policy_gradient.dp_pg import DPPG
-from dprl.learning.run_coins import AddressedCoins
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protocols import Bounds
@@ -221,7 +220,7 @@ def _learn(
         read = rewards_at(source, planner.POINTS[:, None], facts.actions)
         return _finite(planner.released(plan.model, read, answers, config.discount, facts))
     on_grid = config.variant == "functional" and facts.on_grid
-    coins = AddressedCoins(noise.stream("learner").actions())
+    coins = q_learner.AddressedCoins(noise.stream("learner").actions())
     state = q_learner.run_on_host(shape, asked, rates, answers, coins, progress, on_grid)
     return _finite(q_learner.q_of(state, shape, facts, config.discount))
 

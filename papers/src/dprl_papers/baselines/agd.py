@@ -21,9 +21,9 @@ import jax.numpy as jnp
 
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.protectors.descent import noise_of, unit_sum
-from dprl.protectors.record_losses import RecordLoss, Records
+from dprl.protectors.simulation import noise_of, unit_sum
 from dprl_papers.baselines.record_noise import noisy_minimum
+from dprl_papers.domains.record_losses import RecordLoss, Records
 
 
 @dataclass(frozen=True, kw_only=True)

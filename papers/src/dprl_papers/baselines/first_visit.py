@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import project_phi
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
-from dprl.engine.unit_blocks import project_phi
 from dprl.errors import DprlError
 
 
@@ -77,7 +77,7 @@ class FirstVisitProgram:
     ratio: float
     stages: tuple[Stage, ...]
 
-    columns = ("returns", "visits")
+    columns = ("returns", "first")
 
     @property
     def penalty(self) -> float:

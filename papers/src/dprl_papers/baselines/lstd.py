@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dprl.engine.unit_data import Rows
+from dprl.engine.rows import Rows
 
 
 def moments(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

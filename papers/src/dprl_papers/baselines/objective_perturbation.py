@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from dprl import x64 as x64
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.protectors.descent import noise_of
-from dprl.protectors.record_losses import LinearLoss, Records
+from dprl.protectors.simulation import noise_of
 from dprl_papers.baselines.record_noise import normal_vector
+from dprl_papers.domains.record_losses import LinearLoss, Records
 
 NEWTON_STEPS = 60
 

@@ -17,10 +17,10 @@ import jax
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
-from dprl.protectors.descent import noise_of
-from dprl.protectors.record_losses import LinearLoss, Records
+from dprl.protectors.simulation import noise_of
 from dprl_papers.baselines.objective_perturbation import minimiser
 from dprl_papers.baselines.record_noise import normal_vector
+from dprl_papers.domains.record_losses import LinearLoss, Records
 
 
 def sensitivity(loss: LinearLoss, ridge: float) -> float:

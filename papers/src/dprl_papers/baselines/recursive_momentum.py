@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block
 from dprl.engine.options import Facts, Shape, Stage
-from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram, resolve
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig
@@ -103,7 +103,7 @@ class DPSRMProgram(PrimalDualProgram):
         start = super().start_at(level)
         return State(*start, theta_before=start.theta, w_before=start.w)
 
-    def contribution(self, stage: int, state: Any, block: Block | SharedBlock) -> jax.Array:
+    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
         """Of the last stage each unit's difference; both gradients are made of its own rows and of released states."""
         here = super().contribution(stage, state, block)
         if stage < len(self.stages) - 1:

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.row_columns import row_columns
-from dprl.engine.unit_data import scale_of
+from dprl.engine.rows import COLUMNS, RowInputs, scale_of
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.value_functions.features import Tabular
@@ -60,10 +59,11 @@ def first_visits(
         log, bounds = replace(log, observation=grid), tuple((0.0, float(c - 1)) for c in cells)
     states = Tabular(bounds)
     centre, half = scale_of(value)
-    columns = row_columns(("returns", "visits"), log, np.ones(len(log.reward)), states, discount, (centre, half))
-    seen = columns["first"] > 0.0
+    inputs = RowInputs(log, np.ones(len(log.reward)), states, discount, value)
+    returns, first = (COLUMNS[name].compute(inputs) for name in ("returns", "first"))
+    seen = first > 0.0
     index = states.index(log.observation[seen])
-    scaled = columns["returns"][seen] * log.bounds.cumulative_ratio  # the rows hold it over the largest ratio
+    scaled = returns[seen] * log.bounds.cumulative_ratio  # the rows hold it over the largest ratio
     returns = centre + half * np.clip(scaled, -1.0, 1.0)
     return FirstVisits(
         np.bincount(index, minlength=states.size).astype(np.float64),

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.engine.layouts import PaddedUnits, SharedTransitions
 from dprl.engine.program import run
-from dprl.engine.unit_blocks import SHARED
-from dprl.engine.unit_data import PaddedUnits, SharedTransitions, scale_of
+from dprl.engine.rows import scale_of
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.registry import find, is_own_kind
@@ -117,8 +117,7 @@ def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float])
 @partial(jax.jit, static_argnames="program")
 def _together(program: Any, keys: Any, data: SharedTransitions, factors: Any) -> Any:
     """Answers of all trials; arrays of units have a leading axis of trials."""
-    extra = {name: None if name in SHARED else 0 for name in data.extra}
-    axes = SharedTransitions(None, None, 0, 0, 0, data.bands, extra)  # type: ignore[arg-type]
+    axes = data.of_units(lambda _: 0, lambda _: None)
     trials = jax.vmap(lambda factor, key, log: _run(program, key, log, factor), in_axes=(None, 0, axes))
     return jax.vmap(lambda factor: trials(factor, keys, data))(factors)
 

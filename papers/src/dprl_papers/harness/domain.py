@@ -193,7 +193,7 @@ class Domain:
         return kept["A"], kept["b"], kept["C"]
 
     def _estimated_moments(self, features: Features) -> dict[str, np.ndarray]:
-        from dprl.engine.unit_data import rows_of
+        from dprl.engine.rows import rows_of
         from dprl_papers.baselines.lstd import moments
 
         total: list[np.ndarray] = []

@@ -45,10 +45,6 @@ class Guarantee:
     delta: float | None = None
     words: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"status": self.status, "claimed": self.claimed, "true": self.true, "delta": self.delta,
-                "words": self.words}  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class Method:

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.engine.layouts import PaddedUnits
 from dprl.engine.program import run_steps
-from dprl.engine.unit_data import PaddedUnits, rows_of, scale_of
+from dprl.engine.rows import TRANSITION, rows_of, scale_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import Features
@@ -128,12 +129,12 @@ def _transitions(domain: Domain, features: Features, count: int) -> dict[str, An
     value = domain.bounds(1).value_interval(domain.discount)
     while found < _SPREAD * count:
         log = domain.simulate(domain.bounds(each), MOMENT_SEED + units // each)
-        rows = rows_of(log, domain.ratios(log), features, domain.discount, value, dtype=np.float64, columns=("states",))
+        rows = rows_of(log, domain.ratios(log), features, domain.discount, value, dtype=np.float64, columns=TRANSITION)
         parts.append(
             {
-                "states": rows.extra["states"][:-1],
-                "next_states": rows.extra["next_states"][:-1],
-                "alive": rows.extra["alive"][:-1],
+                "states": rows.states[:-1],
+                "next_states": rows.next_states[:-1],
+                "alive": rows.alive[:-1],
                 "reward": rows.reward[:-1],
                 "weight": rows.weight[:-1],
                 "weight_rho": (rows.weight * rows.rho)[:-1],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,114 +9,116 @@ from typing import Any
 
 from dprl.report.formatting import decimals, number, plain, power_of_ten
 from dprl.report.render import load_template
-from dprl_papers.harness import curves, plots
-from dprl_papers.harness.figures import METRIC_LABELS
-from dprl_papers.harness.spec import WITHOUT_METHODS, Paper, split_method
+from dprl_papers.harness import charts
+from dprl_papers.harness.charts import Line
+from dprl_papers.harness.measured import METRIC_LABELS, place_name
+from dprl_papers.harness.programmed import make_table
+from dprl_papers.harness.spec import Paper, split_method
 
-X_LABELS = {
-    "units": "number of trajectories m",
-    "step": "factor of the step size",
-    "epsilon": "epsilon",
-    "epoch": "epoch",
-    "domain": "",
-}
+X_LABELS = {"units": "number of trajectories m", "step": "factor of the step size"}
 _TIMES = "\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}"
 
 
 def render(results: Mapping[str, Any], paper: Paper) -> str:
-    """The page for ``results`` (:func:`dprl_papers.harness.figures.results_of`)."""
+    """Return the page for ``results`` (:func:`dprl_papers.harness.measured.results_of`)."""
     known: dict[str, int] = {}
-    figures = []
-    for figure in results["figures"]:
-        known |= plots.colours(list(dict.fromkeys(split_method(s["name"])[0] for s in figure["series"])), known)
-        figures.append(_figure(figure, results, known))
+    figures = [
+        dict(f) | (_programmed(f) if f["kind"] == "programmed" else _measured(f, known)) for f in results["figures"]
+    ]
     claims = [{"figure": f["name"], **c} for f in results["figures"] for c in f["claims"]]
-    verdicts = {v: sum(c["verdict"] == v for c in claims) for v in ("holds", "holds in part", "does not hold")}
     return load_template("dprl_papers.harness", "reproduction.html.j2").render(
         results=results,
         paper=paper,
         figures=figures,
         claims=claims,
-        verdicts=verdicts,
+        verdicts={v: sum(c["verdict"] == v for c in claims) for v in ("holds", "holds in part", "does not hold")},
         domains=_domains(results),
         tuned=_tuned(results, paper),
         delta=power_of_ten(results["delta"]),
     )
 
 
-def _figure(figure: Mapping[str, Any], results: Mapping[str, Any], colours: Mapping[str, int]) -> dict[str, Any]:
-    out = dict(figure) | {"charts": [], "tables": [], "table1": None}
-    if figure["kind"] == "table1":
-        return out | {"table1": figure["computed"]}
-    if figure["kind"] in WITHOUT_METHODS:
-        return out | {"charts": _computed_chart(figure), "computed_tables": figure["computed"]["tables"]}
-    alone = figure["metric"].startswith(("rmse", "value"))
-    metrics = [figure["metric"]] if alone else [figure["metric"], "rmse"]
-    if figure["kind"] == "bounds":
-        metrics = ["mspbe"]
-    along = figure["kind"] == "curves"
-    if along:
-        metrics = curves.shown(figure)
-    labels = _labels(figure)
-    for metric in metrics:
-        lines = []
-        seen: dict[str, int] = {}
-        for series in figure["series"]:
-            base = split_method(series["name"])[0]
-            seen[base] = seen.get(base, -1) + 1
-            label = labels[series["name"], series["epsilon"]]
-            line = plots.line_of(series, metric, colours[base], label, seen[base] % 4)
-            lines.append(_from_zero(line) if metric == "objective" else line)
-        for i, curve in enumerate((figure["computed"] or {}).get("curves", [])):
-            drawn = zip(figure["computed"]["trajectories"], curve["mspbe"], strict=True)
-            points = [plots.Point(float(m), e) for m, e in drawn if e is not None]
-            lines.append(plots.Line(curve["label"], tuple(points), (i + 4) % plots.COLOURS, "bound", i % 4))
-        if figure["x"] == "domain":
-            # places are not comparable but as fractions of their ranges
-            shown = metric if metric.startswith("value") else "rmse/range"
-            svg = plots.dots(_places(figure, lines, shown), x_label=METRIC_LABELS[shown])
-        else:
-            svg = plots.chart(
-                lines,
-                x_label=X_LABELS[figure["x"]],
-                y_label="|L(θ, ω)|" if metric == "objective" else METRIC_LABELS[metric],
-                log_x=figure["log_x"] and not along,
-                log_y=figure["log_y"] or metric == "mspbe",
-                most=_most(figure, metric),
-                band=along,
-            )
-        out["charts"].append({"svg": svg, "metric": METRIC_LABELS[metric]})
-    first = "mspbe" if figure["metric"].startswith("rmse") else figure["metric"]
-    tables = metrics if along else [first] if first.startswith("value") else dict.fromkeys([first, "rmse"])
-    out["tables"] = [_table(figure, metric, labels, results) for metric in tables] if figure["series"] else []
-    return out
-
-
-def _computed_chart(figure: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The charts of a computed figure: those it lists, or the one of its lines."""
-    out = []
-    for found in figure["computed"].get("charts", [figure["computed"]]):
+def _programmed(figure: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw the charts of a programmed figure."""
+    drawn = []
+    for one in figure["charts"]:
         lines = [
-            plots.Line(
-                one["label"],
-                tuple(plots.Point(*p) for p in one["points"]),
-                one.get("colour", i) % plots.COLOURS,
-                one.get("look", "private"),
-                one.get("dash", 0),
+            Line(
+                line["label"],
+                tuple(tuple(p) for p in line["points"]),
+                i,
+                line.get("look", "private"),
+                line.get("dash", 0),
             )
-            for i, one in enumerate(found["lines"])
+            for i, line in enumerate(one["lines"])
         ]
-        if lines:
-            svg = plots.chart(
-                lines,
-                x_label=found["x"],
-                y_label=found["y"],
-                log_x=found.get("log_x", True),
-                log_y=found.get("log_y", True),
-                band=found.get("band", False),
-            )
-            out.append({"svg": svg, "metric": found["y"], "title": found.get("title", "")})
-    return out
+        axes = {name: one[name] for name in ("log_x", "log_y", "band")}
+        drawn.append({"title": one["title"], "svg": charts.chart(lines, x_label=one["x"], y_label=one["y"], **axes)})
+    return {"charts": drawn}
+
+
+def _measured(figure: Mapping[str, Any], known: dict[str, int]) -> dict[str, Any]:
+    """Draw charts and tables of a figure of methods; ``known`` are the colours that methods have on this page."""
+    names = dict.fromkeys(split_method(s["name"])[0] for s in figure["series"])
+    for name in (n for n in names if n not in known):
+        used = [known[n] for n in names if n in known]
+        known[name] = min(range(charts.COLOURS), key=lambda c: (used.count(c), list(known.values()).count(c), c))
+    metric, along, beside = figure["metric"], figure["kind"] == "curves", figure["beside"] or {}
+    if along:
+        drawn = listed = _along(figure)
+    elif metric.startswith("value"):
+        drawn = listed = [metric]
+    else:
+        drawn = [metric] if metric.startswith("rmse") or beside else [metric, "rmse"]
+        listed = ["mspbe" if metric.startswith("rmse") else metric, "rmse"]
+    return {
+        "charts": [{"svg": _chart(figure, name, known, beside.get("lines", [])), "title": ""} for name in drawn],
+        "tables": [*(_table(figure, name) for name in listed), *beside.get("tables", [])],
+    }
+
+
+def _along(figure: Mapping[str, Any]) -> list[str]:
+    """Metrics of curves that something measures, its own first; a TD error only where there is no MSPBE."""
+    points = [p for s in figure["series"] for p in s["points"]]
+    names = dict.fromkeys((figure["metric"], "objective", "mspbe", "rmse", "msbe"))
+    known = [name for name in names if any(p[name]["mean"] is not None for p in points)]
+    return [name for name in known if name != "msbe" or "mspbe" not in known or figure["metric"] == "msbe"]
+
+
+def _chart(
+    figure: Mapping[str, Any], metric: str, colours: Mapping[str, int], beside: Sequence[Mapping[str, Any]]
+) -> Any:
+    by_place = figure["x"] == "domain"
+    if by_place and not metric.startswith("value"):
+        metric = "rmse/range"  # places are not comparable but as fractions of their ranges
+    lines, seen = [], dict.fromkeys(colours, -1)
+    for series in figure["series"]:
+        base = split_method(series["name"])[0]
+        seen[base] += 1
+        look = "trivial" if series["trivial"] else "none" if series["status"] == "none" else "private"
+        errors = [(float(p["x"]), p[metric]) for p in series["points"] if p[metric]["mean"] is not None]
+        points = tuple((x, abs(e["mean"]) if metric == "objective" else e["mean"], e["sd"]) for x, e in errors)
+        lines.append(Line(_label(figure, series), points, colours[base], look, seen[base]))
+    if by_place:
+        places = figure["series"][0]["points"]
+        rows = [
+            [Line(a.label, (p,), a.colour, a.look, a.dash) for a in lines for p in a.points if p[0] == q["x"]]
+            for q in places
+        ]
+        return charts.dots(
+            [(_place(q), row) for q, row in zip(places, rows, strict=True)], x_label=METRIC_LABELS[metric]
+        )
+    lines += [Line(b["label"], tuple((x, y, 0.0) for x, y in b["points"]), 0, "bound", i) for i, b in enumerate(beside)]
+    along = figure["kind"] == "curves"
+    return charts.chart(
+        lines,
+        x_label=str(X_LABELS.get(figure["x"], figure["x"])),
+        y_label="|L(θ, ω)|" if metric == "objective" else METRIC_LABELS[metric],
+        log_x=figure["log_x"] and not along,
+        log_y=figure["log_y"] or metric == "mspbe",
+        most=math.inf if beside else _most(figure, metric),
+        band=along,
+    )
 
 
 def _most(figure: Mapping[str, Any], metric: str) -> float:
@@ -128,111 +129,62 @@ def _most(figure: Mapping[str, Any], metric: str) -> float:
     if metric == "objective":
         first = [abs(s["points"][0][metric]["mean"] or 0.0) for s in figure["series"]]
         return 10.0 * statistics.median(x for x in first if x) if any(first) else math.inf
-    means = lambda trivial: [  # noqa: E731
-        p[metric]["mean"] or 0.0 for s in figure["series"] if s["trivial"] or not trivial for p in s["points"]
-    ]
-    worst = max(means(True), default=0.0)
-    measured = figure["kind"] in ("errors", "curves")
-    return 10.0 * worst if measured and 0.0 < 30.0 * worst < max(means(False)) else math.inf
+    means = {s["name"]: max(p[metric]["mean"] or 0.0 for p in s["points"]) for s in figure["series"]}
+    worst = max((means[s["name"]] for s in figure["series"] if s["trivial"]), default=0.0)
+    return 10.0 * worst if 0.0 < 30.0 * worst < max(means.values()) else math.inf
 
 
-def _from_zero(line: plots.Line) -> plots.Line:
-    return dataclasses.replace(line, points=tuple(dataclasses.replace(p, y=abs(p.y)) for p in line.points))
-
-
-def _labels(figure: Mapping[str, Any]) -> dict[tuple[str, Any], str]:
-    """What each series is called; its epsilon too, where a figure has several."""
+def _label(figure: Mapping[str, Any], series: Mapping[str, Any]) -> str:
+    """Name a series; its epsilon too, where a figure has several."""
     several = len({s["epsilon"] for s in figure["series"] if s["epsilon"] is not None}) > 1
-    return {
-        (s["name"], s["epsilon"]): s["label"] + (f", ε = {plain(s['epsilon'])}" if several and s["epsilon"] else "")
-        for s in figure["series"]
-    }
+    return series["label"] + (f", ε = {plain(series['epsilon'])}" if several and series["epsilon"] else "")
 
 
-def _places(
-    figure: Mapping[str, Any], lines: Sequence[plots.Line], metric: str
-) -> list[tuple[str, list[tuple[plots.Line, plots.Point]]]]:
-    rows = []
-    points = figure["series"][0]["points"]
-    several = len({p["units"] for p in points}) > 1
-    names = _place_names(figure) if several else [f"{p['domain']}, ε = {plain(p['epsilon'])}" for p in points]
-    for i, name in enumerate(names):
-        marks = []
-        for line, series in zip(lines, figure["series"], strict=True):
-            for p in series["points"]:
-                error = p[metric]
-                if p["x"] == i and error["mean"] is not None:
-                    marks.append((line, plots.Point(0.0, error["mean"], error["sd"])))
-        rows.append((name, marks))
-    return rows
+def _place(point: Mapping[str, Any]) -> str:
+    return f"{point['domain']}, m = {plain(point['units'])}, ε = {plain(point['epsilon'])}"
 
 
-def _place_names(figure: Mapping[str, Any]) -> list[str]:
-    points = figure["series"][0]["points"]
-    return [f"{p['domain']}, m = {plain(p['units'])}, ε = {plain(p['epsilon'])}" for p in points]
-
-
-def _table(figure: Mapping[str, Any], metric: str, labels: Any, results: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean and standard error of each series at each x; with RMSE also over the width of the value range."""
+def _table(figure: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """Return mean and standard error of each series at each x; with RMSE also over the width of the value range."""
     best = _best(figure, metric)
-    rows = []
+    rows: list[list[Any]] = []
     for i, series in enumerate(figure["series"]):
-        cells = []
+        faint = " trivial" if series["trivial"] else ""
+        row = [_label(figure, series), {"text": guarantee_text(series), "class": "guarantee" + faint}]
         for p in series["points"]:
             relative = p["rmse/range"]["mean"] if metric == "rmse" else None
-            cells.append(
-                {
-                    "text": _cell(p[metric]),
-                    "below": "" if relative is None else _percent(relative),
-                    "best": best.get(p["x"]) == i,
-                    "failed": p[metric]["not_finite"],
-                }
-            )
-        rows.append(
-            {
-                "label": labels[series["name"], series["epsilon"]],
-                "guarantee": guarantee_text(series),
-                "status": series["status"],
-                "trivial": series["trivial"],
-                "cells": cells,
-            }
-        )
-    if figure["x"] == "domain":
-        heads = _place_names(figure)
-    else:
-        heads = [_head(figure["x"], p["x"]) for p in figure["series"][0]["points"]]
-    return {"metric": METRIC_LABELS[metric], "heads": heads, "rows": rows, "turned": figure["x"] == "domain"}
-
-
-def _head(x: str, value: float) -> str:
-    named = {"units": f"m = {plain(int(value))}", "epsilon": f"ε = {plain(value)}", "epoch": f"epoch {plain(value)}"}
-    return named.get(x, f"× {plain(value)}")
+            failed = p[metric]["not_finite"]
+            below = [_percent(relative)] if relative is not None else []
+            below += [f"{failed} not finite"] if failed else []
+            bold = " best" if best.get(p["x"]) == i else ""
+            row.append({"text": _cell(p[metric]), "class": "number" + bold + faint, "below": below})
+        rows.append(row)
+    points = figure["series"][0]["points"]
+    by_place = figure["x"] == "domain"
+    heads = ["Method", "Guarantee", *(_place(p) if by_place else place_name(figure["x"], p["x"]) for p in points)]
+    if by_place:  # places as rows: there are more of them than methods
+        heads, *rows = [list(column) for column in zip(heads, *rows, strict=True)]
+    return make_table("", heads, rows) | {"summary": f"{METRIC_LABELS[metric]}: mean ± standard error"}
 
 
 def _best(figure: Mapping[str, Any], metric: str) -> dict[float, int]:
-    """The series with the smallest error among the private ones, at each x."""
-    best: dict[float, tuple[float, int]] = {}
+    """Return the series with the smallest error among the private ones, at each x."""
     if metric == "objective":  # it is best at zero, and at zero for a dual variable of zero too
         return {}
+    means: dict[float, dict[int, float]] = {}
     for i, series in enumerate(figure["series"]):
-        if series["status"] == "none":
-            continue
-        for p in series["points"]:
-            mean = p[metric]["mean"]
-            if mean is not None and mean < best.get(p["x"], (math.inf, 0))[0]:
-                best[p["x"]] = (mean, i)
-    return {x: i for x, (_, i) in best.items()}
+        for p in series["points"] if series["status"] != "none" else ():
+            if p[metric]["mean"] is not None:
+                means.setdefault(p["x"], {})[i] = p[metric]["mean"]
+    return {x: min(at, key=lambda i: at[i]) for x, at in means.items()}
 
 
 def guarantee_text(series: Mapping[str, Any]) -> str:
-    """What the rows of a series guarantee, in words."""
-    if series["trivial"] and series["status"] == "none":
-        return "sees no data"
+    """Return what the rows of a series guarantee, in words."""
     if series["status"] == "none":
-        return "no privacy"
+        return "sees no data" if series["trivial"] else "no privacy"
     promises = [p["guarantee"] for p in series["points"]]
-    claimed = sorted({g["claimed"] for g in promises if g["claimed"] is not None})
-    true = [g["true"] for g in promises if g["true"] is not None]
+    claimed, true = ([g[name] for g in promises if g[name] is not None] for name in ("claimed", "true"))
     words = "; ".join(dict.fromkeys(g["words"] for g in promises if g["words"]))
     if series["status"] == "verified":
         text = f"verified, ε = {_span(true)}" if true else "verified"
@@ -251,7 +203,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def with_error(mean: float | None, error: float | None) -> str:
-    r"""A mean and its standard error, with one power of ten for both.
+    r"""Return a mean and its standard error, with one power of ten for both.
 
     >>> with_error(0.0712, 0.0056), with_error(6.54e-8, 1.9e-9), with_error(0.25, 0.0)
     ('0.0712 ± 0.0056', '(6.54 ± 0.19)\xa0×\xa010⁻⁸', '0.250')
@@ -264,16 +216,15 @@ def with_error(mean: float | None, error: float | None) -> str:
         return number(mean)
     exponent = math.floor(math.log10(abs(mean)))
     if -4 < exponent < 7:
-        places = max(decimals(error) or 0, 0)
-        return f"{number(mean, min(places, 6))} ± {number(error, min(places, 6))}"
+        places = min(max(decimals(error) or 0, 0), 6)
+        return f"{number(mean, places)} ± {number(error, places)}"
     scale = 10.0**exponent
     places = min(max(decimals(error / scale) or 0, 0), 3)
-    power = power_of_ten(scale)
-    return f"({number(mean / scale, places)} ± {number(error / scale, places)}){_TIMES}{power}"
+    return f"({number(mean / scale, places)} ± {number(error / scale, places)}){_TIMES}{power_of_ten(scale)}"
 
 
 def _cell(error: Mapping[str, Any]) -> str:
-    """A table's cell; a dash where there is no such error."""
+    """Return a table's cell; a dash where there is no such error."""
     if error["mean"] is None and not error["not_finite"]:
         return "–"
     return with_error(error["mean"], error["se"]).replace(" ± ", "\N{NO-BREAK SPACE}± ")
@@ -283,42 +234,34 @@ def _percent(share: float) -> str:
     return f"{number(100.0 * share, 1)}% of range" if share < 10.0 else f"{number(share)} × range"
 
 
-def _domains(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    out = []
-    for name, d in results["domains"].items():
-        low, high = d["value"]
-        out.append(
-            {
-                "name": name,
-                "label": d["label"],
-                "policy": "on-policy" if d["on_policy"] else "off-policy",
-                "units": plain(d["units"]),
-                "discount": plain(d["discount"]),
-                "features": d["features"],
-                "range": f"{plain(low)} to {plain(high)}",
-                "best_constant": _percent(d["truth_std"]),
-                "truth_error": "exact" if d["truth_error"] == 0.0 else f"± {_percent(d['truth_error'])}",
-                "policy_value": _policy_value(d["policy_value"], d["policy_value_error"]),
-            }
-        )
-    return out
-
-
-def _policy_value(value: float | None, error: float | None) -> str:
-    return "–" if value is None or error is None else with_error(value, error)
-
-
-def _tuned(results: Mapping[str, Any], paper: Paper) -> list[dict[str, Any]]:
-    used = {split_method(s["name"])[0] for f in results["figures"] for s in f["series"]}
+def _domains(results: Mapping[str, Any]) -> list[list[str]]:
     return [
-        {
-            "method": table.method,
-            "what": table.what,
-            "domain": table.domain,
-            "epsilon": plain(table.epsilon),
-            "values": ", ".join(f"{plain(b)} at {plain(m)}" for m, b in zip(table.units, table.best, strict=True)),
-            "provenance": table.provenance,
-        }
+        [
+            d["label"],
+            "on-policy" if d["on_policy"] else "off-policy",
+            d["features"],
+            plain(d["discount"]),
+            " to ".join(plain(end) for end in d["value"]),
+            plain(d["units"]),
+            _percent(d["truth_std"]),
+            "exact" if d["truth_error"] == 0.0 else f"± {_percent(d['truth_error'])}",
+            "–" if d["policy_value"] is None else with_error(d["policy_value"], d["policy_value_error"]),
+        ]
+        for d in results["domains"].values()
+    ]
+
+
+def _tuned(results: Mapping[str, Any], paper: Paper) -> list[list[str]]:
+    used = {split_method(s["name"])[0] for f in results["figures"] for s in f.get("series", ())}
+    return [
+        [
+            table.method,
+            table.domain,
+            plain(table.epsilon),
+            table.what,
+            ", ".join(f"{plain(b)} at {plain(m)}" for m, b in zip(table.units, table.best, strict=True)),
+            table.provenance,
+        ]
         for table in paper.tuned
         if table.method in used and table.domain in results["domains"]
     ]

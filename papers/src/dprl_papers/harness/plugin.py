@@ -9,7 +9,7 @@ from dprl.errors import DprlError
 from dprl_papers.harness.algorithm import is_reviewed
 from dprl_papers.harness.domain import Domain, execute_file
 from dprl_papers.harness.method import Method, add_methods
-from dprl_papers.harness.spec import Figure, Paper
+from dprl_papers.harness.spec import Measured, Paper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +21,12 @@ class Plugin:
     domain: Domain | None = None
     units: tuple[float, ...] = (100.0, 200.0, 500.0, 1000.0)
 
-    def figure(self, paper: Paper) -> Figure | None:
+    def figure(self, paper: Paper) -> Measured | None:
         """The figure of its domain: the methods of the recommended default's figure against the size of the log."""
         if self.domain is None:
             return None
-        like = next((f for f in paper.figures if f.x == "domain"), None)
-        return Figure(
+        like = next((f for f in paper.figures if isinstance(f, Measured) and f.x == "domain"), None)
+        return Measured(
             name=self.domain.name,
             title=f"{self.domain.label}: error against the number of trajectories",
             where=f"the domain of {self.path.name}",

@@ -21,7 +21,6 @@ from dprl_papers.harness.domain import Domain
 
 MAX_SHARED = 128
 """States up to which the logs of a tabular domain are rewritten over their finite set of transitions."""
-_OF_UNITS = ("weight", "weight_rho", "weight_rho_reward")  # of the shared layout; its `extra` has further ones
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,7 +64,7 @@ class Problem:
     Attributes:
         setting: public facts.
         log: the trajectories.
-        rows: the same as rows of features in public units (:class:`dprl.engine.unit_data.Rows`), with
+        rows: the same as rows of features in public units (:class:`dprl.engine.rows.Rows`), with
             every further column that they can have.
         seed: of the trial.
     """
@@ -96,7 +95,7 @@ class Problem:
     def layout(self) -> Any:
         """The trial's units as a program of :mod:`dprl.engine.program` runs on them, all columns there.
 
-        :class:`~dprl.engine.unit_data.SharedTransitions` or ``PaddedUnits``.
+        :class:`~dprl.engine.layouts.SharedTransitions` or ``PaddedUnits``.
         """
         return self._logs.layout(self._index, self.setting.units)
 
@@ -140,13 +139,13 @@ class Trials:
     def shared_layout(self) -> Any:
         """All trials over one finite set of transitions, with every column that rows can have.
 
-        A :class:`dprl.engine.unit_data.SharedTransitions` whose arrays of units have a leading axis of
+        A :class:`dprl.engine.layouts.SharedTransitions` whose arrays of units have a leading axis of
         trials.
         """
         return self.logs.shared_layout(self.setting.units)
 
     def padded(self) -> Iterator[Any]:
-        """Each trial's rows, padded to one length (:class:`dprl.engine.unit_data.PaddedUnits`)."""
+        """Each trial's rows, padded to one length (:class:`dprl.engine.layouts.PaddedUnits`)."""
         for i in range(len(self.seeds)):
             yield self.logs.padded(i, self.setting.units)
 
@@ -191,29 +190,23 @@ class Logs:
 
     def rows(self, trial: int, units: int) -> Any:
         """Rows of the first ``units`` trajectories."""
-        return first_rows(self._all_rows(trial), units)
+        return self._all_rows(trial).first(units)
 
     def padded(self, trial: int, units: int) -> Any:
         """Rows of the first ``units`` trajectories, padded to one length."""
-        from dprl.engine.unit_data import PaddedUnits
+        from jax import device_get
+
+        from dprl.engine.layouts import padded_units
 
         with self._lock:
             if any(key[1] != units for key in self._padded):
                 self._padded.clear()  # cells come in order of size: the others are not needed again
             if (trial, units) not in self._padded:
-                rows = self._all_rows(trial)
-                index = self._padding(rows, units)
-                extra = {name: x[index] for name, x in rows.extra.items()}
-                self._padded[trial, units] = PaddedUnits(*(x[index] for x in rows[:5]), extra=extra)
+                # one length for all the logs, so that one program fits
+                longest = max(int(self.full(i).lengths().max(initial=1)) for i in range(len(self.seeds)))
+                length = min(-(-longest // 64) * 64, self.full(0).bounds.horizon)
+                self._padded[trial, units] = device_get(padded_units(self.rows(trial, units), length))
             return self._padded[trial, units]
-
-    def _padding(self, rows: Any, units: int) -> np.ndarray:
-        """``(units, L)`` rows of each unit; the length is the same for all the logs, so that one program fits."""
-        longest = max(int(self.full(i).lengths().max(initial=1)) for i in range(len(self.seeds)))
-        columns = np.arange(min(-(-longest // 64) * 64, self.full(0).bounds.horizon))
-        lengths = np.diff(rows.offsets[: units + 1])
-        index = rows.offsets[:units, None] + columns
-        return np.where(columns < lengths[:, None], index, len(rows.reward) - 1)
 
     def _all_rows(self, trial: int) -> Any:
         with self._lock:
@@ -222,11 +215,10 @@ class Logs:
             return self._rows[trial]
 
     def _rows_of(self, trial: int, features: Features) -> Any:
-        from dprl.engine.row_columns import COLUMNS
-        from dprl.engine.unit_data import rows_of
+        from dprl.engine.rows import COLUMNS, rows_of
 
         log = self.full(trial)
-        columns = [c for c in COLUMNS if c != "visits" or isinstance(features, Tabular)]
+        columns = [c for c in COLUMNS if c != "first" or isinstance(features, Tabular)]
         value = self.domain.bounds(self.units).value_interval(self.domain.discount)
         return rows_of(log, self.ratios(trial), features, self.domain.discount, value, columns=columns)
 
@@ -234,31 +226,23 @@ class Logs:
         """The first ``units`` trajectories of all the logs over one finite set of transitions."""
         from jax import device_put
 
-        from dprl.engine.unit_blocks import SHARED
-
         with self._lock:
             if self._shared is None:
                 self._shared = self._make_shared()
             if self._slice is None or self._slice[0] != units:
-                layout = self._shared
-                extra = {name: x if name in SHARED else x[:, :units] for name, x in layout.extra.items()}
-                arrays = {name: getattr(layout, name)[:, :units] for name in _OF_UNITS}
-                self._slice = (units, device_put(replace(layout, **arrays, extra=extra)))
+                self._slice = (units, device_put(self._shared.of_units(lambda x: x[:, :units])))
             return self._slice[1]
 
     def layout(self, trial: int, units: int) -> Any:
         """The first ``units`` trajectories of one log, in the layout that this domain has."""
         if not self.shared:
             return self.padded(trial, units)
-        from dprl.engine.unit_blocks import SHARED
-
-        whole = self.shared_layout(units)
-        extra = {name: x if name in SHARED else x[trial] for name, x in whole.extra.items()}
-        return replace(whole, **{name: getattr(whole, name)[trial] for name in _OF_UNITS}, extra=extra)
+        return self.shared_layout(units).of_units(lambda x: x[trial])
 
     def _make_shared(self) -> Any:
-        from dprl.engine.unit_blocks import SHARED
-        from dprl.engine.unit_data import SharedTransitions, shared_transitions
+        import jax
+
+        from dprl.engine.layouts import shared_transitions
 
         features = self.features
         assert isinstance(features, Tabular)
@@ -275,14 +259,8 @@ class Logs:
             shared_transitions(*cells[i], self._rows_of(i, thin), pairs, table, self.domain.discount, states)
             for i in range(len(self.seeds))
         ]
-        one = layouts[0]
-        stack = lambda parts: np.stack([np.asarray(x) for x in parts])  # noqa: E731
-        arrays = {name: stack(getattr(layout, name) for layout in layouts) for name in _OF_UNITS}
-        extra = {
-            name: x if name in SHARED else stack(layout.extra[name] for layout in layouts)
-            for name, x in one.extra.items()
-        }
-        return SharedTransitions(one.phi, one.delta_phi, **arrays, bands=one.bands, extra=extra)
+        together = jax.tree.map(lambda *x: np.stack(x), *layouts)
+        return together.of_units(lambda x: x, lambda x: x[0])
 
     def _cells(self, log: Trajectories) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Unit, source and target (-1 where it is terminal) of each transition."""
@@ -313,17 +291,6 @@ def prefix(log: Trajectories, bounds: Bounds) -> Trajectories:
         valid=log.valid[:episodes],
         bounds=bounds,
     )
-
-
-def first_rows(rows: Any, units: int) -> Any:
-    """Rows of the first ``units`` units, with their padding row."""
-    offsets = rows.offsets[: units + 1]
-    n = int(offsets[-1])
-    if n == int(rows.offsets[-1]):
-        return rows
-    cut = lambda x: np.concatenate([x[:n], x[-1:]])  # noqa: E731  (the last row is the padding)
-    extra = {name: cut(x) for name, x in rows.extra.items()}
-    return type(rows)(*(cut(x) for x in rows[:5]), offsets, extra)
 
 
 def _grid(features: Tabular) -> np.ndarray:

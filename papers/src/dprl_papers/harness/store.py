@@ -1,41 +1,37 @@
-"""Finished cells on disk: one JSON file each, named after everything that determines it.
+"""What a reproduction has computed, on disk: one JSON file each, named after everything that determines it.
 
-A cell is a method on a domain, at a number of units and an epsilon, for a range of trials. A file is complete or not
-there; a second run reads what is there and computes what is missing. Nothing in here is private: there is nobody in a
-simulation.
+A file is complete or not there; a second run reads what is there and computes what is missing. Nothing in here is
+private: there is nobody in a simulation.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
+from dprl.accounting.certificate import write_atomically
 from dprl.errors import DprlError
 
 SCHEMA = "dprl.reproduction-cell/1"
 _MARK, _MARK_SCHEMA = "reproduction.json", "dprl.reproduction/1"
 
 
-def address(key: Mapping[str, Any]) -> str:
-    """The name of the cell that ``key`` determines, whatever the order of its entries."""
-    text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 class Store:
-    """The cells of one paper under a folder.
+    """The results of one paper under a folder.
 
     Raises:
         DprlError: the folder holds something else, or another paper.
     """
 
     def __init__(self, folder: Path, paper: str) -> None:
-        self.folder = folder
-        self._cells = folder / "cells"
+        self.folder = folder.absolute()
         mark = folder / _MARK
         try:
             if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not mark.is_file())):
@@ -44,7 +40,8 @@ class Store:
                 )
             if mark.is_file():
                 self._check(mark, paper)
-            self._cells.mkdir(parents=True, exist_ok=True)
+            for part in ("cells", "locks"):
+                (folder / part).mkdir(parents=True, exist_ok=True)
             if not mark.is_file():
                 self.write(_MARK, json.dumps({"schema": _MARK_SCHEMA, "paper": paper}) + "\n")
         except OSError as error:
@@ -60,26 +57,55 @@ class Store:
         if found.get("paper") != paper:
             raise DprlError(f"{str(self.folder)!r} is of paper {found.get('paper')}: name another with --out.")
 
-    def read(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The results of a cell, or None where it is missing or damaged."""
+    def read(self, key: Mapping[str, Any]) -> Any:
+        """Return the results that ``key`` determines, or None where they are missing or damaged."""
         try:
-            found = json.loads((self._cells / f"{address(key)}.json").read_bytes())
+            found = json.loads((self.folder / "cells" / f"{address(key)}.json").read_bytes())
         except (OSError, ValueError):
             return None
-        whole = isinstance(found, dict) and found.get("schema") == SCHEMA and found.get("key") == dict(key)
-        return found["results"] if whole and isinstance(found.get("results"), dict) else None
+        whole = isinstance(found, dict) and found.get("schema") == SCHEMA and found.get("key") == as_json(key)
+        return found.get("results") if whole else None
 
-    def save(self, key: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-        """Keep the results of a cell: all of them, or none."""
-        content = {"schema": SCHEMA, "key": dict(key), "results": dict(results)}
+    def save(self, key: Mapping[str, Any], results: Any) -> None:
+        """Keep results: all of them, or none."""
+        content = {"schema": SCHEMA, "key": as_json(key), "results": as_json(results)}
         self.write(f"cells/{address(key)}.json", json.dumps(content, sort_keys=True, allow_nan=False) + "\n")
 
-    def write(self, name: str, text: str) -> Path:
-        """A file of this folder, atomically."""
-        from dprl.accounting.certificate import write_atomically
+    def kept(self, key: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """Return what ``compute`` gives, or gave before, as JSON has it; others who want the same wait for it."""
+        if not self.folder.is_dir():  # a worker on a machine that does not share the disk
+            return as_json(compute())
+        with FileLock(self.folder / "locks" / address(key)):
+            if (found := self.read(key)) is None:
+                self.save(key, found := as_json(compute()))
+        return found
 
+    def write(self, name: str, text: str) -> Path:
+        """Write a file of this folder atomically."""
         write_atomically(self.folder / name, text.encode())
         return self.folder / name
+
+
+def address(key: Mapping[str, Any]) -> str:
+    """Return the name of what ``key`` determines, whatever the order of its entries."""
+    text = json.dumps(key, default=_plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as JSON gives it back: lists for tuples and arrays, fields by name for dataclasses.
+
+    >>> as_json({"a": (1, None)})
+    {'a': [1, None]}
+    """
+    return json.loads(json.dumps(value, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.compare}
+        return {"type": type(value).__qualname__} | fields
+    return value.tolist() if hasattr(value, "tolist") else str(value)  # an array, or a number of one
 
 
 def finite(values: Any) -> list[float | None]:

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import subprocess
 from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from threading import Lock
+from typing import Any
 
 import dprl
+from dprl import machine
 
 PACKAGES = {path.name: path for path in (Path(dprl.__file__).parent, Path(__file__).parents[1])}
 """Where the library is, and the reproductions of papers."""
-# Python 3.11 counts the depth of a syntax tree for all threads together, and gives up when two parse at once.
-_parsing = Lock()
 
 
 @cache
 def imported(path: Path) -> tuple[Path, ...]:
-    """Files of the modules of :data:`PACKAGES` that the file imports, anywhere in it."""
+    """Return the files of the modules of :data:`PACKAGES` that the file imports, anywhere in it."""
     if path.suffix != ".py":
         return ()
-    with _parsing:
-        tree = ast.parse(path.read_bytes())
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -38,7 +36,7 @@ def imported(path: Path) -> tuple[Path, ...]:
 
 
 def module_file(name: str) -> Path | None:
-    """Where the module ``name`` of one of :data:`PACKAGES` is; None for any other."""
+    """Return where the module ``name`` of one of :data:`PACKAGES` is; None for any other."""
     first, *rest = name.split(".")
     if first not in PACKAGES:
         return None
@@ -50,7 +48,7 @@ def module_file(name: str) -> Path | None:
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """Of these files and all that they import of :data:`PACKAGES`: changes whenever any of them does."""
+    """Digest these files and all that they import of :data:`PACKAGES`: changes whenever any of them does."""
     seen: set[Path] = set()
     todo = list(files)
     while todo:
@@ -64,7 +62,31 @@ def fingerprint(files: Iterable[Path]) -> str:
     return digest.hexdigest()[:24]
 
 
+def code_of(module: str) -> str:
+    """Return the fingerprint of a module of :data:`PACKAGES`."""
+    file = module_file(module)
+    assert file is not None
+    return fingerprint([file])
+
+
 @cache
 def libraries() -> dict[str, str]:
-    """Versions of the libraries that do the arithmetic."""
+    """Return the versions of the libraries that do the arithmetic."""
     return {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "scipy", "dp-accounting")}
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return what digits depend on besides what a result's key has: libraries, and what is compiled for."""
+    # how many processors there are changes nothing, as every cell has one thread; the code that counts is in the key
+    own = ("cpus", "XLA_FLAGS", "code")
+    return {name: x for name, x in (machine.versions() | machine.device()).items() if name not in own}
+
+
+def commit() -> str | None:
+    """Return the commit of the sources, with ``-dirty`` where they differ from it; None outside of a checkout."""
+    describe = ["git", "-C", str(PACKAGES["dprl_papers"]), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        found = subprocess.run(describe, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()

@@ -24,10 +24,10 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.data.trajectories import Trajectories
+from dprl.engine.layouts import PaddedUnits, padded_units
 from dprl.engine.options import Facts, Shape, Stage
 from dprl.engine.program import noiseless
-from dprl.engine.thin import thin
-from dprl.engine.unit_data import PaddedUnits, padded_units, rows_of
+from dprl.engine.rows import TRANSITION, rows_of
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
@@ -72,7 +72,7 @@ def logs_of(trials: Trials, features: Features, unit: Unit, rows: int | None) ->
 
     Of transitions all trials have as many as the one with the fewest: one program runs them all.
     """
-    columns = ("states", "rewards", *(("returns", "starts") if unit == "trajectory" else ()))
+    columns = (*TRANSITION, "raw_reward", *(("returns", "start") if unit == "trajectory" else ()))
     value = trials.setting.value
 
     def make(log: Trajectories, ratios: np.ndarray, discount: float) -> PaddedUnits:
@@ -80,8 +80,7 @@ def logs_of(trials: Trials, features: Features, unit: Unit, rows: int | None) ->
             single = np.arange(len(log.reward) + 1, dtype=np.int64)
             valid = log.valid[log.episode_of()]
             log = dataclasses.replace(log, episode_offsets=single, unit_offsets=single, valid=valid, unit=unit)
-        found = rows_of(log, ratios, features, discount, value, columns=columns)
-        return padded_units(found if rows is None else thin(found, rows))
+        return padded_units(rows_of(log, ratios, features, discount, value, columns=columns, most=rows))
 
     parts = [
         p.once(f"{features.name} by {unit}, {rows} rows", lambda p=p: make(p.log, p.ratios, p.domain.discount))

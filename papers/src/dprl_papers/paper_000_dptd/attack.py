@@ -17,8 +17,8 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import Simulation, always, mixed
+from dprl.engine.layouts import SharedTransitions
 from dprl.engine.program import run_steps
-from dprl.engine.unit_data import SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation.dptd import DPTDProgram
 from dprl.evaluation.plan import make_plan
@@ -58,9 +58,10 @@ class PublishedCanary(Simulation):
         state = jnp.asarray([[low for low, _ in self.plan.bounds.observation]], dtype=jnp.float32)
         phi = jnp.asarray(self.plan.features(state), dtype=jnp.float32)
         weight = jnp.full((units, 1), _SMALL, dtype=jnp.float32)
-        extra = {"states": state, "next_states": state, "alive": jnp.ones(1, dtype=jnp.float32)}
         reward = jnp.asarray(clip / jnp.linalg.norm(phi) * sign[:, None], dtype=jnp.float32)
-        return SharedTransitions(phi, phi * (1.0 - self.plan.config.discount), weight, weight, reward, extra=extra)
+        columns = {"phi": phi, "delta_phi": phi * (1.0 - self.plan.config.discount), "weight_rho_reward": reward}
+        columns |= dict.fromkeys(("weight", "weight_rho"), weight) | dict.fromkeys(("states", "next_states"), state)
+        return SharedTransitions({**columns, "alive": jnp.ones(1, dtype=jnp.float32)})
 
     def _score(self, key: Any, data: Any) -> Any:
         """Summed over the first releases: ``log(1 - 1/n + exp(ratio) / n)``, of shifts ``2 a_t G``."""

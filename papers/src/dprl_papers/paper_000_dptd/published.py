@@ -17,8 +17,8 @@ import jax.numpy as jnp
 
 from dprl.accounting.budget import Budget
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.layouts import Block
 from dprl.engine.options import Claimed, Facts, Shape, Stage
-from dprl.engine.unit_blocks import Block, SharedBlock
 from dprl.evaluation.dptd import DPTD, DPTDProgram
 from dprl.evaluation.primal_dual import resolve
 from dprl.protocols import Attack, Precondition
@@ -102,7 +102,7 @@ class PublishedDPTD(DPTD):
 class PublishedDPTDProgram(DPTDProgram):
     """Algorithm 1 with everything that is public filled in, and the noise behind the momentum."""
 
-    def vectors(self, state: Any, block: Block | SharedBlock) -> jax.Array:
+    def vectors(self, state: Any, block: Block) -> jax.Array:
         """With the weight a_t in front of the clip: what one unit can move p and d by is what counts."""
         primal, dual = self.momentum(state.step)
         size = state.theta.shape[0]

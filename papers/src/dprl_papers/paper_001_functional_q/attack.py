@@ -13,7 +13,7 @@ from jax import random
 from dprl.accounting.reward_relation import DEPTHS
 from dprl.audits.attacks.reward_functions import Shifted
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.audits.conformance.reward_functions import SmallWalk
+from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning.learning_plan import LearningPlan
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values
@@ -24,7 +24,7 @@ _SEEN = 17  # states at which a published Q is looked at
 
 def canary_of_plan(plan: LearningPlan, environment: Any = None) -> PlanCanary:
     """Every reward is larger by 1, the radius that the paper states; the Q that is released is seen."""
-    environment = SmallWalk() if environment is None else environment
+    environment = IntervalWalk() if environment is None else environment
     config = plan.config
     assert isinstance(config, PublishedQ)
     rates = published_rates(config, plan.facts)

@@ -23,10 +23,9 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ, public_defaults
 from dprl.learning.learning_plan import LearningPlan
-from dprl.learning.q_learner import positions_of
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.node_noise import NodeNoise
-from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, unit_path
+from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, positions_of, unit_path
 from dprl.protocols import Attack, Claim, Precondition
 from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values, unit_states
 from dprl_papers.paper_001_functional_q.sigma import (

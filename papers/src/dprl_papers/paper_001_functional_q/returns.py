@@ -9,8 +9,7 @@ it: the rewards are known.
 from __future__ import annotations
 
 import dataclasses
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal
@@ -24,13 +23,12 @@ from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, resolve
 from dprl.learning.learning_plan import make_learning_plan, make_mechanism
-from dprl.learning.q_learner import rates_of, run, shape_of
-from dprl.mechanisms.answers import ExactAnswers
+from dprl.learning.q_learner import rates_of, shape_of
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values
-from dprl_papers.harness.store import Store
-from dprl_papers.harness.versions import fingerprint, libraries, module_file
+from dprl_papers.harness.programmed import Run, table_over
 from dprl_papers.paper_001_functional_q import published
+from dprl_papers.paper_001_functional_q.compiled_learner import ExactAnswers, run
 from dprl_papers.paper_001_functional_q.inverse import recovered_reward, recovery_error
 from dprl_papers.paper_001_functional_q.published import PublishedQ
 
@@ -39,6 +37,9 @@ RANDOM, BEST = 10.895, 20.542
 GRID, COARSE = 257, 65  # points a side on which policies are solved, in one dimension and in two
 BLOCK = 10  # seeds side by side in one compiled run
 LEARNER_SEED = 1
+PAPERS_STEP = 3e-4
+"""Learning rate of the paper."""
+RETURN, PEOPLE = "normalised return", "people n whose mean the reward is (radius 0.5/n)"
 _SMALLEST_STD = 1e-6  # stands for none in Algorithm 1 as published
 
 Method = Literal["functional", "observed-reward", "gradient", "output", "none"]
@@ -89,43 +90,40 @@ class Point:
     curve: bool = False
 
 
-def normalised(returns: Any) -> Any:
+def normalised(returns: Any) -> np.ndarray:
     """0 for acting by chance, 1 for the best policy (in one dimension, paid in the middle)."""
     return (np.asarray(returns) - RANDOM) / (BEST - RANDOM)
 
 
-_locks: dict[Any, threading.Lock] = {}
-_lock = threading.Lock()
+FUNCTIONAL, OBSERVED, NO_NOISE = Point(method="functional"), Point(method="observed-reward"), Point(method="none")
 
 
-class Points:
-    """What points measure, kept in a store; two threads that want the same one compute it once.
+def measured(run: Run, point: Point, seeds: int | None = None) -> dict[str, np.ndarray]:
+    """Return what :func:`measure` gives, or gave before; by default over all seeds of the run."""
+    found = run.kept(measure, point, run.seed, run.trials if seeds is None else seeds)
+    return {name: np.array(values) for name, values in found.items()}
 
-    Args:
-        store: of the reproduction.
-        seed: the first trial's.
-    """
 
-    def __init__(self, store: Store, seed: int) -> None:
-        self._store, self._seed = store, seed
-        file = module_file(__name__)
-        assert file is not None
-        self._about = {"code": fingerprint([file]), "libraries": libraries(), "seed": seed}
+def over_people(run: Run, point: Point, epsilon: float, what: str = "return") -> dict[float, np.ndarray]:
+    """Return what a point measures for each number of people of the run; returns are normalised."""
+    found = {}
+    for n in run.values:
+        at = dataclasses.replace(point, people=n, epsilon=epsilon, delta=run.delta)
+        values = measured(run, at, seeds_of(run, n))[what]
+        found[n] = normalised(values) if what == "return" else values
+    return found
 
-    def measured(self, point: Point, seeds: int) -> dict[str, np.ndarray]:
-        """``return`` and ``recovered`` of each seed, ``(seeds,)``; of a curve ``return`` ``(seeds, rounds)`` alone."""
-        key = {"point": dataclasses.asdict(point), "seeds": seeds, **self._about}
-        with _lock:
-            lock = _locks.setdefault((str(self._store.folder), point, seeds, self._seed), threading.Lock())
-        with lock:
-            found = self._store.read(key)
-            if found is None:
-                found = {name: values.tolist() for name, values in measure(point, self._seed, seeds).items()}
-                self._store.save(key, found)
-        return {name: np.array(values) for name, values in found.items()}
 
-    def normalised(self, point: Point, seeds: int) -> np.ndarray:
-        return normalised(self.measured(point, seeds)["return"])
+def seeds_of(run: Run, people: float) -> int:
+    """Return how many seeds run: twice as many at 30 people, where the curves are steepest."""
+    return run.trials * (2 if people == 30 and not run.quick else 1)
+
+
+def people_table(run: Run, found: Mapping[str, Mapping[Any, np.ndarray]], what: str = RETURN) -> dict[str, Any]:
+    """Return the table of means over the run's numbers of people."""
+    return table_over(
+        found, "n", what, run.trials, ", twice as many at n = 30" if seeds_of(run, 30) > run.trials else ""
+    )
 
 
 # --- learning --------------------------------------------------------------------------------------------------------
@@ -206,7 +204,7 @@ def _tables(point: Point, config: FunctionalQ, walk: IntervalWalk, seed: int, se
 
 
 def measure(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """As :meth:`Points.measured`."""
+    """Return ``return`` and ``recovered`` of each seed, ``(seeds,)``; of a curve ``(seeds, rounds)`` of ``return``."""
     config, walk = config_of(point), walk_of(point)
     outputs = outputs_of(str(config.network), weights_of(point, seed, seeds), point.dimensions)
     out = {"return": policy_returns(np.argmax(outputs, axis=outputs.ndim - point.dimensions - 1), point.ends)}

@@ -8,7 +8,6 @@ are simulations with public seeds; a run has its own split of the digits, or its
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -18,15 +17,16 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.protectors import descent, tables
-from dprl.protectors.classification import OTHERS, Classification
 from dprl.protectors.learn import simulation_of
 from dprl.protectors.meta_training import Training
 from dprl.protectors.projector import Architecture, Weights
-from dprl.protectors.record_losses import Records, accuracy
 from dprl.protectors.simulation import Simulation, unroll
-from dprl_papers.baselines import agd, objective_perturbation, output_perturbation
-from dprl_papers.paper_002_l2p.returns import DELTA, Learned, Points
+from dprl_papers.baselines import agd, descent, objective_perturbation, output_perturbation
+from dprl_papers.domains import record_tables as tables
+from dprl_papers.domains.record_losses import Records, accuracy
+from dprl_papers.domains.record_tasks import OTHERS, Classification
+from dprl_papers.harness.programmed import Run
+from dprl_papers.paper_002_l2p.returns import DELTA, Learned, learned
 
 Table = Literal["census", "digits"]
 Kind = Literal["logistic", "svm", "network"]
@@ -161,19 +161,14 @@ def choices(method: str, family: Classification, epsilon: float) -> list[tuple[i
     return [(1, np.array([rows[0]] * (len(RIDGES) - len(rows)) + rows))]
 
 
-def chosen(points: Points, method: str, family: Classification, epsilon: float) -> dict[str, Any]:
-    """What is best on public tasks: ``rounds`` and ``numbers``."""
-
-    def compute() -> dict[str, Any]:
-        tasks, found = public_tasks(family, PUBLIC), []
-        for rounds, numbers in choices(method, family, epsilon):
-            losses = np.asarray(_public_losses(method, family, rounds, tasks, jnp.asarray(numbers), jnp.arange(2)))
-            k = int(np.nanargmin(losses))
-            found.append({"rounds": rounds, "numbers": numbers[k].tolist(), "loss": float(losses[k])})
-        return min(found, key=lambda one: one["loss"])
-
-    about = {"chosen": method, "kind": family.kind, "table": family.table, "epsilon": epsilon}
-    return points.kept(about, compute)
+def chosen(method: str, family: Classification, epsilon: float) -> dict[str, Any]:
+    """Return what is best on public tasks: ``rounds`` and ``numbers``."""
+    tasks, found = public_tasks(family, PUBLIC), []
+    for rounds, numbers in choices(method, family, epsilon):
+        losses = np.asarray(_public_losses(method, family, rounds, tasks, jnp.asarray(numbers), jnp.arange(2)))
+        k = int(np.nanargmin(losses))
+        found.append({"rounds": rounds, "numbers": numbers[k].tolist(), "loss": float(losses[k])})
+    return min(found, key=lambda one: one["loss"])
 
 
 # --- protectors -------------------------------------------------------------------------------------------------------
@@ -193,14 +188,12 @@ def training_of(kind: Kind, quick: bool, seed: int, wide: bool) -> Training:
     )
 
 
-def protector_of(
-    points: Points, family: Classification, epsilon: float | None, quick: bool
-) -> tuple[Simulation, Learned]:
+def protector_of(run: Run, family: Classification, epsilon: float | None) -> tuple[Simulation, Learned]:
     """Trained at one epsilon, or, for None, at all of them at once."""
     middle = math.sqrt(EPSILONS[0] * EPSILONS[-1])
     architecture = Architecture(scheduler="public", hidden=10)
     simulation = simulation_of(family, architecture, Budget(epsilon or middle, DELTA))
-    return simulation, points.learned(simulation, training_of(family.kind, quick, points.seed, epsilon is None))
+    return simulation, learned(run, simulation, training_of(family.kind, run.quick, run.seed, epsilon is None))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -217,50 +210,27 @@ def _protected(
     return jax.vmap(one)(seeds)
 
 
-def measured(
-    points: Points, method: str, kind: Kind, table: Table, epsilon: float, trials: int, quick: bool
-) -> dict[str, np.ndarray]:
-    """``accuracy`` and ``loss``, ``(trials,)`` each."""
-    about = {"measured": method, "at": [kind, table, epsilon, trials, quick]}
-
-    def compute() -> dict[str, Any]:
-        family, seeds = family_of(kind, table), jnp.arange(points.seed, points.seed + trials) + 100
-        if method == "L2P":
-            found = protected_at(points, family, None, table, epsilon, seeds, quick)
-        else:
-            best = chosen(points, method, family, epsilon)
-            found = _judged(method, family, table, best["rounds"], jnp.asarray(best["numbers"]), seeds)
-        return {"accuracy": np.asarray(found[0]).tolist(), "loss": np.asarray(found[1]).tolist()}
-
-    return {name: np.array(values) for name, values in points.kept(about, compute).items()}
+def measure(run: Run, method: str, kind: Kind, table: Table, epsilon: float, trials: int) -> dict[str, Any]:
+    """Return ``accuracy`` and ``loss``, ``(trials,)`` each."""
+    family, seeds = family_of(kind, table), jnp.arange(run.seed, run.seed + trials) + 100
+    if method == "L2P":
+        return protected_at(run, family, None, table, epsilon, seeds)
+    best = run.kept(chosen, method, family, epsilon)
+    found = _judged(method, family, table, best["rounds"], jnp.asarray(best["numbers"]), seeds)
+    return dict(zip(("accuracy", "loss"), found, strict=True))
 
 
 def protected_at(
-    points: Points,
-    family: Classification,
-    trained_at: float | None,
-    table: Table,
-    epsilon: float,
-    seeds: jax.Array,
-    quick: bool,
-) -> tuple[jax.Array, jax.Array]:
-    """Accuracies and losses of the protector of ``family``'s public tasks at work on the private table."""
-    simulation, learned = protector_of(points, family, trained_at, quick)
+    run: Run, family: Classification, trained_at: float | None, table: Table, epsilon: float, seeds: jax.Array
+) -> dict[str, Any]:
+    """Return what the protector of ``family``'s public tasks is worth at work on the private table."""
+    simulation, protector = protector_of(run, family, trained_at)
     wanted = simulation_of(family, simulation.architecture, Budget(epsilon, DELTA)).std
-    factor = jnp.float32(wanted / simulation.std)
-    return _protected(simulation, table, learned.weights, factor, seeds)
+    found = _protected(simulation, table, protector.weights, jnp.float32(wanted / simulation.std), seeds)
+    return dict(zip(("accuracy", "loss"), found, strict=True))
 
 
-def mismatched(
-    points: Points, digits: tuple[int, ...], kind: Kind, epsilon: float, trials: int, quick: bool
-) -> Mapping[str, np.ndarray]:
-    """Figure 4: of a protector that was trained on pairs of ``digits`` alone, at work on 3 against 5."""
-    about = {"mismatched": list(digits), "at": [kind, epsilon, trials, quick]}
-
-    def compute() -> dict[str, Any]:
-        seeds = jnp.arange(points.seed, points.seed + trials) + 100
-        family = family_of(kind, "digits", digits)
-        found = protected_at(points, family, epsilon, "digits", epsilon, seeds, quick)
-        return {"accuracy": np.asarray(found[0]).tolist(), "loss": np.asarray(found[1]).tolist()}
-
-    return {name: np.array(values) for name, values in points.kept(about, compute).items()}
+def mismatched(run: Run, digits: tuple[int, ...], kind: Kind, epsilon: float, trials: int) -> dict[str, Any]:
+    """Return the same for figure 4: a protector that was trained on pairs of ``digits`` alone, at 3 against 5."""
+    seeds = jnp.arange(run.seed, run.seed + trials) + 100
+    return protected_at(run, family_of(kind, "digits", digits), epsilon, "digits", epsilon, seeds)

@@ -8,7 +8,7 @@ such problems. Runs are simulations with public seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,15 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.protectors import descent
 from dprl.protectors.learn import simulation_of
 from dprl.protectors.meta_training import Training
 from dprl.protectors.projector import Architecture, Weights
-from dprl.protectors.quadratics import START, Quadratics
-from dprl.protectors.record_losses import Records
 from dprl.protectors.simulation import Simulation, begin, step_of
-from dprl_papers.baselines import agd
-from dprl_papers.paper_002_l2p.returns import DELTA, Learned, Points
+from dprl_papers.baselines import agd, descent
+from dprl_papers.domains.record_losses import Records
+from dprl_papers.domains.record_tasks import START, Quadratics
+from dprl_papers.harness.programmed import Run
+from dprl_papers.paper_002_l2p.returns import DELTA, Learned, learned
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 STEPS = (10, 20, 30, 40, 50, 60)
@@ -130,40 +130,31 @@ def _agd(
     return jax.vmap(jax.vmap(over_seeds, (None, 0, None)), (0, None, 0))(tasks, numbers, each)
 
 
-def tuned_sgd(points: Points, problem: Problem, epsilon: float, accounting: descent.Accounting) -> dict[str, Any]:
-    """Best steps, clip norm and step size on public problems, and whether they lie inside of their grids."""
-
-    def compute() -> dict[str, Any]:
-        tasks, family = problems(problem, TUNING, _TRAIN), family_of(problem)
-        found = []
-        for steps in STEPS:
-            config = descent.Descent(steps=steps, accounting=accounting)
-            z = descent.noise_multiplier(config, Budget(epsilon, DELTA))
-            config = descent.Descent(steps=steps)  # runs know nothing of accountants
-            grid = np.array([(z, c, s) for c in CLIPS for s in SIZES], np.float32)
-            losses = np.asarray(_sgd(config, family, tasks, grid, jnp.arange(4)), np.float64).mean(axis=(0, 2))
-            k = int(np.nanargmin(losses))
-            found.append({"steps": steps, "numbers": grid[k].tolist(), "loss": float(losses[k])})
-        return min(found, key=lambda one: one["loss"])
-
-    return points.kept({"tuned": "sgd", "at": [problem.spread, problem.units, epsilon, accounting]}, compute)
+def tuned_sgd(problem: Problem, epsilon: float, accounting: descent.Accounting) -> dict[str, Any]:
+    """Return the best steps, clip norm and step size on public problems."""
+    tasks, family = problems(problem, TUNING, _TRAIN), family_of(problem)
+    found = []
+    for steps in STEPS:
+        config = descent.Descent(steps=steps, accounting=accounting)
+        z = descent.noise_multiplier(config, Budget(epsilon, DELTA))
+        config = descent.Descent(steps=steps)  # runs know nothing of accountants
+        grid = np.array([(z, c, s) for c in CLIPS for s in SIZES], np.float32)
+        losses = np.asarray(_sgd(config, family, tasks, grid, jnp.arange(4)), np.float64).mean(axis=(0, 2))
+        k = int(np.nanargmin(losses))
+        found.append({"steps": steps, "numbers": grid[k].tolist(), "loss": float(losses[k])})
+    return min(found, key=lambda one: one["loss"])
 
 
-def tuned_agd(points: Points, problem: Problem, epsilon: float) -> list[float]:
-    """Best clip norm and reach on public problems."""
-
-    def compute() -> Any:
-        tasks, family, budget = problems(problem, TUNING, _TRAIN), family_of(problem), Budget(epsilon, DELTA)
-        config = agd.AGD(largest_loss=20.0)
-        grid = np.array([(c, r) for c in CLIPS for r in REACHES], np.float32)
-        losses, *_ = _agd(
-            config, agd.most_rounds(config, budget), family, tasks, agd.budget_rho(budget),
-            agd.query_rho(config, budget), grid, jnp.arange(4),
-        )  # fmt: skip
-        mean = np.asarray(losses, np.float64).mean(axis=(0, 2))
-        return grid[int(np.nanargmin(mean))]
-
-    return points.values({"tuned": "agd", "at": [problem.spread, problem.units, epsilon]}, compute).tolist()
+def tuned_agd(problem: Problem, epsilon: float) -> np.ndarray:
+    """Return the best clip norm and reach on public problems."""
+    tasks, family, budget = problems(problem, TUNING, _TRAIN), family_of(problem), Budget(epsilon, DELTA)
+    config = agd.AGD(largest_loss=20.0)
+    grid = np.array([(c, r) for c in CLIPS for r in REACHES], np.float32)
+    losses, *_ = _agd(
+        config, agd.most_rounds(config, budget), family, tasks, agd.budget_rho(budget),
+        agd.query_rho(config, budget), grid, jnp.arange(4),
+    )  # fmt: skip
+    return grid[int(np.nanargmin(np.asarray(losses, np.float64).mean(axis=(0, 2))))]
 
 
 # --- protectors -------------------------------------------------------------------------------------------------------
@@ -174,7 +165,7 @@ def architecture_of(method: str) -> Architecture:
     return Architecture(scheduler=schedulers[method])  # type: ignore[arg-type]
 
 
-def training_of(method: str, quick: bool, seed: int, wide: bool) -> Training:
+def training_of(quick: bool, seed: int, wide: bool) -> Training:
     """``wide``: over all epsilon of figure 6 at once."""
     return Training(
         epochs=40 if quick else 700,
@@ -190,11 +181,11 @@ def training_of(method: str, quick: bool, seed: int, wide: bool) -> Training:
 
 
 def protector_of(
-    points: Points, problem: Problem, method: str, steps: int, epsilon: float, quick: bool, wide: bool = False
+    run: Run, problem: Problem, method: str, steps: int, epsilon: float, wide: bool = False
 ) -> tuple[Simulation, Learned]:
     """A protector of ``method`` trained on public problems at ``epsilon``, and what it was trained in."""
     simulation = simulation_of(family_of(problem, steps), architecture_of(method), Budget(epsilon, DELTA))
-    return simulation, points.learned(simulation, training_of(method, quick, points.seed, wide))
+    return simulation, learned(run, simulation, training_of(run.quick, run.seed, wide))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -222,40 +213,31 @@ def protected(simulation: Simulation, weights: Weights, tasks: Records, factor: 
 # --- a figure's numbers -----------------------------------------------------------------------------------------------
 
 
-def measured(
-    points: Points, problem: Problem, method: str, epsilon: float, trials: int, quick: bool, wide: bool
-) -> dict[str, Any]:
-    """``losses`` ``(problems, trials)`` above the minimum, on problems that nothing was tuned or trained on, the
+def measure(run: Run, problem: Problem, method: str, epsilon: float, trials: int, wide: bool) -> dict[str, Any]:
+    """Return ``losses`` ``(problems, trials)`` above the minimum, on problems that nothing was tuned or trained on, the
     first of them figure 8's; what was ``chosen``, the ``steps`` taken, and ``queries`` of the data."""
-    about = {"measured": method, "at": [problem.spread, problem.units, epsilon, trials, quick, wide]}
-    return points.kept(about, lambda: _measure(points, problem, method, epsilon, trials, quick, wide))
-
-
-def _measure(
-    points: Points, problem: Problem, method: str, epsilon: float, trials: int, quick: bool, wide: bool
-) -> dict[str, Any]:
-    tasks, budget = problems(problem, 4 if quick else TARGETS, _TARGET), Budget(epsilon, DELTA)
-    seeds, family = jnp.arange(points.seed, points.seed + trials) + 100, family_of(problem)
+    tasks, budget = problems(problem, 4 if run.quick else TARGETS, _TARGET), Budget(epsilon, DELTA)
+    seeds, family = jnp.arange(run.seed, run.seed + trials) + 100, family_of(problem)
     least = minimal(tasks)[1][:, None]
     if method in ("SGD", "SGD-Adv"):
-        best = tuned_sgd(points, problem, epsilon, "pld" if method == "SGD" else "strong-composition")
+        best = run.kept(tuned_sgd, problem, epsilon, "pld" if method == "SGD" else "strong-composition")
         config = descent.Descent(steps=best["steps"])
         losses = _sgd(config, family, tasks, jnp.asarray([best["numbers"]], jnp.float32), seeds)[:, 0]
         chosen = f"T = {best['steps']}, C = {best['numbers'][1]:g}, step {best['numbers'][2]:.2g}"
         return _found(losses - least, chosen, best["steps"], best["steps"])
     if method == "AGD":
-        config, numbers = agd.AGD(largest_loss=20.0), tuned_agd(points, problem, epsilon)
+        config, numbers = agd.AGD(largest_loss=20.0), run.kept(tuned_agd, problem, epsilon)
         losses, gradients, objectives, taken = _agd(
             config, agd.most_rounds(config, budget), family, tasks, agd.budget_rho(budget),
             agd.query_rho(config, budget), jnp.asarray([numbers], jnp.float32), seeds,
         )  # fmt: skip
         chosen = f"C = {numbers[0]:g}, steps up to {numbers[1]:.2g}"
         return _found(losses[:, 0] - least, chosen, float(taken.mean()), float((gradients + objectives).mean()))
-    lengths = PROJECTED if method == "L2P-Proj" and not wide and not quick else (LONGEST,)
-    made = [protector_of(points, problem, method, t, epsilon_of_training(epsilon, wide), quick, wide) for t in lengths]
-    simulation, learned = min(made, key=lambda one: min(r["validation"] for r in one[1].log))
+    lengths = PROJECTED if method == "L2P-Proj" and not wide and not run.quick else (LONGEST,)
+    made = [protector_of(run, problem, method, t, epsilon_of_training(epsilon, wide), wide) for t in lengths]
+    simulation, found = min(made, key=lambda one: min(r["validation"] for r in one[1].log))
     factor = simulation_of(simulation.family, simulation.architecture, budget).std / simulation.std
-    losses, taken, _ = protected(simulation, learned.weights, tasks, jnp.float32(factor), seeds)
+    losses, taken, _ = protected(simulation, found.weights, tasks, jnp.float32(factor), seeds)
     # an adaptive step releases a norm too
     each = 2 if simulation.adaptive else 1
     return _found(losses - least, f"T = {simulation.hand.steps}", float(taken.mean()), each * float(taken.mean()))
@@ -275,9 +257,6 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), 1.96 * float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
-Measure = Callable[[str], Mapping[str, Any]]
-
-
 def apart(first: Sequence[float], second: Sequence[float]) -> bool:
     """Whether the first mean's interval lies below the second's."""
     return first[0] + first[1] < second[0] - second[1]
@@ -294,39 +273,28 @@ def dataless(problem: Problem, quick: bool) -> dict[str, np.ndarray]:
     return found
 
 
-def paths(points: Points, problem: Problem, epsilon: float, trials: int, quick: bool) -> list[dict[str, Any]]:
-    """Lines of a chart: mean paths of the first problem in the plane, and its minimiser."""
-
-    def compute() -> dict[str, Any]:
-        tasks = problems(problem, 1, _TARGET)
-        one, seeds = jax.tree.map(lambda a: a[0], tasks), jnp.arange(points.seed, points.seed + trials) + 100
-        family, budget, start = family_of(problem), Budget(epsilon, DELTA), jnp.asarray(START, jnp.float32)
-        copies, found = family.units / family.terms, {}
-        best = tuned_sgd(points, problem, epsilon, "pld")
-        z, clip, size = best["numbers"]
-        found["SGD"] = jax.vmap(
-            lambda s: descent.descend(
-                descent.Descent(steps=best["steps"]), family.record_loss, one, start, z / copies, clip, size, s
-            )
-        )(seeds)
-        config, (clip, reach) = agd.AGD(largest_loss=20.0), tuned_agd(points, problem, epsilon)
-        rho, query = (x * copies**2 for x in (agd.budget_rho(budget), agd.query_rho(config, budget)))
-        rounds = agd.most_rounds(config, budget)
-        found["AGD"] = jax.vmap(
-            lambda s: agd.descend(config, family.record_loss, rounds, one, start, rho, query, clip, reach, s).visited
-        )(seeds)
-        for method in ("L2P-Proj", "L2P"):
-            simulation, learned = protector_of(points, problem, method, LONGEST, epsilon, quick)
-            path = protected(simulation, learned.weights, tasks, jnp.float32(1.0), seeds)[2][0]
-            found[method] = jnp.concatenate([jnp.broadcast_to(start, (len(seeds), 1, 2)), path], axis=1)
-        means = {name: np.asarray(path).mean(axis=0) for name, path in found.items()}
-        every = {name: max(1, len(path) // 12) for name, path in means.items()}
-        return {name: path[:: every[name]].tolist() for name, path in means.items()} | {
-            "minimum": minimal(tasks)[0].tolist()
-        }
-
-    kept = points.kept({"paths": [problem.spread, problem.units, epsilon, trials, quick]}, compute)
-    return [
-        {"label": name, "points": [[x, y, 0.0] for x, y in path], "look": "none" if name == "minimum" else "private"}
-        for name, path in kept.items()
-    ]
+def paths(run: Run, problem: Problem, epsilon: float, trials: int) -> dict[str, Any]:
+    """Return mean paths of the first problem in the plane, by method, and its minimiser."""
+    tasks = problems(problem, 1, _TARGET)
+    one, seeds = jax.tree.map(lambda a: a[0], tasks), jnp.arange(run.seed, run.seed + trials) + 100
+    family, budget, start = family_of(problem), Budget(epsilon, DELTA), jnp.asarray(START, jnp.float32)
+    copies, found = family.units / family.terms, {}
+    best = run.kept(tuned_sgd, problem, epsilon, "pld")
+    z, clip, size = best["numbers"]
+    found["SGD"] = jax.vmap(
+        lambda s: descent.descend(
+            descent.Descent(steps=best["steps"]), family.record_loss, one, start, z / copies, clip, size, s
+        )
+    )(seeds)
+    config, (clip, reach) = agd.AGD(largest_loss=20.0), run.kept(tuned_agd, problem, epsilon)
+    rho, query = (x * copies**2 for x in (agd.budget_rho(budget), agd.query_rho(config, budget)))
+    rounds = agd.most_rounds(config, budget)
+    found["AGD"] = jax.vmap(
+        lambda s: agd.descend(config, family.record_loss, rounds, one, start, rho, query, clip, reach, s).visited
+    )(seeds)
+    for method in ("L2P-Proj", "L2P"):
+        simulation, protector = protector_of(run, problem, method, LONGEST, epsilon)
+        path = protected(simulation, protector.weights, tasks, jnp.float32(1.0), seeds)[2][0]
+        found[method] = jnp.concatenate([jnp.broadcast_to(start, (len(seeds), 1, 2)), path], axis=1)
+    means = {name: np.asarray(path).mean(axis=0) for name, path in found.items()}
+    return {name: path[:: max(1, len(path) // 12)] for name, path in means.items()} | {"minimum": minimal(tasks)[0]}

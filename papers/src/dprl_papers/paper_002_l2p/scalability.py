@@ -9,19 +9,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from dprl.protectors.classification import Classification
 from dprl.protectors.projector import Architecture, init_weights
-from dprl.protectors.record_losses import Records
 from dprl.protectors.simulation import Simulation, unroll
-from dprl.report.formatting import number, plain
-from dprl_papers.harness.figure_parts import make_claim
-from dprl_papers.paper_002_l2p.returns import Points
+from dprl_papers.domains.record_losses import Records
+from dprl_papers.domains.record_tasks import Classification
 
 PAPER = {
     200: (474, 282, 250, 19, 21, 21),
@@ -63,48 +58,3 @@ def cost(steps: int, segment: int | None, seed: int, runs: bool) -> dict[str, fl
         jax.block_until_ready(gradient(weights))
         found["seconds"] = time.perf_counter() - began
     return found
-
-
-def table_1(key: Mapping[str, Any], points: Points) -> dict[str, Any]:
-    """The paper's columns beside ours."""
-    rows, shares = [], []
-    for steps in (int(v) for v in key["values"]):
-        # full unrolling is compiled, for its memory, and not run
-        about = {"table1": steps}
-        ours = points.kept(about | {"segment": "root"}, lambda s=steps: cost(s, None, points.seed, True))
-        full = points.kept(about | {"segment": "full"}, lambda s=steps: cost(s, s, points.seed, False))
-        theirs = PAPER.get(steps, ("–",) * 6)
-        shares.append(full["megabytes"] / max(ours["megabytes"], 1e-9))
-        rows.append(
-            [
-                plain(steps),
-                *(str(v) for v in theirs),
-                number(full["megabytes"], 0),
-                number(ours["megabytes"], 1),
-                number(ours["seconds"], 2),
-            ]
-        )
-    return {
-        "tables": [
-            {
-                "caption": "The paper's memory (MB) and time of an epoch (s) for full unrolling and batches of 40 and "
-                "20 steps, whose gradients are cut; ours: exact gradients, memory (MB) of full unrolling and of nested "
-                "checkpoints, and the time of a meta-gradient with them (s).",
-                "heads": [
-                    "steps", "full MB", "40 MB", "20 MB", "full s", "40 s", "20 s", "ours full MB", "ours MB", "ours s",
-                ],
-                "rows": rows,
-            }
-        ],
-        "lines": [],
-        "x": "",
-        "y": "",
-        "claims": [
-            make_claim(
-                "Exact gradients need at most a twentieth of full unrolling's memory from 1,000 steps on.",
-                all(s >= 20.0 for s, row in zip(shares, rows, strict=True) if int(row[0].replace(",", "")) >= 1000),
-                "; ".join(f"{row[0]} steps: 1/{number(s, 0)}" for s, row in zip(shares, rows, strict=True)) + ".",
-                ours=True,
-            )
-        ],
-    }  # fmt: skip

@@ -103,7 +103,7 @@ def bandit_of(states: int, actions: int, seed: int = 1) -> TabularBandit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Setting:
     """One setting of Algorithm 1.
 
     Attributes:
@@ -123,7 +123,7 @@ class Run:
     barrier: float = 0.0
 
 
-def settings_of(bandit: TabularBandit, setting: Run) -> published.Settings:
+def settings_of(bandit: TabularBandit, setting: Setting) -> published.Settings:
     """Theorem 2's numbers; without noise sigma is 0 in all of them."""
     policy, users = bandit.policy, setting.users
     if setting.epsilon is None:
@@ -146,7 +146,9 @@ def settings_of(bandit: TabularBandit, setting: Run) -> published.Settings:
     )
 
 
-def measured(bandit: TabularBandit, setting: Run, seed: int, seeds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def measured(
+    bandit: TabularBandit, setting: Setting, seed: int, seeds: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each seed ``(seeds,)``: mean squared norm of the exact gradient over the iterates from which a batch answered,
     mean regret J* - J over the same, and the regret of the last iterate."""
     settings = settings_of(bandit, setting)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,15 +18,8 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Interval
-from dprl.report.formatting import number, plain
-from dprl_papers.harness.figure_parts import line_over, make_claim, mean_text, table_over
-from dprl_papers.paper_003_dp_pg import fosp
 from dprl_papers.paper_003_dp_pg.published import published_batch
-from dprl_papers.paper_003_dp_pg.returns import Points
 
-BARRIERS = (0.4, 0.2, 0.1, 0.05, 0.0)
-FACTOR = 10.0  # of Theorem 2's step size
-SEEDS = 5
 SPREADS = (1.0, 0.5, 0.25)
 """Of the states of the Gaussian's problem: the least eigenvalue of its Fisher matrix is mu = spread^2/(3 std^2)."""
 STD, WIDTH, SIDE = 0.15, 0.25, 17
@@ -129,66 +119,3 @@ def _regret(shape: Shape, bandit: TargetBandit, exact: UserSum, rates: Rates, mu
     coins = ActionCoins.of_key(jax.random.fold_in(jax.random.key(5), seed))
     _, history = run(shape, Simulated(bandit), rates, noise, mechanism, coins)
     return bandit.best - jnp.mean(jax.vmap(bandit.value)(history[:-1].astype(jnp.float64)))
-
-
-def regrets(key: Mapping[str, Any], points: Points) -> dict[str, Any]:
-    """Both theorems' figures."""
-    from dprl.accounting.budget import Budget
-    from dprl.accounting.calibration import gaussian_noise_multiplier
-
-    users, (epsilon,), seeds = [int(n) for n in key["values"]], key["epsilon"], min(key["trials"], SEEDS)
-    bandit, softmax, last = fosp.bandit_of(2, 3), {}, {}
-    for barrier in BARRIERS if not key["quick"] else BARRIERS[2:]:
-        at, end = {}, {}
-        for n in users:
-            setting = fosp.Run(users=n, epsilon=epsilon, delta=key["delta"], factor=FACTOR, barrier=barrier)
-            about = {"regret": dataclasses.asdict(setting), "means": bandit.means, "seeds": seeds}
-            kept = points.kept(about, lambda s=setting: np.array(fosp.measured(bandit, s, key["seed"], seeds)))
-            at[n], end[n] = kept[1], kept[2]
-        softmax[f"λ = {plain(barrier)}"], last[f"λ = {plain(barrier)}"] = at, end
-    multiplier = gaussian_noise_multiplier(Budget(epsilon, key["delta"]))
-    gaussian = {}
-    for spread in SPREADS:
-        name = f"μ = {number(TargetBandit(spread).fisher, 1)}"
-        gaussian[name] = {
-            n: points.kept(
-                {"gaussian": spread, "users": n, "multiplier": multiplier, "seeds": seeds},
-                lambda s=spread, n=n: gaussian_regret(s, n, multiplier, key["seed"], seeds),
-            )
-            for n in users
-        }
-    top, shown = max(users), {**key, "trials": seeds}
-    within = {b: float(softmax[f"λ = {plain(b)}"][top].mean()) for b in BARRIERS if f"λ = {plain(b)}" in softmax}
-    ends = [float(at[top].mean()) for at in gaussian.values()]
-    charts = [
-        {
-            "title": title,
-            "lines": [line_over(name, values) for name, values in found.items()],
-            "x": "users N",
-            "y": "average regret",
-            "log_x": True,
-            "log_y": True,
-        }
-        for title, found in (("Softmax with log barrier", softmax), ("Gaussian policy", gaussian))
-    ]
-    return {
-        "charts": charts,
-        "tables": [
-            table_over(softmax, shown, head="N", what="tabular softmax, 2 states, 3 actions: average regret"),
-            table_over(last, shown, head="N", what="the same: regret of the last iterate"),
-            table_over(gaussian, shown, head="N", what="Gaussian policy: average regret"),
-        ],
-        "claims": [
-            make_claim(
-                "With λ = α/2 the average regret is O(α): at most 2λ at the largest N.",
-                all(regret <= 2.0 * b for b, regret in within.items() if b > 0.0),
-                ", ".join(f"{number(r, 3)} at λ = {plain(b)}" for b, r in within.items())
-                + f" (N = {plain(top)}, ε = {plain(epsilon)}).",
-            ),
-            make_claim(
-                "The smaller μ, the larger the average regret of a Gaussian policy.",
-                all(a < b for a, b in itertools.pairwise(ends)),
-                ", ".join(f"{mean_text(at[top], 3)} at {name}" for name, at in gaussian.items()) + ".",
-            ),
-        ],
-    }

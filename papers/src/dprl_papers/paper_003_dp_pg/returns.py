@@ -7,10 +7,8 @@ budget, the noise is drawn from public seeds, in floating point instead of on th
 from __future__ import annotations
 
 import dataclasses
-import json
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -35,8 +33,8 @@ from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.user_sum import FloatUserSum, UserSum
 from dprl.policies.parametric import Parametric
-from dprl_papers.harness.store import Store, address
-from dprl_papers.harness.versions import fingerprint, libraries, module_file
+from dprl.report.formatting import plain
+from dprl_papers.harness.programmed import Run, make_line
 from dprl_papers.paper_003_dp_pg.ppo import train_in_epochs, train_ppo
 from dprl_papers.paper_003_dp_pg.treatment import TreatmentBandit
 
@@ -46,10 +44,10 @@ EPISODES = 300
 SOLVED = 475.0
 CONTEXTS = 20_000
 _LEARNER, _JUDGE = 11, 13
+FEW = 4  # seeds where a run is long
 _TOGETHER = 2  # seeds of a cell: what is interrupted has little to do again
 
 Problem = Literal["cart-pole", "acrobot", "pendulum", "bandit", "treatment"]
-BANDITS = ("bandit", "treatment")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,60 +89,39 @@ def simulator(problem: Problem) -> Any:
     }[problem]()
 
 
-_locks: dict[Any, threading.Lock] = {}
-_lock = threading.Lock()
+def measured(run: Run, point: Point, seeds: int | None = None) -> np.ndarray:
+    """Return ``(seeds,)`` of :func:`measure`, or what it gave before; by default over all seeds of the run."""
+    parts, first, end = [], run.seed, run.seed + (run.trials if seeds is None else seeds)
+    while first < end:
+        count = min(_TOGETHER, end - first)
+        parts.append(run.values_of(measure, point, first, count))
+        first += count
+    return np.concatenate(parts)
 
 
-@dataclass
-class Points:
-    """What points measure, kept in a store; two threads that want the same one compute it once.
+def ppo(run: Run, problem: Problem, batch: int, steps: int) -> np.ndarray:
+    """Return ``(seeds,)`` of PPO without privacy, of a few seeds, judged as :func:`measure` does."""
+    return run.values_of(measure_ppo, problem, batch, steps, run.seed, min(run.trials, FEW))
 
-    Attributes:
-        store: of the reproduction.
-        seed: the first trial's.
-    """
 
-    store: Store
-    seed: int
-    _about: dict[str, Any] = field(init=False, repr=False)
+def over_budgets(run: Run, problem: Problem, seeds: Callable[[int], int], **options: Any) -> dict[str, Any]:
+    """Return what is measured for each budget of the run, and without noise, by number of users."""
+    return {
+        name_of(epsilon): {n: measured(run, point(problem, n, epsilon, **options), seeds(n)) for n in run.whole}
+        for epsilon in (*run.epsilon, None)
+    }
 
-    def __post_init__(self) -> None:
-        file = module_file("dprl_papers.paper_003_dp_pg.regret")  # which imports all that measures
-        assert file is not None
-        self._about = {"code": fingerprint([file]), "libraries": libraries(), "seed": self.seed}
 
-    def measured(self, point: Point, seeds: int) -> np.ndarray:
-        """``(seeds,)`` of :func:`measure`; along the run ``(seeds, T + 1)``."""
-        first, parts = self.seed, []
-        while first < self.seed + seeds:
-            count = min(_TOGETHER, self.seed + seeds - first)
-            about = {"point": dataclasses.asdict(point), "first": first, "seeds": count}
-            parts.append(self.kept(about, lambda first=first, count=count: measure(point, first, count)))
-            first += count
-        return np.concatenate(parts)
+def name_of(epsilon: float | None) -> str:
+    """Return the name of a budget in charts and tables."""
+    return "no noise" if epsilon is None else f"ε = {plain(epsilon)}"
 
-    def ppo(self, problem: Problem, batch: int, steps: int, seeds: int) -> np.ndarray:
-        """``(seeds,)``: PPO without privacy, judged as :func:`measure` does."""
-        about = {"ppo": problem, "batch": batch, "steps": steps, "seeds": seeds}
-        return self.kept(about, lambda: measure_ppo(problem, batch, steps, self.seed, seeds))
 
-    def epochs(self, problem: Problem, users: int, epsilon: float, epochs: int, seeds: int) -> np.ndarray:
-        """``(seeds,)``: several private steps on each batch, judged as :func:`measure` does."""
-        about = {"epochs": epochs, "problem": problem, "users": users, "epsilon": epsilon, "seeds": seeds}
-        return self.kept(about, lambda: measure_epochs(problem, users, epsilon, epochs, self.seed, seeds))
-
-    def kept(self, about: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """What ``compute`` gives, or gave before."""
-        # as the store reads it: lists instead of tuples
-        key = json.loads(json.dumps({**about, **self._about}))
-        with _lock:
-            lock = _locks.setdefault((str(self.store.folder), address(key)), threading.Lock())
-        with lock:
-            found = self.store.read(key)
-            if found is None:
-                found = {"values": np.asarray(compute()).tolist()}
-                self.store.save(key, found)
-        return np.array(found["values"])
+def lines_of(found: Mapping[str, Mapping[Any, np.ndarray]]) -> list[dict[str, Any]]:
+    """Return the lines of what was measured, drawn by what their names say of privacy."""
+    looks = {"no noise": "none", "PPO": "none", "as published": "bound"}
+    look = lambda name: next((looks[start] for start in looks if name.startswith(start)), "private")  # noqa: E731
+    return [make_line(name, values, look=look(name)) for name, values in found.items()]
 
 
 def config_of(point: Point) -> DPPG:
@@ -193,7 +170,7 @@ def _trained(
 
 
 def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int) -> np.ndarray:
-    """As :meth:`Points.ppo`."""
+    """Measure PPO without privacy: of each seed what the last policy is judged to be worth."""
     environment = simulator(problem)
     facts = facts_of(environment)
     policy = Parametric("softmax", facts.observation, facts.actions)
@@ -203,8 +180,8 @@ def measure_ppo(problem: Problem, batch: int, steps: int, seed: int, seeds: int)
 
 
 def measure_epochs(problem: Problem, users: int, epsilon: float, epochs: int, seed: int, seeds: int) -> np.ndarray:
-    """As :meth:`Points.epochs`: the recipe but for independent noise and, a batch, so many steps of which each is paid
-    for; a fraction of the step size each."""
+    """Measure the recipe but for independent noise and, a batch, so many steps of which each is paid for; a fraction of
+    the step size each."""
     environment = simulator(problem)
     facts = facts_of(environment)
     plan = make_pg_plan(DPPG(users=users, noise="independent"), facts, Budget(epsilon, DELTA))

@@ -15,7 +15,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import FAR, EvaluationCanary, always, attack_bounds, log_ratio, pushes
 from dprl.config import Mark
-from dprl.engine.unit_data import SharedTransitions
+from dprl.engine.layouts import SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation.gpope import GPOPE, clip_norm
 from dprl.evaluation.plan import make_plan
@@ -71,4 +71,5 @@ def _wall(signs: np.ndarray) -> SharedTransitions:
     phi = jnp.ones((2, 1), dtype=jnp.float32)
     delta = jnp.array([[-1.0], [1.0]], dtype=jnp.float32)
     weight = jnp.asarray(np.stack([signs < 0, signs > 0], axis=1) * FAR, dtype=jnp.float32)
-    return SharedTransitions(phi, delta, jnp.zeros_like(weight), weight, 2.0 * weight)
+    sums = {"weight": jnp.zeros_like(weight), "weight_rho": weight, "weight_rho_reward": 2.0 * weight}
+    return SharedTransitions({"phi": phi, "delta_phi": delta, **sums})

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.engine.unit_data import Rows, scale_of
+from dprl.engine.rows import Rows, scale_of
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 

@@ -15,16 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dprl.errors import DprlError
+from dprl.report.formatting import number
+from dprl_papers.harness.programmed import make_table
 from dprl_papers.paper_004_gpope.published import noise_multiplier
 from dprl_papers.paper_004_gpope.recursion import Recursion, gradient_variance, public_units, second_moment
 
 if TYPE_CHECKING:
     from dprl_papers.harness.domain import Domain
+    from dprl_papers.harness.runner import Runner
+    from dprl_papers.harness.spec import Measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +162,7 @@ def theory_of(
         units, seed: the log from which G^2 at the start is estimated.
         trajectories, step_sizes, clip_norm, epsilon, delta, constants: see :func:`theory_curves`.
     """
-    from dprl.engine.unit_data import rows_of, scale_of
+    from dprl.engine.rows import rows_of, scale_of
     from dprl.value_functions.features import make_features
 
     bounds = domain.bounds(units)
@@ -179,6 +183,37 @@ def theory_of(
         reward_scale=half,
         **constants,  # pyright: ignore[reportArgumentType]
     )
+
+
+def beside(runner: Runner, figure: Measured) -> dict[str, Any]:
+    """Return the lines of a figure of GPOPE, for the method and the step sizes that are measured in it."""
+    from dprl.evaluation.gpope import GPOPE, clip_norm
+    from dprl.value_functions.features import make_features
+
+    request, (domain,), method = runner.request, figure.domains, figure.methods[0]
+    units = [int(m) for m in request.values(figure)]
+    steps = [request.paper.tuned_value(method, domain, m, figure.epsilon[0]) for m in units]
+    if None in steps:
+        raise DprlError(f"Figure {figure.name} needs a tuned step size of {method!r} on {domain!r}.")
+    place, options = runner.domain(domain), request.methods[method].options
+    bounds = place.bounds(max(units))
+    config = GPOPE(clip_norm=options.get("clip_norm"), start=options.get("start", "zero"))
+    theory = theory_of(
+        place,
+        trajectories=units,
+        step_sizes=[x for x in steps if x is not None],
+        clip_norm=clip_norm(config, make_features(place.features, bounds.observation).size, bounds.horizon),
+        epsilon=figure.epsilon[0],
+        delta=request.paper.delta,
+        start=config.start,
+        seed=request.paper.seed,
+    )
+    lines = [
+        {"label": c.label, "points": [(m, e) for m, e in zip(units, c.mspbe, strict=True) if np.isfinite(e)]}
+        for c in theory.curves
+    ]
+    rows = [[name, number(v) if np.isfinite(v) else "infinite"] for name, v in theory.constants.items()]
+    return {"lines": lines, "tables": [make_table("What the bounds were computed from.", ["", ""], rows)]}
 
 
 def theory_curves(

@@ -20,8 +20,8 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import next_power, scores_of_trials
+from dprl.engine.layouts import SharedTransitions
 from dprl.engine.program import run_steps
-from dprl.engine.unit_data import SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.importance_sampling import ImportanceSampling
@@ -193,7 +193,8 @@ def pushes(signs: np.ndarray, mechanism: GaussianSum, discount: float) -> Shared
     phi = jnp.eye(1, mechanism.dimension // 2, dtype=jnp.float32)
     weight = jnp.asarray(np.abs(signs)[:, None], dtype=jnp.float32)
     reward = jnp.asarray(-signs[:, None] * mechanism.clip_norm * FAR, dtype=jnp.float32)
-    return SharedTransitions(phi, phi * jnp.float32(1.0 - discount), weight, weight, reward)
+    columns = {"phi": phi, "delta_phi": phi * jnp.float32(1.0 - discount), "weight_rho_reward": reward}
+    return SharedTransitions({**columns, "weight": weight, "weight_rho": weight})
 
 
 def log_ratio(z: Any, push: float, std: float, rate: float) -> Any:

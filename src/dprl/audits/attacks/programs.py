@@ -15,8 +15,9 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import FAR, Simulation, addition, always, mixed
+from dprl.engine.layouts import PaddedUnits, SharedTransitions
 from dprl.engine.program import Program, Stage, ValueFunctionConfig, run
-from dprl.engine.unit_data import PaddedUnits, SharedTransitions
+from dprl.engine.rows import COEFFICIENTS
 from dprl.errors import DprlError
 from dprl.evaluation.plan import Plan, make_plan
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
@@ -25,16 +26,8 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
 # columns that programs may ask for: weights, and weights times rewards or returns
-_LARGE = ("start", "first", "first_rho", "start_early")
-_HUGE = (
-    "weight_return",
-    "start_return",
-    "first_return",
-    "first_rho_reward",
-    "weight_raw_reward",
-    "weight_end",
-    "start_end",
-)
+_SIGNED = {"reward", "returns", "raw_reward", "to_end"}
+"""Columns that are negative as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,9 +162,8 @@ def _saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     row = np.where(signs > 0, 0, 1)[:, None] == np.arange(2)
     large = jnp.asarray(row * np.abs(signs)[:, None] * FAR, dtype=jnp.float32)
     huge = jnp.asarray(row * signs[:, None] * FAR**2, dtype=jnp.float32)
-    extra = dict.fromkeys(_LARGE, large) | dict.fromkeys(_HUGE, huge)
+    sums = {name: huge if _SIGNED & set(factors) else large for name, factors in COEFFICIENTS.items()}
     # what is shared: every transition leads to itself
-    extra |= {name: jnp.asarray(states, dtype=jnp.float32) for name in ("states", "next_states")}
-    extra["alive"] = jnp.ones(2, dtype=jnp.float32)
-    phi, delta = (jnp.asarray(x, dtype=jnp.float32) for x in (phi, phi * (1.0 - plan.config.discount)))
-    return SharedTransitions(phi, delta, large, large, huge, extra=extra)
+    shared = {"phi": phi, "delta_phi": phi * (1.0 - plan.config.discount), "states": states, "next_states": states}
+    shared = {name: jnp.asarray(x, dtype=jnp.float32) for name, x in {**shared, "alive": np.ones(2)}.items()}
+    return SharedTransitions(shared | sums)

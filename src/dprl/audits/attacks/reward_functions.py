@@ -20,8 +20,7 @@ from dprl.learning import planner
 from dprl.learning.learning_plan import LearningPlan
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.noise import SeededNoise
-from dprl.mechanisms.reward_gradient import RewardGradient
-from dprl.mechanisms.reward_noise import RewardNoise
+from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 
 TEETH = 64
 """Intervals of the sawtooth that comes near the largest norm: 97% of its square at a decay of 4."""
@@ -93,14 +92,15 @@ def _path_ratio(mechanism: FunctionNoise, points: np.ndarray, f: np.ndarray, see
 def _observed(plan: LearningPlan, mechanism: RewardNoise) -> PlanCanary:
     """Every reward is larger by R."""
     radius, level = mechanism.radius, _level(plan, mechanism.radius)
-    rounds = -(-mechanism.steps // mechanism.batch)
 
     def score(key: Any, present: Any) -> Any:
-        answers = mechanism.bind(SeededNoise(key).stream("reward"))
+        answers: Any = mechanism.bind(SeededNoise(key).stream("reward"))
         zeros = jnp.zeros(mechanism.batch, jnp.int32)
         rewards = jnp.full(mechanism.batch, level + present * radius)
-        seen = jax.vmap(lambda i: answers.noised(rewards, zeros[:, None], zeros, i))(jnp.arange(rounds))
-        seen = seen.reshape(-1)[: mechanism.steps] - level
+        seen = jax.vmap(lambda i: answers.noised(rewards, zeros[:, None], zeros, i))(
+            jnp.arange(mechanism.steps // mechanism.batch)
+        )
+        seen = seen.reshape(-1) - level
         return jnp.sum(radius * (seen - radius / 2.0)) / mechanism.std**2
 
     return PlanCanary(

@@ -20,9 +20,9 @@ from dprl.audits.attacks.evaluation import addition, always, noised_sum
 from dprl.audits.attacks.programs import ProgramCanary, Watched
 from dprl.data.readers import UNITS, read_log
 from dprl.data.trajectories import Trajectories
+from dprl.engine.layouts import PaddedUnits, padded_units
 from dprl.engine.program import ValueFunctionConfig
 from dprl.engine.ratios import step_ratios
-from dprl.engine.unit_data import PaddedUnits, padded_units, rows_of
 from dprl.errors import DprlError
 from dprl.evaluation import estimators
 from dprl.evaluation.importance_sampling import ImportanceSampling
@@ -141,11 +141,7 @@ def _read(columns: dict[str, np.ndarray], bounds: Bounds, unit: str) -> Trajecto
 
 def _arrays(plan: Plan, log: Trajectories) -> tuple[Any, PaddedUnits]:
     """What a release makes of the log, as arrays of the compiled loop."""
-    assert plan.program is not None
-    assert plan.features is not None
-    ratios, discount = step_ratios(always, log), plan.config.discount
-    value, columns = plan.bounds.value_interval(discount), plan.program.columns
-    rows = rows_of(log, ratios, plan.features, discount, value, plan.weighting, columns=columns, most=plan.rows)
+    rows = plan.rows(log, step_ratios(always, log))
     return values_of_nothing_known(plan, log, [always]), padded_units(rows)
 
 

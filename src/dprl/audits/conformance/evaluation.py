@@ -21,8 +21,8 @@ from dprl.audits.conformance.suite import Suite, load
 from dprl.data.trajectories import Trajectories
 from dprl.engine import program as engine
 from dprl.engine.algorithm import Algorithm
+from dprl.engine.layouts import padded_units, unit_rows
 from dprl.engine.ratios import step_ratios
-from dprl.engine.unit_data import padded_units, rows_of, unit_rows
 from dprl.errors import DprlError
 from dprl.evaluation import estimators
 from dprl.evaluation import importance_sampling as importance
@@ -126,7 +126,7 @@ class EvaluationConformance(Suite):
         released = {} if plan.around_function else values_around(None)
         if plan.program is not None:
             mechanisms = [wrap(stage.mechanism) for stage in plan.stages]
-            units = unit_rows(_rows(plan, log), plan.bounds.units)
+            units = unit_rows(plan.rows(log, step_ratios(_POLICIES[0], log)), plan.bounds.units)
             released["value function"] = np.asarray(
                 engine.run_on_host(plan.program, streams, units, mechanisms=mechanisms)[1]
             )
@@ -138,7 +138,7 @@ class EvaluationConformance(Suite):
         plan = self.plan(setting)
         log = within(log, plan.bounds)
         vectors = values_of_nothing_known(plan, log, _POLICIES)
-        return (vectors, None if plan.program is None else padded_units(_rows(plan, log)))
+        return (vectors, None if plan.program is None else padded_units(plan.rows(log, step_ratios(_POLICIES[0], log))))
 
     def compute(self, setting: str, key: Any, arrays: Any) -> Any:
         plan, (vectors, units), noise = self.plan(setting), arrays, SeededNoise(key)
@@ -167,14 +167,6 @@ class EvaluationConformance(Suite):
 @lru_cache(maxsize=64)
 def _plan(config: Any, bounds: Bounds, features: str) -> Plan:
     return make_plan(config, bounds, _BUDGET, list(_POLICIES), features, total_variation=2.0**-49)
-
-
-def _rows(plan: Plan, log: Trajectories) -> Any:
-    assert plan.features is not None
-    assert plan.program is not None
-    ratios, discount = step_ratios(_POLICIES[0], log), plan.config.discount
-    value, columns = plan.bounds.value_interval(discount), plan.program.columns
-    return rows_of(log, ratios, plan.features, discount, value, plan.weighting, columns=columns, most=plan.rows)
 
 
 def within(log: Trajectories, bounds: Bounds) -> Trajectories:

@@ -1,0 +1,105 @@
+"""Noisy gradient descent on records, with uniform noise: the baselines SGD-Adv and SGD-MA of paper 002.
+
+Algorithm: Bassily, Smith and Thakurta (2014); Abadi et al. (2016). Privacy unit: a record. Relation: add or remove
+one. Released: every noised sum, hence every iterate. Two accountants, both correct: ``strong-composition``, which is
+what SGD-Adv stands for (Dwork, Rothblum and Vadhan, 2010, Theorem III.3), and ``pld``, tighter than the moments
+accountant of SGD-MA. Simulations alone: the noise is drawn in floating point from public seeds. Proof:
+docs/papers/002.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from dprl.accounting import events
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
+from dprl.errors import DprlError
+from dprl.protectors.simulation import noise_of, unit_sum
+from dprl_papers.domains.record_losses import RecordLoss, Records
+
+Accounting = Literal["strong-composition", "pld"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """Public facts of a run.
+
+    Attributes:
+        steps: T.
+        sampling_rate: q of the Poisson batches.
+        accounting: see the header.
+    """
+
+    steps: int
+    sampling_rate: float = 1.0
+    accounting: Accounting = "pld"
+
+    def __post_init__(self) -> None:
+        if self.accounting not in ("strong-composition", "pld"):
+            raise DprlError("The accounting of a descent is strong-composition or pld.")
+        events.poisson_gaussian(self.sampling_rate, 1.0, self.steps)  # refuses what is out of range
+
+
+def noise_multiplier(config: Descent, budget: Budget) -> float:
+    """Standard deviation of a step's noise over C."""
+    if config.accounting == "pld":
+        return noise_multiplier_for(
+            lambda z: events.poisson_gaussian(config.sampling_rate, z, config.steps), budget, tolerance=1e-4
+        )
+    return gaussian_noise_multiplier(step_budget(budget, config.steps, config.sampling_rate))
+
+
+def step_budget(budget: Budget, steps: int, sampling_rate: float = 1.0) -> Budget:
+    """What one of ``steps`` may cost on its own sample, so that strong composition keeps all of them within ``budget``.
+
+    Half of delta is the composition's slack, the other half is shared: ``sqrt(2 T ln(2/delta)) e + T e (exp(e) - 1)``
+    must be at most epsilon. Poisson sampling turns (e', d') into (log(1 + q (exp(e') - 1)), q d').
+    """
+    slack = math.sqrt(2.0 * steps * math.log(2.0 / budget.delta))
+    low, high = 0.0, budget.epsilon
+    for _ in range(200):
+        e = 0.5 * (low + high)
+        low, high = (e, high) if slack * e + steps * e * math.expm1(e) <= budget.epsilon else (low, e)
+    on_sample = math.log1p(math.expm1(low) / sampling_rate)
+    return Budget(on_sample, min(budget.delta / (2.0 * steps * sampling_rate), 0.5))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def descend(
+    config: Descent,
+    loss: RecordLoss,
+    records: Records,
+    start: jax.Array,
+    multiplier: Any,
+    clip_norm: Any,
+    step_size: Any,
+    seed: Any,
+) -> jax.Array:
+    """``(T + 1, d)`` iterates of ``theta - step_size (noised mean gradient + gradient of the penalty)``.
+
+    Args:
+        multiplier: of :func:`noise_multiplier`, or 0 for no noise.
+        clip_norm: C of a record's gradient.
+        step_size: of the mean gradient.
+        seed: () public number of the run.
+    """
+    mechanism, noise = unit_sum(loss.dimension, config.sampling_rate), noise_of(seed)
+    units = records.y.shape[0]
+
+    def one(parameters: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+        vectors = loss.gradients(parameters, records) / clip_norm
+        total = mechanism.clipped_sum(vectors, mechanism.coins(noise, step, units))
+        noised = mechanism.noised(total, multiplier * mechanism.draw(noise, step))
+        mean = clip_norm / (units * config.sampling_rate) * noised
+        moved = parameters - step_size * (mean + jax.grad(loss.penalty)(parameters))
+        return moved.astype(jnp.float32), parameters
+
+    last, visited = jax.lax.scan(one, start.astype(jnp.float32), jnp.arange(config.steps))
+    return jnp.concatenate([visited, last[None]])

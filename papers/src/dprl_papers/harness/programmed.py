@@ -1,0 +1,122 @@
+"""Figures that are Python files: what their ``draw`` is given, and the parts that it puts together.
+
+``draw(run)`` returns what stands on the page, as plain data: ``charts``, ``tables`` and ``claims``, each a list.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dprl.report.formatting import number, plain
+from dprl_papers.harness.store import Store
+from dprl_papers.harness.versions import code_of, libraries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a programmed figure is given.
+
+    Attributes:
+        values, epsilon: the figure's.
+        delta: of every budget.
+        trials: seeds of each point, at least two.
+        quick: whether it is to be seen that it works, and no more.
+        seed: the first one.
+        store: of what was computed.
+    """
+
+    values: tuple[float, ...] = field(default=(), compare=False)
+    epsilon: tuple[float, ...] = field(default=(), compare=False)
+    delta: float = field(default=1e-5, compare=False)
+    trials: int = field(default=2, compare=False)
+    quick: bool = False
+    seed: int = 0
+    store: Store = field(compare=False)
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """Its values, where they are whole numbers."""
+        return tuple(int(v) for v in self.values)
+
+    def kept(self, function: Callable[..., Any], *given: Any) -> Any:
+        """Return what ``function`` gives for these arguments, or gave before with the same code, as JSON has it.
+
+        What is kept is found by the function's name, the code of its module, the libraries and the arguments. Of a run
+        among these its seed counts, and whether it is quick.
+        """
+        key = {
+            "function": f"{function.__module__}.{function.__qualname__}",
+            "given": given,
+            "code": code_of(function.__module__),
+            "libraries": libraries(),
+        }
+        return self.store.kept(key, functools.partial(function, *given))
+
+    def values_of(self, function: Callable[..., Any], *given: Any) -> np.ndarray:
+        """Return the array that :meth:`kept` keeps."""
+        return np.array(self.kept(function, *given))
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def make_claim(words: str, holds: bool, text: str, ours: bool = False) -> dict[str, Any]:
+    """Return a sentence with its verdict and the numbers behind it."""
+    verdict = "holds" if holds else "does not hold"
+    return {"words": words, "ours": ours, "metric": "", "verdict": verdict, "text": text}
+
+
+def make_line(label: str, values: Mapping[Any, np.ndarray], look: str = "private", dash: int = 0) -> dict[str, Any]:
+    """Return means and standard deviations over seeds, by x."""
+    drawn = [[float(x), float(np.mean(v)), float(np.std(v))] for x, v in values.items()]
+    return {"label": label, "points": drawn, "look": look, "dash": dash}
+
+
+def thinned(line: dict[str, Any], most: int = 20) -> dict[str, Any]:
+    """Leave out points, but for the last, until there are few enough for marks."""
+    every = -(-len(line["points"]) // most)
+    kept = [p for i, p in enumerate(line["points"]) if (len(line["points"]) - 1 - i) % every == 0]
+    return line | {"points": kept}
+
+
+def make_chart(
+    lines: Sequence[dict[str, Any]], x: str, y: str, *,
+    title: str = "", log_x: bool = True, log_y: bool = False, band: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Return a chart of lines, with one standard deviation as bars or as a shaded band."""
+    return {"title": title, "lines": list(lines), "x": x, "y": y, "log_x": log_x, "log_y": log_y, "band": band}
+
+
+def make_table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Return a table; a cell is a text, or a mapping with ``text`` and a ``class``."""
+    return {"caption": caption, "heads": list(heads), "rows": [list(row) for row in rows]}
+
+
+def mean_text(values: Any, places: int = 2) -> str:
+    """Return a mean with its standard error over seeds."""
+    values = np.asarray(values, np.float64)
+    error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+    return f"{number(float(values.mean()), places)} ± {number(error, places)}"
+
+
+def table_over(
+    found: Mapping[str, Mapping[Any, np.ndarray]], head: str, what: str, seeds: int, more: str = ""
+) -> dict[str, Any]:
+    """Return a table of means over seeds with standard errors, a column for each x; ``what`` begins its caption."""
+    at = list(next(iter(found.values())))
+    rows = [[name, *(mean_text(by[x], 3) for x in at)] for name, by in found.items()]
+    caption = f"{what[:1].upper()}{what[1:]} (mean ± standard error over {seeds} seeds{more})."
+    return make_table(caption, ["", *(f"{head} = {plain(x)}" for x in at)], rows)
+
+
+def drawn(
+    *, charts: Sequence[Any] = (), tables: Sequence[Any] = (), claims: Sequence[Any] = ()
+) -> dict[str, list[Any]]:
+    """Return what ``draw`` returns."""
+    return {"charts": list(charts), "tables": list(tables), "claims": list(claims)}

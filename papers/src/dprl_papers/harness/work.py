@@ -1,0 +1,150 @@
+"""Where tasks are computed: in this process, in processes of this machine (joblib's loky), or in a Ray cluster.
+
+What is computed does not depend on where, nor on how many do it. Results come back to this process, which writes each
+as soon as it has come; a worker writes only what it keeps within a programmed figure.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from dprl import cluster
+from dprl.errors import DprlError
+from dprl_papers.harness.one_thread import one_thread_a_cell
+from dprl_papers.harness.runner import Runner, Task
+from dprl_papers.harness.versions import machine_facts
+
+ENGINES = ("local", "ray")
+Done = tuple[Task, Any, float]
+"""A task, its results, and the seconds that it took."""
+
+
+def check_engine(engine: str, workers: int | None, address: str | None) -> None:
+    """Refuse an engine that there is not, an address where there is none, and a number of workers that is none."""
+    if engine not in ENGINES:
+        raise DprlError(f"--engine must be one of {', '.join(ENGINES)}.")
+    if engine == "local" and address is not None:
+        raise DprlError("--address is that of a Ray cluster: add --engine ray, or leave it out.")
+    if workers is not None and not 1 <= workers <= 4096:
+        raise DprlError("--workers must be from 1 to 4096.")
+
+
+def spread(
+    runner: Runner, tasks: Sequence[Task], engine: str, workers: int | None, address: str | None
+) -> Generator[Done]:
+    """Compute tasks, and give each with its results as soon as it is finished.
+
+    Args:
+        runner: of the request.
+        tasks: to compute.
+        engine: one of ENGINES.
+        workers: as many at most; by default one for each processor.
+        address: of a Ray cluster that runs; by default one is started on this machine, for this run alone.
+
+    Raises:
+        DprlError: a task was refused, a worker died, or there is no such cluster.
+    """
+    if not tasks:
+        return
+    if engine == "ray":
+        yield from _in_cluster(runner, tasks, workers, address)
+    elif workers == 1 or len(tasks) == 1:
+        # a process of its own would have to start, and to compile
+        for task in tasks:
+            yield _timed(runner, task)
+    else:
+        yield from _in_processes(runner, tasks, min(workers or len(cluster.processors()), len(tasks)))
+
+
+def _in_processes(runner: Runner, tasks: Sequence[Task], workers: int) -> Generator[Done]:
+    one_thread_a_cell()  # for the processes that are started here
+    content, facts = _packed(runner), machine_facts()
+    options: dict[str, Any] = {"reuse": False, "initializer": _end_with, "initargs": (os.getpid(),)}
+    executor = get_reusable_executor(workers, **options)
+    waiting, running = list(tasks), set()
+    try:
+        while waiting or running:
+            # no more than workers take at once: loky does not end cleanly while tasks are queued
+            while waiting and len(running) <= workers:
+                running.add(executor.submit(work, content, facts, waiting.pop(0)))
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (one.result() for one in finished)
+    except TerminatedWorkerError:
+        raise DprlError(
+            "A worker has ended, as when memory is short: ask for fewer --workers; what is finished is kept."
+        ) from None
+    finally:
+        executor.shutdown(kill_workers=True)
+
+
+def _end_with(parent: int) -> None:
+    """Let this process end when the one that started it has, however that ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _in_cluster(runner: Runner, tasks: Sequence[Task], workers: int | None, address: str | None) -> Generator[Done]:
+    ray = cluster.import_ray()
+    with cluster.cluster(ray, workers, address):
+        from ray.util.multiprocessing import Pool
+
+        there = int(ray.cluster_resources().get("CPU", 0))
+        if (workers or 1) > there:
+            raise DprlError(f"The Ray cluster has {there} processors: ask for as many --workers at most.")
+        content, facts = _packed(runner), machine_facts()
+        with Pool(min(workers or there, len(tasks)), initializer=one_thread_a_cell) as pool:
+            yield from pool.imap_unordered(_work_of, [(content, facts, task) for task in tasks], chunksize=1)
+
+
+def work(content: bytes, facts: dict[str, Any], task: Task) -> Done:
+    """Compute a task in a worker; ``facts`` are those of the machine that asks."""
+    here = machine_facts()
+    if facts != here:
+        names = sorted(name for name in here if facts.get(name) != here[name])
+        raise DprlError(
+            f"A worker is another machine than this one, or has other libraries ({', '.join(names)}), so "
+            "that its digits may differ: let all be of one kind, and run the same command again."
+        )
+    return _timed(_opened(content), task)
+
+
+def _work_of(arguments: tuple[bytes, dict[str, Any], Task]) -> Done:
+    return work(*arguments)
+
+
+def _timed(runner: Runner, task: Task) -> Done:
+    started = time.perf_counter()
+    return task, runner.compute(task), time.perf_counter() - started
+
+
+def _packed(runner: Runner) -> bytes:
+    """Pack a runner for workers. A plugin, and what lies beside it, goes along as it is: they have no such module."""
+    plugin = runner.request.plugin
+    for module in [*sys.modules.values()]:
+        file = getattr(module, "__file__", None)
+        if plugin is not None and file is not None and Path(file).parent == plugin.path.parent:
+            cloudpickle.register_pickle_by_value(module)
+    return cloudpickle.dumps(runner)
+
+
+@lru_cache(maxsize=1)
+def _opened(content: bytes) -> Runner:
+    """Unpack a runner, once for all tasks of a run: it keeps compiled code, domains and the logs of the last cell."""
+    return cloudpickle.loads(content)

@@ -1,0 +1,46 @@
+"""Figure 6: quadratics over epsilon
+
+Where: C.1
+
+Statement: SGD-Adv rarely find the proper directions to go. In contrast, adaptive DP algorithms perform better.
+L2P-Proj behaves similarly to the L2P. However, when ε gets smaller, L2P is capable to use the budget more efficiently
+such that it can converge to a better position.
+
+Note: One protector for all ε, trained on noise of the whole range.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dprl_papers.harness.programmed import Run, drawn, make_claim
+from dprl_papers.paper_002_l2p import quadratics
+from dprl_papers.paper_002_l2p.over_epsilon import chart_over, table_over
+from dprl_papers.paper_002_l2p.returns import RUNS
+
+VALUES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+QUICK = (0.05, 1.6)
+EXCESS = "loss above the minimum"
+
+
+def draw(run: Run) -> dict[str, Any]:
+    """Draw quadratics over epsilon."""
+    runs, problem = min(run.trials, RUNS), quadratics.OWN
+    found = {
+        method: {
+            epsilon: np.array(run.kept(quadratics.measure, run, problem, method, epsilon, runs, True)["losses"]).mean(
+                axis=0
+            )
+            for epsilon in run.values
+        }
+        for method in quadratics.METHODS
+    }
+    claims = []
+    for method in ("SGD-Adv", "AGD", "L2P-Proj"):
+        below = [e for e in run.values if found["L2P"][e].mean() < found[method][e].mean()]
+        words = f"{problem.label}: L2P ends below {method} at every ε."
+        claims.append(make_claim(words, len(below) == len(run.values), f"at {len(below)} of {len(run.values)}."))
+    caption = f"{problem.label}: {EXCESS}, mean ± standard error over {runs} repeats"
+    return drawn(charts=[chart_over(found, problem.label, EXCESS)], tables=[table_over(found, caption)], claims=claims)

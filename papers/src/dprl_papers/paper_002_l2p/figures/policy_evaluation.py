@@ -1,0 +1,81 @@
+"""Private policy evaluation with a learned protector
+
+Where: Past the paper: GPOPE (paper 004) on logs of 300 episodes at (ε, 1e-5)
+
+Note: Random chains of 30 states whose episodes of at most 12 steps end with an outcome of 0 or 1; 12 radial basis
+functions, 100 steps at a rate of 1/20, the whole budget on the value function. Hand schedules are the best of a grid
+of 500 on public chains; protectors were trained on public chains; both are measured on 48 others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dprl.report.formatting import number, plain
+from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.paper_002_l2p.protectors import (
+    FORMS,
+    REPEATS,
+    UNSEEN,
+    family_of,
+    geometric,
+    hand_on_unseen,
+    protected_on_unseen,
+    searched,
+)
+
+EPSILON = (0.1, 1.0)
+GEOMETRIC, ARITHMETIC, WORST = 0.75, 0.85, 1.5
+"""What a protector's error may be at most, over that of the best hand schedule: means, and any one task's."""
+
+
+def draw(run: Run) -> dict[str, Any]:
+    """Draw unseen chains: protectors against the hand schedules that are best on public tasks."""
+    rows, claims = [], []
+    for epsilon in run.epsilon:
+        found, at = searched(run, epsilon), f"ε = {plain(epsilon)}"
+        best = [found.best("arithmetic"), found.best("geometric")]
+        hands = run.values_of(hand_on_unseen, run, epsilon, best)
+        least = min(x.mean() for x in hands), min(geometric(x) for x in hands)
+        for name, point, errors in zip(("best mean", "best geometric mean"), best, hands, strict=True):
+            edge = found.on_edge(point)
+            text = f"step {plain(point.step_size)} and {plain(point.step_size * point.ratio)}, "
+            text += f"clip {plain(point.clip_norm)}, {'the last half' if point.tail < 1.0 else 'all'}"
+            text += f"; on the edge: {', '.join(edge)}" if edge else "; inside the grid"
+            rows.append(_row(f"{at}: hand schedule, {name} ({text})", errors, least))
+        for form in FORMS:
+            errors, rmse = run.values_of(protected_on_unseen, run, epsilon, form, family_of(epsilon))
+            rows.append(_row(f"{at}: protector, {form}", errors, least, hands[0], rmse))
+            if form == "dense":
+                claims.append(_claim(epsilon, errors, least, hands[0]))
+        errors, rmse = run.values_of(protected_on_unseen, run, epsilon, "dense", family_of(epsilon), False)
+        rows.append(_row(f"{at}: its fallback", errors, least, hands[0], rmse))
+    caption = f"MSPBE over that of the mid-range start on {UNSEEN} unseen chains, mean over {REPEATS} runs of each; "
+    caption += "beside it over the best hand schedule's, and on the worst task."
+    heads = ["", "mean", "geometric mean", "over best hand: mean", "geometric mean", "worst task", "RMSE of V"]
+    return drawn(tables=[make_table(caption, heads, rows)], claims=claims)
+
+
+def _claim(epsilon: float, errors: np.ndarray, least: tuple[float, float], hand: np.ndarray) -> dict[str, Any]:
+    values = (geometric(errors) / least[1], errors.mean() / least[0], float(np.max(errors / hand)))
+    return make_claim(
+        f"At ε = {plain(epsilon)} the protector's error on unseen chains is at most {GEOMETRIC} times (geometric mean) "
+        f"and {ARITHMETIC} times (mean) that of the best hand schedule, and on no task above {WORST} times.",
+        all(v <= limit for v, limit in zip(values, (GEOMETRIC, ARITHMETIC, WORST), strict=True)),
+        f"{number(values[0], 3)}, {number(values[1], 3)} and {number(values[2], 2)}.",
+        ours=True,
+    )
+
+
+def _row(
+    name: str, errors: np.ndarray, least: tuple[float, float], hand: np.ndarray | None = None, rmse: Any = None
+) -> list[str]:
+    mean, middle = float(errors.mean()), geometric(errors)
+    return [
+        name,
+        *(number(value, 3) for value in (mean, middle, mean / least[0], middle / least[1])),
+        "–" if hand is None else number(float(np.max(errors / hand)), 2),
+        "–" if rmse is None else number(float(np.mean(rmse)), 3),
+    ]

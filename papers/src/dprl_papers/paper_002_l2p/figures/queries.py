@@ -1,0 +1,38 @@
+"""Queries of the data
+
+Where: D(a)
+
+Statement: In comparison to AGD, the proposed L2P requires fewer times in querying the datasets to obtain the private
+model, because that AGD needs to query the dataset at each regret.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dprl.report.formatting import number, plain
+from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.paper_002_l2p import quadratics
+from dprl_papers.paper_002_l2p.returns import RUNS
+
+VALUES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+QUICK = (0.05, 1.6)
+METHODS = ("AGD", "SGD", "L2P", "L2P, adaptive noise")
+
+
+def draw(run: Run) -> dict[str, Any]:
+    """Draw how often the data are asked."""
+    rows, fewer, runs = [], [], min(run.trials, RUNS)
+    for epsilon in run.values:
+        found = {m: run.kept(quadratics.measure, run, quadratics.OWN, m, epsilon, runs, True) for m in METHODS}
+        asked = {method: at["queries"] for method, at in found.items()}
+        cells = [f"{number(at['steps'], 1)} / {number(at['queries'], 1)}" for at in found.values()]
+        rows.append([plain(epsilon), *cells])
+        fewer.append(max(asked["L2P"], asked["L2P, adaptive noise"]) < asked["AGD"])
+    caption = "Steps taken / queries of the data, 60 records. AGD asks for a gradient and for its candidates' losses, "
+    caption += "and again after a step that does not help; adaptive L2P for gradient and norm."
+    words = "L2P requires fewer times in querying the datasets."
+    return drawn(
+        tables=[make_table(caption, ["ε", *METHODS], rows)],
+        claims=[make_claim(words, all(fewer), f"at {sum(fewer)} of {len(fewer)} ε.")],
+    )

@@ -1,0 +1,269 @@
+"""How a command is made of its request: flags and run file in, one object out, every mistake said at once."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import Field, fields
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import typer
+from typer.core import TyperCommand
+
+from dprl.cli import SETTINGS
+from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
+from dprl.config import coerce, documented, from_text, merge, words_of
+from dprl.errors import DprlError, Mistakes
+
+R = TypeVar("R", bound=Request)
+_UsageError: Any = typer.BadParameter.__base__
+_READ, _TOPIC = "dprl.read", "dprl.topic"
+_METAVARS = {"a number": "NUMBER", "a whole number": "N", "text": "TEXT", "true or false": "true|false"}
+
+
+class Command(TyperCommand):
+    """A command that says all mistakes at once, and whose help has three groups.
+
+    Attributes:
+        request: what it is asked for; None for a command that is made of a function's signature.
+        hints: types of its options, by name, where they are those of a request.
+    """
+
+    request: type[Request] | None = None
+    hints: ClassVar[dict[str, Any]] = {}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the arguments apart. Flags that are not the command's own are left to the algorithm, if it has one."""
+        mistakes, others = Mistakes(), {}
+        known, wrong = self._own(ctx, args, mistakes, others), set()
+        try:
+            values, rest, _ = self.make_parser(ctx).parse_args(known)
+        except _UsageError as error:
+            values, rest = {}, []
+            mistakes.add(error.format_message())
+        for param in self.get_params(ctx):
+            try:
+                _, rest = param.handle_parse_result(ctx, values, rest)
+            except _UsageError as error:
+                plain = param.name in self.hints and not param.required
+                words = f"{param.opts[0]} must be {words_of(self.hints[param.name])}." if plain else ""
+                mistakes.add(words or error.format_message())
+                wrong.add(param.name)
+        if rest:
+            mistakes.add(f"The argument {rest[0]!r} is one too many: see {ctx.command_path} --help.")
+        if self.request is None or not self.request.algorithms():
+            for name in others:
+                mistakes.add(unknown(name, [n for p in self.params for n in p.opts], ctx.command_path))
+        if self.request is None:
+            mistakes.check()
+        ctx.meta[_READ] = mistakes, others, wrong
+        ctx.args = []
+        return []
+
+    def _own(self, ctx: Any, args: list[str], mistakes: Mistakes, others: dict[str, str]) -> list[str]:
+        """Return the arguments that are the command's own; put the other flags into ``others``."""
+        takes = {
+            n: not getattr(p, "is_flag", False) for p in self.get_params(ctx) for n in (*p.opts, *p.secondary_opts)
+        }
+        known, left = [], deque(args)
+        while left:
+            token = left.popleft()
+            name, equals, text = token.partition("=")
+            if token in ("-h", "--help"):
+                self._help(ctx, args)
+            if token == "--":
+                return [*known, token, *left]
+            if name in takes or not token.startswith("--"):
+                missing = takes.get(name, False) and not equals and not left
+                if missing:
+                    mistakes.add(f"{name} needs a value: it requires an argument.")
+                else:
+                    known += [token, left.popleft()] if takes.get(name, False) and not equals else [token]
+            elif equals:
+                others[name] = text
+            else:
+                others[name] = left.popleft() if left and not left[0].startswith("--") else "true"
+        return known
+
+    def _help(self, ctx: Any, args: list[str]) -> None:
+        topics = ("all", *(self.request.algorithms() if self.request else ()))
+        ctx.meta[_TOPIC] = next((word for word in args if word in topics), None)
+        typer.echo(self.get_help(ctx))
+        raise typer.Exit
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what the command does: the first paragraph, and all of them on the page of everything."""
+        text, topic = inspect.cleandoc(self.help or "").partition("\n\nAttributes:")[0], ctx.meta.get(_TOPIC)
+        if self.request is not None and topic is None:
+            text = text.partition("\n\n")[0]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text if topic in (None, "all") else f"The options of {topic}, beside those of all.")
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the groups: what must be said, what may, and what few need; on the first page the last by name."""
+        topic, groups = ctx.meta.get(_TOPIC), {MUST: [], MAY: [], EXPERT: []}
+        first = self.request is not None and topic is None
+        rows = self._rows(ctx, first) if topic in (None, "all") else self._rows_of_algorithm(topic)
+        for group, row in rows:
+            groups[group].append(row)
+        few = groups.pop(EXPERT) if first else []
+        for group, rows in groups.items():
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+        if first and self.request is not None:
+            formatter.write_paragraph()
+            formatter.write_text(f"{EXPERT}: {', '.join(name.partition(' ')[0] for name, _ in few)}.")
+            own = ", or --help ALGORITHM for its options" if self.request.algorithms() else ""
+            formatter.write_text(f"More: {ctx.command_path} --help all{own}.")
+
+    def _rows(self, ctx: Any, first: bool) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yield group, flag and words of each option; on the first page only their first sentence."""
+        for param in self.get_params(ctx):
+            name, text = param.get_help_record(ctx) or ("-h", "")
+            if not name.startswith("-h"):
+                group = getattr(param, "rich_help_panel", None) or (MUST if param.required else MAY)
+                text = text.partition(". ")[0] if first else text.removesuffix("  [required]")
+                yield group, (re.split(" / | <", name)[0], text.removesuffix("."))
+
+    def _rows_of_algorithm(self, name: str) -> Iterator[tuple[str, tuple[str, str]]]:
+        assert self.request is not None
+        kind, own = self.request.algorithms()[name].load_config(), {p.name for p in self.params}
+        hints, words = typing.get_type_hints(kind), documented(kind)
+        for one in fields(kind):
+            if one.name != "provenance":
+                flag = f"--set {one.name}" if one.name in own else _flag(one.name)
+                default = "" if one.default is None else f" [default: {one.default}]"
+                row = f"{flag} {_metavar(hints[one.name])}", words.get(one.name, "").removesuffix(".") + default
+                yield MAY if one.name in USUAL else EXPERT, row
+
+
+@cache
+def make_command(name: str, function: Callable[..., None]) -> Any:
+    """Return the command ``name``: of a function's own signature, or of the request that is its one argument."""
+    kind, alone = typing.get_type_hints(function).get("asked"), typer.Typer(**SETTINGS)
+    if kind is None:
+        alone.command(name, cls=Command)(function)
+        return typer.main.get_command(alone)
+    hints, words = typing.get_type_hints(kind), documented(kind)
+
+    def callback(context: typer.Context, **given: Any) -> None:
+        function(_read(kind, given, *context.meta[_READ]))
+
+    said = sorted((one for one in fields(kind) if one.metadata), key=lambda one: "argument" not in one.metadata)
+    own = [_parameter(one, hints[one.name], words[one.name]) for one in said]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    callback.__signature__ = inspect.Signature([context, *own])  # type: ignore[attr-defined]
+    alone.command(name, cls=type("Of", (Command,), {"request": kind, "hints": hints}), help=kind.__doc__)(callback)
+    return typer.main.get_command(alone)
+
+
+def _parameter(one: Field[Any], hint: Any, words: str) -> inspect.Parameter:
+    """Return a field as a parameter that typer reads; where a run file may say it, nothing is required."""
+    how: dict[str, Any] = {
+        "help": words,
+        "rich_help_panel": one.metadata["group"],
+        "metavar": one.metadata.get("metavar"),
+    }
+    kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind not in (type(None), dict)]
+    if one.metadata.get("argument"):
+        info: Any = typer.Argument(**how)
+    else:
+        info = typer.Option(*([one.metadata["flag"]] if "flag" in one.metadata else []), **how)
+    annotation = Annotated[kinds[0] if kinds[0] is bool else kinds[0] | None, info]
+    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=annotation)
+
+
+def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict[str, str], wrong: set[str]) -> R:
+    """Return the request: its run file, and over it the flags."""
+    hints, words = typing.get_type_hints(kind), documented(kind)
+    said = {name: value for name, value in given.items() if value not in (None, [])}
+    source, content = said["config"].name if "config" in said else "", {}
+    if source:
+        content = mistakes.attempt(_read_toml, said["config"]) or {}
+    in_file = [one.name for one in fields(kind) if one.metadata.get("file")]
+    values: dict[str, Any] = {}
+    for name in content.keys() & set(in_file):
+        try:
+            values[name] = coerce(hints[name], content[name])
+        except DprlError as error:
+            mistakes.add(f"{source}: {name} {error}.")
+            wrong.add(name)
+    options = [({name: value for name, value in content.items() if name not in in_file}, source)] if source else []
+    settings = [mistakes.attempt(kind.pair, text) for text in said.get("setting", ()) if issubclass(kind, Settings)]
+    options.append((dict(pair for pair in settings if pair is not None), "--set"))
+    flags = {name.removeprefix("--").replace("-", "_"): text for name, text in others.items()}
+    values |= said
+    for one in fields(kind):
+        if one.metadata.get("group") == MUST and values.get(one.name) is None and one.name not in wrong:
+            what = f"The {one.name}" if one.metadata.get("argument") else _flag(one.name)
+            mistakes.add(f"{what} is missing: {words[one.name].partition('. ')[0].removesuffix('.')}.")
+    return kind(**values, options=options, flags=flags, mistakes=mistakes)
+
+
+def configure(asked: Request, name: str, **flags: Any) -> Any:
+    """Return the algorithm's configuration, each option marked with where it came from.
+
+    Args:
+        flags: options of the algorithm that are options of the command, too; None where they were left out.
+
+    Raises:
+        DprlError: every wrong option, together.
+    """
+    mistakes = Mistakes()
+    if name not in asked.algorithms():
+        raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(asked.algorithms())}.")
+    kind = asked.algorithms()[name].load_config()
+    hints, given = typing.get_type_hints(kind), {name: value for name, value in flags.items() if value is not None}
+    for option, text in asked.flags.items():
+        if option in kind.options():
+            given[option] = from_text(hints[option], text)
+            continue
+        owners = [other for other, entry in asked.algorithms().items() if option in entry.load_config().options()]
+        if owners:
+            mistakes.add(f"{_flag(option)} is an option of {', '.join(owners)}, not of {name}: leave it out.")
+        else:
+            known = [*kind.options(), *(one.name for one in fields(asked) if one.metadata)]
+            mistakes.add(unknown(_flag(option), map(_flag, known), name))
+    configured = mistakes.attempt(merge, kind, [*asked.options, (given, "flag")])
+    mistakes.check()
+    return configured
+
+
+def configure_named(asked: OfLog) -> Any:
+    """Return the configuration of the algorithm that is named, or served; what is wrong is noted, and gives None."""
+    name = asked.mistakes.attempt(asked.named)
+    return asked.mistakes.attempt(configure, asked, name) if name else None
+
+
+def unknown(flag: str, known: Any, owner: str) -> str:
+    """Return the sentence on a flag that nobody has, with the one that may have been meant."""
+    close = get_close_matches(flag, known, 1)
+    return f"{owner} has no option {flag}" + (f": did you mean {close[0]}?" if close else ": leave it out.")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _metavar(hint: Any) -> str:
+    words = words_of(hint)
+    return _METAVARS.get(words, words.replace(" or ", "|"))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DprlError(f"Cannot read the run file {path.name!r}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DprlError(f"The run file {path.name!r} is not valid TOML.") from error

@@ -1,0 +1,249 @@
+"""What can be said to the commands: every option once, with its type, its words and its group.
+
+A command's request is a frozen dataclass made of these parts. Its fields are the flags and the names in a run file; the
+section "Attributes" of the docstrings is the help. The options of an algorithm are the fields of its configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dprl.errors import DprlError, Mistakes
+from dprl.registry import DEFAULT, Entry
+
+MUST, MAY, EXPERT = "What you must say", "What you may say", "For experts"
+USUAL = frozenset({
+    "batch", "confidence", "discount", "environment", "noise", "noise_multiplier", "optimizer", "people", "policy",
+    "relation", "reward_radius", "samples", "sampling_rate", "steps", "users", "variant",
+})  # fmt: skip
+"""Options of algorithms that a first user may want; the others are for experts."""
+
+
+def must(**how: Any) -> Any:
+    """Field that has to be said, on the command line or in a run file; see :func:`expert` for ``how``."""
+    return expert(group=MUST, **how)
+
+
+def may(**how: Any) -> Any:
+    """Field that may be left out."""
+    return expert(group=MAY, **how)
+
+
+def expert(*, default: Any = None, **how: Any) -> Any:
+    """Field that few need.
+
+    Args:
+        how: ``group``; ``metavar``, what stands for the value in the help; ``argument``, whether it is given by its
+            place; ``flag``, where its name is another one; ``file``, whether a run file may name it.
+    """
+    return field(default=default, metadata={"group": EXPERT, "file": True, **how})
+
+
+def toml_value(text: str) -> Any:
+    """Return the value that ``text`` has in TOML, or ``text`` itself where it has none."""
+    import tomllib
+
+    try:
+        return tomllib.loads(f"x = {text.strip()}")["x"]
+    except (ValueError, RecursionError):
+        return text.strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a command was asked for: flags over ``--set`` over the run file.
+
+    Attributes:
+        options: options of the algorithm, with where they come from, weakest first.
+        flags: options of the algorithm that were given as flags, as they were typed.
+        mistakes: what is wrong so far; a command adds what it finds, and raises it before anything is done.
+    """
+
+    options: list[tuple[dict[str, Any], str]] = field(default_factory=list)
+    flags: dict[str, str] = field(default_factory=dict)
+    mistakes: Mistakes = field(default_factory=Mistakes)
+
+    @staticmethod
+    def algorithms() -> Mapping[str, Entry]:
+        """Return the algorithms whose options the command takes."""
+        return {}
+
+    def only(self, *names: str) -> dict[str, Any]:
+        """Return these fields by name."""
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed(Request):
+    """How the result is printed.
+
+    Attributes:
+        as_json: print one JSON object.
+    """
+
+    as_json: bool = expert(default=False, flag="--json", file=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Request):
+    """Options of an algorithm that are no flag.
+
+    Attributes:
+        setting: any other option of the algorithm. It may be repeated.
+    """
+
+    setting: list[str] | None = expert(flag="--set", metavar="NAME=VALUE", file=False)
+
+    @classmethod
+    def pair(cls, text: str) -> tuple[str, Any]:
+        """Return the name and the value of a setting, which is written as in TOML."""
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise DprlError("--set needs NAME=VALUE, such as --set steps=200.")
+        return name.strip(), toml_value(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured(Settings):
+    """Where options may stand besides the command line.
+
+    Attributes:
+        config: TOML file with any of these options. What the command line says wins.
+    """
+
+    config: Path | None = may(metavar="FILE", file=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budgeted(Request):
+    """The budget of one release.
+
+    Attributes:
+        epsilon: privacy budget of this release. Smaller protects more.
+        delta: second number of the budget. Far below one over the number of people.
+    """
+
+    epsilon: float | None = must(metavar="NUMBER")
+    delta: float | None = must(metavar="NUMBER")
+
+    def budget(self, epsilon: float | None = None, delta: float | None = None) -> Any:
+        """Return the budget, with these numbers for what was left out; None where a number is wrong, which is noted."""
+        from dprl.accounting.budget import Budget
+
+        epsilon, delta = (
+            given if own is None else own for given, own in ((epsilon, self.epsilon), (delta, self.delta))
+        )
+        right = [self.mistakes.attempt(Budget, *pair) for pair in ((epsilon, 0.5), (1.0, delta)) if None not in pair]
+        return Budget(right[0].epsilon, right[1].delta) if len(right) == 2 and all(right) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charged(Request):
+    """The account that pays.
+
+    Attributes:
+        ledger: charge the release in this file. That is done before anything private is read.
+        dataset: name of these people's budget in that ledger.
+    """
+
+    ledger: Path | None = may(metavar="FILE")
+    dataset: str | None = may(metavar="NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfPublicFacts(Request):
+    """What is public.
+
+    Attributes:
+        bounds: TOML file with the public bounds. They are never inferred from rows.
+    """
+
+    bounds: Path | dict | None = must(metavar="FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Featured(Request):
+    """What value functions are made of.
+
+    Attributes:
+        features: columns, tabular, fourier:ORDER, fourier-coupled:ORDER or rbf:N, or a network: mlp:HIDDEN. By default
+            columns.
+    """
+
+    features: str | None = expert(metavar="SPEC")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfLog(Featured, OfPublicFacts):
+    """The log, and what is asked of it.
+
+    Attributes:
+        log: .parquet or .csv file, one row per transition. Or a folder that dprl data partition wrote.
+        target_policy: uniform, FILE.py:function, column:NAME or a folder. The folder is that of a released policy.
+            Repeat the option to evaluate several policies in one release.
+        unit: what is protected: person, trajectory or transition. By default a person, where the log has a column
+            person_id, and otherwise a trajectory.
+        person_column: column that identifies the person.
+        behavior_policy: public behaviour policy, for a log without behavior_prob.
+        algorithm: how it is computed; by default recommended. See dprl evaluate --help all.
+    """
+
+    log: Path | None = must(metavar="LOG", argument=True)
+    target_policy: list[str] | None = must(metavar="POLICY")
+    unit: str | None = may(metavar="UNIT")
+    algorithm: str | None = may(metavar="NAME")
+    person_column: str | None = expert(metavar="NAME")
+    behavior_policy: str | None = expert(metavar="POLICY")
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a release and its plan are told alike."""
+        names = self.only("bounds", "unit", "behavior_policy")
+        return names | {"person": self.person_column, "features": self.features or "columns"}
+
+    def named(self) -> str:
+        """Return the algorithm; where none is named, the one that the protector was learned for, if there is one."""
+        given = [options["optimizer"] for options, _ in self.options if "optimizer" in options]
+        folder = self.flags.get("optimizer", given[-1] if given else None)
+        if self.algorithm is not None or not isinstance(folder, str):
+            return self.algorithm or DEFAULT
+        from dprl.protectors.protector import Protector
+
+        return Protector.load(folder).algorithm or DEFAULT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved(Request):
+    """What becomes of a release.
+
+    Attributes:
+        out: new folder for the release.
+        resume: go on with a release that was interrupted. Say the same command again.
+        seed: reproducible noise: NOT a private release.
+        simulated: nobody is behind these data: measure the truth, too. NOT a private release.
+        sign: Ed25519 private key (PEM) to sign the certificate with.
+    """
+
+    out: Path | None = must(metavar="FOLDER", file=False)
+    resume: bool = may(default=False, flag="--resume", file=False)
+    seed: int | None = expert(metavar="N", file=False)
+    simulated: bool = expert(default=False, file=False)
+    sign: Path | None = expert(metavar="FILE", file=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers(Request):
+    """Where a log in parts is summed.
+
+    Attributes:
+        engine: where a log in parts is summed: local, or ray, which needs dprl[cluster]. No digit depends on it; by
+            default local.
+        shards: workers of the engine ray. By default one for each processor.
+        address: Ray cluster that runs, such as 10.0.0.1:6379. By default one of its own.
+    """
+
+    engine: str | None = expert(metavar="NAME")
+    shards: int | None = expert(metavar="N")
+    address: str | None = expert(metavar="HOST:PORT")

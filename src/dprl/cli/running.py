@@ -1,0 +1,155 @@
+"""What commands share while they run: a bar, the run folder beside a release, and what is printed at the end."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from dprl.cli.ends import StoppedError, UnprintedReleaseError
+from dprl.cli.requests import Saved
+from dprl.errors import DprlError, WrongOptionsError
+
+RUN, KEY = ".run", "key"
+GOES_ON = "; what was charged stays charged; the same command with --resume goes on"
+
+
+def show(made: Mapping[str, Any], words: Callable[[Any], str], as_json: bool) -> None:
+    """Print a result as one JSON object, or in words."""
+    typer.echo(json.dumps(made, allow_nan=False) if as_json else words(made))
+
+
+def check_out(asked: Saved, resumable: bool, refusal: str) -> Path | None:
+    """Note what is wrong with the folder and the key of a release; return its run folder, if it is to have one.
+
+    Args:
+        resumable: whether the release can be resumed.
+        refusal: said of ``--resume`` where it cannot.
+    """
+    from dprl.release.run_folder import check_run, noted_folder
+    from dprl.release.save import check_folder, check_key
+
+    mistakes, out, run = asked.mistakes, asked.out, None
+    if asked.sign is not None:
+        mistakes.attempt(check_key, asked.sign)
+    if out is None:
+        return None
+    if resumable:
+        run = mistakes.attempt(run_beside, out)
+        if run is None:
+            return None
+        mistakes.attempt(check_run, run, asked.resume)
+    elif asked.resume:
+        mistakes.add(refusal)
+    # a release that was interrupted at its very end is in its folder already
+    if run is None or noted_folder(run) != run.with_name(run.name.removesuffix(RUN)):
+        mistakes.attempt(check_folder, out)
+    return run
+
+
+def run_beside(out: Path) -> Path:
+    """Return the run folder of a release into ``out``."""
+    path = Path(os.path.abspath(out))
+    if not path.name:
+        raise DprlError(f"{str(out)!r} cannot be the folder of a release: name a new one.")
+    return path.with_name(path.name + RUN)
+
+
+@contextmanager
+def stoppable(run: Path | None, lost: str | None = None) -> Iterator[None]:
+    """While this lasts Ctrl-C and errors say what is left in the run folder, and ``lost`` where there is none."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if run is None or not run.is_dir():
+            if lost is None:
+                raise
+            raise StoppedError(lost) from stop
+        raise StoppedError(GOES_ON) from stop
+    except DprlError as error:
+        said = str(error)
+        if run is None or not os.path.exists(run / KEY) or str(run) in said or "--resume" in said:
+            raise
+        left = (
+            f"go on by --resume, or delete {run}, which holds the key to this release's noise (what was charged stays "
+            "spent)."
+        )
+        if isinstance(error, WrongOptionsError):
+            raise WrongOptionsError([*error.sentences, f"Put that right and {left}"]) from error
+        raise DprlError(f"{said.removesuffix('.')}: put that right and {left}") from error
+
+
+@contextmanager
+def printing(out: Path) -> Iterator[None]:
+    """Where nothing can be printed, say at least that the release is in ``out``."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        words = f"the release is in {out}, whole; what is to be said of it cannot be printed ({error.strerror})."
+        raise UnprintedReleaseError(words) from error
+
+
+def end_of(certificate: Mapping[str, Any], status: str, out: Path, whose: str) -> list[str]:
+    """Return the last lines on a release: what was not charged, what is no certificate, and where the report is."""
+    lines = []
+    if certificate["ledger"] is None and status == "verified":
+        lines.append(f"no ledger: nothing was charged, and nothing adds this release to others of the same {whose}.")
+    if status != "verified":
+        lines.append("This is a statement, not a certificate: what it promises is written in statement.json.")
+    return [*lines, f"report: {out / 'report.html'}"]
+
+
+def conditions_of(conditions: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what a theorem assumes, and whether it holds, in words."""
+    return [f"{c['statement']}: this {'holds' if c['holds'] else 'does not hold'} here" for c in conditions]
+
+
+def rounded_down(number: float) -> str:
+    """Return three decimals, never up: what is printed is still a lower bound.
+
+    >>> rounded_down(0.9999)
+    '0.999'
+    """
+    return f"{math.floor(number * 1000.0) / 1000.0:.3f}"
+
+
+class Progress:
+    """A bar of the updates done, on stderr: public, for their number does not depend on the rows.
+
+    ``steps`` is left out where public facts say how many there are: :meth:`expect` tells it once they are read.
+    """
+
+    def __init__(self, steps: int = 0, *, quiet: bool, doing: str = "private updates") -> None:
+        self._steps, self._doing, self._bar, self._task = steps, doing, None, None
+        self._quiet = quiet or not sys.stderr.isatty()
+
+    def __enter__(self) -> Progress:
+        self.expect(self._steps)
+        return self
+
+    def expect(self, steps: int) -> None:
+        """Show the bar, for so many updates; none for none."""
+        if steps and self._bar is None and not self._quiet:
+            from rich.console import Console
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(self._doing, total=steps)
+            self._bar.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done)

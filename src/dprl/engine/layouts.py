@@ -1,0 +1,275 @@
+"""Rows in the three layouts in which programs meet them, and the block of a few units that they all give.
+
+:class:`UnitRows` is for releases: flat, in bounded memory, digits that depend on nobody else. :class:`PaddedUnits` is
+for experiments and tests. :class:`SharedTransitions` is for experiments with many trials over a finite state space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dprl import x64 as x64
+from dprl.engine.bands import Bands, find_bands
+from dprl.engine.rows import COEFFICIENTS, COLUMNS, Columns, Rows, can_be_made, coefficient
+from dprl.errors import DprlError
+
+_CHUNK_ROWS = 1 << 13
+# XLA rounds sums over very few rows differently; a block never has fewer than this.
+LEAST_ROWS = 64
+
+
+# --- a few units ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block(Columns):
+    """Rows of ``B`` units as a program sees them: columns and coefficients by name (:data:`COEFFICIENTS`).
+
+    Each unit has rows of its own, padded to ``L`` with zero weight: columns are ``(B, L, ...)``. Or all units share
+    ``L`` transitions of a finite set: features and states are then ``(L, ...)``, and of the coefficients ``(B, L)``
+    there are sums over a unit's rows of one transition. A coefficient is linear in a row, so this is the same.
+    """
+
+    columns: Mapping[str, Any]
+    bands: Bands | None = None  # the shared transitions' diagonals, where they have some
+
+    @property
+    def shared(self) -> bool:
+        """Whether all units share their transitions."""
+        return self.columns["phi"].ndim == 2
+
+
+jax.tree_util.register_dataclass(Block, data_fields=["columns"], meta_fields=["bands"])
+
+
+def project(coefficients: Any, features: Any) -> Any:
+    """``(B, n)`` sum over rows of ``coefficients`` ``(B, L)`` times ``features`` ``(B, L, n)`` or ``(L, n)``."""
+    if features.ndim == 2:
+        return coefficients @ features
+    return jnp.einsum("bl,bln->bn", coefficients, features)
+
+
+def project_phi(coefficients: Any, block: Block) -> Any:
+    """``(B, n)`` sum over rows of ``coefficients`` ``(B, L)`` times phi of the block; over bands without a product."""
+    bands = block.bands
+    if bands is None:
+        return project(coefficients, block.phi)
+    diagonals = (coefficients[:, i * bands.states : (i + 1) * bands.states] for i in range(len(bands.offsets)))
+    return bands.scale * sum(diagonals)
+
+
+def apply(features: Any, theta: Any) -> Any:
+    """``(B, L)`` or ``(L,)`` values theta'phi of each row."""
+    return features @ theta
+
+
+# --- for releases ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UnitRows(Columns):
+    """A log as flat rows, with the rows of each unit indexed in buckets of similar length; for releases.
+
+    Memory is O(transitions x features): nothing is stored per unit, and padding at most doubles a bucket.
+
+    Attributes:
+        columns: ``(N + 1, ...)`` by name; the last row is the padding, all zero.
+        buckets: of each bucket the unit numbers ``(U_b,)`` and their row indices ``(U_b, L_b)``.
+        units: number of units in the log (private).
+        declared: number of units that the curator declares (public).
+    """
+
+    columns: Mapping[str, Any]
+    buckets: tuple[tuple[np.ndarray, np.ndarray], ...]
+    units: int
+    declared: int
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """What compiled code takes and :func:`gather` reads."""
+        return self.columns
+
+    @property
+    def padding(self) -> int:
+        """Index of the padding row."""
+        return len(self.columns["weight"]) - 1
+
+    def chunks(self, included: np.ndarray, sampling_rate: float = 1.0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Row indices ``(B, L)`` of the included units in blocks of fixed size, and which rows of a block count.
+
+        A block's size follows from the length of its bucket and public facts alone: compiled code of another shape may
+        round a unit's sum differently, and nobody's presence may change somebody else's digits. A batch takes as many
+        blocks as it needs, the last filled up with units that do not count.
+        """
+        expected = max(1, round(self.declared * sampling_rate))
+        if not included.any():  # the same code runs for nobody as for somebody
+            yield np.full((LEAST_ROWS, 1), self.padding, np.int32), np.zeros(LEAST_ROWS, dtype=bool)
+        for members, index in self.buckets:
+            chosen = index[included[members]]
+            length = index.shape[1]
+            block = min(1 << (expected - 1).bit_length(), _CHUNK_ROWS // length)
+            block = max(block, -(-LEAST_ROWS // length), 1)
+            for start in range(0, len(chosen), block):
+                part = chosen[start : start + block]
+                live = np.arange(block) < len(part)
+                nobody = np.full((block - len(part), length), self.padding, index.dtype)
+                yield np.concatenate([part, nobody]), live
+
+    def gather(self, index: Any) -> Block:
+        return gather(self.arrays, index)
+
+
+jax.tree_util.register_dataclass(UnitRows, data_fields=["columns"], meta_fields=["buckets", "units", "declared"])
+
+
+def gather(arrays: Mapping[str, Any], index: Any) -> Block:
+    """The rows ``index`` ``(B, L)`` of :attr:`UnitRows.arrays`."""
+    return Block({name: x[index] for name, x in arrays.items()})
+
+
+def unit_rows(rows: Rows, declared: int) -> UnitRows:
+    """Index the rows of every unit in buckets whose lengths are within a factor of two.
+
+    ``declared`` is the public number of units, from which the size of a block follows.
+    The arrays of ``rows`` may be used without a copy: they must not be changed afterwards.
+    """
+    lengths = rows.lengths
+    kind = np.int32 if rows.padding < 2**31 - 1 else np.int64
+    exponents = np.ceil(np.log2(np.maximum(lengths, 1))).astype(int)
+    buckets = []
+    for exponent in np.unique(exponents):
+        members = np.flatnonzero(exponents == exponent)
+        buckets.append((members, _padded_index(rows, members, 1 << exponent).astype(kind)))
+    # device_put, unlike asarray, takes aligned memory as it is: the features are there once, not twice
+    return UnitRows(rows.mapped(jax.device_put), buckets=tuple(buckets), units=len(lengths), declared=declared)
+
+
+def _padded_index(rows: Rows, units: Any, length: int) -> np.ndarray:
+    """``(units, length)`` row indices of these units; past a unit's last row that of the padding."""
+    places = np.arange(length)
+    index = rows.offsets[:-1][units][:, None] + places
+    return np.where(places < rows.lengths[units][:, None], index, rows.padding)
+
+
+# --- for experiments and tests --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PaddedUnits(Columns):
+    """Every unit's rows padded to one length, ``(U, L, ...)`` by name; simple, for experiments and tests."""
+
+    columns: Mapping[str, Any]
+
+    @property
+    def units(self) -> int:
+        return self.columns["weight"].shape[0]
+
+    def block(self, units: Any) -> Block:
+        """The units with these indices."""
+        return Block(self.mapped(lambda x: x[units]))
+
+
+jax.tree_util.register_dataclass(PaddedUnits, data_fields=["columns"], meta_fields=[])
+
+
+def padded_units(rows: Rows, length: int | None = None) -> PaddedUnits:
+    """Every unit padded to the longest one, or to a given ``length``."""
+    length = max(int(rows.lengths.max(initial=0)), 1) if length is None else length
+    index = _padded_index(rows, slice(None), length)
+    return PaddedUnits(rows.mapped(lambda x: jnp.asarray(x[index])))
+
+
+# --- for experiments with many trials -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharedTransitions(Columns):
+    """A log over a finite, public set of transitions; the fast layout for experiments with many trials.
+
+    Attributes:
+        columns: ``(K, ...)`` by name where they follow from the transition, such as the features; of all others the
+            coefficients ``(U, K)``, summed over a unit's rows of each transition.
+        bands: the transitions' diagonals, where they have some.
+    """
+
+    columns: Mapping[str, Any]
+    bands: Bands | None = None
+
+    @property
+    def units(self) -> int:
+        return self.columns["weight"].shape[0]
+
+    def block(self, units: Any) -> Block:
+        """The units with these indices."""
+        return Block(self.of_units(lambda x: x[units]).columns, self.bands)
+
+    def of_units(
+        self, change: Callable[[Any], Any], otherwise: Callable[[Any], Any] = lambda x: x
+    ) -> SharedTransitions:
+        """The same with the sums of units changed, and ``otherwise`` what all units share."""
+        changed = {name: (otherwise if is_shared(name) else change)(x) for name, x in self.columns.items()}
+        return SharedTransitions(changed, self.bands)
+
+
+jax.tree_util.register_dataclass(SharedTransitions, data_fields=["columns"], meta_fields=["bands"])
+
+
+def is_shared(name: str) -> bool:
+    """Whether :class:`SharedTransitions` hold the column ``name`` once for all units."""
+    return name in ("phi", "delta_phi") or (name in COLUMNS and COLUMNS[name].of_transition)
+
+
+def shared_transitions(
+    units: np.ndarray,
+    source: np.ndarray,
+    target: np.ndarray,
+    rows: Rows,
+    transitions: np.ndarray,
+    table: np.ndarray,
+    discount: float,
+    states: np.ndarray | None = None,
+) -> SharedTransitions:
+    """Rewrite rows over a finite public set of transitions.
+
+    Args:
+        units: ``(N,)`` unit of each transition.
+        source, target: ``(N,)`` state numbers; ``target`` is -1 for the terminal state.
+        rows: the rows themselves; of their columns all coefficients that can be made are summed.
+        transitions: ``(K, 2)`` public list of (source, target) pairs that can happen.
+        table: ``(S, n)`` features of each state.
+        discount: gamma.
+        states: ``(S, d)`` the states themselves, for programs that ask for them.
+    """
+    bands = find_bands(transitions, table, discount)
+    if bands is not None:
+        transitions = bands.transitions()
+    base = len(table) + 1
+    code = transitions[:, 0] * base + transitions[:, 1] + 1
+    order = np.argsort(code)
+    k = order[np.searchsorted(code[order], source * base + target + 1)]
+    shape, n, kind = (len(rows.lengths), len(transitions)), len(units), rows.phi.dtype
+    flat = units * shape[1] + k
+
+    before, after = transitions.T
+    ends = (after < 0)[:, None]
+    phi = table[before]
+    shared = {"phi": phi, "delta_phi": phi - discount * np.where(ends, 0.0, table[after])}
+    if "states" in rows.columns:
+        if states is None:
+            raise DprlError("A program asks for states, and the finite set of transitions comes without them.")
+        going_on = np.where(ends, 0.0, states[after])
+        shared |= {"states": states[before], "next_states": going_on, "alive": ~ends[:, 0]}
+
+    exact = {name: x[:n].astype(np.float64) for name, x in rows.columns.items() if not is_shared(name)}
+    sums = {
+        name: np.bincount(flat, coefficient(exact, name), minlength=shape[0] * shape[1]).reshape(shape)
+        for name in COEFFICIENTS
+        if can_be_made(exact, name)
+    }
+    return SharedTransitions({name: jnp.asarray(x, dtype=kind) for name, x in {**shared, **sums}.items()}, bands)

@@ -1,0 +1,421 @@
+"""From a log to rows: every column that an algorithm may ask for is declared here, once.
+
+A row is one transition. Its columns hold features, rewards, importance ratios, a weight within its unit, and what a
+program asks for by name. A unit's rows are made of that unit's own transitions only, to the last bit: one step of all
+trajectories at a time, never a prefix sum over the log. Symbols: docs/symbols.md. Rewards and values are in public
+units: the value range [low, high] is mapped to [-1, 1].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from dprl.data.trajectories import Trajectories
+from dprl.errors import DprlError
+from dprl.protocols import Interval
+from dprl.value_functions.features import Features, Tabular
+
+Weighting = Literal["trajectory", "transition"]
+
+
+@dataclass(frozen=True)
+class RowInputs:
+    """What columns are computed from: a log, its importance ratios, and public facts.
+
+    Attributes:
+        log: private.
+        ratios: ``(N,)`` importance ratio of each step, already bounded.
+        value: public value range.
+        weighting: ``trajectory`` weights a transition by one over the length of its trajectory (paper 004, Eq. 2.2);
+            ``transition`` by one over the public horizon. Where the unit is a transition, each counts as one.
+    """
+
+    log: Trajectories
+    ratios: np.ndarray
+    features: Features
+    discount: float
+    value: Interval
+    weighting: Weighting = "trajectory"
+
+    @property
+    def alive(self) -> np.ndarray:
+        """``(N,)`` whether something can be bootstrapped from the next state."""
+        return self.log.has_next & ~self.log.terminated
+
+    @property
+    def usable(self) -> np.ndarray:
+        """``(N,)`` whether the row counts."""
+        return self.log.valid[self.log.episode_of()] & (self.alive | self.log.terminated)
+
+    def one_per_unit(self, chosen: np.ndarray) -> np.ndarray:
+        """``(N,)`` one over the number of trajectories of the row's unit where ``chosen``; zero in invalid ones."""
+        siblings = np.diff(self.log.unit_offsets)
+        share = np.where(self.log.valid, np.repeat(1.0 / np.maximum(siblings, 1), siblings), 0.0)
+        return np.where(chosen, share[self.log.episode_of()], 0.0)
+
+
+# --- the columns ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of rows.
+
+    Attributes:
+        meaning: what a row of it holds, in words.
+        compute: gives it, ``(N, ...)``, from the whole log.
+        of_transition: whether it follows from the state before and the state after. Rows over a finite set of
+            transitions then hold it once for all units; of every other column they hold sums, see
+            :data:`COEFFICIENTS`.
+    """
+
+    meaning: str
+    compute: Callable[[RowInputs], np.ndarray]
+    of_transition: bool = False
+
+
+def _weights(inputs: RowInputs) -> np.ndarray:
+    log, lengths = inputs.log, inputs.log.lengths()
+    by_length = inputs.weighting == "trajectory" or log.unit == "transition"
+    per_episode = 1.0 / np.maximum(lengths, 1) if by_length else np.full(len(lengths), 1.0 / log.bounds.horizon)
+    # a unit with several trajectories counts once: the mean over them
+    siblings = np.repeat(np.diff(log.unit_offsets), np.diff(log.unit_offsets))
+    return np.where(inputs.usable, (per_episode / np.maximum(siblings, 1))[log.episode_of()], 0.0)
+
+
+def _rewards(inputs: RowInputs) -> np.ndarray:
+    """``V = centre + half theta' phi`` solves with these rewards the same Bellman equation."""
+    centre, half = scale_of(inputs.value)
+    return np.where(inputs.usable, (inputs.log.reward - centre * (1.0 - inputs.discount * inputs.alive)) / half, 0.0)
+
+
+def returns_to_go(inputs: RowInputs) -> np.ndarray:
+    """``(N,)`` importance-weighted returns from each row on, over the largest cumulative ratio W, in [-1, 1].
+
+    ``Y_t = rho_t (r'_t + gamma Y_{t+1})`` with centred rewards ``r' = (r - centre (1 - gamma [not terminal])) / half``
+    is, on-policy, ``(G_t - centre) / half``; off-policy it is the per-decision weighted return, cut at the largest
+    value that a return can have. ``E[W y | s] = (V(s) - centre) / half`` where nothing is cut. A trajectory that was
+    cut short goes on, in place of what is not known, with its own mean reward over its last half, for ever.
+    """
+    log, ratios, discount = inputs.log, inputs.ratios, inputs.discount
+    centre, half = scale_of(inputs.value)
+    limit = log.bounds.cumulative_ratio
+    lengths, ends = log.lengths(), log.episode_offsets[1:]
+    alive = ~log.terminated
+    reward = (log.reward - centre * (1.0 - discount * alive)) / half
+    out = np.zeros(len(reward))
+    order = np.argsort(-lengths, kind="stable")
+    running = _continuation(inputs)[order]
+    for back in range(int(lengths.max(initial=0))):
+        count = int(np.searchsorted(-lengths[order], -back, side="left"))  # those longer than `back`
+        rows = ends[order[:count]] - 1 - back
+        running = np.clip(ratios[rows] * (reward[rows] + discount * alive[rows] * running[:count]), -limit, limit)
+        out[rows] = running
+    return out / limit
+
+
+def _continuation(inputs: RowInputs) -> np.ndarray:
+    """``(E,)`` value after the last row of each trajectory, in public units; what a terminal state has is not used."""
+    log, (centre, half) = inputs.log, scale_of(inputs.value)
+    nothing = np.full(log.episodes, -centre / half)
+    if inputs.discount == 1.0:
+        return np.clip(nothing, -1.0, 1.0)
+    episode, lengths = log.episode_of(), log.lengths()
+    late = log.time() >= (lengths // 2)[episode]
+    total = np.bincount(episode[late], log.reward[late], minlength=log.episodes)
+    mean = total / np.maximum(lengths - lengths // 2, 1)
+    return np.clip((mean / (1.0 - inputs.discount) - centre) / half, -1.0, 1.0)
+
+
+def _first_visits(inputs: RowInputs) -> np.ndarray:
+    if not isinstance(inputs.features, Tabular):
+        raise DprlError("First visits are counted in a finite set of states: use tabular features.")
+    log = inputs.log
+    cell = log.episode_of() * inputs.features.size + inputs.features.index(log.observation)
+    first = np.zeros(len(cell), dtype=bool)
+    first[np.unique(cell, return_index=True)[1]] = True
+    return inputs.one_per_unit(first)
+
+
+def _discounts_to_end(inputs: RowInputs) -> np.ndarray:
+    log, episode = inputs.log, inputs.log.episode_of()
+    ended = log.terminated[log.episode_offsets[1:] - 1]
+    left = log.lengths()[episode] - 1 - log.time()
+    return 2.0 * np.where(ended[episode], inputs.discount**left, 0.0) - 1.0
+
+
+def _early_rewards(inputs: RowInputs) -> np.ndarray:
+    log, episode = inputs.log, inputs.log.episode_of()
+    early = np.where(log.terminated, 0.0, np.abs(log.reward))
+    total = np.bincount(episode, early, minlength=log.episodes)
+    return np.minimum(total / (0.1 * scale_of(inputs.value)[1]), 1.0)[episode]
+
+
+COLUMNS: Mapping[str, Column] = {
+    "weight": Column("weight of the row within its unit; 0 in a row that does not count", _weights),
+    "rho": Column("importance ratio of the step", lambda x: np.where(x.usable, x.ratios, 0.0)),
+    "reward": Column("reward in public units, centred so that V = 0 is the middle of the value range", _rewards),
+    "returns": Column("importance-weighted return from the row on, in [-1, 1]", returns_to_go),
+    "start": Column(
+        "in the first row of a trajectory one over the unit's number of trajectories, and 0 elsewhere",
+        lambda x: x.one_per_unit(x.log.time() == 0),
+    ),
+    "first": Column("the same in the first row of each public cell that a trajectory visits", _first_visits),
+    "raw_reward": Column(
+        "reward with its public range mapped to [-1, 1]", lambda x: in_range(x.log.reward, x.log.bounds.reward)
+    ),
+    "to_end": Column(
+        "gamma^(steps to the last), 0 in a trajectory that does not end in a terminal state; [0, 1] mapped to [-1, 1]",
+        _discounts_to_end,
+    ),
+    "early": Column(
+        "sum of the absolute rewards before a terminal step, over a tenth of the value range's half-width, at most 1",
+        _early_rewards,
+    ),
+    "states": Column("state before the step", lambda x: x.log.observation, of_transition=True),
+    "next_states": Column("state after the step", lambda x: x.log.next_observation, of_transition=True),
+    "alive": Column(
+        "1 where the next state is known and not terminal", lambda x: np.where(x.alive, 1.0, 0.0), of_transition=True
+    ),
+}
+"""All columns but the features ``phi`` and ``delta_phi``, of which a program asks for some by name."""
+
+TRANSITION = ("states", "next_states", "alive")
+"""What a value function that is not linear in its weights is learned from."""
+ALWAYS = ("reward", "rho", "weight")
+"""The columns that all rows have, beside the features."""
+
+COEFFICIENTS: Mapping[str, tuple[str, ...]] = {
+    "weight": ("weight",),
+    "weight_rho": ("weight", "rho"),
+    "weight_rho_reward": ("weight", "rho", "reward"),
+    "weight_return": ("weight", "returns"),
+    "weight_end": ("weight", "to_end"),
+    "weight_raw_reward": ("weight", "rho", "raw_reward"),
+    "start": ("start",),
+    "start_return": ("start", "returns"),
+    "start_end": ("start", "to_end"),
+    "start_early": ("start", "early"),
+    "first": ("first",),
+    "first_rho": ("first", "rho"),
+    "first_rho_reward": ("first", "rho", "reward"),
+    "first_return": ("first", "returns"),
+}
+"""Products of columns, each linear in a row: so rows of a unit with the same features can be added up beforehand."""
+
+
+def coefficient(columns: Mapping[str, Any], name: str) -> Any:
+    """The product of columns that :data:`COEFFICIENTS` says."""
+    return reduce(mul, (columns[factor] for factor in COEFFICIENTS[name]))
+
+
+def can_be_made(columns: Mapping[str, Any], name: str) -> bool:
+    """Whether the factors of a coefficient are there."""
+    return set(COEFFICIENTS[name]) <= set(columns)
+
+
+class Columns:
+    """Columns by name, as attributes; and the coefficients, which are products of columns unless they are there."""
+
+    columns: Mapping[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        columns = self.__dict__.get("columns", {})
+        if name in columns:
+            return columns[name]
+        if name not in COEFFICIENTS or not can_be_made(columns, name):
+            raise AttributeError(f"These rows have no column {name!r}: a program names those that it needs.")
+        return coefficient(columns, name)
+
+    def mapped(self, change: Callable[[Any], Any]) -> dict[str, Any]:
+        """The columns, each changed."""
+        return {name: change(x) for name, x in self.columns.items()}
+
+    def with_columns(self, **columns: Any) -> Self:
+        """The same with these columns in place of their own."""
+        changed: Any = {**self.columns, **columns}
+        return replace(self, columns=changed)  # type: ignore[type-var]
+
+
+# --- the rows of a log ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows(Columns):
+    """Flat rows of a log, in the order of its units.
+
+    Attributes:
+        columns: ``(N + 1, ...)`` by name; the last row is the padding, all zero.
+        offsets: ``(U + 1,)`` unit ``u`` has rows ``[offsets[u], offsets[u + 1])``.
+    """
+
+    columns: Mapping[str, np.ndarray]
+    offsets: np.ndarray
+
+    @property
+    def padding(self) -> int:
+        """Index of the padding row."""
+        return len(self.columns["weight"]) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """``(U,)`` rows of each unit."""
+        return np.diff(self.offsets)
+
+    def first(self, units: int) -> Rows:
+        """The rows of the first ``units`` units."""
+        offsets = self.offsets[: units + 1]
+        n = int(offsets[-1])
+        if n == int(self.offsets[-1]):
+            return self
+        return Rows(self.mapped(lambda x: np.concatenate([x[:n], x[-1:]])), offsets)
+
+    def with_room(self, least: int) -> Rows:
+        """As many rows as a power of two has that is no less than ``least``: what is beyond the log is zero."""
+        size = max(least, 1 << self.padding.bit_length())
+
+        def longer(x: np.ndarray) -> np.ndarray:
+            out = _aligned_zeros((size, *x.shape[1:]), x.dtype)
+            out[: len(x)] = x
+            return out
+
+        return Rows(self.mapped(longer), self.offsets)
+
+
+def rows_of(
+    log: Trajectories,
+    ratios: np.ndarray,
+    features: Features,
+    discount: float,
+    value: Interval,
+    weighting: Weighting = "trajectory",
+    dtype: Any = np.float32,
+    columns: Iterable[str] = (),
+    most: int | None = None,
+) -> Rows:
+    """Every transition of a log as a row: features, rewards, ratios, weights, and what is asked for.
+
+    Args:
+        log, ratios, features, discount, value, weighting: see :class:`RowInputs`.
+        dtype: of the result.
+        columns: names of further ones among :data:`COLUMNS`.
+        most: rows of a unit that are kept, see :func:`subsample_rows`; by default all.
+    """
+    inputs, asked = RowInputs(log, ratios, features, discount, value, weighting), (*ALWAYS, *columns)
+    if unknown := sorted(set(asked) - set(COLUMNS)):
+        raise DprlError(f"Rows have no columns called {unknown[0]!r}; there are {', '.join(COLUMNS)}.")
+
+    def padded(name: str) -> np.ndarray:
+        x = COLUMNS[name].compute(inputs)
+        return np.concatenate([x, np.zeros((1, *x.shape[1:]))]).astype(dtype)
+
+    made = _features_of(inputs, dtype) | {name: padded(name) for name in asked}
+    return subsample_rows(Rows(made, log.episode_offsets[log.unit_offsets]), most)
+
+
+def _features_of(inputs: RowInputs, dtype: Any) -> dict[str, np.ndarray]:
+    """``phi`` and ``delta_phi`` ``(N + 1, n)``: phi(s_t) and phi(s_t) - gamma phi(s_{t+1}), terminal features zero."""
+    log, features, alive = inputs.log, inputs.features, inputs.alive
+    n = len(log.reward)
+    phi, delta = (_aligned_zeros((n + 1, features.row_size), dtype) for _ in range(2))
+    for start in range(0, n, 1 << 14):
+        part = slice(start, min(start + (1 << 14), n))
+        phi[part] = features(log.observation[part])
+        delta[part] = phi[part] - features(log.next_observation[part]) * (inputs.discount * alive[part])[:, None]
+    return {"phi": phi, "delta_phi": delta}
+
+
+def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros where JAX can use them as they are: it copies what does not start at a multiple of 64 bytes."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 64, dtype=np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def scale_of(value: Interval) -> tuple[float, float]:
+    """Centre and half-width of the public value range; a range of one point v scales by max(|v|, 1).
+
+    With any scale the noise is calibrated to the same multiplier; this one keeps it of a size that can be read.
+    """
+    low, high = value
+    half = (high - low) / 2.0 if high > low else max(abs(low), 1.0)
+    return (low + high) / 2.0, max(half, 1e-12)
+
+
+def in_range(values: np.ndarray, interval: Interval) -> np.ndarray:
+    """``values`` with the public ``interval`` mapped to [-1, 1]; zero where it is a point."""
+    low, high = interval
+    return (2.0 * values - (low + high)) / (high - low) if high > low else np.zeros_like(values)
+
+
+# --- fewer rows of each unit ----------------------------------------------------------------------------------------
+
+
+def subsample_rows(rows: Rows, most: int | None) -> Rows:
+    """At most ``most`` rows of each unit, with weights that add up to what they did; None keeps all.
+
+    A gradient of a network costs as much as the rows it is made of. The rows are evenly spaced over those that count,
+    from a first one that a hash of the unit's states chooses: so each of them is as likely as any other, and none
+    because of what happens there, such as an end; and which they are depends on that unit only, to the last bit
+    (docs/proofs/dptd.md). Where returns are asked for, the first row of each trajectory stays as well, with no weight,
+    beyond ``most`` if it must: how many rows are left follows from how many there were.
+
+    Args:
+        rows: with the column of ``states``.
+        most: at least 1.
+    """
+    if most is None:
+        return rows
+    n, lengths, columns = rows.padding, rows.lengths, rows.columns
+    units, owner = len(lengths), np.repeat(np.arange(len(lengths)), lengths)
+    weight, usable = columns["weight"][:n].astype(np.float64), columns["weight"][:n] > 0.0
+    first = columns["start"][:n] > 0.0 if "start" in columns else np.zeros(n, dtype=bool)
+    room = np.maximum(most - np.bincount(owner[first], minlength=units), 1)[owner]
+    count = np.bincount(owner[usable], minlength=units)[owner]
+    before = np.append(0, np.cumsum(usable))  # whole numbers: what stands before a unit cancels exactly
+    rank = before[:n] - before[rows.offsets[:-1]][owner]
+    start = _hashed(columns["states"][:n], rows.offsets)[owner]
+    spread = [np.ceil((rank + k) * room / np.maximum(count, 1) - start) for k in (0, 1)]
+    chosen = usable & ((count <= room) | (spread[1] > spread[0]))
+    # bincount adds the rows of a unit one by one, in their order
+    whole, part = (np.bincount(owner, x, minlength=units) for x in (weight, np.where(chosen, weight, 0.0)))
+    scaled = np.where(chosen, weight * (whole / np.where(part > 0.0, part, 1.0))[owner], 0.0)
+    # a first row that was chosen stands there twice, once for its return and once for its weight
+    twice = chosen & first & (count > room)
+    order = np.sort(np.concatenate([np.flatnonzero(chosen | first), np.flatnonzero(twice)]))
+    index = np.append(order, n)  # the padding stays last
+    again = np.append(index[1:] == index[:-1], False)  # the first of the two
+    kept = rows.mapped(lambda x: x[index])
+    kept["weight"] = np.where(again, 0.0, np.append(scaled, 0.0)[index]).astype(columns["weight"].dtype)
+    if "start" in kept:
+        kept["start"][1:][again[:-1]] = 0.0
+    offsets = np.append(0, np.cumsum(np.bincount(owner[order], minlength=units)))
+    return Rows(kept, offsets.astype(rows.offsets.dtype))
+
+
+def _hashed(states: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """``(units,)`` numbers in [0, 1), each from the states of one unit in their order."""
+    bits = np.ascontiguousarray(states, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    place = (np.arange(len(bits)) - offsets[:-1][owner]).astype(np.uint64)
+    mixed = place
+    for component in bits.T:
+        mixed = _mix(mixed + component)
+    sums = np.append(np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64))  # modulo 2^64: differences are exact
+    return (_mix(sums[offsets[1:]] - sums[offsets[:-1]]) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    """SplitMix64 (Steele, Lea and Flood 2014)."""
+    z = z + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
