@@ -39,11 +39,12 @@ def main(folder: str) -> None:
     from dprl.environments.interval_walk import IntervalWalk
     from dprl.learning.functional_q import FunctionalQ, resolve
     from dprl.learning.learning_plan import make_learning_plan
-    from dprl.learning.published import initial, published_rates, run_published
     from dprl.learning.q_learner import rates_of, shape_of
     from dprl.mechanisms.noise import SeededNoise
     from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, unit_path
+    from dprl_papers.paper_001_functional_q import published as paper
     from dprl_papers.paper_001_functional_q.compiled_learner import ExactAnswers, run
+    from dprl_papers.paper_001_functional_q.published import PublishedQ, initial, published_rates, run_published
 
     @dataclass(frozen=True, kw_only=True)
     class Scripted(IntervalWalk):
@@ -64,7 +65,7 @@ def main(folder: str) -> None:
     facts = walk.facts
     keys = jax.random.split(jax.random.key(0), SEEDS)
     nodes = stacked([SeededNoise.from_seed(i).nodes() for i in range(SEEDS)])
-    published = resolve(FunctionalQ(calibration="as-published", batch=BATCH, published_std=STD), facts)
+    published = paper.resolve(PublishedQ(batch=BATCH, published_std=STD), facts)
     rates = published_rates(published, facts)
     silent = published_rates(published.replace(published_std=1e-9), facts)
 

@@ -61,7 +61,6 @@ def run() -> dict[str, Any]:
     ]
     over = lambda name, base=ours: runs[name]["time"] / base  # noqa: E731
     batched = ("NumPy over 100 trials", "NumPy over 100 trials, banded by hand", "torch over 100 trials")
-    secure = "dprl, JAX over 100 trials, secure noise in blocks"
     hand = "NumPy over 100 trials, banded by hand"
     goals = [
         goal("torch loop", over("torch loop, 1 trial"), 40.0, True),
@@ -69,8 +68,6 @@ def run() -> dict[str, Any]:
         goal("NumPy over 100 trials", over("NumPy over 100 trials"), 3.0, True),
         goal("NumPy over 100 trials, both on 2 cores", over("NumPy over 100 trials, 2 cores", two), 3.0, True),
         goal("the fastest batched peer, whichever it is", min(over(n) for n in batched), 3.0, True),
-        goal("secure over seeded, 100-trial benchmark", over(secure), 5.0, False),
-        goal("secure over seeded, 100-trial benchmark, 2 cores", over(f"{secure}, 2 cores", two), 5.0, False),
         goal("the noise alone", ours / runs["the noise alone, dprl"]["time"], 5.0, False),
     ]
     return {

@@ -30,12 +30,12 @@ def main(path: str, cores: int) -> None:
     import jax.numpy as jnp
 
     from benchmarks import gpope_numpy
-    from benchmarks.gpope_blocks import run_in_blocks
     from dprl.engine.bands import find_bands
     from dprl.engine.layouts import SharedTransitions
     from dprl.evaluation import gpope
     from dprl.mechanisms import threefry
-    from dprl.mechanisms.noise import SecureNoise, SeededNoise
+    from dprl.mechanisms.noise import SeededNoise
+    from dprl_papers.one_unit import OneUnit
 
     class Drawn(SeededNoise):
         """The check: given trajectories, no noise. The key carries the trial's draws."""
@@ -58,11 +58,9 @@ def main(path: str, cores: int) -> None:
     }
     keys = jnp.stack([SeededNoise.from_seed(i).key for i in range(TRIALS)])
 
-    def gpope_of(layout: SharedTransitions, steps: int, noise: type[SeededNoise] | None) -> Callable[[Any], Any]:
-        """All trials; with the noise of a release, drawn in blocks, where ``noise`` is None."""
+    def gpope_of(layout: SharedTransitions, steps: int, noise: type[SeededNoise]) -> Callable[[Any], Any]:
         config = gpope.GPOPE(
             discount=DISCOUNT,
-            calibration="as-published",
             steps=steps,
             step_size=STEP_SIZE,
             clip_norm=CLIP,
@@ -70,7 +68,7 @@ def main(path: str, cores: int) -> None:
             average="all",
             project=False,
         )
-        mechanism = gpope.mechanism(config, STATES, 1, NOISE_MULTIPLIER)
+        mechanism = OneUnit.of(gpope.mechanism(config, STATES, 1, NOISE_MULTIPLIER))
         assert abs(mechanism.clip_norm - clip_norm()) < 1e-12
         nowhere = gpope.Projection(1e9, 1e9)
 
@@ -79,11 +77,6 @@ def main(path: str, cores: int) -> None:
             return gpope.run(config, mechanism, noise(key), log, start, units=TRAJECTORIES, projection=nowhere)[1]
 
         axes = layout.of_units(lambda _: 0, lambda _: None)
-        if noise is None:
-            sources = [SecureNoise.fresh() for _ in range(TRIALS)]
-            start = jnp.zeros(STATES, dtype=jnp.float32)
-            public: Any = {"units": TRAJECTORIES, "projection": nowhere, "data_axes": axes}
-            return lambda k: run_in_blocks(config, mechanism, sources, layout, start, **public)[1]
         every = jax.jit(jax.vmap(one, in_axes=(0, axes)))
         return lambda k: every(k, layout)
 
@@ -122,7 +115,6 @@ def main(path: str, cores: int) -> None:
     ours = {
         f"dprl, JAX over 100 trials{form}": gpope_of(layout, STEPS, SeededNoise) for form, layout in layouts.items()
     }
-    ours["dprl, JAX over 100 trials, secure noise in blocks"] = gpope_of(layouts[""], STEPS, None)
     several = "" if cores == 1 else f", {cores} cores"
     candidates: Mapping[str, Callable[[], int]] = {
         **{name + several: timed(call) for name, call in ours.items()},

@@ -14,12 +14,12 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.engine.options import Facts
-from dprl.evaluation.dptd import published_multiplier
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.method import library_methods
 from dprl_papers.harness.problem import Logs, Setting, Trials
 from dprl_papers.methods import primal_dual
+from dprl_papers.paper_000_dptd.published import noise_multiplier
 
 NETWORK = dataclasses.replace(DOMAIN, network="mlp:2")
 
@@ -61,22 +61,23 @@ def test_the_noise_of_langevin_dynamics_is_just_what_its_claim_asks_for() -> Non
     event = events.poisson_gaussian(1.0, stage.mechanism.noise_multiplier / 2.0, steps)
     assert epsilon_of(event, budget.delta) == pytest.approx(budget.epsilon, rel=0.01)
     assert stage.mechanism.noise_std / math.sqrt(steps) == pytest.approx(7.46, rel=0.01)
-    assert not stage.by_index
+    assert stage.mechanism.sampling_rate == 1.0
     initial, last = primal_dual.recursive_stages(facts, steps, budget, recursion=0.25)
     assert initial.mechanism.noise_std == last.mechanism.noise_std
-    assert last.mechanism.noise_std == pytest.approx(1.75 * published_multiplier(steps, 300, 1.0, 1e-5))
+    assert last.mechanism.noise_std == pytest.approx(1.75 * noise_multiplier(steps, 300, 1.0, 1e-5))
     assert (initial.mechanism.clip_norm, last.mechanism.clip_norm, last.mechanism.steps) == (1.0, 1.75, steps - 1)
 
 
 def test_a_published_guarantee_is_that_of_the_run_that_is_drawn() -> None:
     """Noise is made for as many steps as the run has, and few of them mean little noise."""
-    from dprl_papers.paper_000_dptd.privacy import JOINT, initial_release_epsilon
+    from dprl_papers.first_sum import initial_release_epsilon
+    from dprl_papers.paper_000_dptd.privacy import JOINT
 
     found = []
     for epochs in (0, 5, 100):
         setting = Setting(domain=DOMAIN, units=40, budget=Budget(10.0, 1e-5), epochs=epochs)
         count = primal_dual.transitions(setting)
-        sigma = published_multiplier((epochs or primal_dual.EPOCHS) * count - 1, count, 10.0, 1e-5)
+        sigma = noise_multiplier((epochs or primal_dual.EPOCHS) * count - 1, count, 10.0, 1e-5)
         promise = primal_dual.dptd_promise(setting)
         assert promise.true == initial_release_epsilon(count, sigma, JOINT, 1e-5)
         found.append(promise.true)

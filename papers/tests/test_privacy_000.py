@@ -10,8 +10,8 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
-from dprl.evaluation.dptd import published_conditions, published_multiplier
 from dprl_papers.paper_000_dptd import privacy as p
+from dprl_papers.paper_000_dptd.published import noise_multiplier, theorem_conditions
 
 DELTA = 1e-5
 
@@ -41,9 +41,9 @@ def test_the_noise_of_a_thousand_transitions_and_steps():
 def test_conditions_are_those_that_a_release_states(setting):
     units, steps, epsilon = setting
     ours = p.conditions(units, steps, epsilon, DELTA)
-    theirs = [c.holds for c in published_conditions(steps, units, epsilon, DELTA)]
+    theirs = [c.holds for c in theorem_conditions(steps, units, epsilon, DELTA)]
     assert [ours.noise, ours.order_as_printed, ours.order_scale_free] == theirs
-    assert ours.sigma == published_multiplier(steps, units, epsilon, DELTA)
+    assert ours.sigma == noise_multiplier(steps, units, epsilon, DELTA)
 
 
 @pytest.mark.parametrize(("reading", "factor"), [("as printed", 1.0), ("scale-free", 0.25)])

@@ -1,16 +1,21 @@
 """What other distributions add to dprl: its entry points.
 
-dprl-papers adds ``dprl reproduce``, baselines, and tasks on which a protector can be learned.
+dprl-papers adds ``dprl reproduce``, baselines, calibrations as published, and tasks to learn protectors on.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeVar
 
 from dprl.errors import DprlError
 
-ALGORITHMS, COMMANDS, PUBLISHED, TASKS = "dprl.algorithms", "dprl.commands", "dprl.published", "dprl.tasks"
+ALGORITHMS, CALIBRATIONS, COMMANDS, TASKS = "dprl.algorithms", "dprl.calibrations", "dprl.commands", "dprl.tasks"
+VERIFIED = "verified"
+"""The calibration that is dprl's own; another one is a table of entries, by the algorithm's name."""
+
+C = TypeVar("C")
 
 
 def names(group: str) -> list[str]:
@@ -30,3 +35,31 @@ def load(group: str, name: str, what: str) -> Any:
     for entry in metadata.entry_points(group=group, name=name):
         return entry.load()
     raise DprlError(f"{what} needs the distribution dprl-papers: pip install ./papers in the sources of dprl.")
+
+
+def calibrated(algorithm: str, calibration: str) -> Any:
+    """Return the registry's entry of an algorithm in a calibration that another distribution brings.
+
+    Raises:
+        DprlError: none brings it.
+    """
+    what = f"calibration = {calibration!r}"
+    tables = {name: load(CALIBRATIONS, name, what) for name in names(CALIBRATIONS) or [calibration]}
+    there = [VERIFIED, *(name for name, table in tables.items() if algorithm in table)]
+    if calibration not in there:
+        raise DprlError(f"{algorithm} has no calibration {calibration!r}; it has {', '.join(there)}.")
+    return tables[calibration][algorithm]
+
+
+def in_calibration(config: C) -> C:
+    """Return the options in the calibration that they name: as they are, or as another distribution's class of them.
+
+    Such a class has the same options and mechanisms of its own; it is none of dprl's, and certifies nothing.
+    """
+    calibration = getattr(config, "calibration", VERIFIED)
+    if calibration == VERIFIED:
+        return config
+    kind = calibrated(config.algorithm, calibration).load_config()  # type: ignore[attr-defined]
+    if isinstance(config, kind):
+        return config
+    return kind(**{f.name: getattr(config, f.name) for f in fields(config)})  # type: ignore[arg-type]

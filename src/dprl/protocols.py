@@ -268,6 +268,26 @@ class Precondition:
     holds: bool
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a calibration that another distribution brings says of itself; a release with it writes a statement.
+
+    Attributes:
+        relation: between which neighbours it speaks of.
+        conditions: what the theorem behind it assumes.
+        released: what is handed out, as the statement says it where dprl has no words for it.
+    """
+
+    relation: str
+    conditions: tuple[Precondition, ...] = ()
+    released: str = ""
+
+    @property
+    def preconditions(self) -> list[dict[str, Any]]:
+        """The conditions as plain data."""
+        return [{"statement": condition.statement, "holds": condition.holds} for condition in self.conditions]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attack:
     """A standard attack on an algorithm: the arguments of its :meth:`Conformance.canary`, and how many trials.
@@ -277,7 +297,6 @@ class Attack:
         trials: held-out runs on each data set in the published table.
     """
 
-    calibration: str = "verified"
     released: str = "all"
     units: int = 200
     epsilon: float = 1.0
@@ -336,19 +355,11 @@ class Conformance(Protocol):
     def name(self) -> str: ...
 
     @property
-    def calibrations(self) -> tuple[str, ...]: ...
-
-    @property
     def bounds(self) -> Bounds: ...
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Names of the configurations that the suite runs, in the verified calibration."""
-        ...
-
-    @property
-    def published_settings(self) -> tuple[str, ...]:
-        """Names of configurations as published, for record and replay under replacing one; empty without any."""
+        """Names of the configurations that the suite runs."""
         ...
 
     def config(self, setting: str) -> Any: ...
@@ -379,7 +390,6 @@ class Conformance(Protocol):
 
     def canary(
         self,
-        calibration: str = "verified",
         *,
         units: int,
         epsilon: float,
@@ -395,11 +405,11 @@ class Conformance(Protocol):
             options: of the algorithm's configuration; the others have their defaults.
 
         Raises:
-            DprlError: an option is not the algorithm's, or means nothing to this calibration.
+            DprlError: an option is not the algorithm's, or means nothing to it.
         """
         ...
 
     @property
     def attacks(self) -> tuple[Attack, ...]:
-        """The attacks that are published (docs/audits.md); at least one on each calibration."""
+        """The attacks that are published (docs/audits.md); at least one."""
         ...

@@ -30,13 +30,15 @@ _SUITES: dict[Unit, str] = {
 class Entry:
     """One algorithm by name: the module that ends with its ``ALGORITHM``, and one line for whoever chooses.
 
-    ``unit`` is what it protects: the unit of a log, the reward function, or a user of whom is learned.
+    ``unit`` is what it protects: the unit of a log, the reward function, or a user of whom is learned. ``calibration``
+    is dprl's own, or what another distribution calls the one that it brings.
     """
 
     name: str
     module: str
     summary: str
     unit: Unit = "unit of the log"
+    calibration: str = added.VERIFIED
 
     def load(self) -> Algorithm:
         """What its file says of it."""
@@ -53,7 +55,6 @@ class Entry:
     def load_canary(self, attack: Attack) -> Canary:
         """The pair of logs, and the attack on it, that a standard attack names."""
         return self.load_conformance().canary(
-            attack.calibration,
             units=attack.units,
             epsilon=attack.epsilon,
             delta=attack.delta,
@@ -161,9 +162,20 @@ def find_learning(name: str) -> Entry:
     return LEARNING[name]
 
 
-def find_audited(name: str) -> Entry:
-    """The entry called ``name``, whether it evaluates or learns."""
-    return _find(name, AUDITED if name in AUDITED else audited())
+def find_audited(name: str, calibration: str = added.VERIFIED) -> Entry:
+    """The entry called ``name`` in a calibration, whether it evaluates or learns."""
+    entry = _find(name, AUDITED if name in AUDITED else audited())
+    return entry if calibration == entry.calibration else added.calibrated(name, calibration)
+
+
+def in_every_calibration() -> list[Entry]:
+    """All that can be audited, each followed by the calibrations of it that are installed beside dprl."""
+    tables = [added.load(added.CALIBRATIONS, name, name) for name in added.names(added.CALIBRATIONS)]
+    return [
+        found
+        for name, entry in audited().items()
+        for found in (entry, *(table[name] for table in tables if name in table))
+    ]
 
 
 def _find(name: str, known: Mapping[str, Entry]) -> Entry:

@@ -22,7 +22,7 @@ def test_without_the_distribution_it_is_one_sentence(dprl, monkeypatch):
     )
     assert "reproduce" not in dprl("--help").out
     with pytest.raises(DprlError, match="dprl-papers"):
-        added.load(added.PUBLISHED, "first-noised-sum", "calibration=as-published")
+        added.calibrated("gpope", "as-published")
 
 
 def test_what_nobody_knows_is_no_command(dprl):

@@ -12,9 +12,9 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier, noise_multiplier_for
-from dprl.cli import calibrate as command
 from dprl.registry import evaluating
-from dprl_papers.paper_000_dptd.privacy import JOINT, initial_release_epsilon
+from dprl_papers.first_sum import initial_release_epsilon
+from dprl_papers.paper_000_dptd.privacy import JOINT
 
 BUDGET = ["--epsilon", "1", "--delta", "1e-5"]
 
@@ -142,7 +142,7 @@ def test_a_paper_s_formula_is_shown_with_what_it_lacks(calibrate, bounds):
     assert sigma == pytest.approx(2.0 * math.sqrt(60 * math.log(1e5)) / 500)
     alone = initial_release_epsilon(500, sigma, JOINT, 1e-5)
     assert 1.0 < found["epsilon_at_least"] == alone
-    lines = command._published(found).splitlines()
+    lines = calibrate("gpope", *BUDGET, *asked[:-1]).splitlines()
     assert [line.endswith("does not hold here") for line in lines] == [False, False, True, True, False]
     shown = float(lines[-1].partition("at least ")[2].partition(",")[0])
     assert found["epsilon_at_least"] - 0.001 <= shown <= found["epsilon_at_least"]

@@ -6,7 +6,6 @@ The attacks are the algorithms' own standard ones, those of docs/audits.md.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from functools import partial
 
@@ -38,8 +37,8 @@ _LONG = ("dp-sgda", "dp-gld", "dp-srm", "neural-td", "recommended")
 ATTACK_CASES = [
     pytest.param(
         (name, attack),
-        marks=[] if first(_seen, (name, attack.calibration)) and name not in _LONG else [pytest.mark.slow],
-        id=f"{name}, {attack.calibration}, {attack.released}, {attack.epsilon:g}, {attack.options}, {attack.trials}",
+        marks=[] if first(_seen, name) and name not in _LONG else [pytest.mark.slow],
+        id=f"{name}, {attack.released}, {attack.epsilon:g}, {attack.options}, {attack.trials}",
     )
     for name, attack in ATTACKS
 ]
@@ -49,10 +48,10 @@ NEARNESS: dict[tuple[str, str], float] = {}
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
 
 
-def canary(name: str, calibration: str = "verified", *, epsilon: float = EPSILON, released: str = "all", **options):
-    """Of the first standard attack on the calibration, with these changes; ``steps`` only where there are steps."""
+def canary(name: str, *, epsilon: float = EPSILON, released: str = "all", **options):
+    """Of the first standard attack, with these changes; ``steps`` only where there are steps."""
     conformance = ENTRIES[name].load_conformance()
-    attack = next((a for a in conformance.attacks if a.calibration == calibration), Attack(calibration=calibration))
+    attack = conformance.attacks[0]
     known = ENTRIES[name].load_config().options()
     options = {**attack.options, **{option: value for option, value in options.items() if option in known}}
     return ENTRIES[name].load_canary(dataclasses.replace(attack, epsilon=epsilon, released=released, options=options))
@@ -67,9 +66,6 @@ def test_every_calibration_is_attacked(case):
     result = audit(pair, trials=13_000, seed=1, confidence=CONFIDENCE)
     assert result.description
     assert math.isfinite(result.epsilon_lower)
-    if attack.calibration != "verified":
-        assert result.preconditions
-        return
     assert not result.violated
     assert result.preconditions == ()
     if pair.gaussian:
@@ -125,52 +121,6 @@ def test_half_the_noise_is_caught(name):
     assert result.violated
 
 
-def test_gpope_as_published_is_caught():
-    """Claimed (1, 1e-5) with the noise of Theorem 1; all iterates are seen. 4e5 trials an arm give more than 8."""
-    result = audit(canary("gpope", "as-published"), trials=13_000, seed=3)
-    assert result.claimed_epsilon == 1.0
-    assert result.epsilon_lower > 4.0
-    assert result.violated
-    assert result.gaussian is None
-    # N = m = 200 at epsilon 1: neither of the proof's conditions holds (docs/papers/004.md, E5)
-    assert [condition.holds for condition in result.preconditions] == [False, False]
-    assert "sigma is 0.4799" in result.preconditions[0].statement
-
-
-@pytest.mark.slow
-def test_dptd_as_published_is_caught_and_verified_is_not():
-    """n = 10,000, T = 1,000, claimed (1, 1e-5): the initial gradient alone costs more than 300. One of n is drawn."""
-    pair = canary("dptd", "as-published")
-    assert pair.plan.steps == 1001
-    result = audit(pair, trials=200_000, seed=3)
-    assert result.claimed_epsilon == 1.0
-    assert result.epsilon_lower > 3.0
-    assert result.violated
-    assert [condition.holds for condition in result.preconditions] == [False, False, False]
-    assert "the first 17 noised gradients" in result.description
-    alike = Attack(units=10_000, options={"steps": 1001, "sampling_rate": 1e-4, "value_share": 0.05})
-    verified = audit(ENTRIES["dptd"].load_canary(alike), trials=20_000, seed=3)
-    assert not verified.violated
-    # where no release finds a record, the first hundred are looked at, and nothing is found
-    weak = ENTRIES["dptd"].load_canary(Attack(calibration="as-published", units=1000, options={"steps": 100_001}))
-    assert "the first 100 noised gradients" in weak.description
-    assert not audit(weak, trials=4_000, seed=3).violated
-
-
-@pytest.mark.slow
-def test_the_pair_of_dptd_keeps_to_what_theorem_5_1_assumes():
-    """Every gradient has norm G, wherever theta and w are in their boxes, and none is clipped."""
-    pair = canary("dptd", "as-published", epsilon=1.0)
-    block = pair._data(True).block(slice(9_998, None))
-    program, clip = pair.plan.program, pair.plan.stages[0].mechanism.clip_norm
-    state, vectors_of = program.init(), jax.jit(partial(program.contribution, 0))
-    for theta, w in itertools.product((-1.0, 0.3, 1.0), repeat=2):
-        there = state._replace(theta=np.full_like(state.theta, theta), w=np.full_like(state.w, w), step=np.int32(0))
-        first, second = np.asarray(vectors_of(there, block))
-        for vector, sign in ((first, -1.0), (second, 1.0)):
-            np.testing.assert_allclose(vector, [0.0, sign * clip], atol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["transition", "trajectory", "person"])
 def test_a_unit_is_what_is_read_from_columns(unit):
@@ -211,33 +161,20 @@ def test_what_is_not_attacked_through_columns_says_so():
         ("td", Attack(options={"unit": "transition"}), "no statement for the privacy unit transition"),
         ("td", Attack(options={"unit": "family"}), "unit must be one of"),
         ("td", Attack(options={"unit": "person"}, released="last"), "leave out unit"),
-        ("dptd", Attack(calibration="as-published", options={"unit": "person"}), "leave out unit"),
         ("importance-sampling", Attack(options={"unit": "person"}), "value function"),
     ):
         with pytest.raises(DprlError, match=word):
             ENTRIES[name].load_canary(attack)
 
 
-@pytest.mark.parametrize(
-    ("units", "epsilon", "holds"), [(200, 0.1, [True, False]), (31, 1.0, [True, False]), (32, 1.0, [False, False])]
-)
-def test_preconditions_of_theorem_1_are_computed(units, epsilon, holds):
-    """Of m = N at delta = 1e-5, sigma >= 1.201 means sqrt(m) epsilon <= 5.65: at epsilon 1 at most 31 trajectories."""
-    conformance = ENTRIES["gpope"].load_conformance()
-    pair = conformance.canary("as-published", units=units, epsilon=epsilon, delta=1e-5, steps=units)
-    assert [condition.holds for condition in pair.preconditions] == holds
-
-
 def test_options_that_mean_nothing_are_refused():
-    for name, calibration, options, word in (
-        ("importance-sampling", "verified", {"steps": 3}, "steps"),
-        ("importance-sampling", "verified", {"sampling_rate": 0.1}, "sampling_rate"),
-        ("gpope", "as-published", {"sampling_rate": 0.1}, "sampling_rate"),
-        ("gpope", "as-published", {"noise_multiplier": 2.0}, "noise_multiplier"),
-        ("gpope", "verified", {"stepps": 3}, "stepps"),
+    for name, options, word in (
+        ("importance-sampling", {"steps": 3}, "steps"),
+        ("importance-sampling", {"sampling_rate": 0.1}, "sampling_rate"),
+        ("gpope", {"stepps": 3}, "stepps"),
     ):
         with pytest.raises(DprlError, match=word):
-            ENTRIES[name].load_conformance().canary(calibration, units=200, epsilon=EPSILON, delta=DELTA, **options)
+            ENTRIES[name].load_conformance().canary(units=200, epsilon=EPSILON, delta=DELTA, **options)
 
 
 def test_the_configuration_is_what_is_attacked():
@@ -259,15 +196,6 @@ def test_progress_is_told():
     audit(canary("importance-sampling"), trials=20_000, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 50_000
-
-
-@pytest.mark.slow
-def test_the_last_iterate_tells_something_but_less_than_all_of_them():
-    everything, last = (
-        audit(canary("gpope", "as-published", released=released), trials=100_000, seed=5).epsilon_lower
-        for released in ("all", "last")
-    )
-    assert 2.0 < last < everything
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -304,26 +232,10 @@ def test_the_score_of_a_program_is_the_likelihood_ratio(setting):
         assert 0.02 < float(ratio.std()) / math.sqrt(len(ratio)) * 5.0 < 0.5
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_unknown_calibrations_are_refused(name):
-    with pytest.raises(DprlError, match="no calibration"):
-        canary(name, "as-hoped")
-    with pytest.raises(DprlError, match="last"):
-        canary(name, released="nothing")
-
-
 @pytest.mark.parametrize("steps", [1, 200, 5_000, 20_000])
 def test_memory_is_bounded(steps):
     """Runs side by side keep all their noised sums: fewer of them where there are more steps."""
     assert canary("gpope", steps=steps)._at_once * steps <= max(1 << 22, 64 * steps)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("released", "found"), [("all", 7.5), ("last", 3.5)])
-def test_gpope_as_published_at_length(released, found):
-    """m = N = 200, claimed (1, 1e-5): all iterates are seen, or the last one at a wall that forgets the others."""
-    result = audit(canary("gpope", "as-published", released=released), trials=400_000, seed=6)
-    assert result.epsilon_lower > found
 
 
 @pytest.mark.slow

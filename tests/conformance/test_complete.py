@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dprl.accounting import events
+from dprl.added import VERIFIED
 from dprl.errors import DprlError
 from dprl.protocols import Attack, Conformance
 from dprl.registry import evaluating
@@ -37,11 +38,9 @@ def lacking(entry: Any, root: Path = ROOT) -> list[str]:
         return problems + absent
     if conformance.name != entry.name:
         problems.append("its own name")
-    if "verified" not in conformance.calibrations or not conformance.settings:
-        problems.append("a verified calibration with a setting")
-    if len(conformance.calibrations) > 1 and not conformance.published_settings:
-        problems.append("a setting as published")
-    for setting in (*conformance.settings, *conformance.published_settings):
+    if not conformance.settings:
+        problems.append("a setting")
+    for setting in conformance.settings:
         if not conformance.mechanisms(setting):
             problems.append(f"a mechanism ({setting})")
         try:
@@ -50,25 +49,22 @@ def lacking(entry: Any, root: Path = ROOT) -> list[str]:
             problems.append(f"an event ({setting})")
     page = root / "docs" / "audits.md"
     audits = page.read_text() if page.is_file() else ""
-    for calibration in conformance.calibrations:
-        attacks = [attack for attack in conformance.attacks if attack.calibration == calibration]
-        if not attacks:
-            problems.append(f"a standard attack on {calibration}")
-        row = rf"^\| `{re.escape(entry.name)}` \| {calibration.replace('-', ' ')} \|"
-        if len(re.findall(row, audits, flags=re.MULTILINE)) < max(len(attacks), 1):
-            problems.append(f"rows in docs/audits.md for {calibration}")
+    if not conformance.attacks:
+        problems.append("a standard attack")
+    row = rf"^\| `{re.escape(entry.name)}` \| {entry.calibration.replace('-', ' ')} \|"
+    if len(re.findall(row, audits, flags=re.MULTILINE)) < max(len(conformance.attacks), 1):
+        problems.append("rows in docs/audits.md")
     for attack in conformance.attacks:
         canary = canary_of(conformance, attack)
         if canary is None or (canary.epsilon, canary.delta) != (attack.epsilon, attack.delta):
-            problems.append(f"a canary ({attack.calibration})")
-        elif not canary.description or (attack.calibration != "verified" and not canary.preconditions):
-            problems.append(f"words for its canary ({attack.calibration})")
+            problems.append("a canary")
+        elif not canary.description or (entry.calibration != VERIFIED and not canary.preconditions):
+            problems.append("words for its canary")
     return problems
 
 
 def canary_of(conformance: Any, attack: Attack) -> Any:
     return conformance.canary(
-        attack.calibration,
         units=attack.units,
         epsilon=attack.epsilon,
         delta=attack.delta,
@@ -98,7 +94,7 @@ class Stripped:
 
 def entry_with(entry: Any, **changes: Any) -> Any:
     """An entry of the registry that lacks something; ``root`` stays whole."""
-    known = {"name": entry.name, "summary": entry.summary, "load_config": entry.load_config}
+    known = {name: getattr(entry, name) for name in ("name", "summary", "load_config", "calibration")}
     fields = {field: changes.pop(field) for field in list(changes) if field in known}
     inner = entry.load_conformance()
     return types.SimpleNamespace(**known | fields, load_conformance=lambda: Stripped(inner, **changes))
@@ -110,21 +106,17 @@ class Silent:
 
 LACKS = {
     "canary": ({"canary": None}, "canary"),
-    "canary of nothing": ({"canary": lambda *a, **k: None}, "a canary (verified)"),
+    "canary of nothing": ({"canary": lambda *a, **k: None}, "a canary"),
     "event": ({"event": None}, "event"),
     "event that is no event of ours": ({"event": lambda setting: object()}, "an event (full batches)"),
     "mechanisms": ({"mechanisms": lambda setting: {}}, "a mechanism (full batches)"),
     "attacks": ({"attacks": None}, "attacks"),
-    "attack on a calibration": ({"attacks": (Attack(options={"steps": 2}),)}, "a standard attack on as-published"),
-    "setting as published": ({"published_settings": ()}, "a setting as published"),
-    "verified calibration": ({"calibrations": ("as-published",)}, "a verified calibration with a setting"),
-    "calibration that nobody has audited": (
-        {"calibrations": ("verified", "as-published", "improved")},
-        "rows in docs/audits.md for improved",
-    ),
+    "attack": ({"attacks": ()}, "a standard attack"),
+    "setting": ({"settings": ()}, "a setting"),
+    "calibration that nobody has audited": ({"calibration": "improved"}, "rows in docs/audits.md"),
     "proof page": ({"name": "unproved"}, "a proof page"),
     "docs row": ({"name": "unheard-of"}, "a row in the README's table of algorithms"),
-    "audits row": ({"name": "unaudited"}, "rows in docs/audits.md for verified"),
+    "audits row": ({"name": "unaudited"}, "rows in docs/audits.md"),
     "summary": ({"summary": ""}, "a summary"),
     "header": ({"load_config": lambda: Silent}, "Privacy unit: in its module's header"),
 }
@@ -138,6 +130,6 @@ def test_whatever_is_lacking_is_noticed(what):
 
 def test_every_member_is_asked_for():
     members = [name for name in vars(Conformance) if not name.startswith("_")]
-    assert {"canary", "event", "attacks", "mechanisms", "run", "columns", "published_settings"} <= set(members)
+    assert {"canary", "event", "attacks", "mechanisms", "run", "columns"} <= set(members)
     for member in set(members) - {"name"}:
         assert member in lacking(entry_with(evaluating()["gpope"], **{member: None}))

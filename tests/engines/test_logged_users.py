@@ -114,7 +114,7 @@ def test_what_the_engine_cannot_do_is_refused_before_the_charge(paths, cluster, 
         (
             parts,
             {"engine": "ray", "algorithm": dprl.DPPG(calibration="as-published"), "bounds": bounds(5000)},
-            "as published adds up in floating point",
+            "adds up in floating point",
         ),
     ):
         with pytest.raises(dprl.DprlError, match=words):

@@ -19,7 +19,7 @@ from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.lstd import lstd, moments, mspbe
 
@@ -202,29 +202,6 @@ def test_private_run_learns_the_chain_at_epsilon_one():
     error = np.sqrt(np.mean((values - true_values()) ** 2))
     constant = true_values().std()
     assert error < 0.9 * constant < np.sqrt(np.mean(true_values() ** 2))
-
-
-def test_published_calibration_is_theorem_1():
-    assert gpope.published_noise_multiplier(200, 200, 1.0, 1e-5) == pytest.approx(2 * np.sqrt(200 * np.log(1e5)) / 200)
-
-
-def test_published_form_takes_one_trajectory_a_step():
-    _, rows = chain(20, 4)
-    config = GPOPE(calibration="as-published", steps=25, step_size=0.1)
-    mechanism = GaussianSum(parts=((78, math.inf),), sampling_rate=1 / 20, steps=25, arithmetic="plain")
-    data = padded_units(rows)
-    noise = SeededNoise.from_seed(3)
-    state = gpope.init(config, jnp.ones(39))
-    gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
-    algorithm = gpope.program_of(config, mechanism, 20, FREE)
-    total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))
-    for step in range(5):
-        np.testing.assert_allclose(total(jnp.uint32(step)), gradients[int(noise.below(step, 20))], atol=1e-12)
-    counts = np.bincount(jax.jit(jax.vmap(lambda s: noise.below(s, 4)))(jnp.arange(400)), minlength=4)
-    secure = SecureNoise.fresh()
-    also = np.bincount([secure.below(s, 4) for s in range(400)], minlength=4)
-    for found in (counts, also):
-        assert ((found - 100) ** 2 / 100).sum() < 25  # chi-square with 3 degrees of freedom, p < 2e-5
 
 
 def test_refusals():

@@ -135,8 +135,6 @@ def test_what_does_not_go_together_is_refused(tmp_path):
         (name,) = options
         with pytest.raises(DprlError, match=f"gpope: {name} is the optimizer's to decide"):
             GPOPE(optimizer=folder, **options)
-    with pytest.raises(DprlError, match="no calibration = 'as-published'"):
-        DPTD(optimizer=folder, calibration="as-published")
     with pytest.raises(DprlError, match="learned for gpope, and the algorithm is dptd"):
         planned(folder, DPTD)
     with pytest.raises(DprlError, match="train it on public tasks"):

@@ -58,7 +58,7 @@ def _numbers(found: Mapping[str, np.ndarray]) -> list[float]:
 
 def _of_log(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray]:
     del folder
-    suite, chosen = entry.load_conformance(), entry.load().setting(setting)
+    suite, chosen = entry.load_conformance(), entry.load().settings[setting]
     bounds = replace(suite.bounds, **{"units": UNITS, **chosen.facts})
     config, budget = chosen.config, suite.budget
     if isinstance(config, ImportanceSampling) or config.around_function:

@@ -16,14 +16,6 @@ from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, resolve
 from dprl.learning.learning_plan import answers_of, epsilon_at, make_learning_plan
-from dprl.learning.published_sigma import (
-    constant,
-    of_the_noise,
-    sigma_line_5,
-    sigma_proof,
-    sigma_theorem_5,
-    variation,
-)
 from dprl.mechanisms.answers import Memo
 from dprl.mechanisms.noise import SeededNoise
 from dprl.registry import find_learning
@@ -77,7 +69,6 @@ WRONG = {
     "delta above one in n": ({"people": 10_001}, {}, "at least 1/units"),
     "noise that is too small": ({"people": 9, "noise_multiplier": 1.0}, {}, "more than the budget"),
     "a model that is missing": ({"people": 9, "variant": "output"}, {}, "no public transition matrix"),
-    "a radius as published": ({"calibration": "as-published", "people": 9}, {}, "the paper's own"),
     "sigma without the paper": ({"people": 9, "published_std": 0.3}, {}, "'as-published' alone"),
 }  # fmt: skip
 
@@ -145,38 +136,6 @@ def test_a_memo_where_the_proof_needs_one():
     assert isinstance(answers_of(memoised, noise), Memo)
     assert memoised.mechanism.steps == 8
     assert memoised.mechanism.std < 0.1 * make_learning_plan(FunctionalQ(people=50), finite, BUDGET).mechanism.std
-
-
-def test_the_three_printed_sigmas():
-    """Appendix E.3: which formula gives which number (docs/papers/001.md)."""
-    found = {
-        (epsilon, delta): [f(Budget(epsilon, delta), 5000, 64) for f in (sigma_line_5, sigma_theorem_5, sigma_proof)]
-        for epsilon in (0.9, 0.45)
-        for delta in (5e-5, 1e-4)
-    }
-    for case, expected in {
-        (0.9, 5e-5): (3.50, 0.313, 3.69), (0.9, 1e-4): (3.37, 0.302, 3.56),
-        (0.45, 5e-5): (4.77, 0.604, 7.11), (0.45, 1e-4): (4.59, 0.580, 6.84),
-    }.items():  # fmt: skip
-        assert found[case] == pytest.approx(expected, rel=5e-3)
-    assert variation(64) == pytest.approx(4.5e-4)
-    c = constant(64)
-    line, theorem, proof = found[0.9, 1e-4]
-    assert proof / theorem == pytest.approx(1.0 / math.sqrt(c))
-    assert proof / line == pytest.approx(1.0 / math.sqrt(0.9))
-    assert of_the_noise(BUDGET).delta == 5e-5
-
-
-def test_as_published_claims_and_certifies_nothing():
-    plan = make_learning_plan(FunctionalQ(calibration="as-published"), FACTS, BUDGET)
-    assert plan.published
-    assert plan.event is plan.mechanism is None
-    assert plan.config.published_std == pytest.approx(0.313, abs=1e-3)
-    assert plan.config.resets == 78
-    assert [condition.holds for condition in plan.conditions] == [False] * 3
-    # with the noise of the proof, and less of everything else, the proof's own condition holds
-    proper = make_learning_plan(FunctionalQ(calibration="as-published", published_std=3.7), FACTS, BUDGET)
-    assert [condition.holds for condition in proper.conditions] == [False, False, True]
 
 
 def test_the_optimal_q_moves_no_further_than_is_accounted_for():

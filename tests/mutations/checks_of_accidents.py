@@ -68,7 +68,6 @@ def a_run_goes_on_with_its_own_settings(lab: Lab) -> None:
 @dataclass(frozen=True)
 class _Stage:
     mechanism: FilteredGaussianSum
-    by_index: bool = False
 
 
 _FILTERED = FilteredGaussianSum(

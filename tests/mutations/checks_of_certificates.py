@@ -59,7 +59,7 @@ def only_proved_algorithms_are_certified(lab: Lab) -> None:
     """Neither a stranger's class gets a certificate, nor does verify take one for an unknown algorithm."""
 
     class Plan:
-        config, program, published = Toy(), None, False
+        config, program, claim = Toy(), None, None
 
     require(status.status_of(Plan(), True, False) == "unreviewed", "a stranger's algorithm gets a certificate")
     folder = fill(lab.folder() / "r", sample())

@@ -12,7 +12,7 @@ from dprl.audits.audit_page import Row, page, standard_attacks
 from dprl.audits.lower_bound import Audit, gaussian_epsilon
 from dprl.config import Config
 from dprl.protocols import Attack
-from dprl.registry import audited
+from dprl.registry import find_audited, in_every_calibration
 
 BUDGET = dprl.Budget(1.0, 1e-5)
 PAGE = Path(__file__).parents[2] / "docs" / "audits.md"
@@ -71,7 +71,7 @@ def test_refusals(algorithm, options, sentence):
 
 
 def row_of(algorithm: str, result: Audit) -> Row:
-    return Row(algorithm, next(attack for name, attack in standard_attacks() if name == algorithm), result)
+    return Row(*next(found for found in standard_attacks() if found[0].name == algorithm), result)
 
 
 def test_a_printed_bound_is_rounded_down():
@@ -86,9 +86,9 @@ def test_a_printed_bound_is_rounded_down():
 def test_a_unit_is_said_in_the_page_and_in_the_command():
     result = dprl.audit("importance-sampling", BUDGET, trials=100)
     attack = Attack(options={"unit": "person", "steps": 20, "sampling_rate": 0.5})
-    (line,) = [x for x in page([Row("td", attack, result)], "c").splitlines() if x.startswith("| `")]
+    (line,) = [x for x in page([Row(find_audited("td"), attack, result)], "c").splitlines() if x.startswith("| `")]
     assert "| 200 units, unit person, steps 20, sampling_rate 0.5 |" in line
-    assert "--unit person --steps 20 --sampling-rate 0.5 --trials" in Row("td", attack, result).command
+    assert "--unit person --steps 20 --sampling-rate 0.5 --trials" in Row(find_audited("td"), attack, result).command
 
 
 def published() -> list[list[str]]:
@@ -102,17 +102,15 @@ def published() -> list[list[str]]:
 def test_the_published_page_has_every_standard_attack():
     """One row each, in order: an attack that is new or changed wants `make audits`."""
     expected = [
-        [f"`{name}`", a.calibration.replace("-", " "), a.released, f"{a.epsilon:g}, {a.delta:g}", f"{a.trials:,}"]
-        for name, a in standard_attacks()
+        [f"`{e.name}`", e.calibration.replace("-", " "), a.released, f"{a.epsilon:g}, {a.delta:g}", f"{a.trials:,}"]
+        for e, a in standard_attacks()
     ]
     assert [[row[i] for i in (0, 1, 3, 4, 8)] for row in published()] == expected
     for row, (_, attack) in zip(published(), standard_attacks(), strict=True):
         for option, value in attack.options.items():
             assert f"{option} {value if isinstance(value, str) else format(value, 'g')}" in row[2]
     calibrations = {(row[0], row[1]) for row in published()}
-    for name, entry in audited().items():
-        for calibration in entry.load_conformance().calibrations:
-            assert (f"`{name}`", calibration.replace("-", " ")) in calibrations
+    assert calibrations == {(f"`{e.name}`", e.calibration.replace("-", " ")) for e in in_every_calibration()}
 
 
 def test_the_published_page_shows_what_is_promised():

@@ -110,6 +110,6 @@ def test_what_learns_by_acting_is_judged_alike():
     class Gradient(dprl.DPPG):
         pass
 
-    assert status_of(SimpleNamespace(config=dprl.DPPG(), published=False), True, False) == "verified"
-    assert status_of(SimpleNamespace(config=Gradient(), published=False), True, False) == "unreviewed"
-    assert status_of(SimpleNamespace(config=dprl.DPPG(), published=True), True, False) == "as published"
+    assert status_of(SimpleNamespace(config=dprl.DPPG(), claim=None), True, False) == "verified"
+    assert status_of(SimpleNamespace(config=Gradient(), claim=None), True, False) == "unreviewed"
+    assert status_of(SimpleNamespace(config=dprl.DPPG(), claim=object()), True, False) == "as published"

@@ -1,11 +1,11 @@
-"""What dprl finds by the entry point ``dprl.algorithms``: import strings, so that listing it loads nothing.
+"""What dprl finds by entry points: baselines, and calibrations as published; import strings, that load nothing.
 
 A release with one of these writes a statement and no certificate, whatever its noise.
 """
 
 from __future__ import annotations
 
-from dprl.registry import entries
+from dprl.registry import Entry, entries, find_audited
 
 ALGORITHMS = entries(
     "unit of the log",
@@ -27,3 +27,20 @@ ALGORITHMS = entries(
         "stochastic recursive momentum, primal-dual (Wang et al. 2019): a baseline of paper 000",
     ),
 )
+
+
+def _published(name: str, room: str) -> Entry:
+    known = find_audited(name)
+    return Entry(name, f"dprl_papers.{room}.published", known.summary, known.unit, "as-published")
+
+
+AS_PUBLISHED: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        _published("gpope", "paper_004_gpope"),
+        _published("dptd", "paper_000_dptd"),
+        _published("functional-q", "paper_001_functional_q"),
+        _published("dp-pg", "paper_003_dp_pg"),
+    )
+}
+"""Algorithms of dprl with the mechanisms that their papers print."""

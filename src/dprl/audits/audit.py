@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dprl.accounting.budget import Budget
+from dprl.added import VERIFIED
 from dprl.audits.lower_bound import Audit
 from dprl.audits.lower_bound import audit as run_audit
 from dprl.config import Config
@@ -93,26 +94,28 @@ def canary_of(
 ) -> Canary:
     """The worst-case pair on which ``algorithm`` is attacked."""
     if isinstance(algorithm, str):
-        entry = find_audited(algorithm)
-        config = entry.load_config()()
+        name, stated, options = algorithm, VERIFIED, dict[str, Any]()
     else:
-        entry = next((e for e in audited().values() if isinstance(algorithm, e.load_config())), None)
-        config = algorithm
-    if entry is None:
-        raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {', '.join(audited())}.")
-    options = changed_options(config)
-    stated = options.pop("calibration", None)
-    if calibration is not None and stated is not None and calibration != stated:
+        name = next((n for n, e in audited().items() if isinstance(algorithm, e.load_config())), None)
+        if name is None:
+            there = ", ".join(audited())
+            raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {there}.")
+        stated, options = getattr(algorithm, "calibration", VERIFIED), changed_options(algorithm)
+        options.pop("calibration", None)
+    if stated != VERIFIED and calibration not in (None, stated):
         raise DprlError(f"The configuration says calibration = {stated!r} itself: leave out the other.")
     if unit is not None:
         options["unit"] = unit
-    return entry.load_conformance().canary(
-        calibration or stated or "verified",
-        units=units,
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        released=released,
-        **options,
+    return (
+        find_audited(name, calibration or stated)
+        .load_conformance()
+        .canary(
+            units=units,
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            released=released,
+            **options,
+        )
     )
 
 

@@ -14,7 +14,7 @@ from dprl.audits.audit import check_runs, total
 from dprl.audits.lower_bound import Audit
 from dprl.audits.lower_bound import audit as run_audit
 from dprl.protocols import Attack
-from dprl.registry import audited, find_audited
+from dprl.registry import Entry, in_every_calibration
 
 _INTRODUCTION = """\
 # Audits
@@ -44,15 +44,15 @@ are {bounds} of them here: at most one in {odds}, on average, lies above the tru
 class Row:
     """One standard attack and what it found."""
 
-    algorithm: str
+    entry: Entry
     attack: Attack
     result: Audit
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data: the result, and what was attacked."""
         about = {
-            "algorithm": self.algorithm,
-            "calibration": self.attack.calibration,
+            "algorithm": self.entry.name,
+            "calibration": self.entry.calibration,
             "released": self.attack.released,
             "units": self.attack.units,
             "options": dict(self.attack.options),
@@ -63,9 +63,9 @@ class Row:
     def command(self) -> str:
         """The command that repeats it."""
         attack = self.attack
-        parts = [f"dprl audit {self.algorithm} --calibration {attack.calibration}"]
+        parts = [f"dprl audit {self.entry.name} --calibration {self.entry.calibration}"]
         parts += [f"--released {attack.released}"] if attack.released != "all" else []
-        parts += [f"--units {attack.units}"] if find_audited(self.algorithm).unit != "reward function" else []
+        parts += [f"--units {attack.units}"] if self.entry.unit != "reward function" else []
         parts += [f"--epsilon {attack.epsilon:g} --delta {attack.delta:g}"]
         for name, value in attack.options.items():
             flag = name in ("steps", "sampling_rate", "unit")
@@ -74,11 +74,11 @@ class Row:
         return " ".join([*parts, f"--trials {self.result.bound.trials}"])
 
 
-def standard_attacks() -> Iterator[tuple[str, Attack]]:
-    """All attacks that the registry's algorithms state, and those installed beside them, by the algorithm's name."""
-    for name, entry in audited().items():
+def standard_attacks() -> Iterator[tuple[Entry, Attack]]:
+    """All attacks that the registry's algorithms state, in every calibration, and those installed beside them."""
+    for entry in in_every_calibration():
         for attack in entry.load_conformance().attacks:
-            yield name, attack
+            yield entry, attack
 
 
 def total_runs(trials: int | None = None) -> int:
@@ -101,10 +101,10 @@ def run_standard_attacks(
         progress: called with the number of runs done.
     """
     rows, done = [], 0
-    for name, attack in standard_attacks():
+    for entry, attack in standard_attacks():
         held_out = attack.trials if trials is None else trials
         check_runs(held_out, seed, confidence)
-        canary = find_audited(name).load_canary(attack)
+        canary = entry.load_canary(attack)
         before = done
         result = run_audit(
             canary,
@@ -114,7 +114,7 @@ def run_standard_attacks(
             progress=None if progress is None else lambda n, before=before: progress(before + n),
         )
         done += total(held_out)
-        rows.append(Row(name, attack, result))
+        rows.append(Row(entry, attack, result))
     return rows
 
 
@@ -141,12 +141,12 @@ def page(rows: Sequence[Row], command: str) -> str:
             f"{name} {value}" if isinstance(value, str) else f"{name} {value:g}"
             for name, value in attack.options.items()
         )
-        unit = find_audited(row.algorithm).unit
+        unit = row.entry.unit
         attacked = f"{attack.units} users" if unit == "user" else f"{attack.units} units"
         attacked = "the reward function" if unit == "reward function" else attacked
         verdict = f"**{result.verdict}**" if result.violated else result.verdict
         lines.append(
-            f"| `{row.algorithm}` | {attack.calibration.replace('-', ' ')} | {attacked}"
+            f"| `{row.entry.name}` | {row.entry.calibration.replace('-', ' ')} | {attacked}"
             f"{', ' + options if options else ''} | {attack.released} | {result.claimed_epsilon:g}, {result.delta:g} | "
             f"{_down(result.bound.epsilon_lower)} | "
             f"{'' if result.gaussian is None else _down(result.gaussian.epsilon_lower)} | {verdict} | "
@@ -154,9 +154,9 @@ def page(rows: Sequence[Row], command: str) -> str:
         )
     lines += ["", "Claim is epsilon, delta; trials are held-out runs on each of the two logs; seconds are all of it."]
     lines += ["", "## What was attacked", ""]
-    for description, names in _grouped((row.result.description, f"`{row.algorithm}`") for row in rows).items():
+    for description, names in _grouped((row.result.description, f"`{row.entry.name}`") for row in rows).items():
         lines.append(f"* {', '.join(names)}: {description}.")
-    conditions = _grouped((p, row.algorithm) for row in rows for p in row.result.preconditions)
+    conditions = _grouped((p, row.entry.name) for row in rows for p in row.result.preconditions)
     if conditions:
         lines += ["", "## What the published theorems assume", ""]
         for condition, names in conditions.items():

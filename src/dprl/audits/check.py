@@ -73,7 +73,7 @@ def read_algorithm(path: str | Path) -> Entry:
         raise DprlError(f"The file {str(path)!r} defines no ALGORITHM = dprl.engine.algorithm.Algorithm(...).")
     if not issubclass(algorithm.config, ValueFunctionConfig):
         raise DprlError(f"ALGORITHM in {str(path)!r} learns no value function from a log: nothing else can be checked.")
-    return FileEntry(algorithm.name, module.__name__, "", "unit of the log", algorithm)
+    return FileEntry(algorithm.name, module.__name__, "", "unit of the log", algorithm=algorithm)
 
 
 def check(entry: Entry, trials: int = 20_000, seed: int = 0, progress: Callable[[int], None] | None = None) -> Checked:

@@ -101,7 +101,7 @@ def log_neighbours(
         source: ``arrays`` or a ``file``; ``parts``, which are read out of core, or read so by workers of ``ray``.
         turn: another one makes other pairs, see :func:`~dprl.audits.neighbours.pairs_of`.
     """
-    suite, chosen = entry.load_conformance(), entry.load().setting(setting)
+    suite, chosen = entry.load_conformance(), entry.load().settings[setting]
     bounds = replace(suite.bounds, **{"units": UNITS, **chosen.facts})
     person, by = unit == "person", "person_id" if unit == "person" else "episode_id"
     logs = LogOf(bounds, trajectories=2 if person else 1, persons=person)

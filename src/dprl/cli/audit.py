@@ -106,8 +106,7 @@ def _run(asked: Audited, name: str) -> None:
 
     if any("calibration" in mapping for mapping, _ in asked.options):
         raise DprlError("--set calibration: give --calibration instead.")
-    published = {"calibration": asked.calibration} if "calibration" in _options(name) else {}
-    config = asked.mistakes.attempt(lambda: configure(asked, name, **published))
+    config = asked.mistakes.attempt(lambda: configure(asked, name))
     budget = asked.budget(1.0, 1e-5)
     asked.mistakes.check()
     trials, released = TRIALS if asked.trials is None else asked.trials, asked.released
@@ -163,14 +162,13 @@ def words(result: Audit, about: dict[str, Any]) -> str:
 
 
 def _list(as_json: bool) -> None:
-    found = {
-        name: {
-            "summary": entry.summary,
-            "calibrations": list(entry.load_conformance().calibrations),
-            "standard_attacks": len(entry.load_conformance().attacks),
-        }
-        for name, entry in audited().items()
-    }
+    from dprl.registry import in_every_calibration
+
+    found: dict[str, dict[str, Any]] = {}
+    for entry in in_every_calibration():
+        about = found.setdefault(entry.name, {"summary": entry.summary, "calibrations": [], "standard_attacks": 0})
+        about["calibrations"].append(entry.calibration)
+        about["standard_attacks"] += len(entry.load_conformance().attacks)
     show(found, _listed, as_json)
 
 

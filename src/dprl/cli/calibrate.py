@@ -12,7 +12,7 @@ from typing import Any
 from dprl import added
 from dprl.cli.command import configure
 from dprl.cli.requests import Budgeted, Featured, OfPublicFacts, Printed, Settings, may, must
-from dprl.cli.running import conditions_of, rounded_down, show
+from dprl.cli.running import show
 from dprl.errors import DprlError
 from dprl.registry import LEARNING, audited
 
@@ -87,16 +87,14 @@ def _release(asked: Calibrate) -> tuple[dict[str, Any], Callable[[Any], str]]:
     config = mistakes.attempt(_configured, asked)
     mistakes.check()
 
-    from dprl.release.plan import calibrate_release, published_release
+    from dprl.release.plan import calibrate_release
 
+    config = added.in_calibration(config)
     facts = {"bounds": asked.bounds, "features": asked.features or "columns"}
-    if not getattr(config, "published", False):
+    if getattr(config, "calibration", added.VERIFIED) == added.VERIFIED:
         return calibrate_release(budget, config, **facts), _release_words
-    made = published_release(budget, config, **facts)
-    # one record that pushes one way is replaced by its opposite
-    at_least = added.load(added.PUBLISHED, "first-noised-sum", "calibration=as-published")
-    made["epsilon_at_least"] = at_least(made["units"], made["noise_multiplier"], made["delta"])
-    return made, _published
+    made, words = config.noise_in_words(budget, **facts)
+    return made, lambda _: words
 
 
 def _configured(asked: Calibrate) -> Any:
@@ -105,27 +103,14 @@ def _configured(asked: Calibrate) -> Any:
 
 def _release_words(made: dict[str, Any]) -> str:
     lines = [
-        f"{s['purpose']}: noise multiplier {_rounded_up(s['noise_multiplier'])}, "
+        f"{s['purpose']}: noise multiplier {rounded_up(s['noise_multiplier'])}, "
         f"{_over(s['steps'], s['sampling_rate'])}, {100.0 * s['share']:.3g}% of the budget"
         for s in made["stages"]
     ]
     lines += [
-        f"epsilon {_rounded_up(made['epsilon_of_event'])} of {made['epsilon']:g}, delta {made['delta']:g}, "
+        f"epsilon {rounded_up(made['epsilon_of_event'])} of {made['epsilon']:g}, delta {made['delta']:g}, "
         f"{made['relation']}; shares are of mu^2, the squared Gaussian privacy parameter",
         f"accountant: {made['accountant']}",
-    ]
-    return "\n".join(lines)
-
-
-def _published(made: dict[str, Any]) -> str:
-    """The noise of a paper's formula."""
-    lines = [
-        f"as published: noise multiplier {made['noise_multiplier']:.6g} (noise standard deviation over the bound on a "
-        f"gradient), {made['steps']} steps of one unit each",
-        f"claimed: epsilon {made['epsilon']:g}, delta {made['delta']:g}; this certifies nothing",
-        *conditions_of(made["preconditions"]),
-        f"epsilon of the first noised sum alone is at least {rounded_down(made['epsilon_at_least'])}, "
-        f"{made['relation']}",
     ]
     return "\n".join(lines)
 
@@ -184,8 +169,8 @@ def _mechanism_words(made: dict[str, Any]) -> str:
     steps = event["count"] if event["type"] == "SelfComposed" else 1
     inner = event["event"] if event["type"] == "SelfComposed" else event
     lines = [
-        f"noise multiplier {_rounded_up(made['noise_multiplier'])} (noise standard deviation over clip norm)",
-        f"epsilon {_rounded_up(made['epsilon'])}, delta {made['delta']:g}, {made['relation']}; "
+        f"noise multiplier {rounded_up(made['noise_multiplier'])} (noise standard deviation over clip norm)",
+        f"epsilon {rounded_up(made['epsilon'])}, delta {made['delta']:g}, {made['relation']}; "
         f"{_over(steps, inner.get('sampling_probability', 1.0))}",
         f"accountant: {made['accountant']}",
     ]
@@ -209,8 +194,9 @@ def _rewards(asked: Calibrate) -> dict[str, Any]:
         lambda: configure(asked, str(asked.algorithm), noise_multiplier=asked.noise_multiplier)
     )
     asked.mistakes.check()
-    if config.published:
-        raise DprlError("As published there is no certificate to calibrate: see dprl audit --calibration as-published.")
+    config = added.in_calibration(config)
+    if config.calibration != added.VERIFIED:
+        raise DprlError(f"{config.calibration}: there is no certificate to calibrate: see dprl audit --calibration.")
     facts, source = open_environment(asked.environment or "interval-walk", asked.bounds)
     model = None
     if config.variant == "output" and not isinstance(source, HostSource):
@@ -239,10 +225,10 @@ def _rewards(asked: Calibrate) -> dict[str, Any]:
 
 
 def _rewards_words(made: dict[str, Any]) -> str:
-    multiplier, sensitivity, std = (_rounded_up(made[name]) for name in ("noise_multiplier", "sensitivity", "std"))
+    multiplier, sensitivity, std = (rounded_up(made[name]) for name in ("noise_multiplier", "sensitivity", "std"))
     return (
         f"{made['variant']}: noise multiplier {multiplier}, sensitivity {sensitivity}, noise standard deviation {std}\n"
-        f"epsilon {_rounded_up(made['epsilon'])}, delta {made['delta']:g}, {made['relation']}\n"
+        f"epsilon {rounded_up(made['epsilon'])}, delta {made['delta']:g}, {made['relation']}\n"
         f"accountant: {made['accountant']}"
     )
 
@@ -251,15 +237,16 @@ def _rewards_words(made: dict[str, Any]) -> str:
 
 
 def _people(asked: Calibrate) -> tuple[dict[str, Any], Callable[[Any], str]]:
-    """The noise of sums over people, in clip norms, under either relation; as published, what the paper's noise is."""
+    """The noise of sums over people, in clip norms, under either relation."""
     config = configure(asked, str(asked.algorithm), steps=asked.steps)
     _check_either(asked)
-    if config.published:
+    if config.calibration != added.VERIFIED:
         if asked.epsilon is None:
-            raise DprlError("As published there is no epsilon to compute: give --epsilon.")
+            raise DprlError(f"{config.calibration}: there is no epsilon to compute: give --epsilon.")
         budget = asked.budget()
         asked.mistakes.check()
-        return _people_published(budget), _people_published_words
+        made, words = added.in_calibration(config).noise_in_words(budget)
+        return made, lambda _: words
     sampled = config.poisson
     if sampled != (asked.sampling_rate is not None):
         raise DprlError("--sampling-rate is for people who are sampled again: give it with --set sampling=poisson.")
@@ -292,54 +279,26 @@ def _people(asked: Calibrate) -> tuple[dict[str, Any], Callable[[Any], str]]:
 
 
 def _people_words(made: dict[str, Any]) -> str:
-    clips = "; ".join(f"{words}: {_rounded_up(std)} clip norms" for words, std in made["std_in_clip_norms"].items())
+    clips = "; ".join(f"{words}: {rounded_up(std)} clip norms" for words, std in made["std_in_clip_norms"].items())
     sampled = made["event"]["type"] == "SelfComposed"
     often = "people are sampled again for every batch" if sampled else "each person is in one batch, of however many"
     lines = [
-        f"noise multiplier {_rounded_up(made['noise_multiplier'])} (noise standard deviation over sensitivity)",
+        f"noise multiplier {rounded_up(made['noise_multiplier'])} (noise standard deviation over sensitivity)",
         f"noise standard deviation, {clips}",
-        f"epsilon {_rounded_up(made['epsilon'])}, delta {made['delta']:g}, {made['relation']}; {often}",
+        f"epsilon {rounded_up(made['epsilon'])}, delta {made['delta']:g}, {made['relation']}; {often}",
     ]
     if "steps" in made:
         lines.append(
-            f"{made['noise']} noise over {made['steps']} steps: draws have {_rounded_up(made['column_norm'])} times "
+            f"{made['noise']} noise over {made['steps']} steps: draws have {rounded_up(made['column_norm'])} times "
             f"that, and running sums {made['error_of_prefix_sums']:.3g} times the error that independent noise makes"
         )
     return "\n".join([*lines, f"accountant: {made['accountant']}"])
-
-
-def _people_published(budget: Any) -> dict[str, Any]:
-    """Theorem 1's noise beside what the same claim needs."""
-    from dprl.accounting.user_relation import WORDS
-    from dprl.learning.policy_gradient.published import conditions, wasted
-
-    stds = wasted(budget)
-    return {
-        "std_in_bounds": stds.pop("as published"),
-        "needed": stds,
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "relation": WORDS["replace one"],
-        "preconditions": [{"statement": c.statement, "holds": c.holds} for c in conditions(budget)],
-    }
-
-
-def _people_published_words(made: dict[str, Any]) -> str:
-    needed = "; ".join(f"{words}: {_rounded_up(std)}" for words, std in made["needed"].items())
-    lines = [
-        f"as published: noise standard deviation {_rounded_up(made['std_in_bounds'])} times the bound Rmax G on "
-        f"a user's vector, {made['relation']}",
-        f"claimed: epsilon {made['epsilon']:g}, delta {made['delta']:g}; this certifies nothing",
-        *conditions_of(made["preconditions"]),
-        f"the exact Gaussian mechanism needs, {needed}",
-    ]
-    return "\n".join(lines)
 
 
 def _over(steps: int, rate: float) -> str:
     return f"{steps} {'step' if steps == 1 else 'steps'} at sampling rate {rate:g}"
 
 
-def _rounded_up(number: float) -> str:
+def rounded_up(number: float) -> str:
     # never down: what is printed may be typed back
     return f"{decimal.Context(prec=6, rounding=decimal.ROUND_UP).plus(decimal.Decimal(repr(number))).normalize():f}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dprl.added import VERIFIED
 from dprl.cli.command import configure
 from dprl.cli.requests import Budgeted, Charged, Configured, OfPublicFacts, Printed, Saved, Workers, may, must
 from dprl.cli.running import Progress, check_out, conditions_of, end_of, printing, show, stoppable
@@ -48,7 +49,7 @@ def train(asked: Train) -> None:
     mistakes = asked.mistakes
     config = mistakes.attempt(configure, asked, asked.algorithm)
     people = asked.algorithm == "dp-pg"
-    private = asked.seed is None and not asked.simulated and config is not None and not config.published
+    private = asked.seed is None and not asked.simulated and config is not None and config.calibration == VERIFIED
     run = check_out(asked, private and people and str(asked.environment).startswith("bandit:"), NOT_RESUMABLE)
     with stoppable(run, LOST):
         budget = asked.budget()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dprl.added import VERIFIED
 from dprl.protocols import Attack
 
 
@@ -33,20 +34,19 @@ class Algorithm:
         settings: variants that record and replay, and the neighbour generator, run, by name.
         attacks: standard attacks that docs/audits.md has rows of.
         canary: ``module:function`` that sets an attack up; the generic one finds the weakness of any program.
-        published: variants in a paper's own calibration, which certify nothing.
     """
 
     config: type[Any]
     settings: Mapping[str, Setting]
     attacks: tuple[Attack, ...] = (Attack(), Attack(epsilon=4.0, trials=100_000))
     canary: str = "dprl.audits.attacks.programs:program_canary"
-    published: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Its name in the registry, on the command line and in certificates."""
         return self.config.algorithm
 
-    def setting(self, name: str) -> Setting:
-        """The variant called ``name``, in either calibration."""
-        return {**self.settings, **self.published}[name]
+    @property
+    def verified(self) -> bool:
+        """Whether its options have the calibration that is dprl's own; another one may have its own attack."""
+        return getattr(self.config, "calibration", VERIFIED) == VERIFIED

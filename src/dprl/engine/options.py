@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -14,7 +14,7 @@ from dprl.config import Config
 from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds, Interval, Precondition
+from dprl.protocols import Bounds, Claim, Interval
 from dprl.value_functions.features import Features
 
 State = Any
@@ -115,11 +115,25 @@ class Shape:
 
 @dataclass(frozen=True)
 class Stage:
-    """A calibrated stage. ``by_index``: one uniformly chosen unit a step, as some papers have it (not verified)."""
+    """A calibrated stage."""
 
     name: str
     mechanism: GaussianSum
-    by_index: bool = False
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """Mechanisms that options bring with them, in place of those that dprl calibrates to the budget.
+
+    Attributes:
+        stages: those of the program.
+        claim: what is said of them.
+        value: the mechanism for values and intervals under the claim's relation, from the one that dprl has.
+    """
+
+    stages: tuple[Stage, ...]
+    claim: Claim
+    value: Callable[[GaussianSum], GaussianSum]
 
 
 class Program(Protocol):
@@ -224,15 +238,10 @@ class ValueFunctionConfig(Config):
         """The algorithm with these calibrated ``stages``, which are those of :meth:`shapes`."""
         raise NotImplementedError
 
-    @property
-    def published(self) -> bool:
-        """Whether the noise is a paper's formula, which certifies nothing."""
-        return getattr(self, "calibration", "verified") == "as-published"
+    def claimed(self, facts: Facts, shapes: Sequence[Shape], budget: Budget) -> Claimed | None:
+        """Return mechanisms for the ``shapes``; None where dprl calibrates them.
 
-    def published_multiplier(self, facts: Facts, budget: Budget) -> float:
-        """The paper's noise multiplier: of the one stage, with one uniformly chosen unit a step."""
-        raise NotImplementedError
-
-    def published_conditions(self, facts: Facts, budget: Budget) -> tuple[Precondition, ...]:
-        """What the paper's proof assumes, with the numbers of this case filled in."""
-        raise NotImplementedError
+        For options of other distributions, such as those of dprl-papers that have a paper's own noise.
+        """
+        del facts, shapes, budget
+        return None

@@ -28,7 +28,7 @@ from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Bounds, Precondition
+from dprl.protocols import Bounds, Claim
 from dprl.value_functions.features import Features
 from dprl.value_functions.linear import ValueFunction
 
@@ -47,7 +47,7 @@ class Plan:
         epsilon_of_event: its epsilon at ``delta_of_event``.
         delta_sampler: what the sampler's distance from an exact Gaussian adds to delta.
         shares: of each stage of the program in the mu^2 of the value function.
-        conditions: what the theorem behind a calibration as published assumes.
+        claim: what is said of mechanisms that dprl did not calibrate; None where it did.
     """
 
     config: Any
@@ -62,7 +62,7 @@ class Plan:
     delta_of_event: float
     delta_sampler: float
     shares: tuple[float, ...] = ()
-    conditions: tuple[Precondition, ...] = ()
+    claim: Claim | None = None
 
     @property
     def name(self) -> str:
@@ -109,16 +109,6 @@ class Plan:
         assert self.features is not None
         theta = np.nan_to_num(np.asarray(weights, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         return ValueFunction(theta, self.features, self.bounds.value_interval(self.config.discount))
-
-    @property
-    def published(self) -> bool:
-        """Whether the calibration is a paper's own, which certifies nothing."""
-        return getattr(self.config, "published", False)
-
-    @property
-    def published_precondition_holds(self) -> bool:
-        """Whether the paper's formula at least meets what its own proof assumes; False where it is not used."""
-        return self.published and all(condition.holds for condition in self.conditions)
 
     def expectation(self) -> list[dict[str, float]]:
         """What to expect of each target policy's errors, from public facts: for ``dprl plan``."""

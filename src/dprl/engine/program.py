@@ -160,17 +160,17 @@ def _batch_total(
     def summed(units: Any, included: Any) -> Any:
         return clipped_sum(program, stage, mechanism, state, data.block(units, state), included)
 
-    if program.stages[stage].by_index:
-        return summed(noise.below(step, everybody)[None], jnp.ones(1, dtype=bool))
     width = max(1, SUMMANDS // mechanism.dimension)
     if mechanism.sampling_rate == 1.0 and everybody <= width:
         return summed(slice(None), jnp.ones(everybody, dtype=bool))
-    batch = min(batch, width)
+    batch = max(1, min(batch, width, mechanism.most(everybody)))
     if mechanism.sampling_rate == 1.0:
         units = jnp.arange(-(-everybody // width) * width)
         return _in_slices(summed, (jnp.minimum(units, everybody - 1), units < everybody), width)
     # blocks of fixed size until the batch is exhausted: nobody who was drawn is ever left out
     order, count = mechanism.members(noise, step, everybody, batch)
+    if len(order) == batch:
+        return summed(jnp.minimum(order, everybody - 1), order < everybody)
 
     def more(carry: tuple[Any, Any]) -> Any:
         return carry[0] * batch < count
@@ -263,10 +263,7 @@ def run_steps_on_host(
     filtered, drawn = isinstance(program.stages[stage].mechanism, FilteredGaussianSum), mechanism.in_order(noise)
 
     def noised(step: int, state: State, level: int | None) -> Any:
-        if program.stages[stage].by_index and data.units:
-            included = np.arange(data.units) == int(noise.below(step, data.units))
-        else:
-            included = mechanism.included(noise, step, data.units)
+        included = mechanism.included(noise, step, data.units)
         if isinstance(data, UnitRows):
             total = sum_of_rows(program, stage, mechanism, state, data, np.asarray(included))
         else:

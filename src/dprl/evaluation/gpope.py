@@ -3,8 +3,7 @@
 Paper: Xie, Thomas, Miklau, "Privacy Preserving Off-Policy Evaluation" (2019). Equations (2.1)-(2.3), (4.1).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: every noised sum of clipped gradients, hence every iterate; all averages are post-processing.
-Calibrations: ``verified`` (Poisson batches, PLD; docs/proofs/gpope.md) and ``as-published`` (one trajectory a step
-with the noise of Theorem 1, which does not hold as printed; docs/papers/004.md). Symbols: docs/symbols.md.
+Proof: docs/proofs/gpope.md. As published: the distribution dprl-papers, docs/papers/004.md. Symbols: docs/symbols.md.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dprl.accounting.budget import Budget
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.bands import banded_gradients
@@ -25,13 +23,11 @@ from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig, run_st
 from dprl.errors import DprlError
 from dprl.evaluation import protected
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.protocols import Attack, Precondition
+from dprl.protocols import Attack
 from dprl.value_functions.features import Features
 
 # what single precision holds with room for products; and of one update, where the values' range is 2
 _LARGEST, _LONGEST_STEP = 1e30, 1e6
-LEAST_SIGMA = math.sqrt(1.0 / math.log(2.0))
-"""What Theorem 1's proof assumes of sigma."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +39,7 @@ class GPOPE(ValueFunctionConfig):
 
     Attributes:
         discount: gamma, in [0, 1].
-        calibration: ``verified``, or ``as-published`` (for reproduction: it certifies nothing).
+        calibration: ``verified``, or ``as-published``: that of dprl-papers, which certifies nothing.
         steps: number of updates.
         sampling_rate: probability with which a unit takes part in an update.
         clip_norm: L2 clip h of a unit's joint (primal, dual) gradient, in units of the root mean square norm of the
@@ -95,12 +91,12 @@ class GPOPE(ValueFunctionConfig):
         protected.check_options(self)
 
     def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        """One stage: all updates. As published, the rate is that of one trajectory among the declared ones."""
+        """One stage: all updates."""
         if self.optimizer is not None:
             return protected.protected_shapes(self, facts)
         size = facts.features.size
-        rate = 1.0 / facts.units if self.calibration == "as-published" else self.sampling_rate
-        return (Shape("value function", 2 * size, clip_norm(self, size, facts.horizon), self.steps, rate),)
+        clip = clip_norm(self, size, facts.horizon)
+        return (Shape("value function", 2 * size, clip, self.steps, self.sampling_rate),)
 
     def program(self, facts: Facts, stages: tuple[Stage, ...]) -> GPOPEProgram | protected.Protected:
         if self.optimizer is not None:
@@ -110,15 +106,7 @@ class GPOPE(ValueFunctionConfig):
         _check_step_size(config, stage.mechanism, facts.units)
         level = 0.0 if self.start == "mid-range" else min(max(-facts.centre / facts.half, -1.0), 1.0)
         projection = Projection(facts.box, facts.ball)
-        stage = Stage(stage.name, stage.mechanism, by_index=self.calibration == "as-published")
         return GPOPEProgram(config, (stage,), facts.units, projection, facts.features, level)
-
-    def published_multiplier(self, facts: Facts, budget: Budget) -> float:
-        return published_noise_multiplier(self.steps, facts.units, budget.epsilon, budget.delta)
-
-    def published_conditions(self, facts: Facts, budget: Budget) -> tuple[Precondition, ...]:
-        sigma = self.published_multiplier(facts, budget)
-        return theorem_1_conditions(sigma, self.steps, facts.units, budget.epsilon)
 
 
 class State(NamedTuple):
@@ -169,7 +157,7 @@ def update(config: GPOPE, projection: Projection, divisor: float, state: State, 
     """One step of Algorithm 1, lines 6-7, from the noised sum of clipped gradients.
 
     Args:
-        divisor: see :func:`normaliser`.
+        divisor: the public expected number of units in a batch, never the realised one.
         noised: ``(2n,)`` released sum.
         step: number of the update, from 0.
     """
@@ -211,11 +199,6 @@ def clip_norm(config: GPOPE, size: int, horizon: int) -> float:
     return (0.25 / math.sqrt(horizon) if config.clip_norm is None else config.clip_norm) * math.sqrt(size)
 
 
-def normaliser(config: GPOPE, sampling_rate: float, units: int) -> float:
-    """What a noised sum is divided by: the public expected number of units in a batch, never the realised one."""
-    return 1.0 if config.calibration == "as-published" else sampling_rate * units
-
-
 def resolve(config: GPOPE, mechanism: GaussianSum, units: int, horizon: int) -> GPOPE:
     """The same options with the step size filled in, from the public horizon, number of units and noise.
 
@@ -226,7 +209,7 @@ def resolve(config: GPOPE, mechanism: GaussianSum, units: int, horizon: int) -> 
     if config.step_size is not None:
         return config
     walk = mechanism.noise_std * math.sqrt(mechanism.dimension / 2 * config.steps)
-    limit = 0.3 * normaliser(config, mechanism.sampling_rate, units) / walk
+    limit = 0.3 * mechanism.expected(units) / walk
     return config.replace(DERIVED, step_size=min(0.02 * math.sqrt(horizon), limit))
 
 
@@ -237,36 +220,6 @@ def mechanism(config: GPOPE, size: int, horizon: int, noise_multiplier: float) -
         noise_multiplier=noise_multiplier,
         sampling_rate=config.sampling_rate,
         steps=config.steps,
-    )
-
-
-def published_noise_multiplier(steps: int, trajectories: int, epsilon: float, delta: float, c2: float = 2.0) -> float:
-    """Theorem 1's sigma with the constant of its proof (c2 = 2). It does not give (epsilon, delta): docs/papers/004.md.
-
-    >>> round(published_noise_multiplier(200, 200, 1.0, 1e-5), 3)
-    0.48
-    """
-    return c2 * math.sqrt(steps * math.log(1.0 / delta)) / (trajectories * epsilon)
-
-
-def published_precondition_holds(noise_multiplier: float) -> bool:
-    """Whether sigma >= sqrt(1 / ln 2) = 1.201, which Theorem 1's proof assumes; where it does not hold, nothing is left
-    of the formula. Where it does, the theorem is wrong all the same: docs/papers/004.md, E5 and E6.
-    """
-    return noise_multiplier >= LEAST_SIGMA
-
-
-def theorem_1_conditions(sigma: float, steps: int, units: int, epsilon: float) -> tuple[Precondition, ...]:
-    """What the proof of Theorem 1 assumes of sigma, N = steps, m = units and epsilon (docs/papers/004.md, E5).
-
-    >>> [condition.holds for condition in theorem_1_conditions(4.799, 200, 200, 0.01)]
-    [True, True]
-    """
-    most = 2.0 * steps * math.log(units / sigma) / units**2
-    sentence = f"Theorem 1's proof needs sigma >= {LEAST_SIGMA:.4g}, and sigma is {sigma:.4g}"
-    return (
-        Precondition(sentence, published_precondition_holds(sigma)),
-        Precondition(f"Theorem 1 needs epsilon <= 2 N ln(m/sigma)/m^2, which is {most:.3g}", epsilon <= most),
     )
 
 
@@ -302,7 +255,7 @@ class GPOPEProgram:
         return update(self.config, self.projection, self.normaliser(stage), state, noised, step)
 
     def normaliser(self, stage: int) -> float:
-        return normaliser(self.config, self.stages[stage].mechanism.sampling_rate, self.units)
+        return self.stages[stage].mechanism.expected(self.units)
 
     def parameters_of(self, state: State) -> jax.Array:
         return jnp.concatenate([state.theta, state.w])
@@ -325,7 +278,7 @@ class GPOPEProgram:
 
 def program_of(config: GPOPE, mechanism: GaussianSum, units: int, projection: Projection) -> GPOPEProgram:
     """The updates of resolved options, for a start of one's own: see :func:`run`."""
-    stage = Stage("value function", mechanism, config.calibration == "as-published")  # type: ignore[arg-type]
+    stage = Stage("value function", mechanism)
     return GPOPEProgram(config, (stage,), units, projection)
 
 
@@ -343,7 +296,7 @@ def run(
     """All updates from ``start``: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
 
     Args:
-        config: public options; ``as-published`` takes one uniformly chosen trajectory a step.
+        config: public options.
         mechanism: a :class:`GaussianSum`, for the noiseless limit a plain one.
         noise: a :class:`~dprl.mechanisms.noise.SeededNoise`.
         data: the log.
@@ -363,9 +316,8 @@ def run(
 def _check_step_size(config: GPOPE, mechanism: GaussianSum, units: int) -> None:
     """Refuse steps that single precision cannot hold: the value function would be not a number, or never move."""
     assert config.step_size is not None
-    members = 1 if config.calibration == "as-published" else units
-    largest = mechanism.clip_norm * members + 10.0 * mechanism.noise_std
-    mean = largest / normaliser(config, mechanism.sampling_rate, units)
+    largest = mechanism.clip_norm * mechanism.most(units) + 10.0 * mechanism.noise_std
+    mean = largest / mechanism.expected(units)
     representable = all(1.0 / _LARGEST <= x <= _LARGEST for x in (mean, config.step_size))
     if not representable or config.step_size * mean > _LONGEST_STEP:
         raise DprlError(
@@ -386,8 +338,6 @@ ALGORITHM = Algorithm(
         "many features": Setting(GPOPE(steps=3, discount=0.9, average="last"), features="fourier:11"),
     },
     attacks=(
-        Attack(calibration="as-published", options={"steps": 200}, trials=400_000),
-        Attack(calibration="as-published", released="last", options={"steps": 200}, trials=400_000),
         Attack(options={"steps": 200}),
         Attack(options={"steps": 200}, trials=100_000),
         Attack(options={"steps": 200}, epsilon=4.0, trials=100_000),
@@ -396,5 +346,4 @@ ALGORITHM = Algorithm(
         Attack(options={"steps": 500, "sampling_rate": 0.02, **_STEPS_ALONE}),
     ),
     canary="dprl.audits.attacks.evaluation:gpope_canary",
-    published={"as published": Setting(GPOPE(steps=6, discount=0.9, calibration="as-published"))},
 )

@@ -10,26 +10,17 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.config import Mark
+from dprl.added import in_calibration
 from dprl.engine.options import Facts, Program, Shape, ValueFunctionConfig
-from dprl.engine.plan import (
-    Plan,
-    calibrated_stages,
-    epsilon_within,
-    event_of_stages,
-    filtered_stage,
-    make_stage,
-    without_sampler,
-)
+from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.around import AroundQuery
 from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.strategy import public_patterns
-from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
-from dprl.protocols import Bounds, Precondition
+from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 
 Algorithm = ValueFunctionConfig | ImportanceSampling
@@ -76,46 +67,45 @@ def make_plan(
         costs = (value.event(), epsilon, inner.delta, sampler)
         return Plan(config, bounds, budget, query, value, None, None, *costs)
 
-    config = loaded(config)
+    config = loaded(in_calibration(config))
     facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share, unit)
     shapes = config.shapes(facts)
     draws = sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)
     inner, sampler = without_sampler(budget, query.dimension + draws, total_variation)
-    of_values = noise_multiplier_for(events.gaussian, inner) / math.sqrt(config.value_share)
-    conditions: tuple[Precondition, ...] = ()
-    if config.published:
-        value = value_mechanism(query, of_values)
-        conditions = config.published_conditions(facts, budget)
-        config, program = _published(config, shapes, facts, budget)
-        event = _published_event(value, program.stages[0].mechanism)
-        epsilon = epsilon_of(event, inner.delta)
+    value = value_mechanism(query, noise_multiplier_for(events.gaussian, inner) / math.sqrt(config.value_share))
+    claimed = config.claimed(facts, shapes, budget)
+    if claimed is not None:
+        value, stages = claimed.value(value), claimed.stages
+    elif _adapts(config, shapes):
+        of_values, stage = filtered_stage(shapes, inner, config.value_share)
+        value, stages = value_mechanism(query, of_values), (stage,)
     else:
-        if _adapts(config, shapes):
-            of_values, stage = filtered_stage(shapes, inner, config.value_share)
-            stages = (stage,)
-        else:
-            before = [value_mechanism(query, of_values).event()]
-            stages = calibrated_stages(shapes, before, facts.mu, inner, _given(config))
-        value, program = value_mechanism(query, of_values), config.program(facts, stages)
-        event = event_of_stages(value, program.stages)
+        stages = calibrated_stages(shapes, [value.event()], facts.mu, inner, _given(config))
+    program = config.program(facts, stages)
+    event = event_of_stages(value, program.stages)
+    if claimed is None:
         epsilon = epsilon_within(event, budget, inner.delta, _given(config))
+    else:
+        epsilon = epsilon_of(event, inner.delta)
     resolved = getattr(program, "config", None)
     if isinstance(resolved, type(config)):  # an algorithm may run another one's program, under its own name
         config = resolved
     shares = tuple(shape.share for shape in shapes)
     costs = (event, epsilon, inner.delta, sampler)
-    return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, conditions)
+    claim = None if claimed is None else claimed.claim
+    return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, claim)
 
 
 def program_for(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, unit: str = "trajectory"
 ) -> Program:
     """The value function alone, with all of ``budget``: for experiments that release nothing else."""
-    config = loaded(config)
+    config = loaded(in_calibration(config))
     facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.shapes(facts)
-    if config.published:
-        return _published(config, shapes, facts, budget)[1]
+    claimed = config.claimed(facts, shapes, budget)
+    if claimed is not None:
+        return config.program(facts, claimed.stages)
     if _adapts(config, shapes):
         return config.program(facts, (filtered_stage(shapes, budget, 0.0)[1],))
     return config.program(facts, calibrated_stages(shapes, [], facts.mu, budget, _given(config)))
@@ -151,34 +141,11 @@ def _given(config: ValueFunctionConfig) -> float | None:
 
 
 def _adapts(config: ValueFunctionConfig, shapes: Sequence[Shape]) -> bool:
-    """Whether noise is chosen on the way, which leaves nothing to override."""
+    """Return whether noise is chosen on the way, which leaves nothing to override."""
     if all(shape.adaptive is None for shape in shapes):
         return False
     if _given(config) is not None:
         raise DprlError(
-            f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier and "
-            "calibration out."
+            f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier out."
         )
     return True
-
-
-def _published(
-    config: ValueFunctionConfig, shapes: Sequence[Shape], facts: Facts, budget: Budget
-) -> tuple[ValueFunctionConfig, Program]:
-    """With the paper's own noise: one uniformly chosen unit a step."""
-    if _given(config) is not None:
-        raise DprlError(
-            f"{config.algorithm}: noise_multiplier contradicts calibration = 'as-published', whose noise is the "
-            "paper's formula: leave one of them out."
-        )
-    config = config.replace(Mark(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
-    (shape,) = shapes
-    return config, config.program(facts, (make_stage(shape, config.published_multiplier(facts, budget)),))
-
-
-def _published_event(value: GaussianSum, steps: GaussianSum) -> events.DpEvent:
-    """What such an algorithm really does: replacing one unit moves a step's sum by 2h with probability 1/m, which has
-    the privacy loss of this pair (docs/proofs/gpope.md).
-    """
-    updates = events.poisson_gaussian(steps.sampling_rate, steps.noise_multiplier / 2.0, steps.steps)
-    return events.compose([events.gaussian(value.noise_multiplier / 2.0), updates])

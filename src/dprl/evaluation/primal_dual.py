@@ -272,8 +272,7 @@ class PrimalDualProgram:
 
     def normaliser(self, stage: int) -> float:
         """What a noised sum is divided by: the public expected number of units, never the realised one."""
-        found = self.stages[stage]
-        return 1.0 if found.by_index else found.mechanism.sampling_rate * self.facts.units
+        return self.stages[stage].mechanism.expected(self.facts.units)
 
     def direction(self, state: Any, ghat: jax.Array) -> Any:
         """The state with new theta and w (and p, d), from the noised mean gradient ``(2d,)``."""

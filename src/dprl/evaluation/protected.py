@@ -73,8 +73,6 @@ def check_options(config: Any) -> None:
             and config.provenance.get(name) != FROM_PROTECTOR
         ):
             raise DprlError(f"{config.algorithm}: {name} is the optimizer's to decide: leave one of them out.")
-    if config.published:
-        raise DprlError(f"{config.algorithm}: an optimizer has no calibration = 'as-published': leave one of them out.")
 
 
 def loaded(config: C) -> C:

@@ -11,7 +11,7 @@ Not protected: states, actions and transitions.
 Variants (docs/proofs): ``functional`` adds one path of a Gaussian process to the reward function (functional-noise),
 ``observed-reward`` Gaussian noise to each reward that is observed (observed-reward), ``gradient`` to the part of each
 update that has the reward in it (reward-gradient), ``output`` a path to the optimal Q of a public model
-(output-perturbation). ``calibration="as-published"`` is Algorithm 1 of the paper and certifies nothing.
+(output-perturbation). Algorithm 1 of the paper as published is in the distribution dprl-papers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import math
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dprl.accounting.reward_relation import LARGEST_DECAY, RewardRelation, default_decay
 from dprl.config import DERIVED, Config
@@ -28,6 +28,11 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts, RewardOf
 from dprl.protocols import Attack
+
+if TYPE_CHECKING:
+    from dprl.accounting.budget import Budget
+    from dprl.learning.learning_plan import LearningPlan
+    from dprl.value_functions.q_function import QFunction
 
 Variant = Literal["functional", "observed-reward", "gradient", "output"]
 MAX_SAMPLES, MAX_UPDATES = 10**7, 10**6
@@ -41,7 +46,7 @@ class FunctionalQ(Config):
 
     Attributes:
         variant: where the noise is added.
-        calibration: ``verified``, or the paper's own noise, which certifies nothing.
+        calibration: ``verified``, or ``as-published``: that of dprl-papers, which certifies nothing.
         reward_radius: R, how far apart (sup norm) two neighbouring reward functions are; this or ``people``.
         people: n, where the reward function is the mean of so many people's: replacing one moves it by at most
             the width of the reward's bounds over n.
@@ -107,9 +112,14 @@ class FunctionalQ(Config):
         for sentence in _mistakes(self):
             raise DprlError(f"{self.algorithm}: {sentence}.")
 
-    @property
-    def published(self) -> bool:
-        return self.calibration == "as-published"
+    def claimed(self, facts: LearningFacts, budget: Budget) -> LearningPlan | None:
+        """Return the plan of options of another distribution; None where dprl makes it."""
+        del facts, budget
+        return None
+
+    def learned(self, environment: Any, facts: LearningFacts, noise: Any) -> QFunction:
+        """Learn by oneself: where there is a plan of :meth:`claimed`."""
+        raise NotImplementedError
 
     @property
     def rounds(self) -> int:
@@ -147,17 +157,10 @@ def _mistakes(c: FunctionalQ) -> Iterator[str]:
 
 def _contradictions(c: FunctionalQ) -> Iterator[str]:
     """What is wrong with several of them together."""
-    if c.samples % c.round and not c.published:
+    if c.samples % c.round:
         yield "samples must be a whole number of rounds"
     if c.updates > MAX_UPDATES:
         yield f"there may be at most {MAX_UPDATES} updates a round"
-    if c.published:
-        for name in ("noise_multiplier", "people", "reward_radius", "reward_lipschitz", "decay"):
-            if getattr(c, name) is not None:
-                yield f"{name} contradicts calibration = 'as-published', which has the paper's own: leave one out"
-        if c.actor_critic or c.memoise:
-            yield "Algorithm 1 as published has no actor and remembers no rewards: leave out actor_critic and memoise"
-        return
     for name in ("published_std", "resets"):
         if getattr(c, name) is not None:
             yield f"{name} is an option of calibration = 'as-published' alone"
@@ -183,28 +186,10 @@ def resolve(config: FunctionalQ, facts: LearningFacts) -> FunctionalQ:
     Raises:
         DprlError: one sentence, where the variant has no proof for such an environment, or a fact is missing.
     """
-    c, derived = config, dict[str, Any]()
+    c = config
     for sentence in _contradictions(c):
         raise DprlError(f"{c.algorithm}: {sentence}.")
-    if c.discount is None:
-        if not facts.discount < 1.0:
-            raise DprlError("functional-q: the environment has discount 1: give a discount below 1.")
-        derived["discount"] = facts.discount
-    low, high = facts.reward_bounds
-    if not high > low:
-        raise DprlError("functional-q: the reward's bounds are one number: there is nothing to learn.")
-    if c.network is None:
-        derived["network"] = {"gradient": "fourier:3", "output": "table:257"}.get(c.variant, "mlp:32")
-    elif (c.variant == "output") != c.network.startswith("table:"):
-        raise DprlError("functional-q: a table is what the variant output releases, and it releases nothing else.")
-    if c.step_size is None:
-        derived["step_size"] = 3e-4 if c.published else 3.0 if c.variant == "gradient" else 3e-3
-    if c.published:
-        if facts.dimensions != 1:
-            raise DprlError("functional-q: as published there is one observation component.")
-        if c.resets is None:
-            derived["resets"] = max(1, c.samples // c.batch)
-        return c.replace(DERIVED, **derived)
+    derived = public_defaults(c, facts)
     radius = c.reward_radius
     if c.people is not None:
         of_one = facts.reward_range / c.people
@@ -235,6 +220,25 @@ def resolve(config: FunctionalQ, facts: LearningFacts) -> FunctionalQ:
     elif facts.dimensions != 1:
         raise DprlError("functional-q: the variant output has a proof for one observation component alone.")
     return c.replace(DERIVED, **derived)
+
+
+def public_defaults(c: FunctionalQ, facts: LearningFacts) -> dict[str, Any]:
+    """What follows from the environment alone: discount, network and step size."""
+    derived = dict[str, Any]()
+    if c.discount is None:
+        if not facts.discount < 1.0:
+            raise DprlError("functional-q: the environment has discount 1: give a discount below 1.")
+        derived["discount"] = facts.discount
+    low, high = facts.reward_bounds
+    if not high > low:
+        raise DprlError("functional-q: the reward's bounds are one number: there is nothing to learn.")
+    if c.network is None:
+        derived["network"] = {"gradient": "fourier:3", "output": "table:257"}.get(c.variant, "mlp:32")
+    elif (c.variant == "output") != c.network.startswith("table:"):
+        raise DprlError("functional-q: a table is what the variant output releases, and it releases nothing else.")
+    if c.step_size is None:
+        derived["step_size"] = 3.0 if c.variant == "gradient" else 3e-3
+    return derived
 
 
 def _declared(c: FunctionalQ, facts: LearningFacts) -> RewardOf:
@@ -277,8 +281,8 @@ def relation(config: FunctionalQ) -> RewardRelation:
     )
 
 
-def _attack(trials: int, calibration: str = "verified", **options: Any) -> Attack:
-    return Attack(calibration=calibration, epsilon=0.9, delta=1e-4, options=options, trials=trials)
+def _attack(trials: int, **options: Any) -> Attack:
+    return Attack(epsilon=0.9, delta=1e-4, options=options, trials=trials)
 
 
 _SHORT = {"samples": 100, "round": 20, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
@@ -299,7 +303,6 @@ ALGORITHM = Algorithm(
         _attack(400_000, variant="observed-reward", samples=50),
         _attack(400_000, variant="gradient", samples=1000, network="fourier:1"),
         _attack(20_000, variant="output"),
-        _attack(1_000, "as-published", published_std=0.32, samples=640),
     ),
-    published={"as published": Setting(FunctionalQ(calibration="as-published", samples=320, network="mlp:4"))},
+    canary="dprl.audits.attacks.reward_functions:canary_of_plan",
 )

@@ -13,17 +13,17 @@ from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import RewardRelation, default_decay
+from dprl.added import in_calibration
 from dprl.config import DERIVED
 from dprl.engine.plan import calibrate
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, relation, resolve
-from dprl.learning.published_sigma import conditions, of_the_noise, sigma_theorem_5
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.answers import Memo
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
-from dprl.protocols import Precondition
+from dprl.protocols import Claim
 from dprl.value_functions.q_function import weight_shapes
 
 Mechanism = FunctionNoise | RewardNoise | RewardGradient
@@ -36,12 +36,12 @@ class LearningPlan:
 
     Attributes:
         config: resolved options.
-        mechanism: what alone sees rewards; None as published.
-        event: the privacy event of the whole release; None as published.
-        epsilon_of_event: its epsilon at ``delta_of_event``; as published the claim.
+        mechanism: what alone sees rewards; None of a claim.
+        event: the privacy event of the whole release; None of a claim.
+        epsilon_of_event: its epsilon at ``delta_of_event``; of a claim what is claimed.
         delta_sampler: what finite precision or the sampler adds to delta.
         relation: which reward functions are neighbours.
-        conditions: what the theorem behind a calibration as published assumes.
+        claim: of a calibration that another distribution brings; such options learn by themselves.
         model: ``(A, N, N)`` public transition matrix on :data:`planner.POINTS` (variant output).
     """
 
@@ -54,16 +54,12 @@ class LearningPlan:
     delta_of_event: float
     delta_sampler: float
     relation: RewardRelation
-    conditions: tuple[Precondition, ...] = ()
+    claim: Claim | None = None
     model: np.ndarray | None = None
 
     @property
     def name(self) -> str:
         return self.config.algorithm
-
-    @property
-    def published(self) -> bool:
-        return self.config.published
 
     @property
     def steps(self) -> int:
@@ -84,9 +80,11 @@ def make_learning_plan(
         DprlError: one sentence: a fact or an option is missing or contradicts another, the variant has no proof for
             such an environment, or the budget cannot be met.
     """
+    config = in_calibration(config)
+    claimed = config.claimed(facts, budget)
+    if claimed is not None:
+        return claimed
     config = resolve(config, facts)
-    if config.published:
-        return _published(config, facts, budget)
     if config.people is not None:
         budget.check_units(config.people)
     if config.variant == "output":
@@ -205,23 +203,3 @@ def _of_output(config: FunctionalQ, facts: LearningFacts, model: Any) -> Functio
     if config.decay is not None:
         return config
     return config.replace(DERIVED, decay=default_decay(*planner.q_bounds(config, facts, model)))
-
-
-def _published(config: FunctionalQ, facts: LearningFacts, budget: Budget) -> LearningPlan:
-    """Algorithm 1 with the paper's own noise, which is what it claims to be private by."""
-    if config.published_std is None:
-        assert config.step_size is not None
-        sigma = sigma_theorem_5(of_the_noise(budget), config.samples, config.batch, step_size=config.step_size)
-        config = config.replace(DERIVED, published_std=sigma)
-    return LearningPlan(
-        config,
-        facts,
-        budget,
-        mechanism=None,
-        event=None,
-        epsilon_of_event=budget.epsilon,
-        delta_of_event=budget.delta,
-        delta_sampler=0.0,
-        relation=RewardRelation(1.0),
-        conditions=conditions(budget, config),
-    )

@@ -252,6 +252,14 @@ class GaussianSum:
         """See :func:`~dprl.accounting.user_relation.column_norm_of`; 1 for independent noise."""
         return self.correlation.column_norm(self.steps, self.dimension, self.noise_multiplier)
 
+    def expected(self, units: int) -> float:
+        """Number of units that take part in a step on average, by which sums are divided: never the realised one."""
+        return self.sampling_rate * units
+
+    def most(self, units: int) -> int:
+        """Largest number of units that may take part in a step."""
+        return units
+
     @property
     def noise_std(self) -> float:
         """Standard deviation of a draw in each coordinate; that of the noise itself, where it is independent."""

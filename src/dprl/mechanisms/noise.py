@@ -78,13 +78,6 @@ class SecureNoise:
             return np.ones(count, dtype=bool)
         return keystream.words(self._subkey(_COINS), 0, int(step), 0, count) < np.uint64(int(rate * 2.0**64))
 
-    def coin_block(self, first: int, steps: int, count: int, rate: float) -> np.ndarray:
-        """``(steps, count)`` booleans: the rows :meth:`coins` gives for the steps from ``first``."""
-        out = np.empty((steps, count), dtype=bool)
-        for i in range(steps):
-            out[i] = self.coins(first + i, count, rate)
-        return out
-
     def gaussian(self, step: int, dimension: int, std: float) -> np.ndarray:
         return self.block(int(step), 1, dimension, std)[0]
 

@@ -176,10 +176,6 @@ def certificate_of(
         released += " the value function is computed"
     for mechanism, share in zip(mechanisms, shares, strict=True):
         mechanism["share"] = share
-        if plan.published:
-            # the noise over what replacing one unit can change, as the event has it
-            mechanism["noise_multiplier"] /= 2.0
-            mechanism["sensitivity"] = 2.0 * mechanism["clip_norm"]
     options = _options(plan)
     asked = plan.query.bounds
     if asked.derives_cumulative_ratio:
@@ -199,7 +195,7 @@ def certificate_of(
         public["protector"] = protector
     said = Statement(
         unit=log.unit,
-        relation="replace one" if plan.published else RELATION,
+        relation=RELATION if plan.claim is None else plan.claim.relation,
         released=released + ".",
         not_protected=[*NOT_PROTECTED, *([NOT_A_TRAJECTORY] if log.unit == "transition" else [])],
         mechanisms=mechanisms,

@@ -10,7 +10,6 @@ from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
-from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation.plan import Algorithm, make_plan
@@ -88,11 +87,10 @@ def calibrate_release(
 
     A stage's ``share`` is its part of mu^2; the last of them gets what the accountant leaves of the budget.
     """
-    if isinstance(algorithm, ValueFunctionConfig) and algorithm.published:
-        raise DprlError(
-            "calibration = 'as-published' follows the paper's formula: nothing is calibrated to the budget."
-        )
-    plan = _plan_of_one(budget, algorithm, bounds, features)
+    # of one target policy nothing matters here: any will do, also where actions are continuous
+    plan = make_plan(algorithm, read_bounds(bounds), budget, [ColumnPolicy()], features, TOTAL_VARIATION)
+    if plan.claim is not None:
+        raise DprlError(f"{plan.name}: a paper's formula gives the noise: nothing is calibrated to the budget.")
     value_share = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
     rows, shares = plan.value_mechanism.rows("", VALUES), [value_share]
     for stage, share in zip(plan.stages, plan.shares, strict=True):
@@ -112,27 +110,3 @@ def calibrate_release(
         "event": events.to_json(plan.event),
         "accountant": accountant_name(plan.event),
     }
-
-
-def published_release(
-    budget: Budget, algorithm: ValueFunctionConfig, *, bounds: Any, features: str = "columns"
-) -> dict[str, Any]:
-    """The noise of a calibration as published, and what the theorem behind it assumes, as plain data."""
-    plan = _plan_of_one(budget, algorithm, bounds, features)
-    mechanism = plan.stages[-1].mechanism
-    return {
-        "algorithm": plan.name,
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "relation": "replace one",
-        "units": plan.bounds.units,
-        "noise_multiplier": mechanism.noise_multiplier,
-        "sampling_rate": mechanism.sampling_rate,
-        "steps": mechanism.steps,
-        "preconditions": [{"statement": c.statement, "holds": c.holds} for c in plan.conditions],
-    }
-
-
-def _plan_of_one(budget: Budget, algorithm: Algorithm, bounds: Any, features: str) -> Plan:
-    # of one target policy nothing matters here: any will do, also where actions are continuous
-    return make_plan(algorithm, read_bounds(bounds), budget, [ColumnPolicy()], features, TOTAL_VARIATION)

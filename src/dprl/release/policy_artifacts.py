@@ -102,8 +102,8 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
         "policies": [],
         "reading": _SAMPLED_AGAIN if plan.config.poisson else _READINGS[people],
     }
-    if plan.conditions:
-        assumed["preconditions"] = [{"statement": c.statement, "holds": c.holds} for c in plan.conditions]
+    if plan.claim is not None:
+        assumed["preconditions"] = plan.claim.preconditions
     said = Statement(
         unit=UNIT,
         relation=plan.relation,

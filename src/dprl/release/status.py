@@ -10,16 +10,16 @@ from dprl.registry import is_own
 def status_of(plan: Any, secure: bool, simulated: bool) -> str:
     """Return the status of a release: only ``verified`` writes a certificate.
 
-    ``not private`` is what has reproducible noise or shows its data; ``as published`` has a paper's calibration;
+    ``not private`` is what has reproducible noise or shows its data; ``as published`` has a paper's own mechanisms;
     ``unreviewed`` is an algorithm that is none of dprl's, whatever its noise: nobody here has proved what it protects.
 
     Args:
-        plan: with ``config``, ``published`` and, where it has one, ``program``.
+        plan: with ``config``, ``claim`` and, where it has one, ``program``.
         secure: whether the noise is.
         simulated: whether the data are.
     """
     if not secure or simulated:
         return "not private"
-    if plan.published:
+    if plan.claim is not None:
         return "as published"
     return "verified" if is_own(plan.config, getattr(plan, "program", None)) else "unreviewed"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-import jax
 import numpy as np
 
 from dprl.accounting.budget import Budget
@@ -21,7 +20,7 @@ from dprl.compiled import nothing_compiled_on_disk
 from dprl.environments.interval_walk import is_own
 from dprl.environments.learning_source import declared_facts, open_environment, source_of
 from dprl.errors import DprlError
-from dprl.learning import planner, published, q_learner
+from dprl.learning import planner, q_learner
 from dprl.learning.asking import rewards_at
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
@@ -168,10 +167,10 @@ def train(
         model = None if matrix is None else quietly(lambda: np.asarray(matrix(planner.POINTS), np.float64), np.zeros(0))
     noise = request.noise()
     plan = make_learning_plan(algorithm, facts, budget, model)
-    if plan.published and not is_own(source):
-        raise DprlError("as published: Algorithm 1 is kept for interval-walk alone.")
+    if plan.claim is not None and not is_own(source):
+        raise DprlError(f"{plan.config.calibration}: what is not verified is kept for interval-walk alone.")
     weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses what is no network
-    answers = None if plan.published else answers_of(plan, noise.stream("reward"))
+    answers = None if plan.claim is not None else answers_of(plan, noise.stream("reward"))
     status = status_of(plan, noise.secure, simulated)
     certificate = certificate_of(plan, noise, status)
     request.expect(plan.steps)
@@ -211,12 +210,8 @@ def _learn(
     """The one place where rewards meet the mechanism; ``asked`` is ``source`` step by step."""
     config, facts = plan.config, plan.facts
     assert config.discount is not None
-    if plan.published:  # in the library's own walk: a simulation
-        coins = noise.stream("environment")
-        key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))  # noqa: TID251 (a simulation)
-        rates = published.published_rates(config, facts)
-        weights, _ = published.run_published(config, source, rates, noise.stream("reward").nodes(), key)
-        return _finite(published.published_q(weights, config, facts))
+    if plan.claim is not None:
+        return _finite(config.learned(source, facts, noise))
     shape, rates = q_learner.shape_of(config, facts), q_learner.rates_of(config, facts)
     if config.variant == "output":
         read = rewards_at(source, planner.POINTS[:, None], facts.actions)

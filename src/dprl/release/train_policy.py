@@ -16,6 +16,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.added import VERIFIED
 from dprl.environments.user_source import people_of
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
@@ -92,13 +93,13 @@ def train_policy(
         DprlError: one sentence about the request; never about an answer. What was charged stays charged. Where a run
             is interrupted nothing was released: it is resumed from its run folder, and begins anew without one.
     """
+    own = algorithm.calibration == VERIFIED
     request = Asked(
-        budget=budget, seed=seed, simulated=simulated, progress=progress,
-        run=run, resume=resume, certifies=not algorithm.published,
-    )  # fmt: skip
+        budget=budget, seed=seed, simulated=simulated, progress=progress, run=run, resume=resume, certifies=own
+    )
     chosen = check_engine(engine, shards, address)
     noise = request.noise()
-    if seed is None and algorithm.published:  # has floating-point noise, which is no secure one
+    if seed is None and not own:  # has floating-point noise, which is no secure one
         noise = SeededNoise.from_seed(int(noise.below(0, 2**31 - 1)))
     people = people_of(users, bounds, int(noise.stream("environment").below(2, 2**31 - 1)))
     plan = make_pg_plan(algorithm, people.facts, budget, people.units)

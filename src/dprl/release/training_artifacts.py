@@ -28,7 +28,6 @@ _RELEASED = {
     "observed-reward": "Every reward that was observed, with Gaussian noise",
     "gradient": "The noised part of every update that has rewards in it",
     "output": "The sum of the optimal Q-function of the public model and one path of a Gaussian process an action",
-    "as-published": "The weights of the last Q-function of Algorithm 1, without the noise that they were learned under",
 }
 _PURPOSE = {"functional": "rewards", "observed-reward": "rewards", "gradient": "updates", "output": "Q-function"}
 
@@ -71,7 +70,7 @@ def certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, Any
     """The certificate before it is sealed: public facts alone, known before the first reward is asked for."""
     config, variant = plan.config, _variant(plan)
     mechanisms = [] if plan.mechanism is None else [plan.mechanism.describe(_PURPOSE[config.variant])]
-    made = ", from which the Q-function is computed." if plan.mechanism is not None else "."
+    released = plan.claim.released if plan.claim else f"{_RELEASED[variant]}, from which the Q-function is computed."
     assumed: dict[str, Any] = {
         "environment": _environment(plan),
         "hyper_parameters": config.hyper_parameters(),
@@ -82,12 +81,12 @@ def certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, Any
             f"The reward function is the mean of those of {config.people} people: replacing one of them moves it by at "
             "most the radius."
         )
-    if plan.conditions:
-        assumed["preconditions"] = [{"statement": c.statement, "holds": c.holds} for c in plan.conditions]
+    if plan.claim is not None:
+        assumed["preconditions"] = plan.claim.preconditions
     said = Statement(
         unit=UNIT,
         relation=plan.relation.words(),
-        released=_RELEASED[variant] + made,
+        released=released,
         not_protected=NOT_PROTECTED,
         mechanisms=mechanisms,
         accountant=gaussian_accountant(),
@@ -97,7 +96,7 @@ def certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, Any
 
 
 def _variant(plan: LearningPlan) -> str:
-    return "as-published" if plan.published else plan.config.variant
+    return plan.config.variant if plan.claim is None else plan.config.calibration
 
 
 def _environment(plan: LearningPlan) -> dict[str, Any]:

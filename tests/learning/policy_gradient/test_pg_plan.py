@@ -48,8 +48,6 @@ ONCE, CONTINUOUS = facts(horizon=1, discount=1.0), facts(actions=0, action=((-2.
             {"users": 100, "sampling": "poisson", "relation": "replace-one", "noise": "independent"},
             "leave out relation",
         ),
-        ({"users": 100, "calibration": "as-published", "noise_multiplier": 1.0}, "contradicts calibration"),
-        ({"users": 100, "calibration": "as-published", "baseline_weight": 0.0}, "published has no baseline_weight"),
         ({"users": 100, "noise": "white"}, "noise must be independent, square-root or banded:B"),
         ({"users": 100, "policy": "gaussian"}, "needs continuous actions"),
         ({"users": 10**6}, "at least 1/units"),
@@ -150,22 +148,3 @@ def test_sampled_users_are_composed():
     assert plan.event == events.poisson_gaussian(0.05, 2.0, 2)
     assert plan.relation == "add or remove one"
     assert plan.epsilon_of_event <= 1.0
-
-
-def test_as_published_certifies_nothing():
-    plan = make_pg_plan(DPPG(users=1000, calibration="as-published"), facts(), Budget(0.5, 1e-6))
-    assert plan.published
-    assert plan.event is None
-    assert plan.mechanism is None
-    assert [c.holds for c in plan.conditions] == [True, False]
-    assert plan.settings is not None
-    c = plan.config
-    assert (c.batch, c.steps, c.noise, c.relation) == (
-        plan.settings.batch,
-        plan.settings.steps,
-        "independent",
-        "replace-one",
-    )
-    assert (c.estimator, c.baseline_weight, c.bootstrap, c.decay) == ("reinforce", 0.0, "none", "constant")
-    with pytest.raises(DprlError, match="nothing to learn"):
-        make_pg_plan(DPPG(users=1000, calibration="as-published"), facts(reward_bounds=(0.0, 0.0)), BUDGET)

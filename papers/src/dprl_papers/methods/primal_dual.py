@@ -25,10 +25,10 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import PaddedUnits, padded_units
-from dprl.engine.options import Facts, Stage
+from dprl.engine.options import Facts, Shape, Stage
 from dprl.engine.program import noiseless
 from dprl.engine.rows import TRANSITION, rows_of
-from dprl.evaluation.dptd import DPTD, published_multiplier
+from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig
@@ -42,6 +42,8 @@ from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.neural import NeuralMetrics, answers, run_curves
 from dprl_papers.harness.problem import Setting, Trials
 from dprl_papers.harness.versions import module_file
+from dprl_papers.one_unit import MOVED, one_a_step
+from dprl_papers.paper_000_dptd.published import PublishedDPTD, noise_multiplier
 
 EPOCHS = 100
 """Of the methods as published, where none are asked for."""
@@ -215,31 +217,29 @@ def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 
-def _stage(name: str, facts: Facts, steps: int, clip: float, noise_multiplier: float, by_index: bool = True) -> Stage:
-    mechanism = GaussianSum(
-        parts=((2 * facts.features.size, clip),),
-        noise_multiplier=noise_multiplier,
-        sampling_rate=1.0 / facts.units if by_index else 1.0,
-        steps=steps,
-    )
-    return Stage(name, mechanism, by_index)
+def _stage(name: str, facts: Facts, steps: int, clip: float, multiplier: float) -> Stage:
+    """Of one transition a step."""
+    size = 2 * facts.features.size
+    return one_a_step(Shape(name, size, clip, steps), facts.units, multiplier)
 
 
 def dptd_stages(facts: Facts, steps: int, budget: Budget) -> tuple[Stage, ...]:
     """Theorem 5.1's noise, with G = 1."""
-    multiplier = published_multiplier(max(steps - 1, 1), facts.units, budget.epsilon, budget.delta)
+    multiplier = noise_multiplier(max(steps - 1, 1), facts.units, budget.epsilon, budget.delta)
     return (_stage(FUNCTION, facts, steps, 1.0, multiplier),)
 
 
 def langevin_stages(facts: Facts, steps: int, budget: Budget) -> tuple[Stage, ...]:
     """The noise that is necessary and sufficient where one transition is replaced and moves a sum by 2 G, G = 1."""
-    return (_stage(FUNCTION, facts, steps, 1.0, 2.0 * math.sqrt(steps) * _multiplier(budget), by_index=False),)
+    size, multiplier = 2 * facts.features.size, 2.0 * math.sqrt(steps) * _multiplier(budget)
+    mechanism = GaussianSum(parts=((size, 1.0),), noise_multiplier=multiplier, steps=steps)
+    return (Stage(FUNCTION, mechanism),)
 
 
 def recursive_stages(facts: Facts, steps: int, budget: Budget, recursion: float = RECURSION) -> tuple[Stage, ...]:
     """Reconstructed: paper 000's Lemma B.3 with the bound that G = 1 implies for a difference, 2 - a."""
     bound = 2.0 - recursion
-    multiplier = published_multiplier(steps, facts.units, budget.epsilon, budget.delta)
+    multiplier = noise_multiplier(steps, facts.units, budget.epsilon, budget.delta)
     return (
         _stage(INITIAL, facts, 1, 1.0, bound * multiplier),
         _stage(FUNCTION, facts, steps - 1, bound, multiplier),
@@ -270,7 +270,7 @@ def _example(domain: Any, units: int) -> Trajectories:
 def dptd_promise(setting: Setting) -> Guarantee:
     """What Theorem 5.1's noise has at least where it claims the budget, for joint gradients of norm at most 1."""
     count = transitions(setting)
-    sigma = published_multiplier(_epochs(setting) * count - 1, count, *_asked(setting))
+    sigma = noise_multiplier(_epochs(setting) * count - 1, count, *_asked(setting))
     return _initial_promise(setting, sigma, "a lower bound")
 
 
@@ -285,16 +285,16 @@ def langevin_promise(setting: Setting) -> Guarantee:
 def recursive_promise(setting: Setting) -> Guarantee:
     """As :func:`dptd_promise`, of Lemma B.3's."""
     count = transitions(setting)
-    sigma = (2.0 - RECURSION) * published_multiplier(_epochs(setting) * count, count, *_asked(setting))
+    sigma = (2.0 - RECURSION) * noise_multiplier(_epochs(setting) * count, count, *_asked(setting))
     return _initial_promise(setting, sigma, "a lower bound; the constants are reconstructed")
 
 
 def _initial_promise(setting: Setting, sigma: float, words: str) -> Guarantee:
     """Of the initial gradients, next to which the later ones hardly matter (docs/papers/000.md)."""
-    from dprl_papers.paper_000_dptd.privacy import JOINT, initial_release_epsilon
+    from dprl_papers.first_sum import initial_release_epsilon
 
     count, (epsilon, delta) = transitions(setting), _asked(setting)
-    least = initial_release_epsilon(count, sigma, JOINT, delta)
+    least = initial_release_epsilon(count, sigma, MOVED, delta)
     words = f"of one of {count} transitions; {words}"
     return Guarantee(status="as published", claimed=epsilon, true=least, delta=delta, words=words)
 
@@ -331,7 +331,7 @@ def _once(count: int) -> int:
 
 _THEIRS: dict[str, Any] = {"start": "random", "rows": None}
 _PLAIN: dict[str, Any] = {**_THEIRS, "project": False}
-_DPTD = DPTD(calibration="as-published", **_THEIRS)
+_DPTD = PublishedDPTD(**_THEIRS)
 _SGD = DPSGDA(**_PLAIN, primal_step=SGD_STEP, dual_step=SGD_STEP, average="last")
 _GLD = DPGLD(**_PLAIN, primal_step=LANGEVIN_STEP, dual_step=LANGEVIN_STEP)
 _SRM = DPSRM(**_PLAIN, recursion=RECURSION, primal_step=SGD_STEP, dual_step=SGD_STEP)

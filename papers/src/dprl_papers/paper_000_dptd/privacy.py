@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dprl.evaluation.dptd import published_multiplier
+from dprl_papers.first_sum import initial_release_epsilon
+from dprl_papers.paper_000_dptd.published import noise_multiplier
 
 JOINT, HALVES = 2.0, 2.0 * math.sqrt(2.0)
 """How far one replaced record moves a gradient, over G: the joint gradient at most G (Assumption 3.3), or each of its
@@ -49,7 +50,7 @@ def renyi_order(epsilon: float, delta: float, beta: float) -> float:
 def multiplier(units: int, steps: int, epsilon: float, delta: float, beta: float | None = None) -> float:
     """sigma/G of Theorem 5.1, sigma^2 = 14 G^2 T alpha'/(n^2 beta' epsilon); at the best beta' by default."""
     if beta is None:
-        return published_multiplier(steps, units, epsilon, delta)
+        return noise_multiplier(steps, units, epsilon, delta)
     return math.sqrt(14.0 * steps * renyi_order(epsilon, delta, beta) / (beta * epsilon)) / units
 
 
@@ -113,50 +114,6 @@ def feasible_beta(units: int, steps: int, epsilon: float, delta: float, reading:
 def weights(steps: int, alpha: float = 3.0, offset: float = 3.0) -> np.ndarray:
     """``(steps + 1,)`` of a drawn record in what is released: 1 for p_0, then alpha nu_t, nu_t = 1/(4 sqrt(t + b))."""
     return np.concatenate([[1.0], alpha / (4.0 * np.sqrt(np.arange(steps) + offset))])
-
-
-def first_sum_epsilon(units: int, sigma: float, delta: float) -> float:
-    """Return :func:`initial_release_epsilon` of one record that is replaced by its opposite."""
-    return initial_release_epsilon(units, sigma, JOINT, delta)
-
-
-def initial_release_epsilon(units: int, sigma: float, push: float, delta: float) -> float:
-    """Epsilon of (p_0, d_0) alone: exact for the pair below, and so a lower bound for Algorithm 1.
-
-    Two data sets of n records, all of which push by -G v but for the one that is replaced, which pushes by the rest of
-    ``push`` the other way, v a unit vector. What is released is N(0, sigma^2) against
-    (1 - 1/n) N(0, sigma^2) + (1/n) N(push G, sigma^2) along v. The likelihood ratio increases, so with the threshold x
-    at which it is e^epsilon, delta(epsilon) = (1-q) Q(x) + q Q(x - s) - e^epsilon Q(x) with s = push/sigma, Q the
-    normal tail and q = 1/n; it decreases in epsilon.
-
-    Args:
-        units: n.
-        sigma: over G.
-        push: :data:`JOINT` or :data:`HALVES`.
-    """
-    from scipy.optimize import brentq
-
-    shift = push / sigma
-
-    def excess(epsilon: float) -> float:
-        return _mixture_delta(epsilon, 1.0 / units, shift) - delta
-
-    if excess(0.0) <= 0.0:
-        return 0.0
-    high = 1.0
-    while excess(high) > 0.0:
-        high *= 2.0
-    return float(brentq(excess, 0.0, high, xtol=1e-10, rtol=1e-12))  # type: ignore[arg-type]
-
-
-def _mixture_delta(epsilon: float, rate: float, shift: float) -> float:
-    """sup_S P(S) - e^epsilon Q(S) of P = (1-rate) N(0, 1) + rate N(shift, 1) and Q = N(0, 1)."""
-    from scipy.special import log_ndtr, ndtr
-
-    # log(e^epsilon - 1 + rate), without e^epsilon
-    log_gap = epsilon + math.log1p(-(1.0 - rate) * math.exp(-epsilon))
-    x = (log_gap - math.log(rate)) / shift + shift / 2.0
-    return float(rate * ndtr(shift - x) - math.exp(log_gap + float(log_ndtr(-x))))
 
 
 def pair_epsilon(

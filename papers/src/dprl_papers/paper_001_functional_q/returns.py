@@ -20,15 +20,17 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.learning import planner, published
+from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, resolve
 from dprl.learning.learning_plan import make_learning_plan, make_mechanism
 from dprl.learning.q_learner import rates_of, shape_of
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values
 from dprl_papers.harness.programmed import Run, table_over
+from dprl_papers.paper_001_functional_q import published
 from dprl_papers.paper_001_functional_q.compiled_learner import ExactAnswers, run
 from dprl_papers.paper_001_functional_q.inverse import recovered_reward, recovery_error
+from dprl_papers.paper_001_functional_q.published import PublishedQ
 
 RANDOM, BEST = 10.895, 20.542
 """Returns of the policy that acts by chance, and of the best one (a test has them by dynamic programming)."""
@@ -292,7 +294,7 @@ def published_weights(
 ) -> dict[str, np.ndarray]:
     """Q's weights after each round, ``(stds, resets, seeds, rounds, ...)``: one compiled run for all."""
     walk = IntervalWalk()
-    base = resolve(FunctionalQ(calibration="as-published", samples=samples, round=1), walk.facts)
+    base = published.resolve(PublishedQ(samples=samples, round=1), walk.facts)
     rates = [
         published.published_rates(
             base.replace(published_std=max(std, _SMALLEST_STD), resets=number, step_size=step_size), walk.facts
@@ -308,7 +310,7 @@ def published_weights(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _published(config: FunctionalQ, walk: IntervalWalk, rates: Any, nodes: Any, keys: Any) -> Any:
+def _published(config: PublishedQ, walk: IntervalWalk, rates: Any, nodes: Any, keys: Any) -> Any:
     def one(rates: Any, nodes: Any, key: Any) -> Any:
         return published.run_published(config, walk, rates, nodes, key)[1]
 

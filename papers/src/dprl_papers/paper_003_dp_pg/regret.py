@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.learning.policy_gradient.estimator import Rates, Shape
-from dprl.learning.policy_gradient.published import published_batch
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
@@ -19,6 +18,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Interval
+from dprl_papers.paper_003_dp_pg.published import published_batch
 
 SPREADS = (1.0, 0.5, 0.25)
 """Of the states of the Gaussian's problem: the least eigenvalue of its Fisher matrix is mu = spread^2/(3 std^2)."""

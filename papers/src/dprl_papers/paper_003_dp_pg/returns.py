@@ -24,7 +24,6 @@ from dprl.environments.bandit import LinearBandit
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.environments.user_source import facts_of
-from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.estimator import Rates, Shape
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
@@ -138,8 +137,8 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
     # without noise the options are those of a budget that hardly adds any
     plan = make_pg_plan(config_of(point), facts, Budget(point.epsilon or 10.0, point.delta))
     if point.published:
-        assert plan.settings is not None
-        shape, rates, mechanism = published.published_run(plan.settings, plan.policy, facts.horizon)
+        assert plan.runs is not None
+        shape, rates, mechanism = plan.runs
         multiplier = mechanism.noise_multiplier
     else:
         shape, rates = shape_of(plan.config, facts), rates_of(plan.config, facts)

@@ -16,8 +16,8 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.events import poisson_gaussian
 from dprl.errors import DprlError
-from dprl.evaluation.gpope import published_noise_multiplier, published_precondition_holds
 from dprl_papers.baselines.smooth_gaussian import SmoothGaussian
+from dprl_papers.paper_004_gpope.published import noise_multiplier, precondition_holds
 
 NAMES = ("epsilon", "delta", "N", "sigma", "m")
 """Rows and columns of Table 1."""
@@ -63,7 +63,7 @@ def table_1(
     budget = Budget(epsilon, delta)
     full = noise_multiplier_for(lambda z: poisson_gaussian(1.0, z, steps), budget)
     sampled = noise_multiplier_for(lambda z: poisson_gaussian(1.0 / units, z, steps), budget)
-    printed = published_noise_multiplier(steps, units, epsilon, delta)
+    printed = noise_multiplier(steps, units, epsilon, delta)
     return [
         _relations("Theorem 1", _theorem_1, {"delta": delta, "N": steps, "sigma": printed, "m": units}, change),
         _relations(
@@ -80,7 +80,7 @@ def table_1(
 
 def _theorem_1(setting: Mapping[str, float]) -> float:
     """Epsilon of Theorem 1 with equality: it has the same form as sigma."""
-    return published_noise_multiplier(round(setting["N"]), 1, 1.0, setting["delta"]) / (setting["m"] * setting["sigma"])
+    return noise_multiplier(round(setting["N"]), 1, 1.0, setting["delta"]) / (setting["m"] * setting["sigma"])
 
 
 def _sampled(setting: Mapping[str, float]) -> float:
@@ -157,9 +157,9 @@ def published_epsilon(units: int, steps: int, epsilon: float, delta: float = 1e-
     The theorem is about all noised gradients; of the last iterate alone the lower bound says nothing.
     For large sigma the two bounds need a fine grid: seconds.
     """
-    sigma = published_noise_multiplier(steps, units, epsilon, delta, c2)
+    sigma = noise_multiplier(steps, units, epsilon, delta, c2)
     low, high = _pair(1.0 / units, sigma / 2.0, steps, delta)
-    return PublishedEpsilon(units, steps, epsilon, delta, sigma, published_precondition_holds(sigma), low, high)
+    return PublishedEpsilon(units, steps, epsilon, delta, sigma, precondition_holds(sigma), low, high)
 
 
 def published_epsilons(

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl.evaluation.gpope import published_noise_multiplier
 from dprl.report.formatting import number
 from dprl_papers.harness.programmed import make_table
+from dprl_papers.paper_004_gpope.published import noise_multiplier
 from dprl_papers.paper_004_gpope.recursion import Recursion, gradient_variance, public_units, second_moment
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Bound:
 
     def sigma(self, updates: int, trajectories: int) -> float:
         """Noise multiplier of Theorem 1."""
-        return published_noise_multiplier(updates, trajectories, self.epsilon, self.delta, self.c2)
+        return noise_multiplier(updates, trajectories, self.epsilon, self.delta, self.c2)
 
     def noise_variance(self, updates: int, trajectories: int) -> float:
         """c N/m^2 of Assumption 1."""

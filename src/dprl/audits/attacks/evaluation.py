@@ -20,12 +20,10 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import next_power, scores_of_trials
-from dprl.config import Mark
 from dprl.engine.layouts import SharedTransitions
 from dprl.engine.plan import Plan
 from dprl.engine.program import run_steps
 from dprl.errors import DprlError
-from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
@@ -46,13 +44,16 @@ class Simulation:
         plan: of the release; its claim is the budget's.
         others: records beside the canary.
         description: of the pair and of what is seen.
-        preconditions: of the theorem behind a claim as published.
     """
 
     plan: Plan
     others: int
     description: str
-    preconditions: tuple[Precondition, ...] = ()
+
+    @property
+    def preconditions(self) -> tuple[Precondition, ...]:
+        """What is assumed by the claim, where it is another distribution's."""
+        return () if self.plan.claim is None else self.plan.claim.conditions
 
     @property
     def epsilon(self) -> float:
@@ -64,7 +65,7 @@ class Simulation:
 
     @property
     def gaussian(self) -> bool:
-        return not self.plan.published and all(s.mechanism.sampling_rate == 1.0 for s in self.plan.stages)
+        return all(s.mechanism.sampling_rate == 1.0 for s in self.plan.stages)
 
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
@@ -94,7 +95,7 @@ class Simulation:
         mechanism = self.plan.value_mechanism
         base = -self.others * mechanism.clip_norm
         seen = noised_sum(mechanism, noise.stream("value"), vectors)[0] - base
-        return _log_ratio(seen, mechanism.clip_norm, mechanism.noise_std, 1.0)
+        return log_ratio(seen, mechanism.clip_norm, mechanism.noise_std, 1.0)
 
     def value_vectors(self, signs: np.ndarray) -> Any:
         """At full clip norm, in the first coordinate."""
@@ -117,87 +118,56 @@ class EvaluationCanary(Simulation):
     def _data(self, present: bool) -> tuple[Any, Any]:
         """Signs of the units' pushes, as the vectors of the value release and the transitions of GPOPE."""
         # adding and removing are the same thing as a record that is worth nothing: its coins are drawn alike
-        canary = 1.0 if present else (-1.0 if self.plan.published else 0.0)
-        signs = np.append(np.full(self.others, -1.0), canary)
+        signs = np.append(np.full(self.others, -1.0), 1.0 if present else 0.0)
         vectors = self.value_vectors(signs)
         if not self.plan.stages:
             return vectors, None
         (stage,) = self.plan.stages
-        pushes = _wall(signs) if self._at_the_wall else _pushes(signs, stage.mechanism, self.plan.config.discount)
-        return vectors, pushes
-
-    @property
-    def _at_the_wall(self) -> bool:
-        return self.plan.published and self.released == "last"
+        return vectors, pushes(signs, stage.mechanism, self.plan.config.discount)
 
     def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
         plan, noise = self.plan, SeededNoise(key)
         vectors, transitions = data
         score = jnp.zeros((), dtype=jnp.float64)
-        if not plan.published and self.released == "all":
+        if self.released == "all":
             score += self.value_score(noise, vectors)
         if plan.program is None:
             return score
-        (stage,) = plan.stages
-        state, sums = run_steps(
-            plan.program,
-            0,
-            stage.mechanism,
-            noise.stream(stage.name),
-            transitions,
-            plan.program.init(),
-            batch=min(8, self.others + 1),
-            trace=lambda state, noised: noised,
-        )
-        mechanism, n, clip = stage.mechanism, stage.mechanism.dimension // 2, stage.mechanism.clip_norm
-        if self._at_the_wall:
-            return state.theta[0].astype(jnp.float64)
+        state, sums = self.updates(noise, transitions)
+        mechanism = plan.stages[0].mechanism
         if self.released == "last":
             # w is minus the sum of the noised dual gradients: its likelihood ratio grows with that sum
             return -state.w[0].astype(jnp.float64)
-        if plan.published:
-            push, rate, base = 2.0 * clip, 1.0 / (self.others + 1), -clip
-        else:
-            push, rate, base = clip, mechanism.sampling_rate, -self.others * clip
-        return score + jnp.sum(_log_ratio(sums[:, n] - base, push, mechanism.noise_std, rate))
+        seen = sums[:, mechanism.dimension // 2] + self.others * mechanism.clip_norm
+        return score + jnp.sum(log_ratio(seen, mechanism.clip_norm, mechanism.noise_std, mechanism.sampling_rate))
+
+    def updates(self, noise: Any, transitions: Any) -> tuple[Any, Any]:
+        """All updates of GPOPE: the state after the last, and every noised sum."""
+        program, (stage,) = self.plan.program, self.plan.stages
+        assert program is not None
+        mechanism, stream = stage.mechanism, noise.stream(stage.name)
+        batch = min(8, self.others + 1)
+        return run_steps(
+            program, 0, mechanism, stream, transitions, program.init(), None, batch, lambda state, noised: noised
+        )
 
 
-def gpope_canary(
-    kind: type[GPOPE], calibration: str, *, units: int, budget: Budget, released: str, **options: Any
-) -> EvaluationCanary:
-    """GPOPE at full clip norm: a record is added (verified), or replaced among ``units`` (as published)."""
-    config = kind.from_mapping({**options, "calibration": calibration}, "options")
-    if calibration == "as-published":
-        if config.sampling_rate != GPOPE().sampling_rate:
-            raise DprlError("As published, gpope takes one trajectory a step: sampling_rate means nothing there.")
-        if released == "last" and config.step_size is None:
-            # three updates at full clip norm are half of theta's range: it comes to lie at the wall, and can leave it
-            config = config.replace(Mark("chosen by the attack"), step_size=1.0 / (3.0 * gpope.clip_norm(config, 1, 1)))
-    plan = make_plan(config, _attack_bounds(units), budget, [always], "tabular")
-    conditions: tuple[Precondition, ...] = ()
-    if calibration == "as-published":
-        others = units - 1
-        relation = f"all of {units} records push one way, and one of them is replaced by one that pushes the other way"
-        sigma = plan.stages[0].mechanism.noise_multiplier
-        conditions = gpope.theorem_1_conditions(sigma, config.steps, units, budget.epsilon)
-    else:
-        others, relation = addition(units, plan)
+def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str, **options: Any) -> EvaluationCanary:
+    """GPOPE at full clip norm, to which a record is added."""
+    plan = make_plan(kind.from_mapping(options, "options"), attack_bounds(units), budget, [always], "tabular")
+    others, relation = addition(units, plan)
     what = "every noised sum" if released == "all" else "the last iterate"
-    description = f"{relation}; {what} is seen"
-    return EvaluationCanary(
-        plan=plan, others=others, description=description, preconditions=conditions, released=released
-    )
+    return EvaluationCanary(plan=plan, others=others, description=f"{relation}; {what} is seen", released=released)
 
 
 def importance_canary(
-    kind: type[ImportanceSampling], calibration: str, *, units: int, budget: Budget, released: str, **options: Any
+    kind: type[ImportanceSampling], *, units: int, budget: Budget, released: str, **options: Any
 ) -> EvaluationCanary:
     """One release of everybody, with a record at full clip norm added."""
-    del calibration
     if released != "all":
         raise DprlError("importance-sampling has no iterates, of which the last could be seen: leave out released.")
     config = kind.from_mapping(options, "options")
-    plan = make_plan(config, _attack_bounds(units), budget, [always])
+    plan = make_plan(config, attack_bounds(units), budget, [always])
     others, relation = addition(units, plan)
     return EvaluationCanary(plan=plan, others=others, description=f"{relation}; the noised vector is seen")
 
@@ -216,7 +186,7 @@ def noised_sum(mechanism: GaussianSum, noise: Any, vectors: Any) -> Any:
     return mechanism.release(total, mechanism.draw(noise, 0))
 
 
-def _pushes(signs: np.ndarray, mechanism: GaussianSum, discount: float) -> SharedTransitions:
+def pushes(signs: np.ndarray, mechanism: GaussianSum, discount: float) -> SharedTransitions:
     """Units whose dual gradient is plus or minus the clip norm, or zero, whatever the iterates are.
 
     One state that leads to itself: the temporal difference is the reward, which is huge, and next to nothing else.
@@ -228,20 +198,7 @@ def _pushes(signs: np.ndarray, mechanism: GaussianSum, discount: float) -> Share
     return SharedTransitions({**columns, "weight": weight, "weight_rho": weight})
 
 
-def _wall(signs: np.ndarray) -> SharedTransitions:
-    """Units that press theta against the lower end of its range, and those of positive sign that pull it away.
-
-    There theta forgets: what it is after the last update is that update alone. Two transitions of opposite temporal
-    difference; the reward makes w grow, until the primal gradients are nearly all of the clipped ones.
-    """
-    phi = jnp.ones((2, 1), dtype=jnp.float32)
-    delta = jnp.array([[-1.0], [1.0]], dtype=jnp.float32)
-    weight = jnp.asarray(np.stack([signs < 0, signs > 0], axis=1) * FAR, dtype=jnp.float32)
-    sums = {"weight": jnp.zeros_like(weight), "weight_rho": weight, "weight_rho_reward": 2.0 * weight}
-    return SharedTransitions({"phi": phi, "delta_phi": delta, **sums})
-
-
-def _log_ratio(z: Any, push: float, std: float, rate: float) -> Any:
+def log_ratio(z: Any, push: float, std: float, rate: float) -> Any:
     """log of (1 - rate) N(0, std^2) + rate N(push, std^2) over N(0, std^2), at ``z``."""
     return mixed(push * (z - push / 2.0) / std**2, rate)
 
@@ -251,7 +208,7 @@ def mixed(ratio: Any, rate: float) -> Any:
     return ratio if rate == 1.0 else jnp.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
 
 
-def _attack_bounds(units: int) -> Bounds:
+def attack_bounds(units: int) -> Bounds:
     return Bounds(units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
 
 

@@ -127,7 +127,6 @@ class Watched:
 
 def program_canary(
     kind: type[ValueFunctionConfig],
-    calibration: str,
     *,
     units: int,
     budget: Budget,
@@ -136,7 +135,6 @@ def program_canary(
     **options: Any,
 ) -> ProgramCanary:
     """Any program with options of its configuration ``kind``, on policy in three states; see :func:`canary_of_plan`."""
-    del calibration
     if released != "all":
         raise DprlError(f"{kind.algorithm} is audited on all that it releases: leave out released.")
     config = kind.from_mapping(options, "options")

@@ -1,7 +1,7 @@
 """The strongest attacks known on functional Q-learning: pairs of reward functions, and scores of what is released.
 
-Verified, the mechanism's own code runs on both, and all its answers are seen: whatever is learned from them tells less.
-As published, Algorithm 1 runs as a whole, and the Q that it releases is seen. Everything in here is simulated.
+The mechanism's own code runs on both, and all its answers are seen: whatever is learned from them tells less.
+Everything in here is simulated.
 """
 
 from __future__ import annotations
@@ -13,27 +13,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import random
 
 from dprl.accounting.reward_relation import DEPTHS
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.learning import planner
 from dprl.learning.learning_plan import LearningPlan
-from dprl.learning.published import initial, published_rates, run_published
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
-from dprl.value_functions.q_function import q_values
 
 TEETH = 64
 """Intervals of the sawtooth that comes near the largest norm: 97% of its square at a decay of 4."""
-_SEEN = 17  # states at which a published Q is looked at
 
 
-def canary_of_plan(plan: LearningPlan, environment: Any) -> PlanCanary:
-    """The attack that fits; ``environment`` is where Algorithm 1 runs as published."""
-    if plan.published:
-        return _published(plan, environment)
+def canary_of_plan(plan: LearningPlan) -> PlanCanary:
+    """The attack that fits."""
     match plan.mechanism:
         case FunctionNoise():
             return _output(plan, plan.mechanism) if plan.config.variant == "output" else _path(plan, plan.mechanism)
@@ -193,27 +187,3 @@ class Shifted:
     def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
         following, reward, over = self.inner.step(key, state, action)
         return following, reward + self.by(jnp.asarray(state)[None], jnp.asarray(action)[None])[0], over
-
-
-def _published(plan: LearningPlan, environment: Any) -> PlanCanary:
-    """Every reward is larger by 1, the radius that the paper states; the Q that is released is seen."""
-    config, rates = plan.config, published_rates(plan.config, plan.facts)
-    start = initial(str(config.network), random.key(0), environment.actions)
-
-    def score(key: Any, present: Any) -> Any:
-        source = SeededNoise(key)
-        seed = random.wrap_key_data(source.stream("environment").key)
-        raised = Shifted(environment, lambda states, actions: jnp.full(len(states), present))
-        weights, _ = run_published(config, raised, rates, source.stream("reward").nodes(), seed, start)
-        states = jnp.linspace(0.0, 1.0, _SEEN, dtype=jnp.float32)[:, None]
-        return jnp.mean(q_values(str(config.network), weights, states, jnp)).astype(jnp.float64)
-
-    rounds, seen = config.samples // config.batch, f"its mean over {_SEEN} states is seen"
-    return PlanCanary(
-        plan=plan,
-        score=score,
-        draws=config.samples * environment.actions * 2 * (DEPTHS[1] + 2),
-        gaussian=False,
-        description=f"every reward is larger by 1, the paper's radius; {rounds} rounds of {config.batch} samples with "
-        f"sigma {config.published_std:g}, from known weights: of the Q-function that is released {seen}",
-    )

@@ -21,7 +21,7 @@ class PlanCanary:
     """Two neighbours of what a learning algorithm protects, and many runs on either.
 
     Attributes:
-        plan: of the release: its ``budget`` is the claim, its ``conditions`` those of a published theorem.
+        plan: of the release: its ``budget`` is the claim, its ``claim`` what another distribution says of it.
         score: of one run: ``score(key, present)``, key ``(2,)`` uint32 and present 0.0 or 1.0.
         draws: normals of a run, by which so many of them run side by side.
         description: of the pair and of what is seen.
@@ -44,7 +44,7 @@ class PlanCanary:
 
     @property
     def preconditions(self) -> tuple[Precondition, ...]:
-        return self.plan.conditions
+        return () if self.plan.claim is None else self.plan.claim.conditions
 
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None

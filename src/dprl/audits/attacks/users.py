@@ -47,8 +47,6 @@ def small_facts(policy: str | None) -> LearningFacts:
 
 def canary_of_plan(plan: PGPlan) -> PlanCanary:
     """The attack that fits a plan for :func:`small_facts`."""
-    if plan.published:
-        return _published(plan)
     return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(GaussianSum, plan.mechanism))
 
 
@@ -73,7 +71,7 @@ class Pushing(People):
         length = np.full(rewards.shape[:-1], int(first == 0), np.int32)
         if first == 0 and self.present:
             rewards[0] = reward
-        elif first == 0 and self.plan.config.relation == "zero-out" and not self.plan.published:
+        elif first == 0 and self.plan.config.relation == "zero-out":
             length[0] = 0
         return Trajectory(observations, actions, rewards, length, np.ones(length.shape, bool))
 
@@ -153,21 +151,6 @@ def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
         f"one of {mechanism.batch} users in the first of {mechanism.steps} batches answers {answers}, and all others "
         f"push against it; {kinds.get(kind, f'correlated noise, {kind}')}, and all noised sums "
         "are seen",
-    )
-
-
-def _published(plan: PGPlan) -> PlanCanary:
-    """Weaker than Theorem 1 allows for: where all actions are alike, no score is as long."""
-    assert plan.settings is not None
-    absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
-    length = float(np.linalg.norm(present - absent)) / 2.0
-    return canary_of_sums(
-        plan,
-        absent,
-        present,
-        f"one of {plan.settings.batch} users in the first of {plan.settings.steps} batches is paid the most or the "
-        f"least, and all others against it: a vector of {length:.3g} where Theorem 1 allows "
-        f"{plan.settings.largest_return * plan.settings.score_bound:.3g}; all noised means are seen",
     )
 
 

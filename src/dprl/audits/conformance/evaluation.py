@@ -70,7 +70,7 @@ class EvaluationConformance(Suite):
         return _BUDGET
 
     def plan(self, setting: str) -> Plan:
-        chosen = self.algorithm.setting(setting)
+        chosen = self.algorithm.settings[setting]
         return _plan(chosen.config, replace(self.bounds, **chosen.facts), chosen.features)
 
     def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
@@ -150,13 +150,13 @@ class EvaluationConformance(Suite):
             return value, None
         return value, engine.run(plan.program, noise, units, batch=8)[1]
 
-    def attack(self, calibration: str, asked: dict[str, Any]) -> Canary:
+    def attack(self, asked: dict[str, Any]) -> Canary:
         unit = asked.pop("unit")
         if unit is None:
             # an optimizer has noise and steps of its own: the attack on any program
             target = Algorithm.canary if asked.get("optimizer") is not None else self.algorithm.canary
-            return load(target)(self.algorithm.config, calibration, **asked)
-        if calibration != "verified" or asked.pop("released") != "all":
+            return load(target)(self.algorithm.config, **asked)
+        if not self.verified or asked.pop("released") != "all":
             raise DprlError(
                 f"Through columns {self.name} is attacked in its verified calibration, on all that it releases: leave "
                 "out unit, or the others."

@@ -14,9 +14,8 @@ from jax import random
 
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.reward_functions import canary_of_plan
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.audits.conformance.suite import UNITS, Suite
+from dprl.audits.conformance.suite import UNITS, Suite, load
 from dprl.environments.interval_walk import LONGEST_MOVE, IntervalWalk
 from dprl.errors import DprlError
 from dprl.learning import planner
@@ -98,20 +97,17 @@ class LearningConformance(Suite):
     def event(self, setting: str) -> events.DpEvent | None:
         return self.plan(setting).event
 
-    def attack(self, calibration: str, asked: dict[str, Any]) -> PlanCanary:
+    def attack(self, asked: dict[str, Any]) -> PlanCanary:
         """The privacy unit is the reward function, of which there is one."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
         if units != UNITS or unit is not None:
             raise DprlError(f"{self.name} protects the reward function and knows no other units: leave units out.")
-        if released == "last" and calibration == "verified":
-            raise DprlError(
-                "An audit of learning looks at all answers where it is verified, and as published at the last "
-                "iterate: leave out released."
-            )
-        config = FunctionalQ.from_mapping({**asked, "calibration": calibration}, "options")
-        if not config.published and config.reward_radius is None and config.people is None:
+        if released == "last" and self.verified:
+            raise DprlError("An audit of learning looks at all answers: leave out released.")
+        config = self.algorithm.config.from_mapping(asked, "options")
+        if self.verified and config.reward_radius is None and config.people is None:
             config = replace(config, reward_radius=_RADIUS)
-        return canary_of_plan(_plan(config, budget), IntervalWalk())
+        return load(self.algorithm.canary)(_plan(config, budget))
 
 
 @lru_cache(maxsize=64)

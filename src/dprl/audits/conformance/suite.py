@@ -30,23 +30,19 @@ class Suite:
         return self.algorithm.attacks
 
     @property
-    def calibrations(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(("verified", *(attack.calibration for attack in self.attacks))))
+    def verified(self) -> bool:
+        """Whether the calibration is dprl's own."""
+        return self.algorithm.verified
 
     @property
     def settings(self) -> tuple[str, ...]:
         return tuple(self.algorithm.settings)
 
-    @property
-    def published_settings(self) -> tuple[str, ...]:
-        return tuple(self.algorithm.published)
-
     def config(self, setting: str) -> Any:
-        return self.algorithm.setting(setting).config
+        return self.algorithm.settings[setting].config
 
     def canary(
         self,
-        calibration: str = "verified",
         *,
         units: int = UNITS,
         epsilon: float,
@@ -55,16 +51,14 @@ class Suite:
         unit: str | None = None,
         **options: Any,
     ) -> Canary:
-        if calibration not in self.calibrations:
-            raise DprlError(f"{self.name} has no calibration {calibration!r}; it has {', '.join(self.calibrations)}.")
         if released not in ("all", "last"):
             raise DprlError("An audit looks at all that is released, or at the last iterate: say 'all' or 'last'.")
         asked = {"units": units, "budget": Budget(epsilon, delta), "released": released, "unit": unit, **options}
-        return self.attack(calibration, asked)
+        return self.attack(asked)
 
-    def attack(self, calibration: str, asked: dict[str, Any]) -> Canary:
+    def attack(self, asked: dict[str, Any]) -> Canary:
         """The attack that the entry names."""
-        return load(self.algorithm.canary)(self.algorithm.config, calibration, **asked)
+        return load(self.algorithm.canary)(self.algorithm.config, **asked)
 
 
 def load(target: str) -> Any:

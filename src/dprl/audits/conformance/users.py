@@ -18,8 +18,8 @@ from jax import random
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.audits.attacks.users import canary_of_plan, small_facts
-from dprl.audits.conformance.suite import Suite
+from dprl.audits.attacks.users import small_facts
+from dprl.audits.conformance.suite import Suite, load
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG
@@ -146,17 +146,17 @@ class PolicyGradientConformance(Suite):
         weights = trainer.released(plan.config, state, history, ActionCoins.of_key(random.key(8)))
         return {"policy": weights, "iterates": np.asarray(history), "baseline": np.asarray(state.baseline)}
 
-    def attack(self, calibration: str, asked: dict[str, Any]) -> PlanCanary:
+    def attack(self, asked: dict[str, Any]) -> PlanCanary:
         """``units`` is the number of places for users."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
         if unit is not None:
             raise DprlError(f"{self.name} protects a user and knows no other unit: leave unit out.")
         if released != "all":
             raise DprlError(f"{self.name} is audited on all noised sums: leave out released.")
-        config = DPPG.from_mapping({**asked, "calibration": calibration}, "options")
+        config = self.algorithm.config.from_mapping(asked, "options")
         if config.users is not None:
             raise DprlError(f"{self.name} is audited with so many users as there are units: leave out users.")
-        return canary_of_plan(_plan(config, small_facts(config.policy), budget, units))
+        return load(self.algorithm.canary)(_plan(config, small_facts(config.policy), budget, units))
 
 
 @lru_cache(maxsize=64)

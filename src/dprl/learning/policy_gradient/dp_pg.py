@@ -9,8 +9,8 @@ Not protected: in one pass, that a person stands in a place, and in which; and w
 A person's vector (score function times returns, and one statistic for the baseline) is clipped part by part; the sum
 over a batch is noised; everything after that is post-processing: step, baseline, and bootstrap at the time limit.
 Each person stands in exactly one batch, so that T batches cost what one release costs (docs/proofs/one-pass-users.md),
-also where the noise of the batches is correlated (docs/proofs/correlated-noise.md). ``calibration="as-published"`` is
-Algorithm 1 of the paper and certifies nothing.
+also where the noise of the batches is correlated (docs/proofs/correlated-noise.md). Algorithm 1 as
+published is in the distribution dprl-papers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dprl.config import DERIVED, Config
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.errors import DprlError
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Attack
+
+if TYPE_CHECKING:
+    from dprl.accounting.budget import Budget
+    from dprl.learning.policy_gradient.pg_plan import PGPlan
 
 MAX_USERS, MAX_STEPS = 10**9, 10**5
 RELATIONS = {"zero-out": "zero out one", "replace-one": "replace one"}
@@ -46,7 +50,7 @@ class DPPG(Config):
         batch: m, places in a batch, or people expected in one; by default users / steps.
         steps: T, number of batches, fewer where some would be empty; by default 20 to 40 for episodes, 25 for who
             acts once.
-        calibration: ``verified``, or the paper's own noise, which certifies nothing.
+        calibration: ``verified``, or ``as-published``: that of dprl-papers, which certifies nothing.
         relation: what two neighbouring sets of users differ by: one who answers nothing, or one who answers anew.
         noise: ``independent``, or correlated over the batches: ``square-root`` or ``banded:BANDS``.
         sampling: ``one-pass``, each user in one batch; or ``poisson``, of a log that is read whole: everybody in it may
@@ -94,9 +98,10 @@ class DPPG(Config):
         for sentence in _mistakes(self):
             raise DprlError(f"{self.algorithm}: {sentence}.")
 
-    @property
-    def published(self) -> bool:
-        return self.calibration == "as-published"
+    def claimed(self, facts: LearningFacts, budget: Budget, units: int | None) -> PGPlan | None:
+        """Return the plan of options of another distribution; None where dprl makes it."""
+        del facts, budget, units
+        return None
 
     @property
     def poisson(self) -> bool:
@@ -117,12 +122,6 @@ STEP_SIZE, STEP_SIZE_OF_NETWORKS, STEPS_TIMES_SIZE, NOISE_OF_STEPS = 2.0, 4.0, 6
 """Step size of episodes, by policies that are linear in their features and by networks; and of people who act once the
 number of steps times the step size, at most, and what it is over users by the noise of the sum of all steps."""
 BARRIER = 0.02
-
-
-_REPAIRS = (
-    "relation", "noise", "sampling", "clip_norm", "decay", "discount", "estimator", "baseline_weight", "bootstrap",
-    "regularisation", "natural", "interactions",
-)  # fmt: skip
 
 
 def _mistakes(c: DPPG) -> Iterator[str]:
@@ -149,13 +148,6 @@ def _mistakes(c: DPPG) -> Iterator[str]:
 
 def _contradictions(c: DPPG) -> Iterator[str]:
     """What is wrong with several of them together."""
-    if c.published:
-        if c.noise_multiplier is not None:
-            yield "noise_multiplier contradicts calibration = 'as-published', which has the paper's own: leave one out"
-        for name in _REPAIRS:
-            if getattr(c, name) != getattr(DPPG, name):
-                yield f"Algorithm 1 as published has no {name}: leave it out"
-        return
     if c.poisson:
         if c.relation != "zero-out":
             yield "users who are sampled again have the relation add or remove one: leave out relation"
@@ -204,7 +196,7 @@ def resolve(config: DPPG, facts: LearningFacts, units: int | None = None) -> DPP
         of_episodes = STEP_SIZE_OF_NETWORKS if str(c.policy).startswith("mlp:") else STEP_SIZE
         derived["step_size"] = STEPS_TIMES_SIZE / steps if once else of_episodes
     if c.regularisation is None:
-        derived["regularisation"] = BARRIER if once and facts.action is None and not c.published else 0.0
+        derived["regularisation"] = BARRIER if once and facts.action is None else 0.0
     return c.replace(DERIVED, **{name: value for name, value in derived.items() if getattr(c, name) != value})
 
 
@@ -230,8 +222,8 @@ def _batches(c: DPPG, users: int, usual: int) -> tuple[int, int]:
     return c.batch, needed
 
 
-def _attack(calibration: str = "verified", **options: Any) -> Attack:
-    return Attack(calibration=calibration, epsilon=1.0, delta=1e-6, options=options, trials=400_000)
+def _attack(**options: Any) -> Attack:
+    return Attack(epsilon=1.0, delta=1e-6, options=options, trials=400_000)
 
 
 _SHORT: dict[str, Any] = {"policy": "softmax", "users": 40, "batch": 8}
@@ -256,6 +248,6 @@ ALGORITHM = Algorithm(
         _attack(policy="mlp:4"),
         _attack(sampling="poisson", steps=10),
         _attack(sampling="poisson", steps=2, batch=100),
-        _attack("as-published"),
     ),
+    canary="dprl.audits.attacks.users:canary_of_plan",
 )

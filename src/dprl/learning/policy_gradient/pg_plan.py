@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.user_relation import CLIPS, Relation
+from dprl.added import in_calibration
 from dprl.config import DERIVED
 from dprl.engine.plan import calibrate
-from dprl.errors import DprlError
-from dprl.learning.policy_gradient import published
 from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, act_once, resolve
-from dprl.learning.policy_gradient.estimator import Rates
+from dprl.learning.policy_gradient.estimator import Rates, Shape
 from dprl.learning.policy_gradient.trainer import PolicyGradient, policy_of, rates_of, shape_of
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.strategy import Correlation
 from dprl.policies.parametric import Parametric
-from dprl.protocols import Precondition
+from dprl.protocols import Claim
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,14 @@ class PGPlan:
     Attributes:
         config: resolved options.
         policy: the policy but for its parameters.
-        mechanism: what alone sees users' vectors; None as published.
-        event: the privacy event of the whole release; None as published.
-        epsilon_of_event: its epsilon at ``delta_of_event``; as published the claim.
+        mechanism: what alone sees users' vectors.
+        event: the privacy event of the whole release; None of a claim.
+        epsilon_of_event: its epsilon at ``delta_of_event``; of a claim what is claimed.
         delta_sampler: what finite precision and the sampler add to delta.
         relation: which sets of users are neighbours, in words.
-        conditions: what the theorem behind a calibration as published assumes.
-        settings: Algorithm 1's numbers; None but as published.
+        claim: of a calibration that another distribution brings.
+        runs: what such a calibration runs, what is compiled, its numbers, and what sees users' vectors; None for
+            what the options say.
     """
 
     config: DPPG
@@ -50,16 +50,12 @@ class PGPlan:
     delta_of_event: float
     delta_sampler: float
     relation: str
-    conditions: tuple[Precondition, ...] = ()
-    settings: published.Settings | None = None
+    claim: Claim | None = None
+    runs: tuple[Shape, Rates, Any] | None = None
 
     @property
     def name(self) -> str:
         return self.config.algorithm
-
-    @property
-    def published(self) -> bool:
-        return self.config.published
 
     @property
     def steps(self) -> int:
@@ -83,12 +79,14 @@ def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int 
     Raises:
         DprlError: one sentence: a fact or an option is missing or contradicts another, or the budget cannot be met.
     """
-    asked, config = config, resolve(config, facts, units)
+    asked = in_calibration(config)
+    claimed = asked.claimed(facts, budget, units)
+    if claimed is not None:
+        return claimed
+    config = resolve(asked, facts, units)
     policy = policy_of(config, facts)
     assert config.users is not None
     budget.check_units(config.users)
-    if config.published:
-        return _published(config, facts, budget, asked)
     make = partial(make_mechanism, config, policy.size)
     advice = "a larger delta, fewer steps or a smaller policy"
     mechanism, multiplier, costs = calibrate(make, partial(event_of, config), budget, config.noise_multiplier, advice)
@@ -99,8 +97,8 @@ def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int 
 
 def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:
     """The program that a plan runs, and its numbers."""
-    if plan.settings is not None:
-        shape, rates, mechanism = published.published_run(plan.settings, plan.policy, plan.facts.horizon)
+    if plan.runs is not None:
+        shape, rates, mechanism = plan.runs
         return PolicyGradient(shape, mechanism), rates
     assert plan.mechanism is not None
     return PolicyGradient(shape_of(plan.config, plan.facts), plan.mechanism), rates_of(plan.config, plan.facts)
@@ -161,32 +159,3 @@ def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Gaussian
 def _relation(config: DPPG) -> Relation:
     """As the mechanism calls it."""
     return cast(Relation, config.relation.replace("-one", " one"))
-
-
-def _published(config: DPPG, facts: LearningFacts, budget: Budget, asked: DPPG) -> PGPlan:
-    """Algorithm 1 with the paper's own noise, which is what it claims to be private by."""
-    policy = policy_of(config, facts)
-    largest = facts.horizon * max(abs(end) for end in facts.reward_bounds)
-    if not largest > 0.0:
-        raise DprlError("dp-pg: the reward's bounds are zero: there is nothing to learn.")
-    assert config.users is not None
-    settings = published.published_settings(
-        policy, config.users, largest, facts.horizon, budget, batch=asked.batch, step_size=asked.step_size
-    )
-    config = config.replace(
-        DERIVED,
-        batch=settings.batch,
-        steps=settings.steps,
-        step_size=settings.step_size,
-        clip_norm=largest * settings.score_bound,
-        relation="replace-one",
-        noise="independent",
-        decay="constant",
-        discount=1.0,
-        estimator="reinforce",
-        baseline_weight=0.0,
-        bootstrap="none",
-    )
-    claim = (budget.epsilon, budget.delta, 0.0)
-    conditions = published.conditions(budget)
-    return PGPlan(config, facts, budget, policy, None, None, *claim, config.relation_words, conditions, settings)

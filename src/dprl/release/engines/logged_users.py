@@ -101,7 +101,7 @@ def open_users_engine(
         )
     if not program.mechanism.certifies:
         raise DprlError(
-            "dp-pg as published adds up in floating point, where digits depend on who adds what: leave the engine out."
+            "dp-pg adds up in floating point here, where digits depend on who adds what: leave the engine out."
         )
     with open_workers(lambda dumps: dumps(UsersTask(program, people.users)), shards, address) as workers:
         yield OnWorkers(asked, workers)

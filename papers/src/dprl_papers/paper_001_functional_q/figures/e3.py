@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from dprl.accounting.budget import Budget
-from dprl.learning import published_sigma as sigma
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.paper_001_functional_q import sigma
 from dprl_papers.paper_001_functional_q.theory import largest_of_path, smallest_tail
 
 EPSILON = (0.9, 0.45)
@@ -80,14 +80,14 @@ def _tails(run: Run, v: float) -> dict[str, Any]:
 
 
 def _audit(run: Run, epsilon: float) -> Any:
-    from dprl.audits.attacks.reward_functions import canary_of_plan
     from dprl.audits.lower_bound import audit
     from dprl.environments.interval_walk import IntervalWalk
-    from dprl.learning.functional_q import FunctionalQ
     from dprl.learning.learning_plan import make_learning_plan
+    from dprl_papers.paper_001_functional_q.attack import canary_of_plan
+    from dprl_papers.paper_001_functional_q.published import PublishedQ
 
     walk = IntervalWalk()
-    config = FunctionalQ(calibration="as-published", published_std=PAPERS_STDS[epsilon])
+    config = PublishedQ(published_std=PAPERS_STDS[epsilon])
     canary = canary_of_plan(make_learning_plan(config, walk.facts, Budget(epsilon, run.delta)), walk)
     trials, selection = (120, 30) if run.quick else (400, 800)
     return audit(canary, trials=trials, selection_trials=selection, seed=run.seed)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dprl.learning.policy_gradient.published import published_batch
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table
 from dprl_papers.paper_003_dp_pg import fosp
+from dprl_papers.paper_003_dp_pg.published import published_batch
 
 VALUES = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 QUICK = (0.5, 1, 2)

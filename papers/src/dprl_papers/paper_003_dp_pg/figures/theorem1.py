@@ -14,9 +14,9 @@ from typing import Any
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_delta, gaussian_noise_multiplier
-from dprl.learning.policy_gradient import published
 from dprl.report.formatting import number, plain
 from dprl_papers.harness.programmed import Run, drawn, make_claim, make_table
+from dprl_papers.paper_003_dp_pg import published
 
 EPSILON = (0.5, 1.0, 4.0)
 ACTIONS = (2, 4, 10)

@@ -1,6 +1,6 @@
-"""The strongest attacks known on DPTD: as published, and verified.
+"""The strongest attack known on DPTD as published.
 
-As published the pair of logs keeps to what Theorem 5.1 assumes: every gradient has norm G, whatever theta and w are,
+The pair of logs keeps to what Theorem 5.1 assumes: every gradient has norm G, whatever theta and w are,
 so nothing is ever clipped. One record of n is replaced by its opposite. It is in the first release, which has weight 1
 and no more noise than the others, with probability 1/n; that alone is most of what is seen (docs/papers/000.md, E1).
 Everything in here is simulated; nothing is private.
@@ -17,14 +17,14 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import Simulation, always, mixed
-from dprl.audits.attacks.programs import program_canary
 from dprl.engine.layouts import SharedTransitions
 from dprl.engine.program import run_steps
 from dprl.errors import DprlError
-from dprl.evaluation.dptd import DPTD, DPTDProgram
+from dprl.evaluation.dptd import DPTDProgram
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
+from dprl_papers.paper_000_dptd.published import PublishedDPTD
 
 _MOST = 100  # noised sums that are looked at where none of them tells much
 _SMALL = 1e-7  # weight of a transition, against which its reward is so large that the gradient is the reward's
@@ -40,6 +40,10 @@ class PublishedCanary(Simulation):
     """
 
     telling: int
+
+    @property
+    def gaussian(self) -> bool:
+        return False
 
     @property
     def seen(self) -> int:
@@ -83,18 +87,19 @@ class PublishedCanary(Simulation):
         return jnp.where(score > math.log(self.others + 1), score, 0.0) if self.telling else score
 
 
-def dptd_published_canary(*, units: int, budget: Budget, released: str = "all", **options: Any) -> PublishedCanary:
+def published_canary(
+    kind: type[PublishedDPTD], *, units: int, budget: Budget, released: str = "all", **options: Any
+) -> PublishedCanary:
     """The noise of Theorem 5.1 on ``units`` records of gradient norm G, of which one is replaced by its opposite."""
     if released != "all":
         raise DprlError("dptd is audited on all that it releases: leave out released.")
-    config = DPTD.from_mapping({**options, "calibration": "as-published"}, "options")
+    config = kind.from_mapping(options, "options")
     bounds = Bounds(units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
     plan = make_plan(config, bounds, budget, [always], "tabular")
     found = PublishedCanary(
         plan=plan,
         others=units - 1,
         description="",
-        preconditions=plan.conditions,
         telling=_telling(plan.program, units),
     )
     relation = f"all of {units} records have the same gradient of norm G, and one is replaced by one with the opposite"
@@ -109,10 +114,3 @@ def _telling(program: Any, units: int) -> int:
     mechanism = program.stages[0].mechanism
     weights = np.asarray(program.momentum(jnp.arange(mechanism.steps))[1], dtype=np.float64)
     return int(np.sum((2.0 * weights / mechanism.noise_multiplier) ** 2 / 2.0 > np.log(units)))
-
-
-def dptd_canary(kind: type[DPTD], calibration: str, **options: Any) -> Simulation:
-    """As published :func:`dptd_published_canary`; verified the generic one."""
-    if calibration == "as-published":
-        return dptd_published_canary(**options)
-    return program_canary(kind, calibration, **options)

@@ -1,58 +1,53 @@
-"""Algorithm 1 as published, without noise against plain steps, and its paths; and the table of a planned Q."""
+"""Algorithm 1 of paper 001 as published: without noise against plain steps, its paths, its sigmas, what it claims."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import random
+from tests.learning.test_plan import FACTS
+from tests.learning.test_planned_q import Certain
 
 from dprl.accounting.budget import Budget
-from dprl.environments.interval_walk import IntervalWalk
-from dprl.learning import planner
+from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning.learning_plan import answers_of, make_learning_plan
-from dprl.learning.published import initial, published_q, published_rates, run_published
+from dprl.learning.learning_plan import make_learning_plan
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.q_function import q_values
+from dprl_papers.paper_001_functional_q.published import (
+    PublishedQ,
+    initial,
+    published_q,
+    published_rates,
+    run_published,
+)
+from dprl_papers.paper_001_functional_q.sigma import (
+    constant,
+    of_the_noise,
+    sigma_line_5,
+    sigma_proof,
+    sigma_theorem_5,
+    variation,
+)
 
 BUDGET = Budget(0.9, 1e-4)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Certain(IntervalWalk):
-    """Without chance, so that it is the same inside and outside of JAX: steps of 1/8 from 1/4 until the upper end."""
-
-    horizon: int = 7
-
-    def reset(self, key: Any) -> Any:
-        return jnp.array([0.25])
-
-    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
-        following = jnp.clip(jnp.where(jnp.asarray(action) == 1, state + 0.125, state - 0.125), 0.0, 1.0)
-        return following, self.reward(jnp.asarray(state), action), following[0] >= 1.0
-
-
-class Exact:
-    """No noise at all."""
-
-    def noised(self, rewards: Any, *asked: Any) -> Any:
-        return rewards
 
 
 @pytest.mark.slow
 def test_without_noise_it_is_plain_descent_and_with_it_paths_are_drawn_anew():
     walk, batch = Certain(), 10
     plan = make_learning_plan(
-        FunctionalQ(calibration="as-published", samples=30, batch=batch, network="mlp:3", step_size=0.1, resets=1),
+        PublishedQ(samples=30, batch=batch, network="mlp:3", step_size=0.1, resets=1),
         walk.facts, BUDGET,
     )  # fmt: skip
-    config, rates = plan.config, published_rates(plan.config, plan.facts)
+    config = plan.config
+    assert isinstance(config, PublishedQ)
+    rates = published_rates(config, plan.facts)
     run = jax.jit(partial(run_published, config, walk))
     start, noise = initial("mlp:3", random.key(4), 2), SeededNoise.from_seed(1).nodes()
     still = rates._replace(path=rates.path._replace(std=jnp.float64(0.0)))
@@ -92,19 +87,39 @@ def test_without_noise_it_is_plain_descent_and_with_it_paths_are_drawn_anew():
     assert np.abs(np.asarray(one["c"])[1] - np.asarray(three["c"])[1]).max() > 1e-4
 
 
-def test_a_planned_q_is_released_with_one_path_an_action():
-    walk = Certain()
-    model = walk.transition_matrix(planner.POINTS)
-    plan = make_learning_plan(FunctionalQ(variant="output", people=1000), walk.facts, BUDGET, model)
-    rewards = np.tile(0.5 - np.abs(planner.POINTS - 0.5), (2, 1))
-    rewards[0, 3] = np.nan  # counts as 0
-    exact = planner.released(model, rewards, Exact(), 0.9, walk.facts)
-    assert (exact.network, exact.value) == ("table:257", (0.0, pytest.approx(5.0)))
-    best = np.asarray(planner.optimal_q(model, np.nan_to_num(rewards), 0.9))
-    np.testing.assert_allclose(exact(planner.POINTS).T, best, rtol=1e-6, atol=1e-6)
-    noised = planner.released(model, rewards, answers_of(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
-    moved = (noised(planner.POINTS).T - best) / plan.mechanism.std
-    assert 0.3 < moved.std() < 3.0
-    assert abs(np.corrcoef(moved)[0, 1]) < 0.9
-    again = planner.released(model, rewards, answers_of(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
-    np.testing.assert_array_equal(again.weights["V"], noised.weights["V"])
+def test_the_three_printed_sigmas():
+    """Appendix E.3: which formula gives which number (docs/papers/001.md)."""
+    found = {
+        (epsilon, delta): [f(Budget(epsilon, delta), 5000, 64) for f in (sigma_line_5, sigma_theorem_5, sigma_proof)]
+        for epsilon in (0.9, 0.45)
+        for delta in (5e-5, 1e-4)
+    }
+    for case, expected in {
+        (0.9, 5e-5): (3.50, 0.313, 3.69), (0.9, 1e-4): (3.37, 0.302, 3.56),
+        (0.45, 5e-5): (4.77, 0.604, 7.11), (0.45, 1e-4): (4.59, 0.580, 6.84),
+    }.items():  # fmt: skip
+        assert found[case] == pytest.approx(expected, rel=5e-3)
+    assert variation(64) == pytest.approx(4.5e-4)
+    c = constant(64)
+    line, theorem, proof = found[0.9, 1e-4]
+    assert proof / theorem == pytest.approx(1.0 / math.sqrt(c))
+    assert proof / line == pytest.approx(1.0 / math.sqrt(0.9))
+    assert of_the_noise(BUDGET).delta == 5e-5
+
+
+def test_as_published_claims_and_certifies_nothing():
+    plan = make_learning_plan(PublishedQ(), FACTS, BUDGET)
+    assert plan.claim is not None
+    assert plan.event is plan.mechanism is None
+    assert plan.config.published_std == pytest.approx(0.313, abs=1e-3)
+    assert plan.config.resets == 78
+    assert [condition.holds for condition in plan.claim.conditions] == [False] * 3
+    # with the noise of the proof, and less of everything else, the proof's own condition holds
+    proper = make_learning_plan(PublishedQ(published_std=3.7), FACTS, BUDGET)
+    assert [condition.holds for condition in proper.claim.conditions] == [False, False, True]
+
+
+@pytest.mark.parametrize("options", [{"people": 9}, {"noise_multiplier": 2.0}, {"decay": 3.0}])
+def test_what_is_not_the_papers_is_refused(options):
+    with pytest.raises(DprlError, match="which has the paper's own"):
+        make_learning_plan(FunctionalQ(calibration="as-published", **options), FACTS, BUDGET)

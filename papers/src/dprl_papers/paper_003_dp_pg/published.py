@@ -7,16 +7,122 @@ noise is the classical Gaussian mechanism's, proved below epsilon = 1, for repla
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.accounting.user_relation import WORDS
+from dprl.cli.calibrate import rounded_up
+from dprl.config import DERIVED
+from dprl.engine.algorithm import Algorithm
 from dprl.errors import DprlError
+from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.learning.policy_gradient.pg_plan import PGPlan
+from dprl.learning.policy_gradient.trainer import policy_of
+from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import CONSTANT, Parametric
-from dprl.protocols import Precondition
+from dprl.protocols import Attack, Claim, Precondition
+
+_REPAIRS = (
+    "relation", "noise", "sampling", "clip_norm", "decay", "discount", "estimator", "baseline_weight", "bootstrap",
+    "regularisation", "natural", "interactions",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedPG(DPPG):
+    """Options of Algorithm 1 with the noise of Theorem 1; what dprl repaired has no place in it."""
+
+    calibration: Literal["verified", "as-published"] = "as-published"
+
+    def claimed(self, facts: LearningFacts, budget: Budget, units: int | None) -> PGPlan:
+        """The plan of a release that claims the budget and has no event.
+
+        Raises:
+            DprlError: an option contradicts the paper, or a fact is missing.
+        """
+        self._check()
+        config = resolve(self, facts, units)
+        policy = policy_of(config, facts)
+        assert config.users is not None
+        budget.check_units(config.users)
+        asked = replace(self, users=config.users)
+        settings = asked.settings(policy, facts, budget)
+        config = config.replace(
+            DERIVED,
+            batch=settings.batch,
+            steps=settings.steps,
+            step_size=settings.step_size,
+            clip_norm=settings.largest_return * settings.score_bound,
+            relation="replace-one",
+            noise="independent",
+            decay="constant",
+            discount=1.0,
+            estimator="reinforce",
+            baseline_weight=0.0,
+            bootstrap="none",
+            regularisation=0.0,
+        )
+        return PGPlan(
+            config,
+            facts,
+            budget,
+            policy,
+            mechanism=None,
+            event=None,
+            epsilon_of_event=budget.epsilon,
+            delta_of_event=budget.delta,
+            delta_sampler=0.0,
+            relation=config.relation_words,
+            claim=Claim(config.relation_words, conditions(budget)),
+            runs=published_run(settings, policy, facts.horizon),
+        )
+
+    def _check(self) -> None:
+        if self.noise_multiplier is not None:
+            raise DprlError(
+                "dp-pg: noise_multiplier contradicts calibration = 'as-published', which has the paper's own: leave "
+                "one out."
+            )
+        for name in _REPAIRS:
+            if getattr(self, name) != getattr(DPPG, name):
+                raise DprlError(f"dp-pg: Algorithm 1 as published has no {name}: leave it out.")
+
+    def settings(self, policy: Parametric, facts: LearningFacts, budget: Budget) -> Settings:
+        """Algorithm 1's numbers, of so many users as are given."""
+        largest = facts.horizon * max(abs(end) for end in facts.reward_bounds)
+        if not largest > 0.0:
+            raise DprlError("dp-pg: the reward's bounds are zero: there is nothing to learn.")
+        assert self.users is not None
+        given = {"batch": self.batch, "step_size": self.step_size}
+        return published_settings(policy, self.users, largest, facts.horizon, budget, **given)
+
+    def noise_in_words(self, budget: Budget, **public: Any) -> tuple[dict[str, Any], str]:
+        """What ``dprl calibrate`` says of it: Theorem 1's noise beside what the same claim needs."""
+        del public
+        stds = wasted(budget)
+        relation, assumed = WORDS["replace one"], conditions(budget)
+        made = {
+            "std_in_bounds": stds.pop("as published"),
+            "needed": stds,
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+            "relation": relation,
+            "preconditions": Claim(relation, assumed).preconditions,
+        }
+        needed = "; ".join(f"{words}: {rounded_up(std)}" for words, std in stds.items())
+        lines = [
+            f"as published: noise standard deviation {rounded_up(made['std_in_bounds'])} times the bound Rmax G on "
+            f"a user's vector, {relation}",
+            f"claimed: epsilon {budget.epsilon:g}, delta {budget.delta:g}; this certifies nothing",
+            *(f"{c.statement}: this {'holds' if c.holds else 'does not hold'} here" for c in assumed),
+            f"the exact Gaussian mechanism needs, {needed}",
+        ]
+        return made, "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,3 +276,11 @@ def wasted(budget: Budget) -> dict[str, float]:
 
     exact = gaussian_noise_multiplier(budget)
     return {"as published": published_std(1.0, 1.0, 1, budget), "replace one": 2.0 * exact, "zero out one": exact}
+
+
+ALGORITHM = Algorithm(
+    PublishedPG,
+    settings={},
+    attacks=(Attack(units=200, epsilon=1.0, delta=1e-6, trials=400_000),),
+    canary="dprl_papers.paper_003_dp_pg.attack:canary_of_plan",
+)

@@ -4,12 +4,16 @@ import math
 
 import numpy as np
 import pytest
+from tests.learning.policy_gradient.test_pg_plan import facts
 
 from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
-from dprl.learning.policy_gradient import published
+from dprl.learning.policy_gradient.dp_pg import DPPG
+from dprl.learning.policy_gradient.pg_plan import make_pg_plan
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import CONSTANT, Parametric
+from dprl_papers.paper_003_dp_pg import published
+from dprl_papers.paper_003_dp_pg.published import PublishedPG
 
 TABLE = Parametric("tabular", ((0.0, 3.0),), actions=4)
 BUDGET = Budget(0.5, 1e-6)
@@ -77,3 +81,34 @@ def test_conditions_and_what_has_no_bound():
         published.score_bounds(Parametric("mlp:4", ((0.0, 1.0),), actions=2), 1)
     gaussian = Parametric("gaussian", ((0.0, 1.0),), action=((0.0, 1.0),), std=0.5)
     assert published.score_bounds(gaussian, 2)[0] == pytest.approx(2 * 4 * math.hypot(1.0, CONSTANT) / 0.5)
+
+
+def test_as_published_certifies_nothing():
+    plan = make_pg_plan(PublishedPG(users=1000), facts(), Budget(0.5, 1e-6))
+    assert plan.claim is not None
+    assert plan.event is None
+    assert plan.mechanism is None
+    assert [c.holds for c in plan.claim.conditions] == [True, False]
+    c = plan.config
+    settings = PublishedPG(users=1000).settings(plan.policy, plan.facts, plan.budget)
+    assert (c.batch, c.steps, c.noise, c.relation) == (
+        settings.batch,
+        settings.steps,
+        "independent",
+        "replace-one",
+    )
+    assert (c.estimator, c.baseline_weight, c.bootstrap, c.decay) == ("reinforce", 0.0, "none", "constant")
+    with pytest.raises(DprlError, match="nothing to learn"):
+        make_pg_plan(PublishedPG(users=1000), facts(reward_bounds=(0.0, 0.0)), BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"noise_multiplier": 1.0}, "contradicts calibration"),
+        ({"baseline_weight": 0.0}, "published has no baseline_weight"),
+    ],
+)
+def test_what_is_not_the_papers_is_refused(options, words):
+    with pytest.raises(DprlError, match=words):
+        make_pg_plan(DPPG(users=100, calibration="as-published", **options), facts(), BUDGET)

@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 
 from dprl.accounting.budget import Budget
-from dprl.learning.functional_q import FunctionalQ
-from dprl.protocols import Precondition
 
 STEP_SIZE, TAIL, LIPSCHITZ_SQUARED = 3e-4, 23, 16.0
 """alpha, k and L^2 of appendix E.3."""
-_LEMMA_8 = 8.68
+LEMMA_8 = 8.68
 
 
 def variation(batch: int, step_size: float = STEP_SIZE, tail: float = TAIL) -> float:
@@ -48,29 +46,6 @@ def sigma_proof(budget: Budget, samples: int, batch: int, **options: float) -> f
 def of_the_noise(budget: Budget) -> Budget:
     """The paper gives half of delta to the Gaussian process, and half to the tail of Lemma 8."""
     return Budget(budget.epsilon, budget.delta / 2.0)
-
-
-def conditions(budget: Budget, config: FunctionalQ) -> tuple[Precondition, ...]:
-    """What Theorem 5 and its proof assume, with the numbers of resolved options as published."""
-    sigma, resets, step_size = config.published_std, config.resets, config.step_size
-    assert sigma is not None
-    assert resets is not None
-    assert step_size is not None
-    reached = _LEMMA_8 * math.sqrt(1.0 / variation(config.batch, step_size)) * sigma
-    needed = math.sqrt(2.0 * math.log(2.0 * resets / budget.delta))
-    proof = sigma_proof(of_the_noise(budget), config.samples, config.batch, step_size=step_size)
-    return (
-        Precondition(
-            f"Theorem 5 needs 2k > 8.68 sqrt(beta) sigma, and 2k is {2 * TAIL} against {reached:.4g}",
-            reached < 2 * TAIL,
-        ),
-        Precondition(
-            f"all {resets} paths stay within 2k but for half of delta if 2k - 8.68 sqrt(beta) sigma >= {needed:.3g}, "
-            f"and it is {2 * TAIL - reached:.4g}",
-            2 * TAIL - reached >= needed,
-        ),
-        Precondition(f"the proof of Theorem 5 needs sigma >= {proof:.4g}, and sigma is {sigma:.4g}", sigma >= proof),
-    )
 
 
 def _rounds_and_log(budget: Budget, samples: int, batch: int) -> float:

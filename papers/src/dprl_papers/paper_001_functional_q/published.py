@@ -7,19 +7,124 @@ the released Q has no noise in it: noise is in the actions and the errors alone 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from dprl.learning.functional_q import FunctionalQ
-from dprl.learning.published_sigma import variation
+from dprl.accounting.budget import Budget
+from dprl.accounting.reward_relation import RewardRelation
+from dprl.config import DERIVED
+from dprl.engine.algorithm import Algorithm, Setting
+from dprl.errors import DprlError
+from dprl.learning.functional_q import FunctionalQ, public_defaults
+from dprl.learning.learning_plan import LearningPlan
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, positions_of, unit_path
+from dprl.protocols import Attack, Claim, Precondition
 from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values, unit_states
+from dprl_papers.paper_001_functional_q.sigma import (
+    LEMMA_8,
+    STEP_SIZE,
+    TAIL,
+    of_the_noise,
+    sigma_proof,
+    sigma_theorem_5,
+    variation,
+)
+
+_RELEASED = "The weights of the last Q-function of Algorithm 1, without the noise that they were learned under."
+_THEIRS = ("noise_multiplier", "people", "reward_radius", "reward_lipschitz", "decay")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedQ(FunctionalQ):
+    """Options of Algorithm 1 with Theorem 5's noise, and what it learns by them."""
+
+    calibration: Literal["verified", "as-published"] = "as-published"
+
+    def claimed(self, facts: LearningFacts, budget: Budget) -> LearningPlan:
+        """The plan of a release that claims the budget and has no event."""
+        config = resolve(self, facts)
+        if config.published_std is None:
+            assert config.step_size is not None
+            sigma = sigma_theorem_5(of_the_noise(budget), config.samples, config.batch, step_size=config.step_size)
+            config = config.replace(DERIVED, published_std=sigma)
+        relation = RewardRelation(1.0)
+        return LearningPlan(
+            config,
+            facts,
+            budget,
+            mechanism=None,
+            event=None,
+            epsilon_of_event=budget.epsilon,
+            delta_of_event=budget.delta,
+            delta_sampler=0.0,
+            relation=relation,
+            claim=Claim(relation.words(), conditions(budget, config), _RELEASED),
+        )
+
+    def learned(self, environment: Any, facts: LearningFacts, noise: Any) -> QFunction:
+        """In the library's own walk: a simulation."""
+        coins = noise.stream("environment")
+        key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))
+        weights, _ = run_published(self, environment, published_rates(self, facts), noise.stream("reward").nodes(), key)
+        return published_q(weights, self, facts)
+
+
+def resolve(config: PublishedQ, facts: LearningFacts) -> PublishedQ:
+    """Return the options with everything filled in that follows from public facts, as Algorithm 1 has it.
+
+    Raises:
+        DprlError: an option contradicts the paper, or the environment is none of the paper's.
+    """
+    for name in _THEIRS:
+        if getattr(config, name) is not None:
+            raise DprlError(
+                f"functional-q: {name} contradicts calibration = 'as-published', which has the paper's own: leave one "
+                "out."
+            )
+    if config.actor_critic or config.memoise:
+        raise DprlError(
+            "functional-q: Algorithm 1 as published has no actor and remembers no rewards: leave out actor_critic and "
+            "memoise."
+        )
+    derived = public_defaults(config, facts)
+    if config.step_size is None:
+        derived["step_size"] = STEP_SIZE
+    if facts.dimensions != 1:
+        raise DprlError("functional-q: as published there is one observation component.")
+    if config.resets is None:
+        derived["resets"] = max(1, config.samples // config.batch)
+    return config.replace(DERIVED, **derived)
+
+
+def conditions(budget: Budget, config: PublishedQ) -> tuple[Precondition, ...]:
+    """Return what Theorem 5 and its proof assume, with the numbers of resolved options."""
+    sigma, resets, step_size = config.published_std, config.resets, config.step_size
+    assert sigma is not None
+    assert resets is not None
+    assert step_size is not None
+    reached = LEMMA_8 * math.sqrt(1.0 / variation(config.batch, step_size)) * sigma
+    needed = math.sqrt(2.0 * math.log(2.0 * resets / budget.delta))
+    proof = sigma_proof(of_the_noise(budget), config.samples, config.batch, step_size=step_size)
+    return (
+        Precondition(
+            f"Theorem 5 needs 2k > 8.68 sqrt(beta) sigma, and 2k is {2 * TAIL} against {reached:.4g}",
+            reached < 2 * TAIL,
+        ),
+        Precondition(
+            f"all {resets} paths stay within 2k but for half of delta if 2k - 8.68 sqrt(beta) sigma >= {needed:.3g}, "
+            f"and it is {2 * TAIL - reached:.4g}",
+            2 * TAIL - reached >= needed,
+        ),
+        Precondition(f"the proof of Theorem 5 needs sigma >= {proof:.4g}, and sigma is {sigma:.4g}", sigma >= proof),
+    )
 
 
 class PublishedRates(NamedTuple):
@@ -36,7 +141,7 @@ class PublishedRates(NamedTuple):
     path: PathParameters
 
 
-def published_rates(config: FunctionalQ, facts: LearningFacts) -> PublishedRates:
+def published_rates(config: PublishedQ, facts: LearningFacts) -> PublishedRates:
     """Of resolved options, with their ``published_std``."""
     assert config.published_std is not None
     assert config.resets is not None
@@ -62,7 +167,7 @@ def initial(network: str, key: Any, actions: int) -> Any:
 
 
 def run_published(
-    config: FunctionalQ, environment: Any, rates: PublishedRates, noise: NodeNoise, key: Any, start: Any = None
+    config: PublishedQ, environment: Any, rates: PublishedRates, noise: NodeNoise, key: Any, start: Any = None
 ) -> tuple[Any, Any]:
     """Q's weights at the end, and after each round; may be compiled with ``config`` and ``environment`` static.
 
@@ -139,7 +244,15 @@ def run_published(
     return weights, history
 
 
-def published_q(weights: Any, config: FunctionalQ, facts: LearningFacts) -> QFunction:
+def published_q(weights: Any, config: PublishedQ, facts: LearningFacts) -> QFunction:
     """Q as it is released: the network's output is the value itself."""
     single = {name: np.asarray(w, np.float32) for name, w in weights.items()}
     return QFunction(single, str(config.network), facts.observation, facts.actions, (-1.0, 1.0))
+
+
+ALGORITHM = Algorithm(
+    PublishedQ,
+    settings={"as published": Setting(PublishedQ(samples=320, network="mlp:4"))},
+    attacks=(Attack(epsilon=0.9, delta=1e-4, options={"published_std": 0.32, "samples": 640}, trials=1_000),),
+    canary="dprl_papers.paper_001_functional_q.attack:canary_of_plan",
+)

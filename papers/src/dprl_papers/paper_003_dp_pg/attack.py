@@ -1,0 +1,27 @@
+"""The strongest attack known on Algorithm 1 of paper 003 as published; everything in here is simulated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dprl.audits.attacks.trials import PlanCanary
+from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
+from dprl.learning.policy_gradient.pg_plan import PGPlan
+from dprl_papers.paper_003_dp_pg.published import PublishedPG
+
+
+def canary_of_plan(plan: PGPlan) -> PlanCanary:
+    """Weaker than Theorem 1 allows for: where all actions are alike, no score is as long."""
+    config = plan.config
+    assert isinstance(config, PublishedPG)
+    settings = config.settings(plan.policy, plan.facts, plan.budget)
+    absent, present = (exact_sums(plan, Pushing(plan, there)) for there in (False, True))
+    length = float(np.linalg.norm(present - absent)) / 2.0
+    return canary_of_sums(
+        plan,
+        absent,
+        present,
+        f"one of {settings.batch} users in the first of {settings.steps} batches is paid the most or the "
+        f"least, and all others against it: a vector of {length:.3g} where Theorem 1 allows "
+        f"{settings.largest_return * settings.score_bound:.3g}; all noised means are seen",
+    )
