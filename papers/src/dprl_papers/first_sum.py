@@ -23,21 +23,22 @@ def noise_in_words(
     mechanism, units = plan.stages[-1].mechanism, plan.bounds.units
     assert plan.claim is not None
     conditions = plan.claim.conditions
-    least = initial_release_epsilon(units, mechanism.noise_multiplier * MOVED, MOVED, budget.delta)
+    multiplier = MOVED * mechanism.noise_multiplier  # over one clip norm, as papers print it
+    least = initial_release_epsilon(units, multiplier, MOVED, budget.delta)
     made = {
         "algorithm": plan.name,
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "relation": RELATION,
         "units": units,
-        "noise_multiplier": mechanism.noise_multiplier,
+        "noise_multiplier": multiplier,
         "sampling_rate": mechanism.sampling_rate,
         "steps": mechanism.steps,
         "preconditions": plan.claim.preconditions,
         "epsilon_at_least": least,
     }
     lines = [
-        f"as published: noise multiplier {mechanism.noise_multiplier:.6g} (noise standard deviation over the bound on "
+        f"as published: noise multiplier {multiplier:.6g} (noise standard deviation over the bound on "
         f"a gradient), {mechanism.steps} steps of one unit each",
         f"claimed: epsilon {budget.epsilon:g}, delta {budget.delta:g}; this certifies nothing",
         *(f"{c.statement}: this {'holds' if c.holds else 'does not hold'} here" for c in conditions),
