@@ -27,7 +27,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One algorithm, as the rest of the library knows it.
+    """An algorithm's entry: what the registry, the command line, the audits and the documents know about it.
 
     Attributes:
         config: the class of its options; its name is ``config.algorithm``.
@@ -43,10 +43,10 @@ class Algorithm:
 
     @property
     def name(self) -> str:
-        """Its name in the registry, on the command line and in certificates."""
+        """The algorithm's name in the registry, on the command line and in certificates."""
         return self.config.algorithm
 
     @property
     def verified(self) -> bool:
-        """Whether its options have the calibration that is dprl's own; another one may have its own attack."""
+        """Whether the noise is calibrated by dprl. Another calibration may have an attack of its own."""
         return getattr(self.config, "calibration", VERIFIED) == VERIFIED

@@ -32,14 +32,16 @@ class Bands:
     discount: float
 
     def transitions(self) -> np.ndarray:
-        """``(K, 2)`` pairs (source, target), target -1 for the terminal state."""
+        """Return the ``(K, 2)`` pairs (source, target); the target -1 is the terminal state."""
         source = np.tile(np.arange(self.states), len(self.offsets))
         target = source + np.repeat(self.offsets, self.states)
         return np.column_stack([source, np.where((target >= 0) & (target < self.states), target, -1)])
 
 
 def find_bands(transitions: np.ndarray, table: np.ndarray, discount: float) -> Bands | None:
-    """The bands of these public ``transitions`` ``(K, 2)``, or None where ``table`` or they have no such form."""
+    """Return the bands of these public ``transitions`` ``(K, 2)``, or None where the transitions or ``table`` have
+    none.
+    """
     states = len(table)
     scale = float(table[0, 0])
     if table.shape != (states, states) or not np.array_equal(table, scale * np.eye(states)):
@@ -57,7 +59,7 @@ def find_bands(transitions: np.ndarray, table: np.ndarray, discount: float) -> B
 def banded_gradients(
     bands: Bands, theta: jax.Array, w: jax.Array, weight: Any, weight_rho: Any, weight_rho_reward: Any
 ) -> tuple[jax.Array, jax.Array]:
-    """``[-A_i' w, A_i theta + C_i w - b_i]`` of each unit, two arrays ``(B, n)``; the weights are ``(B, K)``."""
+    """Return ``[-A_i' w, A_i theta + C_i w - b_i]`` for each unit: two arrays ``(B, n)``, from weights ``(B, K)``."""
     u, v = bands.scale * w, bands.scale * theta
     primal = dual = jnp.zeros((weight.shape[0], bands.states), dtype=theta.dtype)
     for number, offset in enumerate(bands.offsets):
@@ -70,7 +72,7 @@ def banded_gradients(
 
 
 def _shift(x: jax.Array, offset: int) -> jax.Array:
-    """``y[..., s] = x[..., s + offset]``, zero where there is none."""
+    """Return ``y[..., s] = x[..., s + offset]``, zero where there is none."""
     size = x.shape[-1]
     if abs(offset) >= size:
         return jnp.zeros_like(x)

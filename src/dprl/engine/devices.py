@@ -30,7 +30,7 @@ _PLACED: dict[tuple[int, Mesh], tuple[Any, ...]] = {}
 
 
 def unit_mesh() -> Mesh | None:
-    """This process's devices as one axis; None where there is one, or where the user chose a default."""
+    """Return this process's devices as one axis; None where there is one device, or where the user chose a default."""
     devices = jax.local_devices()
     if len(devices) == 1 or jax.config.jax_default_device is not None:  # type: ignore[attr-defined]
         return None
@@ -38,7 +38,7 @@ def unit_mesh() -> Mesh | None:
 
 
 def all_reduced(mesh: Mesh, summed: Callable[[Any, Any], jax.Array], same: Any, apart: Any) -> jax.Array:
-    """Sum of ``summed(same, part)`` over the devices, which each have another part of the leading axis of ``apart``.
+    """Add ``summed(same, part)`` up over the devices; each has another part of the leading axis of ``apart``.
 
     Exact where the sums are whole numbers; may be traced.
     """
@@ -63,7 +63,7 @@ def sum_over_devices(
     data: UnitRows,
     included: np.ndarray,
 ) -> np.ndarray:
-    """``(dimension,)`` int64: what ``block_sum`` gives for all blocks of the ``included`` ``(units,)`` together.
+    """Return ``(dimension,)`` int64: the sum of ``block_sum`` over all blocks of the ``included`` ``(units,)``.
 
     Args:
         mesh: see :func:`unit_mesh`.
@@ -92,7 +92,7 @@ def _grouped(
     expected: int,
     padding: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """The same units in blocks of as many whole slices for each device; or one block as it is, which one device takes.
+    """Yield the same units in blocks of as many whole slices for each device, or in one block that one device takes.
 
     Which of them, and the size, follow from the length of the bucket and public facts alone, as a block's size does.
     """
@@ -117,7 +117,7 @@ def _grouped(
 
 
 def _placed(data: UnitRows, mesh: Mesh) -> tuple[Any, ...]:
-    """The rows on every device; kept for as long as they are."""
+    """Return the rows on every device. They stay there for as long as ``data`` lives."""
     key = id(data), mesh
     if key not in _PLACED:
         _PLACED[key] = jax.device_put(data.arrays, NamedSharding(mesh, _EVERYWHERE))

@@ -26,7 +26,7 @@ LEAST_ROWS = 64
 
 
 class OfUnits(Columns):
-    """A log, to which one more person adds a unit."""
+    """Rows of a log, to which one more person adds a unit."""
 
     stability: ClassVar[tuple[Stability, ...]] = ADDS_ONE_UNIT
 
@@ -36,7 +36,7 @@ class OfUnits(Columns):
 
 @dataclass(frozen=True)
 class Block(Columns):
-    """Rows of ``B`` units as a program sees them: columns and coefficients by name (:data:`COEFFICIENTS`).
+    """Rows of ``B`` units as a program sees them: columns and coefficients by name (see :data:`COEFFICIENTS`).
 
     Each unit has rows of its own, padded to ``L`` with zero weight: columns are ``(B, L, ...)``. Or all units share
     ``L`` transitions of a finite set: features and states are then ``(L, ...)``, and of the coefficients ``(B, L)``
@@ -56,14 +56,19 @@ jax.tree_util.register_dataclass(Block, data_fields=["columns"], meta_fields=["b
 
 
 def project(coefficients: Any, features: Any) -> Any:
-    """``(B, n)`` sum over rows of ``coefficients`` ``(B, L)`` times ``features`` ``(B, L, n)`` or ``(L, n)``."""
+    """Return ``(B, n)``: the sum over rows of ``coefficients`` ``(B, L)`` times ``features`` ``(B, L, n)`` or ``(L,
+    n)``.
+    """
     if features.ndim == 2:
         return coefficients @ features
     return jnp.einsum("bl,bln->bn", coefficients, features)
 
 
 def project_phi(coefficients: Any, block: Block) -> Any:
-    """``(B, n)`` sum over rows of ``coefficients`` ``(B, L)`` times phi of the block; over bands without a product."""
+    """Return ``(B, n)``: the sum over rows of ``coefficients`` ``(B, L)`` times the block's phi.
+
+    Where the block has bands this takes no product of matrices.
+    """
     bands = block.bands
     if bands is None:
         return project(coefficients, block.phi)
@@ -72,7 +77,7 @@ def project_phi(coefficients: Any, block: Block) -> Any:
 
 
 def apply(features: Any, theta: Any) -> Any:
-    """``(B, L)`` or ``(L,)`` values theta'phi of each row."""
+    """Return the values theta'phi of each row, ``(B, L)`` or ``(L,)``."""
     return features @ theta
 
 
@@ -81,7 +86,7 @@ def apply(features: Any, theta: Any) -> Any:
 
 @dataclass(frozen=True)
 class UnitRows(OfUnits):
-    """A log as flat rows, with the rows of each unit indexed in buckets of similar length; for releases.
+    """Flat rows of a log for releases: each unit's rows are indexed in buckets of similar length.
 
     Memory is O(transitions x features): nothing is stored per unit, and padding at most doubles a bucket.
 
@@ -99,7 +104,7 @@ class UnitRows(OfUnits):
 
     @property
     def arrays(self) -> Mapping[str, Any]:
-        """What compiled code takes and :func:`gather` reads."""
+        """The columns as compiled code takes them and :func:`gather` reads them."""
         return self.columns
 
     @property
@@ -108,7 +113,7 @@ class UnitRows(OfUnits):
         return len(self.columns["weight"]) - 1
 
     def chunks(self, included: np.ndarray, sampling_rate: float = 1.0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Row indices ``(B, L)`` of the included units in blocks of fixed size, and which rows of a block count.
+        """Yield row indices ``(B, L)`` of the included units in blocks of fixed size, and which units of a block count.
 
         A block's size follows from the length of its bucket and public facts alone: compiled code of another shape may
         round a unit's sum differently, and nobody's presence may change somebody else's digits. A batch takes as many
@@ -129,6 +134,7 @@ class UnitRows(OfUnits):
                 yield np.concatenate([part, nobody]), live
 
     def gather(self, index: Any) -> Block:
+        """Return the block of the rows ``index`` ``(B, L)``."""
         return gather(self.arrays, index)
 
 
@@ -136,7 +142,7 @@ jax.tree_util.register_dataclass(UnitRows, data_fields=["columns"], meta_fields=
 
 
 def gather(arrays: Mapping[str, Any], index: Any) -> Block:
-    """The rows ``index`` ``(B, L)`` of :attr:`UnitRows.arrays`."""
+    """Return the block of the rows ``index`` ``(B, L)`` of :attr:`UnitRows.arrays`."""
     return Block({name: x[index] for name, x in arrays.items()})
 
 
@@ -158,7 +164,7 @@ def unit_rows(rows: Rows, declared: int) -> UnitRows:
 
 
 def _padded_index(rows: Rows, units: Any, length: int) -> np.ndarray:
-    """``(units, length)`` row indices of these units; past a unit's last row that of the padding."""
+    """Return ``(units, length)`` row indices of these units. Past a unit's last row stands the padding's index."""
     places = np.arange(length)
     index = rows.offsets[:-1][units][:, None] + places
     return np.where(places < rows.lengths[units][:, None], index, rows.padding)
@@ -169,16 +175,17 @@ def _padded_index(rows: Rows, units: Any, length: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PaddedUnits(OfUnits):
-    """Every unit's rows padded to one length, ``(U, L, ...)`` by name; simple, for experiments and tests."""
+    """Every unit's rows padded to one length, ``(U, L, ...)`` by name. Use it for experiments and tests."""
 
     columns: Mapping[str, Any]
 
     @property
     def units(self) -> int:
+        """Number of units."""
         return self.columns["weight"].shape[0]
 
     def block(self, units: Any, state: Any = None) -> Block:
-        """The units with these indices, whatever the state is."""
+        """Return the rows of the units with these indices. The state plays no part."""
         del state
         return Block(self.mapped(lambda x: x[units]))
 
@@ -187,7 +194,7 @@ jax.tree_util.register_dataclass(PaddedUnits, data_fields=["columns"], meta_fiel
 
 
 def padded_units(rows: Rows, length: int | None = None) -> PaddedUnits:
-    """Every unit padded to the longest one, or to a given ``length``."""
+    """Pad every unit to the longest one, or to a given ``length``."""
     length = max(int(rows.lengths.max(initial=0)), 1) if length is None else length
     index = _padded_index(rows, slice(None), length)
     return PaddedUnits(rows.mapped(lambda x: jnp.asarray(x[index])))
@@ -198,7 +205,7 @@ def padded_units(rows: Rows, length: int | None = None) -> PaddedUnits:
 
 @dataclass(frozen=True)
 class SharedTransitions(OfUnits):
-    """A log over a finite, public set of transitions; the fast layout for experiments with many trials.
+    """A log over a finite, public set of transitions. Use it for experiments with many trials.
 
     Attributes:
         columns: ``(K, ...)`` by name where they follow from the transition, such as the features; of all others the
@@ -211,17 +218,18 @@ class SharedTransitions(OfUnits):
 
     @property
     def units(self) -> int:
+        """Number of units."""
         return self.columns["weight"].shape[0]
 
     def block(self, units: Any, state: Any = None) -> Block:
-        """The units with these indices, whatever the state is."""
+        """Return the rows of the units with these indices. The state plays no part."""
         del state
         return Block(self.of_units(lambda x: x[units]).columns, self.bands)
 
     def of_units(
         self, change: Callable[[Any], Any], otherwise: Callable[[Any], Any] = lambda x: x
     ) -> SharedTransitions:
-        """The same with the sums of units changed, and ``otherwise`` what all units share."""
+        """Return the same log with the units' sums changed by ``change``, and what all units share by ``otherwise``."""
         changed = {name: (otherwise if is_shared(name) else change)(x) for name, x in self.columns.items()}
         return SharedTransitions(changed, self.bands)
 
@@ -230,7 +238,7 @@ jax.tree_util.register_dataclass(SharedTransitions, data_fields=["columns"], met
 
 
 def is_shared(name: str) -> bool:
-    """Whether :class:`SharedTransitions` hold the column ``name`` once for all units."""
+    """Tell whether :class:`SharedTransitions` hold the column ``name`` once for all units."""
     return name in ("phi", "delta_phi") or (name in COLUMNS and COLUMNS[name].of_transition)
 
 

@@ -38,43 +38,49 @@ class Facts:
 
     @property
     def value(self) -> Interval:
-        """Smallest and largest value."""
+        """Smallest and largest value, public."""
         return self.bounds.value_interval(self.discount)
 
     @property
     def centre(self) -> float:
+        """Middle of the value range; see :func:`~dprl.engine.rows.scale_of`."""
         return scale_of(self.value)[0]
 
     @property
     def half(self) -> float:
+        """Half-width of the value range; see :func:`~dprl.engine.rows.scale_of`."""
         return scale_of(self.value)[1]
 
     @property
     def units(self) -> int:
+        """Declared number of privacy units."""
         return self.bounds.units
 
     @property
     def horizon(self) -> int:
+        """Largest number of steps of a trajectory."""
         return self.bounds.horizon
 
     @property
     def ratio(self) -> float:
-        """Largest importance ratio of a trajectory; of one decision, where that is the unit."""
+        """Largest importance ratio of a unit: of a trajectory, or of one decision where that is the unit."""
         return self.bounds.max_importance_ratio if self.unit == "transition" else self.bounds.cumulative_ratio
 
     @property
     def strength(self) -> float:
-        """``n0 = units mu / ratio``: one over the noise in the mean return, in half-widths of the value range."""
+        """Signal to noise, ``n0 = units mu / ratio``: value half-widths over the noise in the mean return."""
         return self.units * self.mu / self.ratio
 
     @property
     def box(self) -> float:
-        """Where a coordinate of theta may lie so that V is in the value range: for indicators; elsewhere no limit."""
+        """Largest absolute coordinate of theta for a V in the value range, for indicators. Other features have no
+        limit.
+        """
         return 1.0 / math.sqrt(self.features.size) if self.features.name == "tabular" else 1e9
 
     @property
     def ball(self) -> float:
-        """Largest norm of theta for a V within the value range in mean square; no limit for indicators."""
+        """Largest norm of theta for a V in the value range in mean square. Indicators have no limit."""
         return 1e9 if self.features.name == "tabular" else 1.0
 
 
@@ -95,7 +101,7 @@ class Adaptive:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a stage asks for before it is calibrated; ``share`` is its part of mu^2.
+    """A sum that a stage asks for, before its noise is calibrated; ``share`` is its part of mu^2.
 
     Attributes:
         profile: relative noise of each step, a public schedule of at most 16 values
@@ -115,7 +121,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Stage:
-    """A calibrated stage."""
+    """A stage with its calibrated mechanism."""
 
     name: str
     mechanism: GaussianSum
@@ -137,13 +143,15 @@ class Claimed:
 
 
 class Program(Protocol):
-    """An algorithm made of public facts alone: frozen, and equal where they are equal.
+    """An algorithm made from public facts only. It is frozen, and equal to another where their facts are equal.
 
     ``update`` and ``finish`` see noised sums and nothing else of the rows.
     """
 
     @property
-    def stages(self) -> tuple[Stage, ...]: ...
+    def stages(self) -> tuple[Stage, ...]:
+        """The calibrated stages, in the order in which they run."""
+        ...
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -152,42 +160,45 @@ class Program(Protocol):
 
     @property
     def init(self) -> Callable[..., State]:
-        """Gives the state before the first step; of public numbers and coins of its own, where it takes any."""
+        """Function that gives the state before the first step, from public numbers and coins of its own if it takes
+        any.
+        """
         ...
 
     def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
-        """``(B, dimension)``: each unit's vector, before the mechanism clips it; made of that unit's rows alone."""
+        """Return ``(B, dimension)``: each unit's vector before it is clipped, made from that unit's rows only."""
         ...
 
     def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
-        """The next state, of the same structure, from the step's noised sum ``(dimension,)`` float64."""
+        """Return the next state, of the same structure, from the step's noisy sum ``(dimension,)`` float64."""
         ...
 
     def finish(self, stage: int, state: State) -> State:
-        """After the stage's last step, once; the structure may change."""
+        """Return the state after the stage's last step. Called once; the structure may change."""
         ...
 
     def answer(self, state: State) -> jax.Array:
-        """The released weights ``(n,)`` over the features."""
+        """Return the released weights ``(n,)`` over the features."""
         ...
 
 
 @runtime_checkable
 class QuickProgram(Protocol):
-    """A program with a quicker way to the clipped sum of a block than its contributions, and a proof of it."""
+    """A program that reaches the clipped sum of a block faster than by contributions, with a proof of it."""
 
     def clipped_sum(self, stage: int, mechanism: Any, state: State, block: Any, included: Any) -> jax.Array:
-        """``(dimension,)``: what the mechanism makes of the contributions of those ``included`` ``(B,)``. Private."""
+        """Return ``(dimension,)``: the sum of the clipped contributions of those ``included`` ``(B,)``. Private."""
         ...
 
 
 @runtime_checkable
 class AdaptiveProgram(Protocol):
-    """A program whose stages under a Renyi filter choose each step's noise from what was released."""
+    """A program that chooses each step's noise from what was released, under a Renyi filter."""
 
     def level(self, stage: int, state: State, step: Any) -> Any:
-        """The step's level among the mechanism's, before it is drawn. It is a proposal: the filter admits it, or ends
-        the stage; what was spent is the loop's, not the program's.
+        """Return the step's level among the mechanism's, before noise is drawn.
+
+        The level is a proposal. The filter admits it or ends the stage, and the loop keeps account of what was spent.
         """
         ...
 
@@ -231,11 +242,14 @@ class ValueFunctionConfig(Config):
             raise DprlError(f"{self.algorithm or type(self).__name__}: {sentence}.")
 
     def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        """The stages, from public facts; their shares sum to one. Refuses facts that the algorithm cannot serve."""
+        """Return the sums to ask for, from public facts; their shares add up to one.
+
+        Refuse facts that the algorithm cannot serve.
+        """
         raise NotImplementedError
 
     def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Program:
-        """The algorithm with these calibrated ``stages``, which are those of :meth:`shapes`."""
+        """Return the algorithm with these calibrated ``stages``, which are those of :meth:`shapes`."""
         raise NotImplementedError
 
     def claimed(self, facts: Facts, shapes: Sequence[Shape], budget: Budget) -> Claimed | None:

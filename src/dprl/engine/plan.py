@@ -66,21 +66,22 @@ class Plan:
 
     @property
     def name(self) -> str:
+        """The algorithm's name."""
         return self.config.algorithm
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The program's; none without one."""
+        """The program's stages; none without a program."""
         return () if self.program is None else self.program.stages
 
     @property
     def steps(self) -> int:
-        """Of all stages: for a progress bar."""
+        """Number of steps of all stages, for a progress bar."""
         return sum(stage.mechanism.steps for stage in self.stages)
 
     @property
     def estimator(self) -> str:
-        """What the values come from, in words."""
+        """Name of the estimator that gives the values, in words."""
         return self.query.words
 
     @property
@@ -89,7 +90,7 @@ class Plan:
         return self.query.around_function
 
     def rows(self, log: Trajectories, ratios: np.ndarray) -> Rows:
-        """The rows of a log as the program sees them, with importance ratios ``(N,)`` of its steps."""
+        """Return the log's rows as the program sees them, with importance ratios ``(N,)`` of its steps."""
         assert self.program is not None
         assert self.features is not None
         discount = self.config.discount
@@ -105,13 +106,13 @@ class Plan:
         )
 
     def function_of(self, weights: Any) -> ValueFunction:
-        """The value function with these released weights; what is no number counts as zero."""
+        """Return the value function with these released weights. A weight that is no number counts as zero."""
         assert self.features is not None
         theta = np.nan_to_num(np.asarray(weights, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         return ValueFunction(theta, self.features, self.bounds.value_interval(self.config.discount))
 
     def expectation(self) -> list[dict[str, float]]:
-        """What to expect of each target policy's errors, from public facts: for ``dprl plan``."""
+        """Return what to expect of each target policy's errors, from public facts, for ``dprl plan``."""
         z = NormalDist().inv_cdf(0.5 + self.query.config.confidence / 2.0)
         return [
             {
@@ -124,12 +125,12 @@ class Plan:
         ]
 
     def hopeless(self) -> list[bool]:
-        """Of each target policy, whether the noise alone makes its interval as wide as the declared range."""
+        """Return for each target policy whether the noise alone makes its interval as wide as the declared range."""
         low, high = self.query.bounds.value_interval(self.config.discount)
         return [low < high and 2.0 * e["interval_half_width_at_least"] >= high - low for e in self.expectation()]
 
     def refuse_the_hopeless(self) -> None:
-        """Refuse a release of values alone of which public facts show that it would say nothing of any of them."""
+        """Refuse a release of values that, by public facts, would say nothing about any policy."""
         if (self.around_function or self.program is None) and all(self.hopeless()):
             raise DprlError(
                 f"{self.name}: the noise alone would make every interval as wide as the declared range: it "
@@ -141,8 +142,9 @@ class Plan:
 
 
 def without_sampler(budget: Budget, draws: int, total_variation: float) -> tuple[Budget, float]:
-    """What the sampler leaves of a budget, and what it takes of delta: for so many draws of noise, each so far from an
-    exact Gaussian.
+    """Return what the sampler's precision leaves of a budget, and what it takes of delta.
+
+    Each of ``draws`` draws is ``total_variation`` from an exact Gaussian.
     """
     sampler = events.sampler_delta(budget.epsilon, draws, total_variation)
     if sampler >= 0.1 * budget.delta:
@@ -159,7 +161,10 @@ def without_sampler(budget: Budget, draws: int, total_variation: float) -> tuple
 
 
 def epsilon_within(event: events.DpEvent, budget: Budget, delta: float, given: float | None) -> float:
-    """Epsilon of an event at ``delta``. Refuses more than the budget's, which only a ``given`` multiplier can ask."""
+    """Return the epsilon of an event at ``delta``.
+
+    Refuse more than the budget's, which only a ``given`` multiplier can ask for.
+    """
     epsilon = epsilon_of(event, delta)
     if epsilon > budget.epsilon:
         if given is None:  # a mistake of the algorithm's, and no certificate may come of it
@@ -177,16 +182,20 @@ def epsilon_within(event: events.DpEvent, budget: Budget, delta: float, given: f
 class Precise(Protocol):
     """A mechanism that knows what its finite precision adds to delta."""
 
-    def delta(self, epsilon: float) -> float: ...
+    def delta(self, epsilon: float) -> float:
+        """Return what finite precision adds to delta at this epsilon."""
+        ...
 
-    def event(self) -> events.DpEvent: ...
+    def event(self) -> events.DpEvent:
+        """Return the mechanism's privacy event."""
+        ...
 
 
 M = TypeVar("M", bound=Precise)
 
 
 class Costs(NamedTuple):
-    """Epsilon of an event at the delta that is left, and what the mechanism's precision takes of delta."""
+    """Epsilon of an event at the delta that is left, and the delta that the mechanism's precision takes."""
 
     epsilon: float
     delta: float
@@ -200,7 +209,7 @@ def calibrate(
     given: float | None,
     advice: str,
 ) -> tuple[M, float, Costs]:
-    """The one mechanism of a release, its noise multiplier, and what it costs.
+    """Return the one mechanism of a release, its noise multiplier, and what it costs.
 
     Args:
         make: the mechanism with this noise multiplier.
@@ -236,7 +245,7 @@ def calibrate(
 def calibrated_stages(
     shapes: Sequence[Shape], before: Sequence[events.DpEvent], mu: float, budget: Budget, given: float | None = None
 ) -> tuple[Stage, ...]:
-    """Every stage but the last gets its share of mu^2; the last what the accountant then leaves of the budget.
+    """Give every stage but the last its share of mu^2, and the last one what the accountant leaves of the budget.
 
     Args:
         before: events that the budget pays for as well.
@@ -264,7 +273,7 @@ def calibrated_stages(
 
 
 def make_stage(shape: Shape, noise_multiplier: float) -> Stage:
-    """What the stage asks for, with this much noise."""
+    """Return the stage for a requested sum with this noise multiplier."""
     common = {"parts": ((shape.dimension, shape.clip_norm),), "sampling_rate": shape.sampling_rate}
     if shape.profile is None:
         return Stage(shape.name, GaussianSum(**common, noise_multiplier=noise_multiplier, steps=shape.steps))
@@ -275,7 +284,7 @@ def make_stage(shape: Shape, noise_multiplier: float) -> Stage:
 
 
 def filtered_stage(shapes: Sequence[Shape], budget: Budget, value_share: float) -> tuple[float, Stage]:
-    """The one stage of noise that is chosen on the way, and the noise multiplier of the values before it.
+    """Return the stage whose noise is chosen on the way, and the noise multiplier of the values before it.
 
     The stage gets what the values leave of the best order's budget.
     """
@@ -300,7 +309,7 @@ def filtered_stage(shapes: Sequence[Shape], budget: Budget, value_share: float) 
 
 
 def event_of_stages(value: GaussianSum, stages: Sequence[Stage]) -> events.DpEvent:
-    """All of a release: the values, and the stages that will run, whatever was calibrated.
+    """Return the event of a whole release: the values, and the stages that will run, whatever was calibrated.
 
     Where noise adapts there is one filter, in which the values were charged first.
     """

@@ -37,7 +37,7 @@ SUMMANDS = 2**22
 
 
 def noiseless(program: Program) -> tuple[GaussianSum, ...]:
-    """The noiseless limit of a program's mechanisms, for oracles and references; it protects nobody."""
+    """Return the noiseless limit of a program's mechanisms, for oracles and references. It protects nobody."""
     return tuple(stage.mechanism.plain() for stage in program.stages)
 
 
@@ -52,7 +52,7 @@ def run(
     mechanisms: Sequence[GaussianSum] | None = None,
     batch: int = 32,
 ) -> tuple[State, jax.Array]:
-    """All stages: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
+    """Run all stages in compiled code: a pure function to ``jit``, and to ``vmap`` over noise keys and logs.
 
     Args:
         program: the algorithm.
@@ -83,7 +83,7 @@ def run_steps(
     batch: int = 32,
     trace: Callable[[State, jax.Array], Any] | None = None,
 ) -> tuple[State, Any]:
-    """Steps of one stage, as one ``scan``.
+    """Run steps of one stage as one ``scan``.
 
     Args:
         noise: the stage's own stream, or all its noise drawn beforehand.
@@ -118,7 +118,7 @@ def run_steps(
 def filtered_steps(
     program: Any, stage: int, mechanism: Any, noise: Any, data: Any, state: State, batch: int = 32
 ) -> tuple[State, Any]:
-    """A stage under a Renyi filter: its final state, and how many steps were drawn.
+    """Run a stage under a Renyi filter; return its final state and how many steps were drawn.
 
     A step that the filter does not admit ends the stage: the scan goes on, and the state stays as it is.
     """
@@ -146,13 +146,14 @@ def filtered_steps(
 
 
 def draw_width(mechanism: GaussianSum) -> int:
-    """Coordinates drawn a step: a few more than are used, for a loop over them that XLA vectorises."""
+    """Return how many coordinates to draw per step: a few more than are used, so that XLA vectorises the loop."""
     return -(-mechanism.dimension // 16) * 16
 
 
 def _batch_total(
     program: Program, stage: int, mechanism: GaussianSum, noise: Any, data: Any, state: State, step: Any, batch: int
 ) -> Any:
+    """Return the exact sum of those who take part in a step."""
     if mechanism.batch is not None:
         return _total_of_places(program, stage, mechanism, data, state, step, min(batch, mechanism.batch))
     everybody = data.units
@@ -189,7 +190,7 @@ def _batch_total(
 def _total_of_places(
     program: Program, stage: int, mechanism: GaussianSum, data: Blocks, state: State, step: Any, size: int
 ) -> Any:
-    """The sum over the places of one batch, in blocks of ``size``; each device takes others, if there are several."""
+    """Return the sum over the places of one batch, in blocks of ``size``. Several devices share the blocks."""
     assert mechanism.batch is not None
     number = jnp.asarray(step, jnp.int32) // mechanism.epochs
 
@@ -225,7 +226,7 @@ def run_on_host(
     progress: Callable[[int], None] | None = None,
     journal: Journal = NO_JOURNAL,
 ) -> tuple[State, jax.Array]:
-    """The same steps with the loop on the host: any noise source, logs of any size, batches of any shape.
+    """Run the same steps with the loop on the host: for any noise source, and logs of any size.
 
     ``data`` is a log in memory, or a :class:`~dprl.engine.unit_source.Source` elsewhere. ``progress`` is
     called with the number of steps done, which is public. A step that ``journal`` holds is not computed: neither its
@@ -255,7 +256,7 @@ def run_steps_on_host(
     done: int = 0,
     trace: Callable[[State], object] | None = None,
 ) -> State:
-    """Every step of one stage, or as many as its filter admits; ``done`` steps came before it.
+    """Run every step of one stage, or as many as its filter admits; ``done`` steps came before it.
 
     ``trace`` is told the state after each of them.
     """
@@ -302,7 +303,7 @@ def run_steps_on_host(
 def sum_of_rows(
     program: Program, stage: int, mechanism: GaussianSum, state: State, data: UnitRows, included: np.ndarray
 ) -> jax.Array:
-    """``(dimension,)`` sum of the clipped vectors of the ``included`` ``(units,)``; int64 grid points, hence exact.
+    """Return ``(dimension,)``: the exact sum of the clipped vectors of the ``included`` ``(units,)``.
 
     Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.engine.devices`.
     """
@@ -341,14 +342,16 @@ def _accumulate(
 
 
 def _slice_units(mechanism: GaussianSum, length: int) -> int:
-    """Most units of ``length`` rows whose vectors are held at a time: a power of two, as the blocks are, and from
-    public facts alone, as a block's size is."""
+    """Return how many units of ``length`` rows have their vectors in memory at a time, from public facts only.
+
+    The number is a power of two, as a block's size is.
+    """
     fit = max(1, SUMMANDS // mechanism.dimension)
     return max(-(-LEAST_ROWS // length), 1 << (fit.bit_length() - 1))
 
 
 def _in_slices(clipped_sum: Callable[..., Any], units: tuple[Any, ...], width: int) -> Any:
-    """The sum of ``width`` units after ``width`` units, which divides their number: long vectors are few at a time."""
+    """Add up ``width`` units after ``width`` units, which divides their number: long vectors are few at a time."""
     slices = [x.reshape(len(x) // width, width, *x.shape[1:]) for x in units]
 
     def add(total: Any, part: Any) -> tuple[Any, None]:

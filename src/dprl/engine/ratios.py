@@ -10,7 +10,7 @@ from dprl.protocols import Policy
 
 
 def probability_of_logged(policy: Policy | ColumnPolicy, trajectories: Trajectories) -> np.ndarray:
-    """``(N,)`` probability that ``policy`` takes the logged action; 0 for an undeclared action."""
+    """Return ``(N,)``: the probability that ``policy`` takes the logged action; 0 for an undeclared action."""
     if isinstance(policy, ColumnPolicy):
         return np.maximum(trajectories.target_prob[policy.name], 0.0)
     actions = trajectories.bounds.actions
@@ -27,7 +27,7 @@ def probability_of_logged(policy: Policy | ColumnPolicy, trajectories: Trajector
 def step_ratios(
     target: Policy | ColumnPolicy, trajectories: Trajectories, behavior: Policy | None = None
 ) -> np.ndarray:
-    """``(N,)`` rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), at most ``max_importance_ratio``."""
+    """Return ``(N,)``: rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), at most ``max_importance_ratio``."""
     below = trajectories.behavior_prob if behavior is None else probability_of_logged(behavior, trajectories)
     above = probability_of_logged(target, trajectories)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -36,7 +36,7 @@ def step_ratios(
 
 
 def cumulative_ratios(ratios: np.ndarray, trajectories: Trajectories) -> np.ndarray:
-    """``(N,)`` rho_{0:t}, each at most ``max_cumulative_ratio``; the bound is applied to the whole product.
+    """Return ``(N,)``: rho_{0:t}, at most ``max_cumulative_ratio``. The bound applies to the whole product.
 
     One step of all episodes at a time, not by prefix sums over the log: an episode's products are made of its own
     rows alone, to the last bit, so that adding a person changes nobody else's.

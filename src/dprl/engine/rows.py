@@ -27,7 +27,7 @@ Weighting = Literal["trajectory", "transition"]
 
 @dataclass(frozen=True)
 class RowInputs:
-    """What columns are computed from: a log, its importance ratios, and public facts.
+    """A log, its importance ratios and public facts: all that columns are computed from.
 
     Attributes:
         log: private.
@@ -46,16 +46,18 @@ class RowInputs:
 
     @property
     def alive(self) -> np.ndarray:
-        """``(N,)`` whether something can be bootstrapped from the next state."""
+        """Whether each row has a next state to bootstrap from, ``(N,)``."""
         return self.log.has_next & ~self.log.terminated
 
     @property
     def usable(self) -> np.ndarray:
-        """``(N,)`` whether the row counts."""
+        """Whether each row counts, ``(N,)``."""
         return self.log.valid[self.log.episode_of()] & (self.alive | self.log.terminated)
 
     def one_per_unit(self, chosen: np.ndarray) -> np.ndarray:
-        """``(N,)`` one over the number of trajectories of the row's unit where ``chosen``; zero in invalid ones."""
+        """Return ``(N,)``: one over the number of trajectories of the row's unit where ``chosen``; zero in invalid
+        ones.
+        """
         siblings = np.diff(self.log.unit_offsets)
         share = np.where(self.log.valid, np.repeat(1.0 / np.maximum(siblings, 1), siblings), 0.0)
         return np.where(chosen, share[self.log.episode_of()], 0.0)
@@ -91,13 +93,13 @@ def _weights(inputs: RowInputs) -> np.ndarray:
 
 
 def _rewards(inputs: RowInputs) -> np.ndarray:
-    """``V = centre + half theta' phi`` solves with these rewards the same Bellman equation."""
+    """Return the rewards with which ``V = centre + half theta' phi`` solves the same Bellman equation."""
     centre, half = scale_of(inputs.value)
     return np.where(inputs.usable, (inputs.log.reward - centre * (1.0 - inputs.discount * inputs.alive)) / half, 0.0)
 
 
 def returns_to_go(inputs: RowInputs) -> np.ndarray:
-    """``(N,)`` importance-weighted returns from each row on, over the largest cumulative ratio W, in [-1, 1].
+    """Return ``(N,)``: importance-weighted returns from each row on, over the largest cumulative ratio W, in [-1, 1].
 
     ``Y_t = rho_t (r'_t + gamma Y_{t+1})`` with centred rewards ``r' = (r - centre (1 - gamma [not terminal])) / half``
     is, on-policy, ``(G_t - centre) / half``; off-policy it is the per-decision weighted return, cut at the largest
@@ -122,7 +124,7 @@ def returns_to_go(inputs: RowInputs) -> np.ndarray:
 
 
 def _continuation(inputs: RowInputs) -> np.ndarray:
-    """``(E,)`` value after the last row of each trajectory, in public units; what a terminal state has is not used."""
+    """Return ``(E,)``: the value after each trajectory's last row, in public units. A terminal state's is not used."""
     log, (centre, half) = inputs.log, scale_of(inputs.value)
     nothing = np.full(log.episodes, -centre / half)
     if inputs.discount == 1.0:
@@ -212,17 +214,17 @@ COEFFICIENTS: Mapping[str, tuple[str, ...]] = {
 
 
 def coefficient(columns: Mapping[str, Any], name: str) -> Any:
-    """The product of columns that :data:`COEFFICIENTS` says."""
+    """Return the product of columns that :data:`COEFFICIENTS` names."""
     return reduce(mul, (columns[factor] for factor in COEFFICIENTS[name]))
 
 
 def can_be_made(columns: Mapping[str, Any], name: str) -> bool:
-    """Whether the factors of a coefficient are there."""
+    """Tell whether all factors of a coefficient are among the columns."""
     return set(COEFFICIENTS[name]) <= set(columns)
 
 
 class Columns:
-    """Columns by name, as attributes; and the coefficients, which are products of columns unless they are there."""
+    """Columns by name, as attributes. Coefficients, which are products of columns, are attributes as well."""
 
     columns: Mapping[str, Any]
 
@@ -235,11 +237,11 @@ class Columns:
         return coefficient(columns, name)
 
     def mapped(self, change: Callable[[Any], Any]) -> dict[str, Any]:
-        """The columns, each changed."""
+        """Return the columns, each changed by ``change``."""
         return {name: change(x) for name, x in self.columns.items()}
 
     def with_columns(self, **columns: Any) -> Self:
-        """The same with these columns in place of their own."""
+        """Return the same rows with these columns in place of their own."""
         changed: Any = {**self.columns, **columns}
         return replace(self, columns=changed)  # type: ignore[type-var]
 
@@ -266,11 +268,11 @@ class Rows(Columns):
 
     @property
     def lengths(self) -> np.ndarray:
-        """``(U,)`` rows of each unit."""
+        """Number of rows of each unit, ``(U,)``."""
         return np.diff(self.offsets)
 
     def first(self, units: int) -> Rows:
-        """The rows of the first ``units`` units."""
+        """Return the rows of the first ``units`` units."""
         offsets = self.offsets[: units + 1]
         n = int(offsets[-1])
         if n == int(self.offsets[-1]):
@@ -278,7 +280,7 @@ class Rows(Columns):
         return Rows(self.mapped(lambda x: np.concatenate([x[:n], x[-1:]])), offsets)
 
     def with_room(self, least: int) -> Rows:
-        """As many rows as a power of two has that is no less than ``least``: what is beyond the log is zero."""
+        """Fill the rows up with zeros to the next power of two, and to no fewer than ``least``."""
         size = max(least, 1 << self.padding.bit_length())
 
         def longer(x: np.ndarray) -> np.ndarray:
@@ -300,7 +302,7 @@ def rows_of(
     columns: Iterable[str] = (),
     most: int | None = None,
 ) -> Rows:
-    """Every transition of a log as a row: features, rewards, ratios, weights, and what is asked for.
+    """Turn every transition of a log into a row: features, rewards, ratios, weights, and what is asked for.
 
     Args:
         log, ratios, features, discount, value, weighting: see :class:`RowInputs`.
@@ -321,7 +323,10 @@ def rows_of(
 
 
 def _features_of(inputs: RowInputs, dtype: Any) -> dict[str, np.ndarray]:
-    """``phi`` and ``delta_phi`` ``(N + 1, n)``: phi(s_t) and phi(s_t) - gamma phi(s_{t+1}), terminal features zero."""
+    """Return ``phi`` and ``delta_phi`` ``(N + 1, n)``: phi(s_t), and phi(s_t) - gamma phi(s_{t+1}).
+
+    Features of a terminal state are zero.
+    """
     log, features, alive = inputs.log, inputs.features, inputs.alive
     n = len(log.reward)
     phi, delta = (_aligned_zeros((n + 1, features.row_size), dtype) for _ in range(2))
@@ -333,7 +338,7 @@ def _features_of(inputs: RowInputs, dtype: Any) -> dict[str, np.ndarray]:
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Zeros where JAX can use them as they are: it copies what does not start at a multiple of 64 bytes."""
+    """Return zeros where JAX can use them without a copy: it copies what does not start at a multiple of 64 bytes."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 64, dtype=np.uint8)
     start = -memory.ctypes.data % 64
@@ -341,7 +346,7 @@ def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def scale_of(value: Interval) -> tuple[float, float]:
-    """Centre and half-width of the public value range; a range of one point v scales by max(|v|, 1).
+    """Return centre and half-width of the public value range. A range of one point v scales by max(|v|, 1).
 
     With any scale the noise is calibrated to the same multiplier; this one keeps it of a size that can be read.
     """
@@ -351,7 +356,7 @@ def scale_of(value: Interval) -> tuple[float, float]:
 
 
 def in_range(values: np.ndarray, interval: Interval) -> np.ndarray:
-    """``values`` with the public ``interval`` mapped to [-1, 1]; zero where it is a point."""
+    """Map ``values`` from the public ``interval`` to [-1, 1]; zero where the interval is a point."""
     low, high = interval
     return (2.0 * values - (low + high)) / (high - low) if high > low else np.zeros_like(values)
 
@@ -360,7 +365,7 @@ def in_range(values: np.ndarray, interval: Interval) -> np.ndarray:
 
 
 def subsample_rows(rows: Rows, most: int | None) -> Rows:
-    """At most ``most`` rows of each unit, with weights that add up to what they did; None keeps all.
+    """Keep at most ``most`` rows of each unit, with weights that add up to what they did; None keeps all.
 
     A gradient of a network costs as much as the rows it is made of. The rows are evenly spaced over those that count,
     from a first one that a hash of the unit's states chooses: so each of them is as likely as any other, and none
@@ -402,7 +407,7 @@ def subsample_rows(rows: Rows, most: int | None) -> Rows:
 
 
 def _hashed(states: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """``(units,)`` numbers in [0, 1), each from the states of one unit in their order."""
+    """Return ``(units,)`` numbers in [0, 1), each made from the states of one unit in their order."""
     bits = np.ascontiguousarray(states, dtype=np.float32).view(np.uint32).astype(np.uint64)
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     place = (np.arange(len(bits)) - offsets[:-1][owner]).astype(np.uint64)
@@ -414,7 +419,7 @@ def _hashed(states: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    """SplitMix64 (Steele, Lea and Flood 2014)."""
+    """Mix the bits of ``z`` by SplitMix64 (Steele, Lea and Flood 2014)."""
     z = z + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of every shard; it goes to other processes as it is.
+    """Everything that a shard needs to know. It is sent to other processes as it stands.
 
     Attributes:
         plan: the release's.
@@ -61,22 +61,23 @@ class Task:
 
     @property
     def parts(self) -> Parts:
+        """The log's files."""
         assert isinstance(self.log.source, Parts)
         return self.log.source
 
     def share(self) -> ShardWorker:
-        """Of a process of its own."""
+        """Return a worker for a process of its own."""
         return ShardWorker(self)
 
     @property
     def row_bytes(self) -> int:
-        """About what a row takes while it is prepared, from public facts."""
+        """Approximate bytes of a row while it is prepared, from public facts."""
         features = 0 if self.plan.features is None else self.plan.features.row_size
         return 8 * features + 24 * len(self.plan.bounds.observation) + 96
 
 
 class FirstPass(NamedTuple):
-    """What a first pass over some units gives; of several shards it is added up, see :func:`combine_shards`. Private.
+    """Result of a first pass over some units. Private. :func:`combine_shards` adds up those of several shards.
 
     Attributes:
         total: ``(dimension,)`` int64, the sum of the value query's clipped vectors; zero where these are still to come.
@@ -90,18 +91,18 @@ class FirstPass(NamedTuple):
 
 
 def combine_shards(shards: Sequence[FirstPass]) -> FirstPass:
-    """The first pass over the units of all shards."""
+    """Return the first pass over the units of all shards."""
     exact = tuple(sum(parts) for parts in zip(*(s.exact for s in shards), strict=True))
     return FirstPass(sum_of([s.total for s in shards]), sum(s.digest for s in shards) % (1 << 128), exact)
 
 
 def sum_of(totals: Sequence[np.ndarray]) -> np.ndarray:
-    """``(dimension,)`` int64."""
+    """Add up int64 totals, each ``(dimension,)``."""
     return np.asarray(np.sum(totals, axis=0, dtype=np.int64))
 
 
 class Shard:
-    """The units ``start`` to ``stop`` of a log in parts; all of them are the :class:`Source` of a release."""
+    """Units ``start`` to ``stop`` of a log in parts. A shard of all units is the :class:`Source` of a release."""
 
     stability = ADDS_ONE_UNIT
 
@@ -117,7 +118,7 @@ class Shard:
         self._whole: bool | None = None
 
     def begin(self, weights: np.ndarray | None = None) -> FirstPass:
-        """Once through the rows: the value query, and a digest of what enters the mechanisms.
+        """Read the rows once: for the value query, and for a digest of what enters the mechanisms.
 
         Where values are taken around the released value function, a first pass without its ``weights`` gives the
         digest, and one with them the sum.
@@ -143,7 +144,9 @@ class Shard:
         return FirstPass(total, digest % (1 << 128), exact if self._task.exact else ())
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
-        """See :class:`~dprl.engine.unit_source.Source`; ``included`` is ``(units,)`` of this shard."""
+        """Return the exact sum over the ``included`` ``(units,)`` of this shard; see
+        :class:`~dprl.engine.unit_source.Source`.
+        """
         if self._whole is None:
             rows = int(self._task.parts.rows_of(self._start + np.arange(self.units)).sum())
             self._whole = rows * self._task.row_bytes <= self._task.kept_bytes
@@ -161,7 +164,7 @@ class Shard:
         return total
 
     def _through(self, units: np.ndarray, prepare: Callable[[np.ndarray], T]) -> Generator[T, None, None]:
-        """``prepare`` of the units block by block, of the next one while the one before is in use."""
+        """Prepare the units block by block; the next block is prepared while the one before is in use."""
 
         def silent(block: np.ndarray) -> T:
             with np.errstate(all="ignore"):  # belongs to the thread
@@ -180,7 +183,7 @@ class Shard:
                 wait([following])
 
     def _blocks(self, units: np.ndarray) -> Iterator[np.ndarray]:
-        """The units ``(k,)`` in blocks of about as many rows; one of no unit where there are none."""
+        """Split the units ``(k,)`` into blocks of about as many rows; one empty block where there are none."""
         room = min(self._task.block_rows, max(1 << 10, BLOCK_BYTES // self._task.row_bytes))
         ends = np.cumsum(self._task.parts.rows_of(self._start + units))
         cuts = np.flatnonzero(np.diff((ends - 1) // room)) + 1
@@ -194,11 +197,11 @@ class Shard:
         return found
 
     def _ratios(self, log: Trajectories) -> np.ndarray | None:
-        """``(N,)`` those of the first target policy, of which the value function is; None where none is learned."""
+        """Return ``(N,)`` ratios of the first target policy, whose value function is learned; None where none is."""
         return None if self._task.plan.program is None else step_ratios(self._policies[0], log, self._behavior)
 
     def _digest_of_ratios(self, log: Trajectories) -> int:
-        """Of all policies: with the rows and what is released, all that the value query is made of."""
+        """Return the digest of all policies' ratios: with the rows and the released weights they fix the value query."""
         nothing = np.zeros((log.units, 0))
         return sum(_digest(nothing, step_ratios(policy, log, self._behavior), log) for policy in self._policies)
 
@@ -211,18 +214,18 @@ class Shard:
 
 
 class ShardWorker:
-    """What a worker is asked for of a :class:`Task`: it keeps the shard that it was asked for last."""
+    """Worker that answers for a :class:`Task`. It keeps the shard that it was asked for last."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._shards: dict[tuple[int, int], Shard] = {}
 
     def begin(self, start: int, stop: int, weights: np.ndarray | None = None) -> tuple[Any, ...]:
-        """:meth:`Shard.begin` of these units."""
+        """Run :meth:`Shard.begin` on these units."""
         return tuple(self._shard(start, stop).begin(weights))
 
     def total(self, told: tuple[int, Any], start: int, stop: int, included: bytes) -> np.ndarray:
-        """:meth:`Shard.total` of these units at a stage and its state; ``included`` has a bit for each."""
+        """Run :meth:`Shard.total` on these units at a stage and its state; ``included`` has a bit for each unit."""
         shard, (stage, state), program = self._shard(start, stop), told, self._task.plan.program
         assert program is not None
         bits = np.unpackbits(np.frombuffer(included, dtype=np.uint8), count=shard.units).astype(bool)
@@ -235,7 +238,10 @@ class ShardWorker:
 
 
 def _digest(vectors: np.ndarray, ratios: np.ndarray | None, log: Trajectories) -> int:
-    """Sum of the units' digests, each of that unit's vector and ratios: the same in any order and number of shards."""
+    """Add up the digests of the units, each made from that unit's vector and ratios.
+
+    The sum is the same in any order and number of shards.
+    """
     offsets = log.episode_offsets[log.unit_offsets] * 8
     own, steps, width = memoryview(vectors.tobytes()), memoryview(b""), vectors.shape[1] * 8
     if ratios is not None:
@@ -250,7 +256,7 @@ def _digest(vectors: np.ndarray, ratios: np.ndarray | None, log: Trajectories) -
 
 @contextmanager
 def suppress_warnings() -> Iterator[None]:
-    """What numbers do to arithmetic is nobody's business: no warning may depend on the rows."""
+    """Suppress arithmetic warnings, for no warning may depend on the rows."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -27,16 +27,16 @@ class Source(Protocol):
 
     @property
     def units(self) -> int:
-        """How many units there are, private; or how many places, where every unit has a public one."""
+        """Number of units, private; or number of places, where every unit has a public one."""
         ...
 
     @property
     def stability(self) -> tuple[Stability, ...]:
-        """What one more person may be taken to do to the set of units."""
+        """All that one more person may do to the set of units."""
         ...
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Any) -> Any:
-        """``(dimension,)``: the exact sum of the clipped vectors of the units that are :data:`Included`. Private."""
+        """Return ``(dimension,)``: the exact sum of the clipped vectors of the units :data:`Included`. Private."""
         ...
 
 
@@ -44,18 +44,25 @@ class Blocks(Protocol):
     """Units whose rows compiled code can take by their numbers."""
 
     @property
-    def units(self) -> int: ...
+    def units(self) -> int:
+        """Number of units, private; or number of places."""
+        ...
 
     @property
-    def stability(self) -> tuple[Stability, ...]: ...
+    def stability(self) -> tuple[Stability, ...]:
+        """All that one more person may do to the set of units."""
+        ...
 
     def block(self, units: Any, state: Any = None) -> Any:
-        """The rows of the ``units``; of people who meet a policy, what they do when it is that of the ``state``."""
+        """Return the rows of the ``units``.
+
+        People who meet a policy do what they do when it is the policy of the ``state``.
+        """
         ...
 
 
 def clipped_sum(program: Any, stage: int, mechanism: Any, state: Any, block: Any, included: Any) -> jax.Array:
-    """``(dimension,)``: the exact sum of a block's clipped vectors, by the program's own quicker way if it has one."""
+    """Return ``(dimension,)``: the exact sum of a block's clipped vectors, by the program's quicker way if it has one."""
     if isinstance(program, QuickProgram):
         return program.clipped_sum(stage, mechanism, state, block, included)
     return mechanism.clipped_sum(program.contribution(stage, state, block), included)
@@ -64,7 +71,7 @@ def clipped_sum(program: Any, stage: int, mechanism: Any, state: Any, block: Any
 def sum_of_blocks(
     program: Any, stage: int, mechanism: GaussianSum, state: Any, blocks: Iterable[tuple[Any, Any]], several: bool
 ) -> np.ndarray:
-    """``(dimension,)``: the sum over blocks of rows that were made on the host.
+    """Return ``(dimension,)``: the sum over blocks of rows that were made on the host.
 
     Args:
         blocks: rows ``(B, ...)`` and which of them count ``(B,)``, all of one size.
@@ -81,7 +88,7 @@ def sum_of_blocks(
 
 
 def padded(rows: np.ndarray, count: int) -> np.ndarray:
-    """``rows`` with zeros behind them, ``count`` in all."""
+    """Append zeros to ``rows``, up to ``count`` rows in all."""
     return np.pad(rows, [(0, count - len(rows))] + [(0, 0)] * (rows.ndim - 1))
 
 

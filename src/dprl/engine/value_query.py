@@ -19,7 +19,7 @@ _MOST_UNITS = 1 << 16  # whose vectors are summed at a time
 
 
 class ValueQuery(Protocol):
-    """An estimator of the values of all target policies, made from public facts alone.
+    """Estimator of the values of all target policies, made from public facts only.
 
     It says what a unit's vector is, and turns the noised sum of the vectors back into values.
     """
@@ -33,48 +33,58 @@ class ValueQuery(Protocol):
         ...
 
     @property
-    def config(self) -> Any: ...
+    def config(self) -> Any:
+        """Options of the estimator."""
+        ...
 
     @property
-    def bounds(self) -> Bounds: ...
+    def bounds(self) -> Bounds:
+        """Public bounds of the log."""
+        ...
 
     @property
-    def dimension(self) -> int: ...
+    def dimension(self) -> int:
+        """Length of a unit's vector."""
+        ...
 
     @property
-    def clip_norm(self) -> float: ...
+    def clip_norm(self) -> float:
+        """L2 norm that a unit's vector is clipped to."""
+        ...
 
     @property
     def strategy(self) -> np.ndarray:
-        """``(K, K)`` matrix over the target policies by which their estimates are mixed before they are released."""
+        """Matrix ``(K, K)`` over the target policies by which estimates are mixed before they are released."""
         ...
 
     def around(self, function: ValueFunction | None) -> ValueQuery:
-        """The query around a released value function; itself where it needs none."""
+        """Return the query around a released value function; itself where it needs none."""
         ...
 
     def unit_vectors(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
-        """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        """Return the units' vectors ``(U, dimension)``, before they are clipped. Private."""
         ...
 
     def decode(self, mechanism: GaussianSum, noised: np.ndarray) -> list[Any]:
-        """Values and intervals of all target policies from the released vector: post-processing."""
+        """Turn the noisy sum ``(dimension,)`` into values and intervals of all target policies: post-processing."""
         ...
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Of each target policy the privacy standard error, the largest sampling standard error, and the interval's
-        half-width at that error, from public facts alone.
+        """Return three numbers for each target policy, from public facts only.
+
+        They are the privacy standard error, the largest sampling standard error, and the half-width of an interval
+        then.
         """
         ...
 
 
 def value_mechanism(query: ValueQuery, noise_multiplier: float) -> GaussianSum:
-    """The one mechanism through which the trajectories are touched for their values."""
+    """Return the one mechanism through which values touch the trajectories."""
     return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)
 
 
 def clipped_total(mechanism: GaussianSum, vectors: np.ndarray) -> Any:
-    """``(dimension,)`` sum of the clipped ``vectors`` ``(U, dimension)``: exact, so the same in any order."""
+    """Return ``(dimension,)``: the sum of the clipped ``vectors`` ``(U, dimension)``, exact and the same in any order."""
     total = jnp.zeros(mechanism.dimension, dtype=mechanism.dtype)
     for start in range(0, len(vectors), _MOST_UNITS):
         part = vectors[start : start + _MOST_UNITS]
@@ -88,9 +98,7 @@ def clipped_total(mechanism: GaussianSum, vectors: np.ndarray) -> Any:
 def release_total(
     mechanism: GaussianSum, noise: NoiseSource, total: Callable[[], Any], journal: Journal = NO_JOURNAL
 ) -> np.ndarray:
-    """The noised ``total()`` ``(dimension,)``, such as a :func:`clipped_total`; a step that ``journal`` holds is not
-    computed.
-    """
+    """Return ``(dimension,)``: ``total()`` with noise. A step that ``journal`` holds is not computed again."""
 
     def noised() -> Any:
         return mechanism.noised(jnp.asarray(total()), jnp.asarray(mechanism.draw(noise, 0)))
@@ -101,12 +109,12 @@ def release_total(
 def release_vector(
     mechanism: GaussianSum, noise: NoiseSource, vectors: np.ndarray, journal: Journal = NO_JOURNAL
 ) -> np.ndarray:
-    """The noised sum ``(dimension,)`` of the units' vectors; see :func:`release_total`."""
+    """Return ``(dimension,)``: the noisy sum of the units' vectors; see :func:`release_total`."""
     return release_total(mechanism, noise, lambda: clipped_total(mechanism, vectors), journal)
 
 
 def exact_sum(vectors: np.ndarray) -> tuple[int, ...]:
-    """Sum of unclipped vectors ``(U, dimension)`` in units of 2^-44: the same however the units are cut into blocks."""
+    """Add up unclipped vectors ``(U, dimension)`` in units of 2^-44: the same however the units are cut into blocks."""
     total = [0] * vectors.shape[1]
     for start in range(0, len(vectors), 1 << 12):
         points = np.rint(np.ldexp(vectors[start : start + (1 << 12)], _EXACT)).astype(np.int64)
@@ -115,5 +123,5 @@ def exact_sum(vectors: np.ndarray) -> tuple[int, ...]:
 
 
 def as_numbers(exact: Sequence[int]) -> np.ndarray:
-    """``(dimension,)`` float64 of :func:`exact_sum`."""
+    """Return an :func:`exact_sum` as ``(dimension,)`` float64."""
     return np.array([float(x) for x in exact]) * 2.0**-_EXACT

@@ -29,7 +29,9 @@ _INITIAL, _CHOICE = 2**32 - 1, 2**32 - 2  # steps that no batch has
 
 @dataclass(frozen=True)
 class ActionCoins:
-    """Use :meth:`SecureNoise.actions <dprl.mechanisms.noise.SecureNoise.actions>`, or :meth:`of_key` in an experiment.
+    """Coins of people's actions.
+
+    Use :meth:`SecureNoise.actions <dprl.mechanisms.noise.SecureNoise.actions>`, or :meth:`of_key` in an experiment.
 
     Attributes:
         key: ``(8,)`` uint32 of ChaCha20 for a release, ``(2,)`` uint32 of threefry for everything else; the length
@@ -42,24 +44,24 @@ class ActionCoins:
 
     @classmethod
     def of_key(cls, key: Any) -> ActionCoins:
-        """Coins of a JAX key ``jax.random.key(...)``, which may be traced: never for a release."""
+        """Return the coins of a JAX key ``jax.random.key(...)``, which may be traced: never for a release."""
         own, world = jax.random.split(key)
         return cls(jax.random.key_data(own), jax.random.key_data(world))
 
     def of_batch(self, step: Any) -> BatchCoins:
-        """The coins of batch ``step``, which may be traced."""
+        """Return the coins of batch ``step``, which may be traced."""
         return BatchCoins(self.key, self.world, step)
 
     def of_start(self) -> BatchCoins:
-        """The coins of what is drawn before the first batch."""
+        """Return the coins of what is drawn before the first batch."""
         return self.of_batch(_INITIAL)
 
     def initial(self, count: int) -> jax.Array:
-        """``(count,)`` float32 standard normals of which initial weights are made."""
+        """Return ``(count,)`` float32 standard normals, for initial weights."""
         return threefry.normal_of(_words(self.of_start(), 0, count, 0, 1)[0])
 
     def below(self, count: int) -> int:
-        """One index below ``count``, which is at most 2^16: each with probability 1/``count``, up to 2^-32."""
+        """Return one index below ``count``, which is at most 2^16: each with probability 1/``count``, up to 2^-32."""
         return int(_words(self.of_batch(_CHOICE), 0, 1, 0, 1)[0, 0]) * count >> 32
 
 
@@ -77,18 +79,19 @@ class BatchCoins:
     step: Any
 
     def uniforms(self, first: Any, count: int, draw: Any, draws: int) -> jax.Array:
-        """``(draws, count)`` float32 in [0, 1): ``draws`` from number ``draw`` of the ``count`` places from ``first``.
+        """Return ``(draws, count)`` float32 in [0, 1): ``draws`` from number ``draw``, of ``count`` places from
+        ``first``.
 
         ``first`` and ``draw`` may be traced.
         """
         return uniform_of(_words(self, first, count, draw, draws))
 
     def normals(self, first: Any, count: int, draw: Any, draws: int) -> jax.Array:
-        """The same as standard normals."""
+        """Return the same draws as standard normals."""
         return threefry.normal_of(_words(self, first, count, draw, draws))
 
     def worlds(self, first: Any, count: int) -> jax.Array:
-        """``(count,)`` JAX keys, one for each place from ``first``: of what a simulated world does to its person.
+        """Return ``(count,)`` JAX keys, one per place from ``first``, for what a simulated world does to its person.
 
         Whatever an environment draws is threefry's: it is part of who a simulated person is, and hides nobody.
         """
@@ -96,7 +99,7 @@ class BatchCoins:
         return jax.vmap(jax.random.fold_in, (None, 0))(world, jnp.arange(count, dtype=jnp.uint32) + first)
 
     def words_at(self, places: np.ndarray, draw: int) -> np.ndarray:
-        """``(n,)`` uint32: the words of draw number ``draw`` of the ``places`` ``(n,)``, on the host.
+        """Return ``(n,)`` uint32: the words of draw number ``draw`` of the ``places`` ``(n,)``, on the host.
 
         Those of ChaCha20 come from the quicker :mod:`dprl.mechanisms.keystream`.
         """
@@ -122,7 +125,7 @@ jax.tree_util.register_dataclass(BatchCoins, data_fields=["key", "world", "step"
 
 
 def uniform_of(words: Any) -> Any:
-    """float32 in [0, 1) of uint32 ``words``, exactly: a multiple of 2^-24."""
+    """Turn uint32 ``words`` into float32 in [0, 1), exactly: a multiple of 2^-24."""
     return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
@@ -133,7 +136,7 @@ def _is_chacha(key: Any) -> bool:
 # Compiled where it is called by itself; inside of a traced function nothing but its own operations.
 @partial(jax.jit, static_argnums=(2, 4), inline=True)
 def _words(coins: BatchCoins, first: Any, count: int, draw: Any, draws: int) -> jax.Array:
-    """``(draws, count)`` uint32: the words of these draws of these places, one after the other.
+    """Return ``(draws, count)`` uint32: the words of these draws of these places, one after the other.
 
     Of ChaCha20: word ``place % 16`` of block ``place // 16`` of the region with tag ``draw`` and index ``step``.
     """

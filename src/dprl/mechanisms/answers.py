@@ -19,26 +19,26 @@ NOWHERE = -1
 
 
 def check_multiplier(noise_multiplier: float) -> None:
-    """Raises DprlError for a noise multiplier out of the range for which noise can be drawn."""
+    """Refuse a noise multiplier for which noise cannot be drawn."""
     if not 0.004 <= noise_multiplier <= 2000.0:
         raise DprlError("The noise multiplier must be between 0.004 and 2000: change epsilon or delta.")
 
 
 def check_bounds(bounds: Interval) -> None:
-    """Raises DprlError for bounds of a reward that are none."""
+    """Refuse bounds of a reward that are not finite and in order."""
     low, high = bounds
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise DprlError("The bounds of a reward must be two finite numbers, the smaller one first.")
 
 
 def check_rounds(steps: int, batch: int) -> None:
-    """Raises DprlError for a number of releases, or of rewards in one round, below 1."""
+    """Refuse a number of releases, or of rewards in one round, below 1."""
     if steps < 1 or batch < 1:
         raise DprlError("The numbers of steps and of rewards in a round must be at least 1.")
 
 
 class Memo:
-    """Gives the first answer again wherever the same is asked; on the host.
+    """Memory of answers on the host: whoever asks the same again gets the first answer.
 
     What enters the mechanism is then a function of the position (and of the action), whatever the rewards depend on: a
     position that is asked again is asked with its first reward. Paths need that, on their grid and off it, where a
@@ -58,7 +58,7 @@ class Memo:
         self._known: dict[tuple[int, ...], float] = {}
 
     def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
-        """As the ``noised`` it wraps, ``(B,)`` float64; 0 at the position :data:`NOWHERE`, which is not asked about.
+        """Answer as the ``noised`` that it wraps, ``(B,)`` float64; 0 at :data:`NOWHERE`, which is not asked about.
 
         Raises:
             DprlError: more different ones are asked for than ``most``.

@@ -24,7 +24,7 @@ Parts = tuple[tuple[int, float], ...]
 
 
 def _each(vectors: jax.Array, parts: Parts) -> Iterator[tuple[jax.Array, float]]:
-    """The columns of each part, and its clip norm."""
+    """Return the columns of each part, and its clip norm."""
     start = 0
     for size, clip_norm in parts:
         yield (vectors if len(parts) == 1 else vectors[:, start : start + size]), clip_norm
@@ -66,7 +66,10 @@ def sum_plainly(vectors: jax.Array, included: jax.Array) -> jax.Array:
 
 
 def listed(included: jax.Array, multiple: int) -> tuple[jax.Array, jax.Array]:
-    """Indices of those ``included`` ``(units,)``, filled up with ``units`` to a ``multiple``, and how many they are."""
+    """Return the indices of those ``included`` ``(units,)`` and how many they are.
+
+    The list is filled up with the number ``units`` to a ``multiple``.
+    """
     units = included.shape[0]
     order = jnp.flatnonzero(included, size=-(-units // multiple) * multiple, fill_value=units)
     return order, jnp.sum(included)

@@ -21,7 +21,7 @@ _ROUNDS = (
 # Compiled where it is called by itself; inside of a traced function nothing but its own operations.
 @partial(jax.jit, inline=True)
 def block(key: jax.Array, counter: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
-    """The sixteen words of one block each.
+    """Return the sixteen words of one block for each counter.
 
     Args:
         key: ``(8,)`` uint32, the key's bytes in little-endian words.

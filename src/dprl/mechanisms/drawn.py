@@ -27,7 +27,7 @@ class DrawnAtStep:
     noise: Any = field(repr=False)
 
     def draw(self, step: Any, width: int | None = None) -> Any:
-        """See :meth:`GaussianSum.draw <dprl.mechanisms.gaussian_sum.GaussianSum.draw>`."""
+        """Draw the step's noise; see :meth:`GaussianSum.draw <dprl.mechanisms.gaussian_sum.GaussianSum.draw>`."""
         return self.mechanism.draw(self.noise, step, width)
 
 
@@ -45,7 +45,7 @@ class AllDrawn:
     rows: Any = field(repr=False)
 
     def draw(self, step: Any, width: int | None = None) -> jax.Array:
-        """The step's noise, ``(dimension,)``; the least whole number, or no number, where there is no such step.
+        """Return the step's noise ``(dimension,)``; the least whole number, or no number, where there is no such step.
 
         What is beyond the dimension in a ``width`` is zero.
         """
@@ -60,7 +60,7 @@ jax.tree_util.register_dataclass(AllDrawn, data_fields=["rows"], meta_fields=[])
 
 
 class DrawnInOrder:
-    """The noise of one step after the other, on the host; only what later steps need is kept.
+    """The noise of one step after the other, on the host. It keeps only what later steps need.
 
     A step may be left out, where what it released is known: of correlated noise its draws are made all the same when
     a later step asks.
@@ -73,7 +73,7 @@ class DrawnInOrder:
         self._next = 0
 
     def draw(self, step: int, **level: Any) -> Any:
-        """The step's noise, ``(dimension,)``; at a ``level``, where that is chosen on the way.
+        """Return the step's noise ``(dimension,)``, at a ``level`` where that is chosen on the way.
 
         Raises:
             DprlError: ``step`` came before, or there is none left.

@@ -61,20 +61,22 @@ class FilteredGaussianSum(GaussianSum):
 
     @property
     def draws(self) -> int:
+        """Number of Gaussian coordinates drawn in all."""
         return self.released * self.steps
 
     @property
     def costs(self) -> tuple[int, ...]:
-        """Of a step at each level, in the filter's integers, of which the budget has 2^40."""
+        """Cost of a step at each level, in the filter's integers, of which the budget has 2^40."""
         return renyi_filter.integer_costs(self.event())
 
     def event(self) -> RenyiFilterEvent:
+        """Return the event of the whole stage: the filter's budget, spent."""
         return RenyiFilterEvent(
             self.order, self.budget, self.sampling_rate, self.levels, self.norm_multiplier, self.steps
         )
 
     def admit(self, spent: Any, level: Any) -> tuple[Any, Any]:
-        """Whether a step at ``level`` may be drawn, and what is spent then; both may be traced.
+        """Tell whether a step at ``level`` may be drawn, and what is spent then. Both may be traced.
 
         A number that is no level is not admitted. What is not admitted costs nothing.
         """
@@ -84,10 +86,11 @@ class FilteredGaussianSum(GaussianSum):
         return admitted, jnp.where(admitted, spent + cost, spent)
 
     def multiplier_at(self, step: Any) -> Any:
+        """Refuse to answer: the noise of a step follows from its level."""
         raise DprlError("The noise of a filtered step is that of its level, which is chosen on the way.")
 
     def draw(self, noise: Any, step: Any, width: int | None = None, *, level: Any = None) -> Any:
-        """The step's noise at ``level``, ``(dimension + 1,)`` int64 grid points, the norm's last.
+        """Draw the step's noise at ``level``: ``(dimension + 1,)`` int64 grid points, the norm's last.
 
         With ``width``, ``(width + 1,)``: of the sum as many as are asked for.
         """
@@ -99,7 +102,7 @@ class FilteredGaussianSum(GaussianSum):
         return jnp.concatenate([jnp.asarray(vector), jnp.asarray(norm)])
 
     def answer(self, total: jax.Array) -> jax.Array:
-        """The step's exact sum and its norm, ``(dimension + 1,)`` int64 grid points.
+        """Return the step's exact sum and its norm: ``(dimension + 1,)`` int64 grid points.
 
         The norm is cut at that of :data:`MAX_UNITS` units. Rounding is charged up to there; a log may hold more people
         than it declares, and a cut moves two norms no further apart.
@@ -110,10 +113,14 @@ class FilteredGaussianSum(GaussianSum):
         return jnp.concatenate([total, norm[None]])
 
     def noised(self, total: jax.Array, draw: jax.Array) -> jax.Array:
+        """Return the step's sum and norm with noise, ``(dimension + 1,)`` int64 grid points."""
         return self.answer(total) + jnp.concatenate([draw[: self.dimension], draw[-1:]])
 
     def describe(self, name: str, purpose: str) -> dict[str, Any]:
-        """One row: the largest cost of a step is that of the smallest level, and what is spent in all is the budget."""
+        """Return one row of a certificate.
+
+        The largest cost of a step is that of the smallest level; all steps together spend the budget.
+        """
         self._check_certifies()
         stated = {"dimension": self.released, "levels": list(self.levels)}
         return written(FilteredSumRow, self, name=name, purpose=purpose, **stated)

@@ -28,7 +28,7 @@ from dprl.protocols import Interval
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionNoise:
-    """One path for each action, or one in all where the difference of two neighbours is a function of the state alone.
+    """A Gaussian process per action, or a single one where the difference of two neighbours depends on the state only.
 
     Attributes:
         sup, lipschitz: R and L, bounds of the difference of two neighbours.
@@ -76,7 +76,7 @@ class FunctionNoise:
 
     @property
     def spread(self) -> float:
-        """How much the answers to the first observation of a cell add to the Lipschitz term."""
+        """Addition to the Lipschitz term by answers to the first observation of a cell."""
         return 0.0 if self.on_grid else 3.0 * self.answers * 2.0 ** -DEPTHS[self.dimensions]
 
     @property
@@ -91,27 +91,28 @@ class FunctionNoise:
 
     @property
     def grid_step(self) -> float:
-        """Answers are multiples of it; a power of two at most ``std / 128``."""
+        """Spacing of the answers: a power of two, at most ``std / 128``."""
         return answer_step(self.std)
 
     @property
     def largest_reward(self) -> float:
+        """Largest absolute reward, public."""
         return max(abs(self.reward_bounds[0]), abs(self.reward_bounds[1]))
 
     def event(self) -> events.DpEvent:
-        """One Gaussian release, however often the paths are asked."""
+        """Return the event: one Gaussian release, however often the paths are asked."""
         return events.gaussian(self.noise_multiplier)
 
     def delta(self, epsilon: float) -> float:
-        """What the finite precision of the paths adds to delta."""
+        """Return what the finite precision of the paths adds to delta."""
         return path_delta(epsilon, self.answers, self.std, self.decay, self.dimensions, self.largest_reward)
 
     def describe(self, purpose: str) -> dict[str, Any]:
-        """This mechanism as a row of a certificate."""
+        """Return this mechanism as a row of a certificate."""
         return written(PathRow, self, name=PATHS, purpose=purpose, steps=1, dimension=self.answers)
 
     def bind(self, noise: SecureNoise | SeededNoise) -> PathAnswers:
-        """What answers with this noise: a stream of its own."""
+        """Return what answers with this noise, a stream of its own."""
         low, high = self.reward_bounds
         depth = DEPTHS[self.dimensions]
         return PathAnswers(noise.nodes(), parameters(self.decay, depth, self.std, low, high), self.paths == 1)
@@ -120,14 +121,14 @@ class FunctionNoise:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PathAnswers:
-    """Noised rewards ``round(clip(r + path))``. The same position (and action) gets the same noise, always."""
+    """Noisy rewards ``round(clip(r + path))``. The same position (and action) always gets the same noise."""
 
     noise: NodeNoise = field(repr=False)
     parameters: PathParameters = field(repr=False)
     shared: bool = field(metadata={"static": True})
 
     def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
-        """What may be learned from.
+        """Return the rewards with noise, which may be learned from.
 
         Rewards are neither clipped nor rounded before the noise is added: either would make the difference of two
         neighbours steep. One that is not finite counts as zero.

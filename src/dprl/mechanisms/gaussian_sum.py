@@ -193,19 +193,19 @@ class GaussianSum:
 
     @property
     def dtype(self) -> Any:
-        """The numbers that it adds up: grid points, or float64."""
+        """Type of the numbers that it adds up: grid points, or float64."""
         return jnp.int64 if self.arithmetic == "exact" else jnp.float64
 
     @property
     def participation(self) -> Participation:
-        """Which steps a unit takes part in."""
+        """Steps that a unit takes part in, in words."""
         if self.batch is not None:
             return "once each"
         return "everyone" if self.sampling_rate == 1.0 else "Poisson"
 
     @property
     def stability(self) -> Stability:
-        """What one more person may do to the set of units, for the relation to be about people."""
+        """All that one more person may do to the set of units, for the relation to be about people."""
         return "adds one unit" if self.batch is None else "alters one place"
 
     def check_source(self, source: Any) -> None:
@@ -253,11 +253,14 @@ class GaussianSum:
         return self.correlation.column_norm(self.steps, self.dimension, self.noise_multiplier)
 
     def expected(self, units: int) -> float:
-        """Number of units that take part in a step on average, by which sums are divided: never the realised one."""
+        """Return how many units take part in a step on average.
+
+        Sums are divided by this public number, never by the realised one.
+        """
         return self.sampling_rate * units
 
     def most(self, units: int) -> int:
-        """Largest number of units that may take part in a step."""
+        """Return the largest number of units that may take part in a step."""
         return units
 
     @property
@@ -270,10 +273,11 @@ class GaussianSum:
 
     @property
     def noise_on_grid(self) -> float:
+        """Standard deviation of a draw, in grid points."""
         return self.on_grid(self.noise_multiplier)
 
     def on_grid(self, noise_multiplier: Any) -> Any:
-        """Standard deviation of draws with that multiplier, in grid points."""
+        """Return the standard deviation, in grid points, of draws with that multiplier."""
         return self._std(noise_multiplier) / self.grid_step
 
     @property
@@ -284,7 +288,7 @@ class GaussianSum:
         return tuple(Counter(self.multipliers).items())
 
     def multiplier_at(self, step: Any) -> Any:
-        """Noise multiplier of one step, which may be traced."""
+        """Return the noise multiplier of one step, which may be traced."""
         if self.loudness is not None:
             return self.loudness
         if self.multipliers is None:
@@ -294,12 +298,12 @@ class GaussianSum:
         return jnp.asarray(self.multipliers, dtype=jnp.float64)[step]
 
     def on_grid_at(self, step: Any) -> Any:
-        """Standard deviation of one step's noise in grid points."""
+        """Return the standard deviation of one step's noise in grid points."""
         return self.on_grid(self.multiplier_at(step))
 
     @property
     def released(self) -> int:
-        """Numbers that a step releases."""
+        """Number of numbers that a step releases."""
         return self.dimension
 
     @property
@@ -308,11 +312,11 @@ class GaussianSum:
         return self.dimension * self.steps
 
     def delta(self, epsilon: float) -> float:
-        """What the sampler's error adds to delta."""
+        """Return what the sampler's error adds to delta."""
         return events.sampler_delta(epsilon, self.draws)
 
     def event(self) -> events.DpEvent:
-        """What the accountant must compose: exactly what :meth:`coins`, :meth:`clipped_sum` and :meth:`noised` do.
+        """Return what the accountant composes: exactly what :meth:`coins`, :meth:`clipped_sum` and :meth:`noised` do.
 
         Where every unit takes part once, that is one release for all steps together, and one for each epoch.
         """
@@ -334,7 +338,7 @@ class GaussianSum:
             raise DprlError(f"{what} has no privacy event; it cannot be released.")
 
     def describe(self, name: str, purpose: str) -> dict[str, Any]:
-        """This mechanism as a row of a certificate."""
+        """Return this mechanism as a row of a certificate."""
         self._check_certifies()
         if self.batch is None:
             return written(SumRow, self, name=name, purpose=purpose)
@@ -343,30 +347,30 @@ class GaussianSum:
         return written(UserSumRow, self, name=name, purpose=purpose, **stated)
 
     def rows(self, name: str, purpose: str) -> list[dict[str, Any]]:
-        """The rows of a certificate: one for each part of :meth:`event`, in its order."""
+        """Return the rows of a certificate: one for each part of :meth:`event`, in its order."""
         whole = self.describe(name, purpose)
         return [whole | {"noise_multiplier": z, "steps": count} for z, count in self.noise_levels]
 
     # --- what a step does -------------------------------------------------------------------------------------------
 
     def coins(self, noise: Any, step: Any, units: int) -> Any:
-        """``(units,)`` booleans: who takes part in this step."""
+        """Return who takes part in this step, ``(units,)`` booleans."""
         return noise.coins(step, units, self.sampling_rate)
 
     def included(self, noise: Any, step: int, units: int) -> np.ndarray | range:
-        """Who takes part in this step: ``(units,)`` booleans, or the places of its batch, which are public."""
+        """Return who takes part in this step: ``(units,)`` booleans, or the places of its batch, which are public."""
         if self.batch is None:
             return np.asarray(self.coins(noise, step, units))
         first = step // self.epochs * self.batch
         return range(first, min(first + self.batch, units))
 
     def members(self, noise: Any, step: Any, units: int, multiple: int) -> tuple[jax.Array, jax.Array]:
-        """Who takes part in this step as a list, see :func:`~dprl.mechanisms.arithmetic.listed`."""
+        """Return who takes part in this step as a list, see :func:`~dprl.mechanisms.arithmetic.listed`."""
         few = few_listed(noise, step, units, self.sampling_rate, multiple) if self.arithmetic == "float" else None
         return listed(self.coins(noise, step, units), multiple) if few is None else few
 
     def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
-        """The step's draws, ``(dimension,)`` of :attr:`dtype`; ``(width,)`` where more are asked for.
+        """Draw the step's numbers: ``(dimension,)`` of :attr:`dtype`, or ``(width,)`` where more are asked for.
 
         They are its noise where it is independent; of correlated noise see :meth:`bind` and :meth:`in_order`.
         """
@@ -380,7 +384,7 @@ class GaussianSum:
                 return jnp.zeros(count, dtype=jnp.float64)
 
     def bind(self, noise: Any) -> DrawnAtStep | AllDrawn:
-        """The noise of every step for compiled code, from a stream of its own that compiled code can draw from.
+        """Return the noise of every step for compiled code, from a stream that compiled code can draw from.
 
         It is drawn when a step asks for it, or all of it here where it is correlated. What was bound stays as it is.
         """
@@ -392,20 +396,20 @@ class GaussianSum:
         return AllDrawn(self.correlation.at_once(draws) if self.certifies else self.correlation.in_float(draws))
 
     def drawn_before(self, noise: Any) -> AllDrawn:
-        """The noise of every step, drawn here on the host: of a secure stream, from which compiled code cannot draw."""
+        """Draw the noise of every step on the host: from a secure stream, which compiled code cannot draw from."""
         order = self.in_order(noise)
         return AllDrawn(np.stack([np.asarray(order.draw(step)) for step in range(self.steps)]))
 
     def in_order(self, noise: Any) -> DrawnInOrder:
-        """The noise of :meth:`bind` for one step after the other, on the host: for vectors that are long."""
+        """Return the noise of :meth:`bind` for one step after the other, on the host: for vectors that are long."""
         return DrawnInOrder(self, noise)
 
     def clipped(self, vectors: jax.Array) -> jax.Array:
-        """``(B, dimension)`` int64 grid points of units' vectors; a part that is not finite becomes zero."""
+        """Clip units' vectors: ``(B, dimension)`` int64 grid points; a part that is not finite becomes zero."""
         return clipped_on_grid(vectors, self.parts, self.grid_step)
 
     def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
-        """Sum of the clipped vectors of one block of units.
+        """Add up the clipped vectors of one block of units.
 
         Args:
             vectors: ``(units, dimension)``; rows of units that are not ``included`` may hold anything.
@@ -424,15 +428,17 @@ class GaussianSum:
                 return sum_plainly(vectors, included)
 
     def noised(self, total: jax.Array, draw: jax.Array) -> jax.Array:
-        """What is released, ``(dimension,)`` of :attr:`dtype`: the step's ``total`` and its ``draw``."""
+        """Return what is released, ``(dimension,)`` of :attr:`dtype`: the step's ``total`` and its ``draw``."""
         return total + draw
 
     def scaled(self, points: jax.Array) -> jax.Array:
-        """The noised sum ``(dimension,)`` float64, from its grid points; times :attr:`factor` where there are none."""
+        """Return the noisy sum ``(dimension,)`` float64 from its grid points, or times :attr:`factor` where there are
+        none.
+        """
         return points.astype(jnp.float64) * self.grid_step if self.certifies else points * self.factor
 
     def release(self, total: jax.Array, draw: jax.Array) -> jax.Array:
-        """:meth:`noised` and :meth:`scaled` in one, for loops that keep no step."""
+        """Apply :meth:`noised` and :meth:`scaled` in one, for loops that keep no step."""
         return self.scaled(self.noised(total, draw))
 
 

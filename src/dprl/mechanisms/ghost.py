@@ -51,12 +51,12 @@ class Layer(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its weights and biases."""
+        """Number of the layer's weights and biases."""
         return self.deltas.shape[1] * (self.inputs.shape[1] + self.bias)
 
 
 def clip_of(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
-    """The norm that gradients are clipped to here: that of the mechanism's first part, less what rounding can add."""
+    """Return the norm that gradients are clipped to here: the first part's, less what rounding can add."""
     widest = max(layer.inputs.shape[1] + layer.deltas.shape[1] for layer in layers)
     rounding = (2 * (CHUNK + 2) ** 2 / math.sqrt(3.0) + widest + 32) * _UNIT
     bound = (mechanism.parts[0][1] - _GRID * mechanism.clip_norm) * (1.0 - rounding)
@@ -66,7 +66,7 @@ def clip_of(mechanism: GaussianSum, layers: Sequence[Layer]) -> float:
 
 
 def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any = None) -> jax.Array:
-    """What ``mechanism.clipped_sum`` gives for users' gradients, without them, but for 0.3% of the clip norm.
+    """Return ``mechanism.clipped_sum`` of users' gradients without forming them, but for 0.3% of the clip norm.
 
     Args:
         mechanism: its first part is the gradient: for one layer after the other the weights ``(out, in)``, row by row,
@@ -117,7 +117,7 @@ def ghost_sum(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, st
 
 
 def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: float, chunks: int) -> list[jax.Array]:
-    """Sums of the clipped gradients of ``chunks`` chunks of equal size, each of them rounded to the grid.
+    """Add up the clipped gradients of ``chunks`` chunks of equal size, each of them rounded to the grid.
 
     Returns:
         Whole numbers in float64, which are in order and together those of all weights and biases.
@@ -155,7 +155,7 @@ def _group(layers: Sequence[Layer], included: jax.Array, bound: float, step: flo
 
 
 def ghost_sum_in_float(mechanism: GaussianSum, layers: Sequence[Layer], included: Any, statistics: Any) -> jax.Array:
-    """:func:`ghost_sum` for experiments: what ``mechanism.clipped_sum`` gives, ``(dimension,)`` float64."""
+    """Return :func:`ghost_sum` for experiments: ``mechanism.clipped_sum``, ``(dimension,)`` float64."""
     (_, clip_norm), *others = mechanism.parts
     included, clips = jnp.asarray(included), mechanism.arithmetic == "float"
     lengths = [jnp.sum(layer.inputs**2, axis=1) for layer in layers]

@@ -25,7 +25,7 @@ MAX_DIMENSION = 2**22
 
 
 def grid_step(clip_norm: float) -> float:
-    """Distance of neighbouring grid points: the power of two with ``2**32 <= clip_norm / step < 2**33``.
+    """Return the grid's spacing: the power of two with ``2**32 <= clip_norm / step < 2**33``.
 
     >>> 2**32 <= 0.7 / grid_step(0.7) < 2**33
     True

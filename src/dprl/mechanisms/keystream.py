@@ -29,7 +29,7 @@ _ANSWER = bytes.fromhex(
 
 
 def words(key: bytes, tag: int, index: int, block: int, count: int) -> np.ndarray:
-    """``(count,)`` uint64: the keystream of one region from the start of a block.
+    """Return ``(count,)`` uint64: the keystream of one region from the start of a block.
 
     Args:
         key: 32 bytes.
@@ -42,7 +42,7 @@ def words(key: bytes, tag: int, index: int, block: int, count: int) -> np.ndarra
 
 
 def read(key: bytes, tag: int, index: int, block: int, out: np.ndarray) -> None:
-    """:func:`words` into the whole of ``out``, a contiguous array of uint64."""
+    """Write :func:`words` into the whole of ``out``, a contiguous array of uint64."""
     if block * BLOCK_BYTES + out.nbytes > REGION_BLOCKS * BLOCK_BYTES:
         raise ValueError("more keystream was asked for than a region holds")
     nonce = block.to_bytes(4, "little") + tag.to_bytes(4, "little") + index.to_bytes(8, "little")
@@ -70,5 +70,5 @@ def check_available() -> None:
 
 
 def subkey(key: bytes, person: bytes, label: bytes) -> bytes:
-    """32 bytes for one purpose; keyed BLAKE2b. ``person`` has at most 16 bytes."""
+    """Derive 32 bytes for one purpose by keyed BLAKE2b; ``person`` has at most 16 bytes."""
     return hashlib.blake2b(label, key=key, person=person, digest_size=KEY_BYTES).digest()

@@ -23,7 +23,9 @@ _NODES = 3
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NodeNoise:
-    """Use :meth:`SecureNoise.nodes` or :meth:`SeededNoise.nodes`. The key is not printed.
+    """Standard normals by address, for a path.
+
+    Use :meth:`SecureNoise.nodes` or :meth:`SeededNoise.nodes`. The key is never printed.
 
     Attributes:
         key: ``(8,)`` uint32 of ChaCha20 for a release, ``(2,)`` uint32 of threefry for everything else; the length
@@ -34,10 +36,11 @@ class NodeNoise:
 
     @property
     def secure(self) -> bool:
+        """Whether the numbers come from ChaCha20."""
         return self.key.shape[-1] == _KEY_WORDS
 
     def normals(self, nodes: tuple[jax.Array, ...], path: jax.Array) -> jax.Array:
-        """Independent standard normals, one for each different (nodes, path).
+        """Return independent standard normals, one for each different (nodes, path).
 
         Args:
             nodes: one to three whole numbers below 2^32 that name a node, arrays that broadcast; always as many for
@@ -69,7 +72,8 @@ def _normals(noise: NodeNoise, nodes: tuple[jax.Array, ...], path: jax.Array) ->
 
 @partial(jax.jit, inline=True)
 def normal_of_words(w0: jax.Array, w1: jax.Array, w2: jax.Array, w3: jax.Array) -> jax.Array:
-    """The standard normal whose sign and tail probability 128 bits say, float64; uint32 arrays of one shape.
+    """Return the standard normals, float64, whose sign and tail probability 128 bits say; words are uint32 of one
+    shape.
 
     ``x = +-Phi^-1(p)`` with p uniform on ``(0, 1/2]`` to 127 bits: with 63, normals beyond 4.4 would be too coarse. Its
     error is below 2^-46 for ``|x| <= 8`` (measured: 2^-48.7).

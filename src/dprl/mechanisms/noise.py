@@ -37,7 +37,7 @@ _INDICES = 1 << 12
 
 @dataclass(frozen=True)
 class SecureNoise:
-    """ChaCha20 keyed by the operating system. Runs on the host.
+    """Noise of releases: ChaCha20 keyed by the operating system. It runs on the host.
 
     Use :meth:`fresh`. The run key never leaves the object: it is not printed, compared or stored. Where each draw lies
     in the keystream, and why no two share any of it: docs/proofs/rounded-gaussian.md, "Addresses".
@@ -57,7 +57,7 @@ class SecureNoise:
 
     @classmethod
     def fresh(cls) -> Self:
-        """A source with a new 256-bit key; refuses where the operating system has no secure randomness."""
+        """Return a source with a new 256-bit key; refuse where the operating system has no secure randomness."""
         try:
             key = secrets.token_bytes(keystream.KEY_BYTES)
         except (NotImplementedError, OSError) as error:
@@ -67,22 +67,25 @@ class SecureNoise:
         return cls(key)
 
     def describe(self) -> str:
+        """Name the source in words, for certificates."""
         return "ChaCha20 keyed by the operating system, rounded Gaussian on an integer grid"
 
     def stream(self, name: str) -> SecureNoise:
-        """An independent source for the mechanism called ``name``."""
+        """Return an independent source for the mechanism called ``name``."""
         return SecureNoise(keystream.subkey(self._key, b"dprl-stream", name.encode()))
 
     def coins(self, step: int, count: int, rate: float) -> np.ndarray:
+        """Return ``(count,)`` booleans, each true with probability ``rate``."""
         if rate == 1.0:
             return np.ones(count, dtype=bool)
         return keystream.words(self._subkey(_COINS), 0, int(step), 0, count) < np.uint64(int(rate * 2.0**64))
 
     def gaussian(self, step: int, dimension: int, std: float) -> np.ndarray:
+        """Return ``(dimension,)`` int64: Gaussians with standard deviation ``std``, rounded to whole numbers."""
         return self.block(int(step), 1, dimension, std)[0]
 
     def block(self, first: int, steps: int, dimension: int, std: float, out: np.ndarray | None = None) -> np.ndarray:
-        """``(steps, dimension)`` int64: the rows :meth:`gaussian` gives for the steps from ``first``.
+        """Return ``(steps, dimension)`` int64: the rows that :meth:`gaussian` gives for the steps from ``first``.
 
         Args:
             first: number of the first step.
@@ -117,11 +120,11 @@ class SecureNoise:
         return out
 
     def below(self, step: int, count: int) -> int:
-        """One uniform index below ``count``; see :meth:`SeededNoise.below`."""
+        """Return one uniform index below ``count``; see :meth:`SeededNoise.below`."""
         return int(self.below_block(int(step), 1, count)[0])
 
     def below_block(self, first: int, steps: int, count: int) -> np.ndarray:
-        """``(steps,)`` int64: the indices :meth:`below` gives for the steps from ``first``."""
+        """Return ``(steps,)`` int64: the indices that :meth:`below` gives for the steps from ``first``."""
         if not 0 < count < 1 << 32:
             raise ValueError("count must be between 1 and 2^32 - 1")
         key, each = self._subkey(_BELOW), keystream.BLOCK_BYTES // 8
@@ -138,11 +141,11 @@ class SecureNoise:
         return (((words >> half) * size + low) >> half).astype(np.int64)
 
     def nodes(self) -> NodeNoise:
-        """Standard normals by address, for a path: its ChaCha20 runs inside of compiled loops."""
+        """Return standard normals by address, for a path: their ChaCha20 runs inside compiled loops."""
         return NodeNoise(jnp.asarray(np.frombuffer(self._subkey(_NODES), dtype="<u4").astype(np.uint32)))
 
     def actions(self) -> ActionCoins:
-        """Coins of people's actions by address, for the host and for compiled loops."""
+        """Return coins of people's actions by address, for the host and for compiled loops."""
         key, world = (
             np.frombuffer(self._subkey(purpose), dtype="<u4").astype(np.uint32) for purpose in (_ACTIONS, _WORLD)
         )
@@ -153,7 +156,7 @@ class SecureNoise:
 
 
 def _arrange(values: np.ndarray, rejected: np.ndarray, width: int, out: np.ndarray) -> dict[int, list[int]]:
-    """Proposal ``i`` of a row is its draw ``i``; in place of a rejected one stands the row's next accepted spare.
+    """Put each row's next accepted spare in place of a rejected proposal; proposal ``i`` of a row is its draw ``i``.
 
     Args:
         values: ``(rows, P)`` proposals; the spares are those from ``width`` on.
@@ -189,12 +192,12 @@ def _arrange(values: np.ndarray, rejected: np.ndarray, width: int, out: np.ndarr
 
 
 def _proposals(width: int) -> int:
-    """Proposals of a row: a few spares stand in for the rejected ones, and whole blocks of the keystream are filled."""
+    """Return how many proposals a row has: a few spares for rejected ones, in whole blocks of the keystream."""
     return -(-(width + width // 32 + 4) // 8) * 8
 
 
 def _further(key: bytes, width: int, step: int, count: int, bins: Table) -> np.ndarray:
-    """The first ``count`` draws from the region that belongs to this step alone."""
+    """Return the first ``count`` draws from the region that belongs to this step alone."""
     out, filled, block = np.empty(count, dtype=np.int64), 0, 0
     while filled < count:
         words = np.empty((1, WORDS, min(_proposals(width), _PROPOSALS)), dtype="<u8")
@@ -220,26 +223,30 @@ class SeededNoise:
 
     @classmethod
     def from_seed(cls, seed: int) -> Self:
+        """Return the source of a seed."""
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise DprlError("seed must be a whole number of at least 0.")
         return cls(jnp.array([seed >> 32, seed & 0xFFFFFFFF], dtype=jnp.uint32))
 
     def describe(self) -> str:
+        """Name the source in words, for statements."""
         return "reproducible noise from a seed: not a private release"
 
     def stream(self, name: str) -> SeededNoise:
+        """Return an independent source for the mechanism called ``name``."""
         tag = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
         words = threefry.threefry2x32(self.key, jnp.uint32(tag >> 32), jnp.uint32(tag & 0xFFFFFFFF))
         return SeededNoise(jnp.stack(words))
 
     def coins(self, step: Any, count: int, rate: float) -> jax.Array:
+        """Return ``(count,)`` booleans, each true with probability ``rate``."""
         if rate == 1.0:
             return jnp.ones(count, dtype=bool)
         # compared in 32 bits: the rate is off by at most 2**-32, and downwards
         return threefry.bits(self.key, self._counter(step, _COINS), count) < jnp.uint32(int(rate * 2.0**32))
 
     def gaps(self, step: Any, count: int, rate: float) -> jax.Array:
-        """``(count,)`` float64 numbers of tails before each of the first heads of coins that show heads at ``rate``.
+        """Return ``(count,)`` float64: numbers of tails before each of the first heads, at the ``rate`` of heads.
 
         The same distribution as :meth:`coins`, at the cost of the heads alone; not the same draws.
         """
@@ -248,28 +255,29 @@ class SeededNoise:
         return jnp.floor(jnp.log(uniform) / math.log1p(-rate))
 
     def gaussian(self, step: Any, dimension: int, std: float) -> jax.Array:
+        """Return ``(dimension,)`` int64: Gaussians with standard deviation ``std``, rounded to whole numbers."""
         return self.rounded(step, dimension, std).astype(jnp.int64)
 
     def rounded(self, step: Any, dimension: int, std: float) -> jax.Array:
-        """:meth:`gaussian` as float64, which holds the same whole numbers."""
+        """Return :meth:`gaussian` as float64, which holds the same whole numbers."""
         return jnp.round(self.normals(step, dimension) * std)
 
     def normals(self, step: Any, dimension: int) -> jax.Array:
-        """``(dimension,)`` float64 standard normals of a step, for theory that knows no grid."""
+        """Return ``(dimension,)`` float64 standard normals of a step, for theory that knows no grid."""
         return threefry.normal(self.key, self._counter(step, _GAUSSIAN), dimension).astype(jnp.float64)
 
     def below(self, step: Any, count: int) -> jax.Array:
-        """One uniform index below ``count``: the single trajectory of a step in calibrations as published."""
+        """Return one uniform index below ``count``: the single unit of a step in calibrations as published."""
         # the first word of the step's coins, without the other fifteen
         word, _ = threefry.threefry2x32(self.key, jnp.uint32(0), self._counter(step, _COINS))
         return ((word.astype(jnp.uint64) * jnp.uint64(count)) >> jnp.uint64(32)).astype(jnp.int32)
 
     def nodes(self) -> NodeNoise:
-        """Standard normals by address, for a path."""
+        """Return standard normals by address, for a path."""
         return NodeNoise(self.stream("nodes").key)
 
     def actions(self) -> ActionCoins:
-        """Coins of people's actions by address."""
+        """Return coins of people's actions by address."""
         return ActionCoins(self.stream("actions").key, self.stream("world").key)
 
     @staticmethod

@@ -28,7 +28,7 @@ _COARSEST = 7  # of positions in more dimensions than a path has: they are names
 
 
 class PathParameters(NamedTuple):
-    """The numbers of a path, as data: one compiled program serves every budget.
+    """Numbers of a path, as data: one compiled program serves every budget.
 
     Attributes:
         mean: ``(D,)`` weight of either neighbour at each of the D levels of halving.
@@ -50,7 +50,7 @@ class PathParameters(NamedTuple):
 
 
 def parameters(decay: float, depth: int, std: float, low: float, high: float) -> PathParameters:
-    """The numbers of a path with kernel ``std^2 exp(-decay |x - y|)`` on the multiples of ``2^-depth``.
+    """Return the numbers of a path with kernel ``std^2 exp(-decay |x - y|)`` on the multiples of ``2^-depth``.
 
     Args:
         decay: above 0.
@@ -79,7 +79,7 @@ def parameters(decay: float, depth: int, std: float, low: float, high: float) ->
 
 
 def unit_path(noise: NodeNoise, p: PathParameters, positions: jax.Array, path: jax.Array) -> jax.Array:
-    """The path of variance one at grid positions. The same position and path give the same value, always.
+    """Return the path of variance one at grid positions. The same position and path always give the same value.
 
     Args:
         noise: where its normals come from; a mechanism has a stream of its own.
@@ -101,7 +101,7 @@ def unit_path(noise: NodeNoise, p: PathParameters, positions: jax.Array, path: j
 
 
 def _nodes(position: jax.Array, depth: int) -> jax.Array:
-    """``(depth + 2, N)``: both ends, then the middles of the intervals of ever smaller width around each position."""
+    """Return ``(depth + 2, N)``: both ends, then the middles of ever smaller intervals around each position."""
     row = jnp.arange(depth + 2)[:, None]
     shift = jnp.clip(depth + 2 - row, 1, depth)
     inside = jnp.minimum(position, 2**depth - 1)[None]
@@ -111,7 +111,7 @@ def _nodes(position: jax.Array, depth: int) -> jax.Array:
 
 
 def _descend(p: PathParameters, position: jax.Array, normals: jax.Array) -> jax.Array:
-    """``(..., N)``: the values at each position, from the ``(depth + 2, ..., N)`` normals of its nodes."""
+    """Return ``(..., N)``: the values at each position, from the ``(depth + 2, ..., N)`` normals of its nodes."""
     depth = p.mean.shape[0]
     inside = jnp.minimum(position, 2**depth - 1)
     left = normals[0]
@@ -124,6 +124,6 @@ def _descend(p: PathParameters, position: jax.Array, normals: jax.Array) -> jax.
 
 
 def positions_of(units: Any) -> Any:
-    """``(N, d)`` int64 places of observations scaled to [0, 1] on the grid of a path."""
+    """Return ``(N, d)`` int64: places on a path's grid of observations scaled to [0, 1]."""
     xp = np if isinstance(units, np.ndarray) else jnp
     return xp.round(units * 2.0 ** DEPTHS.get(units.shape[1], _COARSEST)).astype(np.int64)

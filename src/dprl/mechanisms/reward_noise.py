@@ -36,7 +36,7 @@ _SLACK = 1.0 - 2.0**-30
 
 @dataclass(frozen=True, kw_only=True)
 class _NoisedRewards(ABC):
-    """What the two mechanisms share: Gaussian noise on an integer grid, a draw of its own for every release.
+    """Gaussian noise on an integer grid, a draw of its own per release: what the two mechanisms share.
 
     Attributes:
         radius: R, largest difference between the rewards of two neighbours.
@@ -68,12 +68,12 @@ class _NoisedRewards(ABC):
     @property
     @abstractmethod
     def grid_step(self) -> float:
-        """Releases are multiples of it."""
+        """Spacing of the releases."""
 
     @property
     @abstractmethod
     def coordinates(self) -> int:
-        """Numbers of one release."""
+        """Number of numbers of one release."""
 
     @property
     def std(self) -> float:
@@ -81,18 +81,19 @@ class _NoisedRewards(ABC):
         return self.noise_multiplier * self.sensitivity
 
     def event(self) -> events.DpEvent:
+        """Return the event of all releases together."""
         return events.poisson_gaussian(1.0, self.noise_multiplier, self.steps)
 
     def delta(self, epsilon: float) -> float:
-        """What the sampler's error adds to delta."""
+        """Return what the sampler's error adds to delta."""
         return events.sampler_delta(epsilon, self.steps * self.coordinates)
 
     def describe(self, purpose: str) -> dict[str, Any]:
-        """This mechanism as a row of a certificate."""
+        """Return this mechanism as a row of a certificate."""
         return written(self.row, self, name=self.name, purpose=purpose, dimension=self.coordinates)
 
     def _drawn(self, noise: SecureNoise | SeededNoise, rows: int, width: int) -> dict[str, Any]:
-        """The noise of ``rows`` steps of ``width`` draws, all drawn here, and the numbers that answers need."""
+        """Draw the noise of ``rows`` steps of ``width`` numbers; return it with what answers need."""
         std = self.std / self.grid_step
         if isinstance(noise, SecureNoise):
             draws = jnp.asarray(noise.block(0, rows, width, std))
@@ -104,7 +105,7 @@ class _NoisedRewards(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardNoise(_NoisedRewards):
-    """``steps`` rewards, each with Gaussian noise of its own.
+    """Release of ``steps`` rewards, each with Gaussian noise of its own.
 
     Attributes:
         rounds: how many are asked, where answers are memoised: ``steps`` different ones are kept then, and a pair of
@@ -130,14 +131,16 @@ class RewardNoise(_NoisedRewards):
 
     @property
     def grid_step(self) -> float:
+        """Spacing of the releases."""
         return grid_step(self.radius)
 
     @property
     def coordinates(self) -> int:
+        """Number of numbers of one release: one reward."""
         return 1
 
     def bind(self, noise: SecureNoise | SeededNoise) -> DrawnAnswers | Memo:
-        """What answers with this noise, a stream of its own."""
+        """Return what answers with this noise, a stream of its own."""
         rounds = self.steps // self.batch if self.rounds is None else self.rounds
         answers = DrawnAnswers(**self._drawn(noise, rounds, self.batch))
         return answers if self.rounds is None else Memo(answers, self.steps)
@@ -145,7 +148,7 @@ class RewardNoise(_NoisedRewards):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardGradient(_NoisedRewards):
-    """``steps`` noised means of reward times clipped features.
+    """Release of ``steps`` noisy means of reward times clipped features.
 
     All rewards of a batch may differ, so the sensitivity of the mean is R C, not R C / B.
 
@@ -177,14 +180,16 @@ class RewardGradient(_NoisedRewards):
 
     @property
     def grid_step(self) -> float:
+        """Spacing of the releases."""
         return grid_step(self.sensitivity)
 
     @property
     def coordinates(self) -> int:
+        """Number of numbers of one release: the features' dimension."""
         return self.dimension
 
     def bind(self, noise: SecureNoise | SeededNoise) -> GradientAnswers:
-        """What answers with this noise, a stream of its own."""
+        """Return what answers with this noise, a stream of its own."""
         return GradientAnswers(**self._drawn(noise, self.steps, self.dimension), clip_norm=jnp.float64(self.clip_norm))
 
 
@@ -204,24 +209,24 @@ class _Drawn:
     high: Any
 
     def _bounded(self, rewards: Any) -> jax.Array:
-        """Rewards within their bounds; one that is not a number counts as the lower bound."""
+        """Clip rewards to their bounds; one that is not a number counts as the lower bound."""
         rewards = jnp.asarray(rewards, dtype=jnp.float64)
         return jnp.clip(jnp.where(jnp.isnan(rewards), self.low, rewards), self.low, self.high)
 
     def _noised(self, points: jax.Array, step: Any) -> jax.Array:
-        """``points`` whole numbers of the grid with the draws of ``step``, as a reward."""
+        """Add the draws of ``step`` to ``points`` whole numbers of the grid; return a reward."""
         return (points.astype(jnp.int64) + jnp.asarray(self.draws)[step]).astype(jnp.float64) * self.step
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DrawnAnswers(_Drawn):
-    """Noised rewards; the draws are ``(rounds, B)``."""
+    """Noisy rewards; the draws are ``(rounds, B)``."""
 
     # compiled where it is called by itself
     @partial(jax.jit, inline=True)
     def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
-        """What may be learned from; positions and actions are not used.
+        """Return the rewards with noise, which may be learned from. Positions and actions are not used.
 
         Args:
             rewards: ``(B,)`` float64.
@@ -236,17 +241,17 @@ class DrawnAnswers(_Drawn):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GradientAnswers(_Drawn):
-    """Noised means; ``clip_norm`` is C."""
+    """Noisy means; ``clip_norm`` is C."""
 
     clip_norm: Any
 
     @property
     def centre(self) -> Any:
-        """What is taken off a reward: the middle of its bounds."""
+        """Middle of the reward's bounds, which is taken off every reward."""
         return 0.5 * (self.low + self.high)
 
     def clip(self, features: Any) -> jax.Array:
-        """``(B, d)`` float64 features of norm at most C; a row that is not finite becomes zero."""
+        """Clip features ``(B, d)`` to norm C, float64; a row that is not finite becomes zero."""
         x = jnp.asarray(features, dtype=jnp.float64)
         norm = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
         finite = jnp.isfinite(norm)
@@ -255,7 +260,7 @@ class GradientAnswers(_Drawn):
 
     @partial(jax.jit, inline=True)
     def noised_mean(self, rewards: Any, features: Any, step: Any) -> jax.Array:
-        """The noised mean of ``(reward - centre) * features``.
+        """Return the mean of ``(reward - centre) * features`` with noise.
 
         Args:
             rewards: ``(B,)`` fresh ones, float64.

@@ -36,7 +36,7 @@ _FEW = 16  # numbers that Python multiplies sooner than NumPy; both do it in flo
 
 @dataclass(frozen=True)
 class Table:
-    """What is fixed by the standard deviation. Bin ``b`` is ``[b W, (b + 1) W)``, from ``-bins`` to ``bins - 1``.
+    """Constants that the standard deviation fixes. Bin ``b`` is ``[b W, (b + 1) W)``, from ``-bins`` to ``bins - 1``.
 
     Attributes:
         width_bits: log2 of the bin width W.
@@ -54,7 +54,7 @@ class Table:
 
 @lru_cache(maxsize=64)
 def table(std: float) -> Table:
-    """The table of ``std``, a standard deviation in grid points between 2**24 and 2**44."""
+    """Return the table of ``std``, a standard deviation in grid points between 2**24 and 2**44."""
     if not MIN_STD <= std <= MAX_STD:
         raise ValueError("std is outside the range for which the sampler's error is proved")
     width_bits = math.floor(math.log2(std)) - _BITS_OF_BINS
@@ -88,7 +88,7 @@ def _guide(thresholds: np.ndarray, sure: np.ndarray) -> np.ndarray:
 
 
 def propose(words: np.ndarray, table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """One proposal of round(N(0, std^2)) for every two words, and which of them are rejected, some 1%.
+    """Return a proposal of round(N(0, std^2)) for every two words, and which of them are rejected, some 1%.
 
     The others are independent draws. Integers, and additions and multiplications of float64 one at a time: the same
     on every machine.
@@ -115,7 +115,7 @@ def propose(words: np.ndarray, table: Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _decide(first: np.ndarray, second: np.ndarray, table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Values of proposals and whether they are accepted, each from its own two words, without the table's help."""
+    """Return values of proposals and whether they are accepted, each from its own two words without the table."""
     sign = (first >> np.uint64(63)).view(np.int64)
     rest = first & np.uint64(2**63 - 1)
     index = np.searchsorted(table.thresholds, rest, side="right")
@@ -134,7 +134,7 @@ _COEFFICIENTS = [1.0 / math.factorial(k) for k in range(_DEGREE, -1, -1)]
 
 
 def exp_near_zero(x: np.ndarray) -> np.ndarray:
-    """``exp(x)`` for ``x`` in [-0.392, 0], within 1.26 units of 2^-53, and with the same bits on every machine."""
+    """Return ``exp(x)`` for ``x`` in [-0.392, 0], within 1.26 units of 2^-53, with the same bits on every machine."""
     if x.size < _FEW:
         return np.array([_horner(v, 1.0) for v in x.tolist()])
     return _horner(x, np.ones_like(x))

@@ -21,7 +21,10 @@ SIZE = 32
 
 @dataclass(frozen=True, eq=False)
 class RunKey:
-    """Use :meth:`create` and :meth:`load`. The key is not printed, and two keys are never compared."""
+    """Key of a run folder. It is never printed, and two keys are never compared.
+
+    Use :meth:`create` and :meth:`load`.
+    """
 
     _key: bytes = field(repr=False)
 
@@ -58,7 +61,7 @@ class RunKey:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The key in ``path``.
+        """Read the key in ``path``.
 
         Raises DprlError unless it is a regular file of this user, of mode 0600, with 32 bytes and no other name.
         """
@@ -85,14 +88,14 @@ class RunKey:
         return cls(key)
 
     def noise(self, bound: bytes) -> SecureNoise:
-        """The noise source for what ``bound`` stands for: the same one for the same, an independent one for all else.
+        """Return the noise source of ``bound``: the same one for the same, an independent one for anything else.
 
         ``bound`` is a MAC of everything that the sums depend on, so that no noise ever meets two different sums.
         """
         return SecureNoise(hashlib.blake2b(bound, key=self._subkey(b"dprl-run-noise"), digest_size=32).digest())
 
     def mac(self, message: bytes) -> bytes:
-        """32 bytes that nobody without the key can find for ``message``; keyed BLAKE2b."""
+        """Return 32 bytes that nobody without the key can find for ``message``: keyed BLAKE2b."""
         return hashlib.blake2b(message, key=self._subkey(b"dprl-run-mac"), digest_size=32).digest()
 
     def _subkey(self, purpose: bytes) -> bytes:

@@ -25,7 +25,7 @@ from dprl.accounting.user_relation import bands_of, coefficients_of, column_norm
 
 @dataclass(frozen=True)
 class Correlation:
-    """How the noise of one step hangs together with that of the steps before.
+    """Dependence of one step's noise on that of the steps before.
 
     Attributes:
         name: ``independent``, ``square-root`` or ``banded:B``, as certificates say it.
@@ -44,11 +44,11 @@ class Correlation:
         return bands_of(self.name, steps)
 
     def coefficients(self, steps: int) -> np.ndarray:
-        """``(bands,)`` float64: the strategy's first column, as far as it is not zero."""
+        """Return ``(bands,)`` float64: the strategy's first column, as far as it is not zero."""
         return np.array(coefficients_of(self.name, steps))
 
     def inverse(self, steps: int) -> np.ndarray:
-        """``(steps,)`` float64: the first column of the inverse, by which independent draws become the noise."""
+        """Return ``(steps,)`` float64: the first column of the inverse, by which independent draws become the noise."""
         column = self.coefficients(steps)
         found = np.zeros(steps)
         found[0] = 1.0
@@ -58,7 +58,8 @@ class Correlation:
         return found
 
     def whitened(self, rounds: Any) -> np.ndarray:
-        """``(steps, dimension)`` float64: the strategy times ``rounds``, which makes independent draws of noise again.
+        """Return ``(steps, dimension)`` float64: the strategy times ``rounds``, which makes its noise independent
+        again.
 
         What a user moves is seen through the same product: it is how an attack looks, and what a sensitivity measures.
         """
@@ -69,11 +70,12 @@ class Correlation:
         return np.where(inside, column[np.clip(age, 0, len(column) - 1)], 0.0) @ np.asarray(rounds, np.float64)
 
     def column_norm(self, steps: int, dimension: int, noise_multiplier: float) -> float:
-        """See :func:`~dprl.accounting.user_relation.column_norm_of`."""
+        """Return the sensitivity's factor; see :func:`~dprl.accounting.user_relation.column_norm_of`."""
         return column_norm_of(self.name, steps, dimension, noise_multiplier)
 
     def prefix_error(self, steps: int) -> float:
-        """RMS error of the sums of the first 1, 2, ..., ``steps`` rounds over independent noise's; same guarantee.
+        """Return the RMS error of the sums of the first 1, 2, ... rounds over independent noise's at the same
+        guarantee.
 
         >>> INDEPENDENT.prefix_error(100), round(Correlation("square-root").prefix_error(100), 2)
         (1.0, 0.33)
@@ -88,7 +90,7 @@ class Correlation:
         return Correlator(self.coefficients(steps), dimension)
 
     def at_once(self, draws: Any) -> jax.Array:
-        """The noise of all rounds, in compiled code: ``(steps, dimension)`` int64 from draws of the same kind."""
+        """Return the noise of all rounds in compiled code: ``(steps, dimension)`` int64 from draws of the same kind."""
         steps, dimension = draws.shape
         column = self.coefficients(steps)
         kept = len(column) - 1
@@ -106,7 +108,7 @@ class Correlation:
         return found
 
     def in_float(self, draws: Any) -> jax.Array:
-        """:meth:`at_once` for float64 draws, without the grid: one product of matrices, for experiments."""
+        """Do the same as :meth:`at_once` for float64 draws without the grid: one product of matrices, for experiments."""
         steps = draws.shape[0]
         column = self.inverse(steps)
         if not column[1:].any():
@@ -119,7 +121,7 @@ INDEPENDENT = Correlation()
 
 
 class Correlator:
-    """Turns independent draws into the noise of one round after the other, on the host.
+    """Filter that turns independent draws into the noise of one round after the other, on the host.
 
     It keeps the noise of as many rounds as the strategy has bands, less one: none for independent noise.
     """
@@ -131,7 +133,7 @@ class Correlator:
         self._done = 0
 
     def correlated(self, draw: np.ndarray) -> np.ndarray:
-        """The noise of the next round, ``(dimension,)`` int64, from its draw of the same kind."""
+        """Return the noise of the next round, ``(dimension,)`` int64, from its draw of the same kind."""
         kept, t = len(self._past), self._done
         self._done += 1
         if kept == 0:

@@ -18,7 +18,9 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 def threefry2x32(
     key: jax.Array | tuple[jax.Array, jax.Array], x0: jax.Array, x1: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Twenty rounds on the counter words ``x0, x1`` (uint32, any equal shapes) under ``key``: two words of uint32."""
+    """Apply twenty rounds to the counter words ``x0, x1`` (uint32, equal shapes) under ``key``; return two uint32
+    words.
+    """
     ks = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA))
     x0, x1 = x0 + ks[0], x1 + ks[1]
     for block in range(5):
@@ -34,25 +36,25 @@ def threefry2x32(
 # Compiled where they are called by themselves; inside of a traced function nothing but its own operations.
 @partial(jax.jit, static_argnames="count", inline=True)
 def bits(key: jax.Array, step: jax.Array, count: int) -> jax.Array:
-    """``(count,)`` uint32 random words of one step."""
+    """Return ``(count,)`` uint32 random words of one step."""
     return _padded_bits(key, step, count)[:count]
 
 
 @partial(jax.jit, static_argnames="count", inline=True)
 def normal(key: jax.Array, step: jax.Array, count: int) -> jax.Array:
-    """``(count,)`` float32 standard normals of one step."""
+    """Return ``(count,)`` float32 standard normals of one step."""
     return normal_of(_padded_bits(key, step, count))[:count]
 
 
 def normal_of(words: jax.Array) -> jax.Array:
-    """The float32 standard normals of uint32 ``words``, of any shape."""
+    """Turn uint32 ``words``, of any shape, into float32 standard normals."""
     # 23 bits: a 24-bit uniform plus a half rounds to 1 and would give infinity
     centred = (words >> jnp.uint32(9)).astype(jnp.float32) * jnp.float32(2.0**-22)
     return jnp.float32(2.0**0.5) * _erf_inv(centred + jnp.float32(2.0**-23 - 1.0))
 
 
 def _padded_bits(key: jax.Array, step: jax.Array, count: int) -> jax.Array:
-    """The words of :func:`bits`, up to a multiple of 16."""
+    """Return the words of :func:`bits`, up to a multiple of 16."""
     padded = -(-count // 16) * 16  # a remainder is not vectorised and costs more than all the rest
     element = jnp.arange(padded, dtype=jnp.uint32)
     half = jnp.uint32(padded // 2)
@@ -73,7 +75,7 @@ _TAIL = (
 
 
 def _erf_inv(x: jax.Array) -> jax.Array:
-    """Inverse error function in float32: Giles, "Approximating the erfinv function" (2011).
+    """Return the inverse error function in float32: Giles, "Approximating the erfinv function" (2011).
 
     The logarithm is of (1 - x)(1 + x), whose factors are exact on the grid of :func:`normal`: quicker than, and in
     the tails closer than, ``log1p(-x * x)``.
