@@ -72,7 +72,7 @@ def test_published_calibration_is_theorem_1():
 def test_published_form_takes_one_trajectory_a_step():
     _, rows = chain(20, 4)
     config = PublishedGPOPE(steps=25, step_size=0.1)
-    mechanism = OneUnit(dimension=78, sampling_rate=1 / 20, steps=25, arithmetic="plain")
+    mechanism = OneUnit(parts=((78, math.inf),), sampling_rate=1 / 20, steps=25, arithmetic="plain")
     data = padded_units(rows)
     noise = SeededNoise.from_seed(3)
     state = gpope.init(config, jnp.ones(39))
@@ -180,7 +180,7 @@ def test_as_published_under_replacing_one(name, noise):
     full, largest = conformance.columns(9, 4), 0.0
     for unit in (0, 4, 8):
         for cells in ({"reward": NAN}, {"reward": 1e6, "behavior_prob": 1e-6}, {"action": 17.0}, {"observation": HUGE}):
-            found = compare(published, full, replaced(full, unit, **cells), noise)
+            found = compare(published, full, replaced(full, unit, **cells), noise, relation="replace one")
             assert found.problems == ()
             largest = max(largest, found.largest)
     assert largest > 0.0

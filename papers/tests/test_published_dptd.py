@@ -18,7 +18,7 @@ from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.plan import make_plan
-from dprl_papers.one_unit import OneUnit
+from dprl_papers.one_unit import MOVED, OneUnit
 from dprl_papers.paper_000_dptd.published import PublishedDPTD, noise_multiplier, theorem_conditions
 
 
@@ -30,7 +30,7 @@ def test_the_last_step_has_276_times_less_noise_than_as_published():
     theirs = program_of(features, bounds, budget, kind=PublishedDPTD, **options)
     ours = program_of(features, bounds, budget, schedule="diminishing", direction="gradient", **options)
     assert isinstance(theirs.stages[0].mechanism, OneUnit)
-    z, sigma = (p.stages[0].mechanism.noise_multiplier for p in (ours, theirs))
+    z, sigma = (p.stages[0].mechanism.noise_std for p in (ours, theirs))  # of sums with clip norm 1
     assert sigma == pytest.approx(8.05, rel=1e-3)
     assert z == pytest.approx(1.23, rel=0.01)
     for program, std in ((theirs, lambda a: sigma), (ours, lambda a: z * a)):
@@ -76,7 +76,8 @@ def test_theorem_5_1_at_its_best_beta():
         PublishedDPTD(discount=0.9, steps=1001),
         replace(BOUNDS, units=1000), BUDGET, [lambda states: np.full((len(states), 2), 0.5)],
     )  # fmt: skip
-    assert plan.stages[0].mechanism.noise_multiplier == pytest.approx(noise_multiplier(1000, 1000, 1.0, 1e-5))
+    mechanism = plan.stages[0].mechanism
+    assert MOVED * mechanism.noise_multiplier == pytest.approx(noise_multiplier(1000, 1000, 1.0, 1e-5))
     assert plan.claim is not None
     assert plan.claim.conditions == theorem_conditions(1000, 1000, 1.0, 1e-5)
     assert plan.epsilon_of_event > 2.0  # where one is claimed

@@ -243,8 +243,6 @@ def test_a_block_holds_the_draws_of_its_steps(first, steps):
         source.block(first, steps, dimension, STD, filled[:, 1])
         np.testing.assert_array_equal(filled[:, 1], rows)
         assert not filled[:, [0, 2]].any()
-    coins = source.coin_block(first, steps, 50, 0.3)
-    np.testing.assert_array_equal(coins, [source.coins(s, 50, 0.3) for s in numbers])
     np.testing.assert_array_equal(source.below_block(first, steps, 11), [source.below(s, 11) for s in numbers])
 
 

@@ -25,6 +25,7 @@ from jax.experimental import io_callback
 
 from dprl import x64 as x64
 from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE
+from dprl.accounting.user_relation import CLIPS
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
@@ -90,6 +91,9 @@ class RecordingMechanism(GaussianSum):
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    def _check_proved(self) -> None:
+        """Accept what ``inner`` has checked."""
 
     def coins(self, noise: Any, step: Any, units: int) -> Any:
         return self.inner.coins(noise, step, units)
@@ -352,7 +356,7 @@ def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> C
             moved = _moved_in_all(mechanism, a, b, problems)
             largest = max(largest, moved**2)
             continue
-        parts = _parts(mechanism, 1 if relation == "add or remove one" else 2)
+        parts = _parts(mechanism, relation)
         for step, (x, y) in enumerate(zip(a, b, strict=False)):
             releases += 1
             if len(x.total) != len(y.total) or len(x.total) != mechanism.released:
@@ -393,9 +397,10 @@ def _moved_in_all(mechanism: GaussianSum, one: list[Entry], two: list[Entry], pr
     return Fraction(found)
 
 
-def _parts(mechanism: GaussianSum, units: int) -> list[tuple[int, Fraction]]:
-    """Size of each part of a release, and how far ``units`` may move it, in grid points."""
-    limit = units * Fraction(mechanism.sensitivity) / Fraction(grid_step(mechanism.clip_norm))
+def _parts(mechanism: GaussianSum, relation: Relation) -> list[tuple[int, Fraction]]:
+    """Return the size of each part of a release, and how far neighbours may move it, in grid points."""
+    clips, declared = (Fraction(CLIPS.get(one, 1.0)) for one in (relation, mechanism.relation))
+    limit = clips / declared * Fraction(mechanism.sensitivity) / Fraction(mechanism.grid_step)
     parts = [(mechanism.dimension, limit)]
     # the sum's norm moves by as much as the sum, and by what rounding adds to it
     return parts + [(1, limit * Fraction(1.0 + NORM_ROUNDING))] * (mechanism.released - mechanism.dimension)

@@ -107,10 +107,12 @@ def published_canary(
 
 
 def _telling(program: Any, units: int) -> int:
-    """How many releases find the record where it was drawn: twice their push over the noise is s, and ``s^2 / 2``, the
-    mean log-likelihood ratio, is above ``log n``, what drawing one of n costs.
+    """Return how many releases find the record where it was drawn.
+
+    Replacing it moves a sum by s standard deviations of the noise. ``s^2 / 2``, the mean log-likelihood ratio, must be
+    above ``log n``, which is what drawing one of n costs.
     """
     assert isinstance(program, DPTDProgram)
     mechanism = program.stages[0].mechanism
     weights = np.asarray(program.momentum(jnp.arange(mechanism.steps))[1], dtype=np.float64)
-    return int(np.sum((2.0 * weights / mechanism.noise_multiplier) ** 2 / 2.0 > np.log(units)))
+    return int(np.sum((weights / mechanism.noise_multiplier) ** 2 / 2.0 > np.log(units)))
