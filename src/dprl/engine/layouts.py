@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from dprl import x64 as x64
+from dprl.arrays import AnyArray
 from dprl.engine.bands import Bands, find_bands
 from dprl.engine.rows import COEFFICIENTS, COLUMNS, Columns, Rows, can_be_made, coefficient
 from dprl.errors import DprlError
@@ -23,6 +27,8 @@ from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, Stability
 _CHUNK_ROWS = 1 << 13
 # XLA rounds sums over very few rows differently; a block never has fewer than this.
 LEAST_ROWS = 64
+Chunk = tuple[Int[np.ndarray, "units rows"], Bool[np.ndarray, " units"]]
+"""Row indices of some units, and which of these units count."""
 
 
 class OfUnits(Columns):
@@ -55,17 +61,17 @@ class Block(Columns):
 jax.tree_util.register_dataclass(Block, data_fields=["columns"], meta_fields=["bands"])
 
 
-def project(coefficients: Any, features: Any) -> Any:
-    """Return ``(B, n)``: the sum over rows of ``coefficients`` ``(B, L)`` times ``features`` ``(B, L, n)`` or ``(L,
-    n)``.
-    """
+def project(
+    coefficients: Float[Array, "units rows"], features: Float[Array, "*units rows n"]
+) -> Float[Array, "units n"]:
+    """Return the sum over rows of ``coefficients`` times ``features``, which the units have apart or share."""
     if features.ndim == 2:
         return coefficients @ features
     return jnp.einsum("bl,bln->bn", coefficients, features)
 
 
-def project_phi(coefficients: Any, block: Block) -> Any:
-    """Return ``(B, n)``: the sum over rows of ``coefficients`` ``(B, L)`` times the block's phi.
+def project_phi(coefficients: Float[Array, "units rows"], block: Block) -> Float[Array, "units n"]:
+    """Return the sum over rows of ``coefficients`` times the block's phi.
 
     Where the block has bands this takes no product of matrices.
     """
@@ -73,11 +79,11 @@ def project_phi(coefficients: Any, block: Block) -> Any:
     if bands is None:
         return project(coefficients, block.phi)
     diagonals = (coefficients[:, i * bands.states : (i + 1) * bands.states] for i in range(len(bands.offsets)))
-    return bands.scale * sum(diagonals)
+    return bands.scale * reduce(add, diagonals)
 
 
-def apply(features: Any, theta: Any) -> Any:
-    """Return the values theta'phi of each row, ``(B, L)`` or ``(L,)``."""
+def apply(features: Float[Array, "*rows n"], theta: Float[Array, " n"]) -> Float[Array, "*rows"]:
+    """Return the values theta'phi of each row."""
     return features @ theta
 
 
@@ -98,7 +104,7 @@ class UnitRows(OfUnits):
     """
 
     columns: Mapping[str, Any]
-    buckets: tuple[tuple[np.ndarray, np.ndarray], ...]
+    buckets: tuple[tuple[Int[np.ndarray, " members"], Int[np.ndarray, "members rows"]], ...]
     units: int
     declared: int
 
@@ -112,8 +118,8 @@ class UnitRows(OfUnits):
         """Index of the padding row."""
         return len(self.columns["weight"]) - 1
 
-    def chunks(self, included: np.ndarray, sampling_rate: float = 1.0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield row indices ``(B, L)`` of the included units in blocks of fixed size, and which units of a block count.
+    def chunks(self, included: Bool[np.ndarray, " units"], sampling_rate: float = 1.0) -> Iterator[Chunk]:
+        """Yield row indices of the included units in blocks of fixed size, and which units of a block count.
 
         A block's size follows from the length of its bucket and public facts alone: compiled code of another shape may
         round a unit's sum differently, and nobody's presence may change somebody else's digits. A batch takes as many
@@ -133,16 +139,16 @@ class UnitRows(OfUnits):
                 nobody = np.full((block - len(part), length), self.padding, index.dtype)
                 yield np.concatenate([part, nobody]), live
 
-    def gather(self, index: Any) -> Block:
-        """Return the block of the rows ``index`` ``(B, L)``."""
+    def gather(self, index: Int[AnyArray, "units rows"]) -> Block:
+        """Return the block of the rows ``index``."""
         return gather(self.arrays, index)
 
 
 jax.tree_util.register_dataclass(UnitRows, data_fields=["columns"], meta_fields=["buckets", "units", "declared"])
 
 
-def gather(arrays: Mapping[str, Any], index: Any) -> Block:
-    """Return the block of the rows ``index`` ``(B, L)`` of :attr:`UnitRows.arrays`."""
+def gather(arrays: Mapping[str, Any], index: Int[AnyArray, "units rows"]) -> Block:
+    """Return the block of the rows ``index`` of :attr:`UnitRows.arrays`."""
     return Block({name: x[index] for name, x in arrays.items()})
 
 
@@ -163,8 +169,8 @@ def unit_rows(rows: Rows, declared: int) -> UnitRows:
     return UnitRows(rows.mapped(jax.device_put), buckets=tuple(buckets), units=len(lengths), declared=declared)
 
 
-def _padded_index(rows: Rows, units: Any, length: int) -> np.ndarray:
-    """Return ``(units, length)`` row indices of these units. Past a unit's last row stands the padding's index."""
+def _padded_index(rows: Rows, units: Any, length: int) -> Int[np.ndarray, "units length"]:
+    """Return row indices of these units. Past a unit's last row stands the padding's index."""
     places = np.arange(length)
     index = rows.offsets[:-1][units][:, None] + places
     return np.where(places < rows.lengths[units][:, None], index, rows.padding)
@@ -243,14 +249,14 @@ def is_shared(name: str) -> bool:
 
 
 def shared_transitions(
-    units: np.ndarray,
-    source: np.ndarray,
-    target: np.ndarray,
+    units: Int[np.ndarray, " rows"],
+    source: Int[np.ndarray, " rows"],
+    target: Int[np.ndarray, " rows"],
     rows: Rows,
-    transitions: np.ndarray,
-    table: np.ndarray,
+    transitions: Int[np.ndarray, "transitions 2"],
+    table: Float[np.ndarray, "states n"],
     discount: float,
-    states: np.ndarray | None = None,
+    states: Float[np.ndarray, "states d"] | None = None,
 ) -> SharedTransitions:
     """Rewrite rows over a finite public set of transitions.
 

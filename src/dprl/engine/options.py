@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import jax
+from jaxtyping import Array, Float, Int, Num
 
 from dprl.accounting.budget import Budget
+from dprl.arrays import Mask, Step
 from dprl.config import Config
 from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
@@ -165,20 +166,20 @@ class Program(Protocol):
         """
         ...
 
-    def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
-        """Return ``(B, dimension)``: each unit's vector before it is clipped, made from that unit's rows only."""
+    def contribution(self, stage: int, state: State, block: Any) -> Float[Array, "units dim"]:
+        """Return each unit's vector before it is clipped, made from that unit's rows only."""
         ...
 
-    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
-        """Return the next state, of the same structure, from the step's noisy sum ``(dimension,)`` float64."""
+    def update(self, stage: int, state: State, noised: Float[Array, " dim"], step: Step) -> State:
+        """Return the next state, of the same structure, from the step's noisy sum."""
         ...
 
     def finish(self, stage: int, state: State) -> State:
         """Return the state after the stage's last step. Called once; the structure may change."""
         ...
 
-    def answer(self, state: State) -> jax.Array:
-        """Return the released weights ``(n,)`` over the features."""
+    def answer(self, state: State) -> Float[Array, " n"]:
+        """Return the released weights over the features."""
         ...
 
 
@@ -186,8 +187,10 @@ class Program(Protocol):
 class QuickProgram(Protocol):
     """A program that reaches the clipped sum of a block faster than by contributions, with a proof of it."""
 
-    def clipped_sum(self, stage: int, mechanism: Any, state: State, block: Any, included: Any) -> jax.Array:
-        """Return ``(dimension,)``: the sum of the clipped contributions of those ``included`` ``(B,)``. Private."""
+    def clipped_sum(
+        self, stage: int, mechanism: GaussianSum, state: State, block: Any, included: Mask
+    ) -> Num[Array, " dim"]:
+        """Return the sum of the clipped contributions of those who are ``included``. Private."""
         ...
 
 
@@ -195,7 +198,7 @@ class QuickProgram(Protocol):
 class AdaptiveProgram(Protocol):
     """A program that chooses each step's noise from what was released, under a Renyi filter."""
 
-    def level(self, stage: int, state: State, step: Any) -> Any:
+    def level(self, stage: int, state: State, step: Step) -> Int[Array, ""]:
         """Return the step's level among the mechanism's, before noise is drawn.
 
         The level is a proposal. The filter admits it or ends the stage, and the loop keeps account of what was spent.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
 from dprl.policies.loading import ColumnPolicy, policy_probabilities
 from dprl.protocols import Policy
 
 
-def probability_of_logged(policy: Policy | ColumnPolicy, trajectories: Trajectories) -> np.ndarray:
-    """Return ``(N,)``: the probability that ``policy`` takes the logged action; 0 for an undeclared action."""
+def probability_of_logged(policy: Policy | ColumnPolicy, trajectories: Trajectories) -> Float[np.ndarray, " rows"]:
+    """Return the probability that ``policy`` takes the logged action; 0 for an undeclared action."""
     if isinstance(policy, ColumnPolicy):
         return np.maximum(trajectories.target_prob[policy.name], 0.0)
     actions = trajectories.bounds.actions
@@ -26,8 +27,8 @@ def probability_of_logged(policy: Policy | ColumnPolicy, trajectories: Trajector
 
 def step_ratios(
     target: Policy | ColumnPolicy, trajectories: Trajectories, behavior: Policy | None = None
-) -> np.ndarray:
-    """Return ``(N,)``: rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), at most ``max_importance_ratio``."""
+) -> Float[np.ndarray, " rows"]:
+    """Return the ratios rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), at most ``max_importance_ratio``."""
     below = trajectories.behavior_prob if behavior is None else probability_of_logged(behavior, trajectories)
     above = probability_of_logged(target, trajectories)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -35,8 +36,8 @@ def step_ratios(
     return np.clip(np.nan_to_num(ratio, posinf=np.inf), 0.0, trajectories.bounds.max_importance_ratio)
 
 
-def cumulative_ratios(ratios: np.ndarray, trajectories: Trajectories) -> np.ndarray:
-    """Return ``(N,)``: rho_{0:t}, at most ``max_cumulative_ratio``. The bound applies to the whole product.
+def cumulative_ratios(ratios: Float[np.ndarray, " rows"], trajectories: Trajectories) -> Float[np.ndarray, " rows"]:
+    """Return the products rho_{0:t}, at most ``max_cumulative_ratio``. The bound applies to the whole product.
 
     One step of all episodes at a time, not by prefix sums over the log: an episode's products are made of its own
     rows alone, to the last bit, so that adding a person changes nobody else's.

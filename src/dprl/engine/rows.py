@@ -16,6 +16,7 @@ from operator import mul
 from typing import Any, Literal, Self
 
 import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped, UInt
 
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
@@ -31,31 +32,31 @@ class RowInputs:
 
     Attributes:
         log: private.
-        ratios: ``(N,)`` importance ratio of each step, already bounded.
+        ratios: importance ratio of each step, already bounded.
         value: public value range.
         weighting: ``trajectory`` weights a transition by one over the length of its trajectory (paper 004, Eq. 2.2);
             ``transition`` by one over the public horizon. Where the unit is a transition, each counts as one.
     """
 
     log: Trajectories
-    ratios: np.ndarray
+    ratios: Float[np.ndarray, " rows"]
     features: Features
     discount: float
     value: Interval
     weighting: Weighting = "trajectory"
 
     @property
-    def alive(self) -> np.ndarray:
-        """Whether each row has a next state to bootstrap from, ``(N,)``."""
+    def alive(self) -> Bool[np.ndarray, " rows"]:
+        """Whether each row has a next state to bootstrap from."""
         return self.log.has_next & ~self.log.terminated
 
     @property
-    def usable(self) -> np.ndarray:
-        """Whether each row counts, ``(N,)``."""
+    def usable(self) -> Bool[np.ndarray, " rows"]:
+        """Whether each row counts."""
         return self.log.valid[self.log.episode_of()] & (self.alive | self.log.terminated)
 
-    def one_per_unit(self, chosen: np.ndarray) -> np.ndarray:
-        """Return ``(N,)``: one over the number of trajectories of the row's unit where ``chosen``; zero in invalid
+    def one_per_unit(self, chosen: Bool[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
+        """Return one over the number of trajectories of the row's unit where ``chosen``; zero in invalid
         ones.
         """
         siblings = np.diff(self.log.unit_offsets)
@@ -83,7 +84,7 @@ class Column:
     of_transition: bool = False
 
 
-def _weights(inputs: RowInputs) -> np.ndarray:
+def _weights(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     log, lengths = inputs.log, inputs.log.lengths()
     by_length = inputs.weighting == "trajectory" or log.unit == "transition"
     per_episode = 1.0 / np.maximum(lengths, 1) if by_length else np.full(len(lengths), 1.0 / log.bounds.horizon)
@@ -92,14 +93,14 @@ def _weights(inputs: RowInputs) -> np.ndarray:
     return np.where(inputs.usable, (per_episode / np.maximum(siblings, 1))[log.episode_of()], 0.0)
 
 
-def _rewards(inputs: RowInputs) -> np.ndarray:
+def _rewards(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     """Return the rewards with which ``V = centre + half theta' phi`` solves the same Bellman equation."""
     centre, half = scale_of(inputs.value)
     return np.where(inputs.usable, (inputs.log.reward - centre * (1.0 - inputs.discount * inputs.alive)) / half, 0.0)
 
 
-def returns_to_go(inputs: RowInputs) -> np.ndarray:
-    """Return ``(N,)``: importance-weighted returns from each row on, over the largest cumulative ratio W, in [-1, 1].
+def returns_to_go(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
+    """Return the importance-weighted returns from each row on, over the largest cumulative ratio W, in [-1, 1].
 
     ``Y_t = rho_t (r'_t + gamma Y_{t+1})`` with centred rewards ``r' = (r - centre (1 - gamma [not terminal])) / half``
     is, on-policy, ``(G_t - centre) / half``; off-policy it is the per-decision weighted return, cut at the largest
@@ -123,8 +124,8 @@ def returns_to_go(inputs: RowInputs) -> np.ndarray:
     return out / limit
 
 
-def _continuation(inputs: RowInputs) -> np.ndarray:
-    """Return ``(E,)``: the value after each trajectory's last row, in public units. A terminal state's is not used."""
+def _continuation(inputs: RowInputs) -> Float[np.ndarray, " trajectories"]:
+    """Return the value after each trajectory's last row, in public units. A terminal state's is not used."""
     log, (centre, half) = inputs.log, scale_of(inputs.value)
     nothing = np.full(log.episodes, -centre / half)
     if inputs.discount == 1.0:
@@ -136,7 +137,7 @@ def _continuation(inputs: RowInputs) -> np.ndarray:
     return np.clip((mean / (1.0 - inputs.discount) - centre) / half, -1.0, 1.0)
 
 
-def _first_visits(inputs: RowInputs) -> np.ndarray:
+def _first_visits(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     if not isinstance(inputs.features, Tabular):
         raise DprlError("First visits are counted in a finite set of states: use tabular features.")
     log = inputs.log
@@ -146,14 +147,14 @@ def _first_visits(inputs: RowInputs) -> np.ndarray:
     return inputs.one_per_unit(first)
 
 
-def _discounts_to_end(inputs: RowInputs) -> np.ndarray:
+def _discounts_to_end(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     log, episode = inputs.log, inputs.log.episode_of()
     ended = log.terminated[log.episode_offsets[1:] - 1]
     left = log.lengths()[episode] - 1 - log.time()
     return 2.0 * np.where(ended[episode], inputs.discount**left, 0.0) - 1.0
 
 
-def _early_rewards(inputs: RowInputs) -> np.ndarray:
+def _early_rewards(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     log, episode = inputs.log, inputs.log.episode_of()
     early = np.where(log.terminated, 0.0, np.abs(log.reward))
     total = np.bincount(episode, early, minlength=log.episodes)
@@ -258,8 +259,8 @@ class Rows(Columns):
         offsets: ``(U + 1,)`` unit ``u`` has rows ``[offsets[u], offsets[u + 1])``.
     """
 
-    columns: Mapping[str, np.ndarray]
-    offsets: np.ndarray
+    columns: Mapping[str, Shaped[np.ndarray, "rows_and_one ..."]]
+    offsets: Int[np.ndarray, " units_and_one"]
 
     @property
     def padding(self) -> int:
@@ -267,8 +268,8 @@ class Rows(Columns):
         return len(self.columns["weight"]) - 1
 
     @property
-    def lengths(self) -> np.ndarray:
-        """Number of rows of each unit, ``(U,)``."""
+    def lengths(self) -> Int[np.ndarray, " units"]:
+        """Number of rows of each unit."""
         return np.diff(self.offsets)
 
     def first(self, units: int) -> Rows:
@@ -293,7 +294,7 @@ class Rows(Columns):
 
 def rows_of(
     log: Trajectories,
-    ratios: np.ndarray,
+    ratios: Float[np.ndarray, " rows"],
     features: Features,
     discount: float,
     value: Interval,
@@ -322,7 +323,7 @@ def rows_of(
     return subsample_rows(Rows(made, log.episode_offsets[log.unit_offsets]), most)
 
 
-def _features_of(inputs: RowInputs, dtype: Any) -> dict[str, np.ndarray]:
+def _features_of(inputs: RowInputs, dtype: Any) -> dict[str, Float[np.ndarray, "rows_and_one n"]]:
     """Return ``phi`` and ``delta_phi`` ``(N + 1, n)``: phi(s_t), and phi(s_t) - gamma phi(s_{t+1}).
 
     Features of a terminal state are zero.
@@ -355,7 +356,7 @@ def scale_of(value: Interval) -> tuple[float, float]:
     return (low + high) / 2.0, max(half, 1e-12)
 
 
-def in_range(values: np.ndarray, interval: Interval) -> np.ndarray:
+def in_range(values: Float[np.ndarray, "*any"], interval: Interval) -> Float[np.ndarray, "*any"]:
     """Map ``values`` from the public ``interval`` to [-1, 1]; zero where the interval is a point."""
     low, high = interval
     return (2.0 * values - (low + high)) / (high - low) if high > low else np.zeros_like(values)
@@ -406,8 +407,10 @@ def subsample_rows(rows: Rows, most: int | None) -> Rows:
     return Rows(kept, offsets.astype(rows.offsets.dtype))
 
 
-def _hashed(states: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return ``(units,)`` numbers in [0, 1), each made from the states of one unit in their order."""
+def _hashed(
+    states: Float[np.ndarray, "rows d"], offsets: Int[np.ndarray, " units_and_one"]
+) -> Float[np.ndarray, " units"]:
+    """Return numbers in [0, 1), each made from the states of one unit in their order."""
     bits = np.ascontiguousarray(states, dtype=np.float32).view(np.uint32).astype(np.uint64)
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     place = (np.arange(len(bits)) - offsets[:-1][owner]).astype(np.uint64)
@@ -418,7 +421,7 @@ def _hashed(states: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return (_mix(sums[offsets[1:]] - sums[offsets[:-1]]) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(z: np.ndarray) -> np.ndarray:
+def _mix(z: UInt[np.ndarray, "*any"]) -> UInt[np.ndarray, "*any"]:
     """Mix the bits of ``z`` by SplitMix64 (Steele, Lea and Flood 2014)."""
     z = z + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

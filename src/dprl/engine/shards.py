@@ -201,7 +201,7 @@ class Shard:
         return None if self._task.plan.program is None else step_ratios(self._policies[0], log, self._behavior)
 
     def _digest_of_ratios(self, log: Trajectories) -> int:
-        """Return the digest of all policies' ratios: with the rows and the released weights they fix the value query."""
+        """Return the digest of all policies' ratios, which with rows and weights fix the value query."""
         nothing = np.zeros((log.units, 0))
         return sum(_digest(nothing, step_ratios(policy, log, self._behavior), log) for policy in self._policies)
 

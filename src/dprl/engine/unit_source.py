@@ -13,13 +13,15 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jaxtyping import Array, Int, Num, Shaped
 
+from dprl.arrays import AnyArray, Mask
 from dprl.engine.devices import all_reduced, unit_mesh
 from dprl.engine.options import QuickProgram
 from dprl.mechanisms.gaussian_sum import GaussianSum, Stability
 
-Included = np.ndarray | range
-"""Who takes part in a step: ``(units,)`` booleans, which are private; or the public places of its batch."""
+Included = Mask | range
+"""Who takes part in a step: a private participation mask, or the public places of its batch."""
 
 
 class Source(Protocol):
@@ -35,8 +37,8 @@ class Source(Protocol):
         """All that one more person may do to the set of units."""
         ...
 
-    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Any) -> Any:
-        """Return ``(dimension,)``: the exact sum of the clipped vectors of the units :data:`Included`. Private."""
+    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Any) -> Num[AnyArray, " dim"]:
+        """Return the exact sum of the clipped vectors of those who are ``included``. Private."""
         ...
 
 
@@ -61,8 +63,8 @@ class Blocks(Protocol):
         ...
 
 
-def clipped_sum(program: Any, stage: int, mechanism: Any, state: Any, block: Any, included: Any) -> jax.Array:
-    """Return ``(dimension,)``: the exact sum of a block's clipped vectors, by the program's quicker way if it has one."""
+def clipped_sum(program: Any, stage: int, mechanism: Any, state: Any, block: Any, included: Mask) -> Num[Array, " dim"]:
+    """Return the exact sum of a block's clipped vectors, by the program's quicker way if it has one."""
     if isinstance(program, QuickProgram):
         return program.clipped_sum(stage, mechanism, state, block, included)
     return mechanism.clipped_sum(program.contribution(stage, state, block), included)
@@ -70,8 +72,8 @@ def clipped_sum(program: Any, stage: int, mechanism: Any, state: Any, block: Any
 
 def sum_of_blocks(
     program: Any, stage: int, mechanism: GaussianSum, state: Any, blocks: Iterable[tuple[Any, Any]], several: bool
-) -> np.ndarray:
-    """Return ``(dimension,)``: the sum over blocks of rows that were made on the host.
+) -> Int[np.ndarray, " dim"]:
+    """Return the sum over blocks of rows that were made on the host.
 
     Args:
         blocks: rows ``(B, ...)`` and which of them count ``(B,)``, all of one size.
@@ -87,7 +89,7 @@ def sum_of_blocks(
     return total
 
 
-def padded(rows: np.ndarray, count: int) -> np.ndarray:
+def padded(rows: Shaped[np.ndarray, "rows ..."], count: int) -> Shaped[np.ndarray, "count ..."]:
     """Append zeros to ``rows``, up to ``count`` rows in all."""
     return np.pad(rows, [(0, count - len(rows))] + [(0, 0)] * (rows.ndim - 1))
 

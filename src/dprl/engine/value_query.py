@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Protocol
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Num
 
+from dprl.arrays import AnyArray
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import LEAST_ROWS
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -53,20 +55,22 @@ class ValueQuery(Protocol):
         ...
 
     @property
-    def strategy(self) -> np.ndarray:
-        """Matrix ``(K, K)`` over the target policies by which estimates are mixed before they are released."""
+    def strategy(self) -> Float[np.ndarray, "policies policies"]:
+        """Matrix over the target policies by which estimates are mixed before they are released."""
         ...
 
     def around(self, function: ValueFunction | None) -> ValueQuery:
         """Return the query around a released value function; itself where it needs none."""
         ...
 
-    def unit_vectors(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
-        """Return the units' vectors ``(U, dimension)``, before they are clipped. Private."""
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return the units' vectors, before they are clipped. Private."""
         ...
 
-    def decode(self, mechanism: GaussianSum, noised: np.ndarray) -> list[Any]:
-        """Turn the noisy sum ``(dimension,)`` into values and intervals of all target policies: post-processing."""
+    def decode(self, mechanism: GaussianSum, noised: Float[np.ndarray, " dim"]) -> list[Any]:
+        """Turn the noisy sum into values and intervals of all target policies: post-processing."""
         ...
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
@@ -83,8 +87,8 @@ def value_mechanism(query: ValueQuery, noise_multiplier: float) -> GaussianSum:
     return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)
 
 
-def clipped_total(mechanism: GaussianSum, vectors: np.ndarray) -> Any:
-    """Return ``(dimension,)``: the sum of the clipped ``vectors`` ``(U, dimension)``, exact and the same in any order."""
+def clipped_total(mechanism: GaussianSum, vectors: Float[np.ndarray, "units dim"]) -> Num[Array, " dim"]:
+    """Return the sum of the clipped ``vectors``, exact and the same in any order."""
     total = jnp.zeros(mechanism.dimension, dtype=mechanism.dtype)
     for start in range(0, len(vectors), _MOST_UNITS):
         part = vectors[start : start + _MOST_UNITS]
@@ -96,9 +100,12 @@ def clipped_total(mechanism: GaussianSum, vectors: np.ndarray) -> Any:
 
 
 def release_total(
-    mechanism: GaussianSum, noise: NoiseSource, total: Callable[[], Any], journal: Journal = NO_JOURNAL
-) -> np.ndarray:
-    """Return ``(dimension,)``: ``total()`` with noise. A step that ``journal`` holds is not computed again."""
+    mechanism: GaussianSum,
+    noise: NoiseSource,
+    total: Callable[[], Num[AnyArray, " dim"]],
+    journal: Journal = NO_JOURNAL,
+) -> Float[np.ndarray, " dim"]:
+    """Return ``total()`` with noise. A step that ``journal`` holds is not computed again."""
 
     def noised() -> Any:
         return mechanism.noised(jnp.asarray(total()), jnp.asarray(mechanism.draw(noise, 0)))
@@ -107,14 +114,14 @@ def release_total(
 
 
 def release_vector(
-    mechanism: GaussianSum, noise: NoiseSource, vectors: np.ndarray, journal: Journal = NO_JOURNAL
-) -> np.ndarray:
-    """Return ``(dimension,)``: the noisy sum of the units' vectors; see :func:`release_total`."""
+    mechanism: GaussianSum, noise: NoiseSource, vectors: Float[np.ndarray, "units dim"], journal: Journal = NO_JOURNAL
+) -> Float[np.ndarray, " dim"]:
+    """Return the noisy sum of the units' vectors; see :func:`release_total`."""
     return release_total(mechanism, noise, lambda: clipped_total(mechanism, vectors), journal)
 
 
-def exact_sum(vectors: np.ndarray) -> tuple[int, ...]:
-    """Add up unclipped vectors ``(U, dimension)`` in units of 2^-44: the same however the units are cut into blocks."""
+def exact_sum(vectors: Float[np.ndarray, "units dim"]) -> tuple[int, ...]:
+    """Add up unclipped vectors in units of 2^-44: the same however the units are cut into blocks."""
     total = [0] * vectors.shape[1]
     for start in range(0, len(vectors), 1 << 12):
         points = np.rint(np.ldexp(vectors[start : start + (1 << 12)], _EXACT)).astype(np.int64)
@@ -122,6 +129,6 @@ def exact_sum(vectors: np.ndarray) -> tuple[int, ...]:
     return tuple(total)
 
 
-def as_numbers(exact: Sequence[int]) -> np.ndarray:
-    """Return an :func:`exact_sum` as ``(dimension,)`` float64."""
+def as_numbers(exact: Sequence[int]) -> Float[np.ndarray, " dim"]:
+    """Return an :func:`exact_sum` as floating-point numbers."""
     return np.array([float(x) for x in exact]) * 2.0**-_EXACT

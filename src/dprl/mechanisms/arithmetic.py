@@ -12,18 +12,22 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
 from dprl import x64 as x64
+from dprl.arrays import Mask, Step
 from dprl.mechanisms.grid import clip_to_grid
 
 Arithmetic = Literal["exact", "float", "unclipped", "plain"]
 Participation = Literal["everyone", "Poisson", "once each"]
 """Which sums a unit takes part in: all, those of its coins, or those of the one batch that has its place."""
+Members = tuple[Int[Array, " places"], Int[Array, ""]]
+"""Indices of units, filled up with the number of all units; and how many they are."""
 Parts = tuple[tuple[int, float], ...]
 """Dimension and clip norm of each part of a unit's vector, in order."""
 
 
-def _each(vectors: jax.Array, parts: Parts) -> Iterator[tuple[jax.Array, float]]:
+def _each(vectors: Float[Array, "units dim"], parts: Parts) -> Iterator[tuple[Float[Array, "units part"], float]]:
     """Return the columns of each part, and its clip norm."""
     start = 0
     for size, clip_norm in parts:
@@ -31,23 +35,27 @@ def _each(vectors: jax.Array, parts: Parts) -> Iterator[tuple[jax.Array, float]]
         start += size
 
 
-def _joined(found: list[jax.Array]) -> jax.Array:
+def _joined(found: list[Array]) -> Array:
     return found[0] if len(found) == 1 else jnp.concatenate(found, axis=-1)
 
 
-def clipped_on_grid(vectors: jax.Array, parts: Parts, step: float) -> jax.Array:
-    """Clip each part of each vector apart: ``(B, dimension)`` int64 grid points; a part that is not finite is zero."""
+def clipped_on_grid(vectors: Float[Array, "units dim"], parts: Parts, step: float) -> Int[Array, "units dim"]:
+    """Clip each part of each vector apart, and give int64 grid points. A part that is not finite becomes zero."""
     return _joined([clip_to_grid(part, clip_norm, step) for part, clip_norm in _each(vectors, parts)])
 
 
-def sum_on_grid(vectors: jax.Array, included: jax.Array, parts: Parts, step: float) -> jax.Array:
-    """Add up the clipped vectors of those who are ``included``: ``(dimension,)`` int64 grid points, exact."""
+def sum_on_grid(
+    vectors: Float[Array, "units dim"], included: Bool[Array, " units"], parts: Parts, step: float
+) -> Int[Array, " dim"]:
+    """Add up the clipped vectors of those who are ``included``, exactly, in int64 grid points."""
     points = clipped_on_grid(vectors, parts, step)
     return jnp.sum(jnp.where(included[:, None], points, 0), axis=0)
 
 
-def sum_in_float(vectors: jax.Array, included: jax.Array, parts: Parts, clips: bool = True) -> jax.Array:
-    """Add up the same vectors in their own precision: ``(dimension,)`` float64, several times faster."""
+def sum_in_float(
+    vectors: Float[Array, "units dim"], included: Bool[Array, " units"], parts: Parts, clips: bool = True
+) -> Float[Array, " dim"]:
+    """Add up the same vectors in their own precision, which is several times faster."""
     found = []
     for part, clip_norm in _each(vectors, parts):
         square = jnp.sum(part * part, axis=1)
@@ -60,13 +68,13 @@ def sum_in_float(vectors: jax.Array, included: jax.Array, parts: Parts, clips: b
     return _joined(found)
 
 
-def sum_plainly(vectors: jax.Array, included: jax.Array) -> jax.Array:
-    """Add up the vectors as they are: ``(dimension,)`` float64."""
+def sum_plainly(vectors: Float[Array, "units dim"], included: Bool[Array, " units"]) -> Float[Array, " dim"]:
+    """Add up the vectors as they are, in float64."""
     return jnp.sum(jnp.where(included[:, None], vectors.astype(jnp.float64), 0.0), axis=0)
 
 
-def listed(included: jax.Array, multiple: int) -> tuple[jax.Array, jax.Array]:
-    """Return the indices of those ``included`` ``(units,)`` and how many they are.
+def listed(included: Mask, multiple: int) -> Members:
+    """Return the indices of those who are ``included``, and how many they are.
 
     The list is filled up with the number ``units`` to a ``multiple``.
     """
@@ -75,7 +83,7 @@ def listed(included: jax.Array, multiple: int) -> tuple[jax.Array, jax.Array]:
     return order, jnp.sum(included)
 
 
-def few_listed(noise: Any, step: Any, units: int, rate: float, multiple: int) -> tuple[jax.Array, jax.Array] | None:
+def few_listed(noise: Any, step: Step, units: int, rate: float, multiple: int) -> Members | None:
     """List few among many at the cost of few, as :func:`listed` does; None where they are not few.
 
     The list is as long as a batch is in all but one of 10^15 steps; what would follow is left out, so it is for

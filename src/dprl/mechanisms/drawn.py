@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Num
 
 from dprl import x64 as x64
+from dprl.arrays import AnyArray, Step
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ class DrawnAtStep:
     mechanism: GaussianSum
     noise: Any = field(repr=False)
 
-    def draw(self, step: Any, width: int | None = None) -> Any:
+    def draw(self, step: Step, width: int | None = None) -> Num[AnyArray, " dim"]:
         """Draw the step's noise; see :meth:`GaussianSum.draw <dprl.mechanisms.gaussian_sum.GaussianSum.draw>`."""
         return self.mechanism.draw(self.noise, step, width)
 
@@ -42,10 +44,10 @@ class AllDrawn:
         rows: ``(steps, dimension)``, int64 grid points or float64.
     """
 
-    rows: Any = field(repr=False)
+    rows: Num[AnyArray, "steps dim"] = field(repr=False)
 
-    def draw(self, step: Any, width: int | None = None) -> jax.Array:
-        """Return the step's noise ``(dimension,)``; the least whole number, or no number, where there is no such step.
+    def draw(self, step: Step, width: int | None = None) -> Num[Array, " dim"]:
+        """Return the step's noise; the least whole number, or no number, where there is no such step.
 
         What is beyond the dimension in a ``width`` is zero.
         """
@@ -72,8 +74,8 @@ class DrawnInOrder:
         self._correlator = mechanism.correlation.in_order(mechanism.steps, mechanism.dimension)
         self._next = 0
 
-    def draw(self, step: int, **level: Any) -> Any:
-        """Return the step's noise ``(dimension,)``, at a ``level`` where that is chosen on the way.
+    def draw(self, step: int, **level: Any) -> Num[AnyArray, " dim"]:
+        """Return the step's noise, at a ``level`` where that is chosen on the way.
 
         Raises:
             DprlError: ``step`` came before, or there is none left.

@@ -23,14 +23,17 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, Num
 
 from dprl import x64 as x64
 from dprl.accounting import events
 from dprl.accounting.rows import SumRow, UserSumRow, written
 from dprl.accounting.user_relation import CLIPS
+from dprl.arrays import AnyArray, Mask, Real, Step
 from dprl.errors import DprlError
 from dprl.mechanisms.arithmetic import (
     Arithmetic,
+    Members,
     Participation,
     Parts,
     clipped_on_grid,
@@ -93,8 +96,8 @@ class GaussianSum:
     relation: str = RELATION
     correlation: Correlation = INDEPENDENT
     arithmetic: Arithmetic = "exact"
-    factor: Any = 1.0
-    loudness: Any = None
+    factor: Real = 1.0
+    loudness: Real | None = None
 
     def __post_init__(self) -> None:
         if self.arithmetic in ("exact", "plain") and (self.loudness is not None or self.factor != 1.0):
@@ -165,11 +168,11 @@ class GaussianSum:
         if not (math.isfinite(noise_multiplier) and MIN_STD <= self.on_grid(noise_multiplier) <= MAX_STD):
             raise DprlError("The noise multiplier must be between 0.004 and 2000: change epsilon or delta.")
 
-    def in_float(self, factor: Any = 1.0, loudness: Any = None) -> GaussianSum:
+    def in_float(self, factor: Real = 1.0, loudness: Real | None = None) -> GaussianSum:
         """Return the same sum in single precision, for experiments with many trials. It protects nobody."""
         return replace(self, arithmetic="float", factor=factor, loudness=loudness)
 
-    def unclipped(self, loudness: Any = None) -> GaussianSum:
+    def unclipped(self, loudness: Real | None = None) -> GaussianSum:
         """Return the same noise on sums that nothing clips, as some papers have it. It protects nobody."""
         return replace(self, arithmetic="unclipped", loudness=loudness)
 
@@ -287,7 +290,7 @@ class GaussianSum:
             return ((self.noise_multiplier, self.steps),)
         return tuple(Counter(self.multipliers).items())
 
-    def multiplier_at(self, step: Any) -> Any:
+    def multiplier_at(self, step: Step) -> Real:
         """Return the noise multiplier of one step, which may be traced."""
         if self.loudness is not None:
             return self.loudness
@@ -297,7 +300,7 @@ class GaussianSum:
             return self.multipliers[int(step)]
         return jnp.asarray(self.multipliers, dtype=jnp.float64)[step]
 
-    def on_grid_at(self, step: Any) -> Any:
+    def on_grid_at(self, step: Step) -> Real:
         """Return the standard deviation of one step's noise in grid points."""
         return self.on_grid(self.multiplier_at(step))
 
@@ -353,24 +356,24 @@ class GaussianSum:
 
     # --- what a step does -------------------------------------------------------------------------------------------
 
-    def coins(self, noise: Any, step: Any, units: int) -> Any:
-        """Return who takes part in this step, ``(units,)`` booleans."""
+    def coins(self, noise: Any, step: Step, units: int) -> Mask:
+        """Return the participation mask of this step."""
         return noise.coins(step, units, self.sampling_rate)
 
-    def included(self, noise: Any, step: int, units: int) -> np.ndarray | range:
-        """Return who takes part in this step: ``(units,)`` booleans, or the places of its batch, which are public."""
+    def included(self, noise: Any, step: int, units: int) -> Mask | range:
+        """Return the participation mask of this step, or the places of its batch, which are public."""
         if self.batch is None:
             return np.asarray(self.coins(noise, step, units))
         first = step // self.epochs * self.batch
         return range(first, min(first + self.batch, units))
 
-    def members(self, noise: Any, step: Any, units: int, multiple: int) -> tuple[jax.Array, jax.Array]:
+    def members(self, noise: Any, step: Step, units: int, multiple: int) -> Members:
         """Return who takes part in this step as a list, see :func:`~dprl.mechanisms.arithmetic.listed`."""
         few = few_listed(noise, step, units, self.sampling_rate, multiple) if self.arithmetic == "float" else None
         return listed(self.coins(noise, step, units), multiple) if few is None else few
 
-    def draw(self, noise: Any, step: Any, width: int | None = None) -> Any:
-        """Draw the step's numbers: ``(dimension,)`` of :attr:`dtype`, or ``(width,)`` where more are asked for.
+    def draw(self, noise: Any, step: Step, width: int | None = None) -> Num[AnyArray, " dim"]:
+        """Draw the step's numbers, of :attr:`dtype`; as many as ``width`` where more are asked for.
 
         They are its noise where it is independent; of correlated noise see :meth:`bind` and :meth:`in_order`.
         """
@@ -392,7 +395,7 @@ class GaussianSum:
             return noise
         if self.correlation.bands(self.steps) == 1:
             return DrawnAtStep(self, noise)
-        draws = jax.vmap(lambda step: self.draw(noise, step))(jnp.arange(self.steps, dtype=jnp.uint32))
+        draws: Any = jax.vmap(lambda step: self.draw(noise, step))(jnp.arange(self.steps, dtype=jnp.uint32))
         return AllDrawn(self.correlation.at_once(draws) if self.certifies else self.correlation.in_float(draws))
 
     def drawn_before(self, noise: Any) -> AllDrawn:
@@ -404,19 +407,19 @@ class GaussianSum:
         """Return the noise of :meth:`bind` for one step after the other, on the host: for vectors that are long."""
         return DrawnInOrder(self, noise)
 
-    def clipped(self, vectors: jax.Array) -> jax.Array:
-        """Clip units' vectors: ``(B, dimension)`` int64 grid points; a part that is not finite becomes zero."""
+    def clipped(self, vectors: Float[Array, "units dim"]) -> Int[Array, "units dim"]:
+        """Clip units' vectors, and give int64 grid points; a part that is not finite becomes zero."""
         return clipped_on_grid(vectors, self.parts, self.grid_step)
 
-    def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
+    def clipped_sum(self, vectors: Float[AnyArray, "units dim"], included: Mask) -> Num[Array, " dim"]:
         """Add up the clipped vectors of one block of units.
 
         Args:
-            vectors: ``(units, dimension)``; rows of units that are not ``included`` may hold anything.
-            included: ``(units,)`` booleans.
+            vectors: rows of units that are not ``included`` may hold anything.
+            included: participation mask.
 
         Returns:
-            ``(dimension,)`` of :attr:`dtype`; blocks of grid points add up exactly, in any order.
+            The sum, of :attr:`dtype`; blocks of grid points add up exactly, in any order.
         """
         vectors, included = jnp.asarray(vectors), jnp.asarray(included)
         match self.arithmetic:
@@ -427,17 +430,15 @@ class GaussianSum:
             case "plain":
                 return sum_plainly(vectors, included)
 
-    def noised(self, total: jax.Array, draw: jax.Array) -> jax.Array:
-        """Return what is released, ``(dimension,)`` of :attr:`dtype`: the step's ``total`` and its ``draw``."""
+    def noised(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " dim"]) -> Num[AnyArray, " released"]:
+        """Return what is released, of :attr:`dtype`: the step's ``total`` and its ``draw``."""
         return total + draw
 
-    def scaled(self, points: jax.Array) -> jax.Array:
-        """Return the noisy sum ``(dimension,)`` float64 from its grid points, or times :attr:`factor` where there are
-        none.
-        """
+    def scaled(self, points: Num[AnyArray, " released"]) -> Float[AnyArray, " released"]:
+        """Return the noisy sum from its grid points, or times :attr:`factor` where there are none."""
         return points.astype(jnp.float64) * self.grid_step if self.certifies else points * self.factor
 
-    def release(self, total: jax.Array, draw: jax.Array) -> jax.Array:
+    def release(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " dim"]) -> Float[AnyArray, " released"]:
         """Apply :meth:`noised` and :meth:`scaled` in one, for loops that keep no step."""
         return self.scaled(self.noised(total, draw))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from dprl import x64 as x64
 from dprl.errors import DprlError
@@ -36,7 +36,9 @@ def grid_step(clip_norm: float) -> float:
     return math.ldexp(1.0, math.frexp(clip_norm)[1] - 1 - CLIP_BITS)
 
 
-def clip_to_grid(vectors: jax.Array, clip_norm: float, step: float | None = None) -> jax.Array:
+def clip_to_grid(
+    vectors: Float[Array, "units dim"], clip_norm: float, step: float | None = None
+) -> Int[Array, "units dim"]:
     """Clip each row to L2 norm ``clip_norm`` and round it toward zero onto the grid.
 
     A row with any NaN, infinity or overflow becomes zero: it contributes nothing, and changes nothing else.

@@ -13,11 +13,11 @@ factorization for differentially private model training".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from dprl import x64 as x64
 from dprl.accounting.user_relation import bands_of, coefficients_of, column_norm_of
@@ -43,12 +43,12 @@ class Correlation:
         """Return how many coefficients of the strategy are not zero; 1 where every step's noise is its draw."""
         return bands_of(self.name, steps)
 
-    def coefficients(self, steps: int) -> np.ndarray:
-        """Return ``(bands,)`` float64: the strategy's first column, as far as it is not zero."""
+    def coefficients(self, steps: int) -> Float[np.ndarray, " bands"]:
+        """Return the strategy's first column, as far as it is not zero."""
         return np.array(coefficients_of(self.name, steps))
 
-    def inverse(self, steps: int) -> np.ndarray:
-        """Return ``(steps,)`` float64: the first column of the inverse, by which independent draws become the noise."""
+    def inverse(self, steps: int) -> Float[np.ndarray, " steps"]:
+        """Return the first column of the inverse, by which independent draws become the noise."""
         column = self.coefficients(steps)
         found = np.zeros(steps)
         found[0] = 1.0
@@ -57,9 +57,8 @@ class Correlation:
             found[t] = -column[1 : reach + 1] @ found[t - reach : t][::-1]
         return found
 
-    def whitened(self, rounds: Any) -> np.ndarray:
-        """Return ``(steps, dimension)`` float64: the strategy times ``rounds``, which makes its noise independent
-        again.
+    def whitened(self, rounds: Float[np.ndarray, "steps dim"]) -> Float[np.ndarray, "steps dim"]:
+        """Return the strategy times ``rounds``, which makes its noise independent again.
 
         What a user moves is seen through the same product: it is how an attack looks, and what a sensitivity measures.
         """
@@ -74,8 +73,7 @@ class Correlation:
         return column_norm_of(self.name, steps, dimension, noise_multiplier)
 
     def prefix_error(self, steps: int) -> float:
-        """Return the RMS error of the sums of the first 1, 2, ... rounds over independent noise's at the same
-        guarantee.
+        """Return the RMS error of running sums over that of independent noise at the same guarantee.
 
         >>> INDEPENDENT.prefix_error(100), round(Correlation("square-root").prefix_error(100), 2)
         (1.0, 0.33)
@@ -89,8 +87,8 @@ class Correlation:
         """Return what makes the noise of one round after the other, on the host."""
         return Correlator(self.coefficients(steps), dimension)
 
-    def at_once(self, draws: Any) -> jax.Array:
-        """Return the noise of all rounds in compiled code: ``(steps, dimension)`` int64 from draws of the same kind."""
+    def at_once(self, draws: Int[Array, "steps dim"]) -> Int[Array, "steps dim"]:
+        """Return the noise of all rounds, in compiled code."""
         steps, dimension = draws.shape
         column = self.coefficients(steps)
         kept = len(column) - 1
@@ -107,8 +105,8 @@ class Correlation:
         _, found = jax.lax.scan(one, jnp.zeros((kept, dimension), dtype=jnp.float64), (jnp.arange(steps), draws))
         return found
 
-    def in_float(self, draws: Any) -> jax.Array:
-        """Do the same as :meth:`at_once` for float64 draws without the grid: one product of matrices, for experiments."""
+    def in_float(self, draws: Float[Array, "steps dim"]) -> Float[Array, "steps dim"]:
+        """Return the noise of all rounds without the grid, by one product of matrices. For experiments."""
         steps = draws.shape[0]
         column = self.inverse(steps)
         if not column[1:].any():
@@ -126,14 +124,14 @@ class Correlator:
     It keeps the noise of as many rounds as the strategy has bands, less one: none for independent noise.
     """
 
-    def __init__(self, column: np.ndarray, dimension: int) -> None:
+    def __init__(self, column: Float[np.ndarray, " bands"], dimension: int) -> None:
         self._column = column
         # float64 holds every noise exactly: the largest is below 2**53 grid points
         self._past = np.empty((len(column) - 1, dimension))
         self._done = 0
 
-    def correlated(self, draw: np.ndarray) -> np.ndarray:
-        """Return the noise of the next round, ``(dimension,)`` int64, from its draw of the same kind."""
+    def correlated(self, draw: Int[np.ndarray, " dim"]) -> Int[np.ndarray, " dim"]:
+        """Return the noise of the next round, from its draw."""
         kept, t = len(self._past), self._done
         self._done += 1
         if kept == 0:

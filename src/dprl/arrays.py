@@ -1,0 +1,18 @@
+"""Types of arrays and numbers that several rooms name. Shapes stand in signatures, after jaxtyping."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt
+
+AnyArray = Array | np.ndarray
+"""Array of JAX or of NumPy."""
+Step = int | np.integer | Int[Array, ""] | UInt[Array, ""]
+"""Number of a step, from 0. In compiled code it may be traced."""
+Real = float | Float[Array, ""]
+"""Number that may be traced."""
+Mask = Bool[AnyArray, " units"]
+"""Participation mask: which units take part in a step. Private."""
+Key = jax.Array
+"""JAX key of experiments and simulations; never of a release."""
