@@ -18,8 +18,9 @@ demo: .venv/.installed
 test: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+# shapes in signatures are checked on the way
 test-all: .venv/.installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
+	PYTHONPATH=tests $(BIN)/python -m pytest -n 2 --dist worksteal -m '' --jaxtyping-packages=dprl,shapes.checked
 
 test-papers: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m '' papers

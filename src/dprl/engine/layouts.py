@@ -62,11 +62,11 @@ jax.tree_util.register_dataclass(Block, data_fields=["columns"], meta_fields=["b
 
 
 def project(
-    coefficients: Float[Array, "units rows"], features: Float[Array, "*units rows n"]
+    coefficients: Float[AnyArray, "units rows"], features: Float[AnyArray, "*units rows n"]
 ) -> Float[Array, "units n"]:
     """Return the sum over rows of ``coefficients`` times ``features``, which the units have apart or share."""
     if features.ndim == 2:
-        return coefficients @ features
+        return jnp.matmul(coefficients, features)
     return jnp.einsum("bl,bln->bn", coefficients, features)
 
 
@@ -82,8 +82,8 @@ def project_phi(coefficients: Float[Array, "units rows"], block: Block) -> Float
     return bands.scale * reduce(add, diagonals)
 
 
-def apply(features: Float[Array, "*rows n"], theta: Float[Array, " n"]) -> Float[Array, "*rows"]:
-    """Return the values theta'phi of each row."""
+def apply(features: Float[Array, "*rows n"], theta: Float[Array, "n ..."]) -> Float[Array, "..."]:
+    """Return the values theta'phi of each row, for one vector of weights or for several."""
     return features @ theta
 
 
@@ -104,7 +104,7 @@ class UnitRows(OfUnits):
     """
 
     columns: Mapping[str, Any]
-    buckets: tuple[tuple[Int[np.ndarray, " members"], Int[np.ndarray, "members rows"]], ...]
+    buckets: tuple[tuple[Int[np.ndarray, " _"], Int[np.ndarray, "_ _"]], ...]
     units: int
     declared: int
 

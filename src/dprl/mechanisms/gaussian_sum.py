@@ -430,15 +430,15 @@ class GaussianSum:
             case "plain":
                 return sum_plainly(vectors, included)
 
-    def noised(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " dim"]) -> Num[AnyArray, " released"]:
+    def noised(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " released"]) -> Num[Array, " released"]:
         """Return what is released, of :attr:`dtype`: the step's ``total`` and its ``draw``."""
-        return total + draw
+        return jnp.add(total, draw)
 
-    def scaled(self, points: Num[AnyArray, " released"]) -> Float[AnyArray, " released"]:
+    def scaled(self, points: Num[AnyArray, " released"]) -> Float[Array, " released"]:
         """Return the noisy sum from its grid points, or times :attr:`factor` where there are none."""
-        return points.astype(jnp.float64) * self.grid_step if self.certifies else points * self.factor
+        return jnp.asarray(points, jnp.float64) * (self.grid_step if self.certifies else self.factor)
 
-    def release(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " dim"]) -> Float[AnyArray, " released"]:
+    def release(self, total: Num[AnyArray, " _"], draw: Num[AnyArray, " _"]) -> Float[Array, " _"]:
         """Apply :meth:`noised` and :meth:`scaled` in one, for loops that keep no step."""
         return self.scaled(self.noised(total, draw))
 

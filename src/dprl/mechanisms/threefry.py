@@ -11,6 +11,9 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float32, UInt32
+
+from dprl.arrays import AnyArray
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
@@ -46,7 +49,7 @@ def normal(key: jax.Array, step: jax.Array, count: int) -> jax.Array:
     return normal_of(_padded_bits(key, step, count))[:count]
 
 
-def normal_of(words: jax.Array) -> jax.Array:
+def normal_of(words: UInt32[AnyArray, "*any"]) -> Float32[Array, "*any"]:
     """Turn uint32 ``words``, of any shape, into float32 standard normals."""
     # 23 bits: a 24-bit uniform plus a half rounds to 1 and would give infinity
     centred = (words >> jnp.uint32(9)).astype(jnp.float32) * jnp.float32(2.0**-22)
