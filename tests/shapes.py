@@ -1,4 +1,4 @@
-"""What checks the shapes in signatures while tests run: ``PYTHONPATH=tests pytest --jaxtyping-packages=dprl,shapes.checked`` (`make test-all`)."""
+"""The type checker that `make test-all` gives to jaxtyping: shapes in signatures are checked while tests run."""
 
 from __future__ import annotations
 

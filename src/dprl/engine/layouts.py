@@ -82,7 +82,7 @@ def project_phi(coefficients: Float[Array, "units rows"], block: Block) -> Float
     return bands.scale * reduce(add, diagonals)
 
 
-def apply(features: Float[Array, "*rows n"], theta: Float[Array, "n ..."]) -> Float[Array, "..."]:
+def apply(features: Float[Array, "*rows n"], theta: Float[Array, "n ..."]) -> Array:
     """Return the values theta'phi of each row, for one vector of weights or for several."""
     return features @ theta
 
