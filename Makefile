@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # compiled modules are kept: many tests start processes, and each would compile the library again
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-all test-papers lint bench audits coverage papers install
+.PHONY: demo test test-all test-papers lint bench docs audits coverage papers install
 
 install: .venv/.installed
 
@@ -33,6 +33,10 @@ lint: .venv/.installed
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks
+
+# tables of README.md and docs/options.md, from the entries of the algorithms
+docs: .venv/.installed
+	$(BIN)/python -m benchmarks.documents
 
 audits: .venv/.installed
 	$(BIN)/dprl audit --all --out docs/audits.md

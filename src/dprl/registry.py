@@ -28,10 +28,15 @@ _SUITES: dict[Unit, str] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One algorithm by name: the module that ends with its ``ALGORITHM``, and one line for whoever chooses.
+    """One algorithm by name: the module that ends with its ``ALGORITHM``, and what the tables of documents say.
 
-    ``unit`` is what it protects: the unit of a log, the reward function, or a user of whom is learned. ``calibration``
-    is dprl's own, or what another distribution calls the one that it brings.
+    Attributes:
+        name: by which it is called.
+        module: its file.
+        summary: what makes the value function, or the policy.
+        unit: what it protects: the unit of a log, the reward function, or a user of whom is learned.
+        calibration: dprl's own, or what another distribution calls the one that it brings.
+        source: where it comes from, in Markdown.
     """
 
     name: str
@@ -39,6 +44,7 @@ class Entry:
     summary: str
     unit: Unit = "unit of the log"
     calibration: str = added.VERIFIED
+    source: str = ""
 
     def load(self) -> Algorithm:
         """What its file says of it."""
@@ -63,47 +69,54 @@ class Entry:
         )
 
 
-def entries(unit: Unit, package: str, *rows: tuple[str, str, str]) -> dict[str, Entry]:
-    """Entries of a package's algorithms, by name: ``rows`` are name, module and summary."""
-    return {name: Entry(name, f"{package}.{module}", summary, unit) for name, module, summary in rows}
+def entries(unit: Unit, package: str, *rows: tuple[str, str, str, str]) -> dict[str, Entry]:
+    """Return entries of a package's algorithms by name; ``rows`` are name, module, summary and source."""
+    return {
+        name: Entry(name, f"{package}.{module}", summary, unit, source=source) for name, module, summary, source in rows
+    }
 
 
 # importance sampling gives values and intervals; the others those, and a value function
 ALGORITHMS: dict[str, Entry] = entries(
     "unit of the log",
     "dprl.evaluation",
-    ("gpope", "gpope", "gradient-perturbed off-policy evaluation (paper 004)"),
     (
-        "importance-sampling",
-        "importance_sampling",
-        "values and intervals of several policies from one Gaussian release (Precup, Sutton and Singh 2000)",
+        "recommended",
+        "recommended",
+        "the default, nothing to tune: statistics of returns, and descent where the budget allows",
+        "ours",
     ),
-    ("recommended", "recommended", "the default: chosen by public facts alone, with nothing to tune"),
-    ("td", "td", "TD(0) with noised clipped steps, on and off policy (Sutton 1988)"),
     (
-        "return-regression",
-        "return_regression",
-        "regression on Monte Carlo returns with noised clipped steps",
+        "gpope",
+        "gpope",
+        "primal-dual gradients; also as published, for reproduction: that certifies nothing",
+        "[004](docs/papers/004.md), Algorithm 1",
     ),
-    ("adassp", "adassp", "ridge regression on returns from noised sufficient statistics (Wang 2018)"),
-    (
-        "lstd",
-        "private_lstd",
-        "least-squares temporal differences from noised statistics (Bradtke and Barto 1996)",
-    ),
-    ("noisy-counts", "noisy_counts", "a finite model from noised counts of transitions, solved (tabular)"),
+    ("td", "td", "TD(0) with noisy clipped steps, on and off policy", "Sutton (1988)"),
+    ("return-regression", "return_regression", "descent on Monte Carlo returns", "folklore"),
+    ("adassp", "adassp", "ridge regression on returns from noisy statistics", "after Wang (2018)"),
+    ("lstd", "private_lstd", "LSTD from noisy statistics", "after Bradtke, Barto (1996)"),
+    ("noisy-counts", "noisy_counts", "a finite model from noisy counts of transitions, solved", "tabular"),
     (
         "doubly-robust",
         "doubly_robust",
-        "doubly robust value around a private value function (Jiang and Li 2016)",
+        "returns, and doubly robust values of all policies around them",
+        "after Jiang, Li (2016)",
     ),
+    ("constant", "private_constant", "the mean return: what every other has to beat", "-"),
     (
-        "constant",
-        "private_constant",
-        "the mean return as a constant value function: what every other has to beat",
+        "dptd",
+        "dptd",
+        "nonlinear TDC or GTD2 with momentum, of networks too; also as published, which certifies nothing",
+        "[000](docs/papers/000.md), Algorithm 1; Maei et al. (2009)",
     ),
-    ("dptd", "dptd", "primal-dual temporal differences, of networks too (paper 000)"),
-    ("neural-td", "neural_td", "TD(0) with noised clipped steps, of networks too"),
+    ("neural-td", "neural_td", "TD(0) of a network", "Sutton (1988)"),
+    (
+        "importance-sampling",
+        "importance_sampling",
+        "none: plain, per-decision, self-normalised values; several policies in one go",
+        "Precup, Sutton, Singh (2000)",
+    ),
 )
 
 
@@ -119,14 +132,22 @@ def find(name: str) -> Entry:
 LEARNING: dict[str, Entry] = entries(
     "reward function",
     "dprl.learning",
-    ("functional-q", "functional_q", "Q-learning that protects the reward function (paper 001)"),
+    (
+        "functional-q",
+        "functional_q",
+        "Q-learning that protects the reward function: `observed-reward` (the default), `functional` (noise for the "
+        "whole function, any number of questions), `gradient`, `output`; also as published",
+        "[001](docs/papers/001.md), repaired",
+    ),
 ) | entries(
     "user",
     "dprl.learning",
     (
         "dp-pg",
         "policy_gradient.dp_pg",
-        "policy gradient that learns from users of which each interacts once (paper 003)",
+        "policy gradient from people of whom each interacts once: all batches cost what one noisy sum does; softmax, "
+        "Gaussian and neural policies; also as published",
+        "[003](docs/papers/003.md), Algorithm 1",
     ),
 )
 """What learns by acting in an environment: no log, no data set, other questions than an evaluation's."""

@@ -5,6 +5,8 @@ A release with one of these writes a statement and no certificate, whatever its 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dprl.registry import Entry, entries, find_audited
 
 ALGORITHMS = entries(
@@ -13,25 +15,27 @@ ALGORITHMS = entries(
     (
         "first-visit",
         "first_visit",
-        "first-visit returns from noised counts and sums (tabular; Balle, Gomrokchi and Precup 2016)",
+        "noisy first-visit counts and returns (tabular), in place of DP-LSW and DP-LSL",
+        "[Balle, Gomrokchi, Precup (2016)](docs/papers/balle-2016.md)",
     ),
-    ("dp-sgda", "primal_dual_sgd", "plain primal-dual steps, of networks too: a baseline of paper 000"),
+    (
+        "dp-sgda",
+        "primal_dual_sgd",
+        "plain primal-dual steps, of networks too",
+        "Lin, Jin, Jordan (2020); baseline of 000",
+    ),
     (
         "dp-gld",
         "langevin",
-        "gradient Langevin dynamics, primal-dual (Wang, Chen and Xu 2019): a baseline of paper 000",
+        "gradient Langevin dynamics, primal-dual",
+        "after Wang, Chen, Xu (2019); baseline of 000",
     ),
-    (
-        "dp-srm",
-        "recursive_momentum",
-        "stochastic recursive momentum, primal-dual (Wang et al. 2019): a baseline of paper 000",
-    ),
+    ("dp-srm", "recursive_momentum", "recursive momentum, primal-dual", "after Wang et al. (2019); baseline of 000"),
 )
 
 
 def _published(name: str, room: str) -> Entry:
-    known = find_audited(name)
-    return Entry(name, f"dprl_papers.{room}.published", known.summary, known.unit, "as-published")
+    return replace(find_audited(name), module=f"dprl_papers.{room}.published", calibration="as-published")
 
 
 AS_PUBLISHED: dict[str, Entry] = {
