@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dprl.config import documented, words_of
-from dprl.registry import ALGORITHMS, LEARNING, Entry, of_others
+from dprl.registry import ALGORITHMS, DEFAULT, LEARNING, Entry, of_others
 
 ROOT = Path(__file__).parents[1]
 README, OPTIONS = "README.md", "docs/options.md"

@@ -81,16 +81,22 @@ ALGORITHMS: dict[str, Entry] = entries(
     "unit of the log",
     "dprl.evaluation",
     (
-        "recommended",
-        "recommended",
-        "the default, nothing to tune: statistics of returns, and descent where the budget allows",
-        "ours",
-    ),
-    (
         "gpope",
         "gpope",
         "primal-dual gradients; also as published, for reproduction: that certifies nothing",
         "[004](docs/papers/004.md), Algorithm 1",
+    ),
+    (
+        "importance-sampling",
+        "importance_sampling",
+        "none: plain, per-decision, self-normalised values; several policies in one go",
+        "Precup, Sutton, Singh (2000)",
+    ),
+    (
+        "recommended",
+        "recommended",
+        "the default, nothing to tune: statistics of returns, and descent where the budget allows",
+        "ours",
     ),
     ("td", "td", "TD(0) with noisy clipped steps, on and off policy", "Sutton (1988)"),
     ("return-regression", "return_regression", "descent on Monte Carlo returns", "folklore"),
@@ -111,12 +117,6 @@ ALGORITHMS: dict[str, Entry] = entries(
         "[000](docs/papers/000.md), Algorithm 1; Maei et al. (2009)",
     ),
     ("neural-td", "neural_td", "TD(0) of a network", "Sutton (1988)"),
-    (
-        "importance-sampling",
-        "importance_sampling",
-        "none: plain, per-decision, self-normalised values; several policies in one go",
-        "Precup, Sutton, Singh (2000)",
-    ),
 )
 
 
