@@ -30,7 +30,10 @@ def tables() -> dict[str, str]:
 
 def algorithms(entries: Iterable[Entry]) -> str:
     """Return a table with a row for each algorithm."""
-    rows = [f"| `{e.name}` | {e.summary} | {e.source} | [proof](docs/proofs/{e.name}.md) |" for e in entries]
+    rows = [
+        f"| `{e.name}` | {e.summary} | {e.source} | [proof](docs/proofs/{e.name}.md) |"
+        for e in sorted(entries, key=lambda e: e.name != DEFAULT)
+    ]
     return "\n".join(["| Algorithm | By | Source | Proof |", "|---|---|---|---|", *rows])
 
 
