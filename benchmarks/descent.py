@@ -17,7 +17,6 @@ TOLERANCE = 1e-3
 
 def serve_candidates() -> None:
     pin(1)
-    import dataclasses
 
     import numpy as np
 
@@ -92,7 +91,7 @@ def serve_candidates() -> None:
     for name, program in programs.items():
         candidates |= {OURS[name]: ours(program), PEERS[name]: peer(program)}
         # without noise, and with the clip, both must do the same mathematics
-        quiet = [Quiet(**dataclasses.asdict(stage.mechanism)) for stage in program.stages]
+        quiet = [Quiet(**vars(stage.mechanism)) for stage in program.stages]
         theta = engine.run_on_host(program, fresh(), data, mechanisms=quiet)[1]
         reference = loop(program, False)
         errors[name] = float(np.abs(np.asarray(theta) - reference).max() / np.abs(reference).max())
