@@ -13,9 +13,9 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from dprl.errors import DprlError
-from dprl.report.policy import policy_view
-from dprl.report.training import training_view
-from dprl.report.view import CERTIFICATE_SCHEMA, view
+from dprl.report.answer import evaluation_view
+from dprl.report.learned import policy_view, q_function_view
+from dprl.report.view import CERTIFICATE_SCHEMA
 from dprl.strict_json import read_regular, strict_object
 
 REPORT = "report.html"
@@ -29,30 +29,35 @@ _SCHEMAS = {
 
 
 def render(content: dict[str, Any], certificate: dict[str, Any]) -> str:
-    """The page for an ``estimate.json`` or ``training.json`` and the ``certificate.json`` or ``statement.json`` of it.
+    """Return the page of a release, from its two artifacts.
 
-    One self-contained page: no script, no request, charts inline. Equal artifacts give equal bytes, and the seal
+    It is one self-contained page: no script, no request, charts inline. Equal artifacts give equal bytes, and the seal
     (``artifacts``, ``digest``, ``signature``, ``created``) is not read, so the page can be made first and sealed
     after. Absent fields leave gaps, not errors. Anything but a verified release carries a banner that says so.
+
+    Args:
+        content: what was released, as in ``estimate.json`` or ``training.json``.
+        certificate: the certificate or statement of the release.
     """
+    page, view = "template.html.j2", evaluation_view
     if content.get("schema") == _SCHEMAS[TRAINING]:
-        shown = (policy_view if "policy" in content else training_view)(content, certificate)
-        page = "training.html.j2"
-    else:
-        page, shown = "template.html.j2", view(content, certificate)
-    return load_template("dprl.report", page).render(shown) + "\n"
+        page, view = "training.html.j2", policy_view if "policy" in content else q_function_view
+    return load_template("dprl.report", page).render(view(content, certificate)) + "\n"
 
 
 def render_folder(results: Path, out: Path | None = None) -> Path:
-    """Draw the report of a results folder again; returns the path written.
+    """Draw the report of a results folder again, and return the path written.
 
     Without ``out`` this is the folder's own ``report.html``, and it is written only if its bytes are those that
-    the certificate lists, so that a sealed folder stays sealed. ``out`` is a file, or a folder to put it in.
+    the certificate lists, so that a sealed folder stays sealed.
+
+    Args:
+        results: the results folder.
+        out: a file, or a folder to put the report in.
 
     Raises:
         DprlError: an artifact is missing, unreadable, altered, or would be overwritten with something else.
     """
-    results = Path(results)
     if not results.is_dir():
         raise DprlError(f"{results} is not a folder of results.")
     seals = [name for name in ("certificate.json", "statement.json") if (results / name).exists()]
@@ -70,10 +75,9 @@ def render_folder(results: Path, out: Path | None = None) -> Path:
         )
     page = render(content, certificate).encode("utf-8")
     sealed = results / REPORT
-    path = sealed if out is None else _inside(Path(out))
-    same = listed.get(REPORT) == hashlib.sha256(page).hexdigest()
+    path = sealed if out is None else out / REPORT if out.is_dir() else out
     if path.resolve() == sealed.resolve():
-        if not same:
+        if listed.get(REPORT) != hashlib.sha256(page).hexdigest():
             raise DprlError(
                 f"The report drawn now differs from the {REPORT} that {seals[0]} lists: use --out to write it aside."
             )
@@ -84,7 +88,7 @@ def render_folder(results: Path, out: Path | None = None) -> Path:
 
 
 def _read(results: Path, name: str) -> tuple[dict[str, Any], str]:
-    """The artifact and the SHA-256 of its bytes."""
+    """Return the artifact and the SHA-256 of its bytes."""
     path = results / name
     raw = read_regular(path)
     data = strict_object(path, raw)
@@ -93,12 +97,8 @@ def _read(results: Path, name: str) -> tuple[dict[str, Any], str]:
     return data, hashlib.sha256(raw).hexdigest()
 
 
-def _inside(out: Path) -> Path:
-    return out / REPORT if out.is_dir() else out
-
-
 def _write(path: Path, page: bytes) -> None:
-    """All or nothing: the page is complete before it takes its name."""
+    """Write all of the page or nothing: it is complete before it takes its name."""
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".report-")
@@ -114,7 +114,7 @@ def _write(path: Path, page: bytes) -> None:
 
 @cache
 def load_template(package: str, name: str) -> Template:
-    """A page's template, which escapes what it is given and takes nothing undefined."""
+    """Return a page's template, which escapes what it is given and takes nothing undefined."""
     environment = Environment(
         loader=FunctionLoader(lambda name: resources.files(package).joinpath(name).read_text(encoding="utf-8")),
         autoescape=True,
