@@ -12,8 +12,11 @@ import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
+from dp_accounting import NeighboringRelation
 from dp_accounting import dp_event as dpe
+from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
 from dprl.errors import DprlError
 
@@ -67,34 +70,38 @@ class RenyiFilterEvent(dpe.DpEvent):
 
     @property
     def rdp(self) -> float:
-        """All of the release, rounded up."""
+        """Return the RDP of the whole release, rounded up."""
         total = Fraction(self.budget) + sum(Fraction(gaussian_cost(self.order, z)) for z in self.before)
         return _up(total)
 
+    @property
+    def parts(self) -> list[tuple[Any, ...]]:
+        """Return what was done, in order: the releases before, and the steps under the filter."""
+        before = [(1.0, z, 1) for z in self.before]
+        of_steps = (self.noise_multipliers, self.steps, self.norm_multiplier, self.order, self.budget)
+        return [*before, (self.sampling_probability, *of_steps)]
+
     def epsilon(self, delta: float) -> float:
-        """Best known conversion (Canonne, Kamath and Steinke 2020, Proposition 12), as dp_accounting has it."""
+        """Return the epsilon at ``delta`` (Canonne, Kamath and Steinke 2020, Proposition 12, from dp_accounting)."""
         return epsilon_of_rdp(self.order, self.rdp, delta)
 
 
 def effective_multiplier(noise_multiplier: float, norm_multiplier: float) -> float:
-    """Of a sum and its norm released together: ``(1/z^2 + (1 + 2^-8)^2/z_n^2)^(-1/2)``."""
+    """Return the multiplier of a sum and its norm together: ``(1/z^2 + (1 + 2^-8)^2/z_n^2)^(-1/2)``."""
     return 1.0 / math.hypot(1.0 / noise_multiplier, (1.0 + NORM_ROUNDING) / norm_multiplier)
 
 
 def gaussian_cost(order: int, noise_multiplier: float) -> float:
-    """``alpha / (2 z^2)``, rounded up."""
+    """Return the RDP of one Gaussian release of everybody, ``alpha / (2 z^2)``, rounded up."""
     return math.nextafter(order / (2.0 * noise_multiplier**2) * (1.0 + 2.0**-50), math.inf)
 
 
 @functools.lru_cache(maxsize=4096)
 def cost(order: int, sampling_rate: float, noise_multiplier: float) -> float:
-    """RDP of one Poisson-sampled Gaussian for add or remove one: an upper bound; ``inf`` where there is none.
+    """Return an upper bound on the RDP of one Poisson-sampled Gaussian for add or remove one; ``inf`` without a bound.
 
     Of the two directions the larger: ``D(mixture || Gaussian)`` (Mironov, Talwar and Zhang 2019, Theorem 5).
     """
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.rdp import RdpAccountant
-
     if sampling_rate == 1.0:
         return gaussian_cost(order, noise_multiplier)
     accountant = RdpAccountant([order], NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -103,26 +110,26 @@ def cost(order: int, sampling_rate: float, noise_multiplier: float) -> float:
     return math.inf if math.isnan(found) else max(found, 0.0) * (1.0 + _ROUNDING) + _ROUNDING / (order - 1)
 
 
+def integer_cost(order: int, sampling_rate: float, noise_multiplier: float, budget: float) -> int:
+    """Return a step's cost in multiples of ``budget / 2^40``, rounded up; ``2^40 + 1`` for what never fits."""
+    one = cost(order, sampling_rate, noise_multiplier)
+    return math.ceil(Fraction(one) * WHOLE / Fraction(budget)) if one <= budget else WHOLE + 1
+
+
 @functools.lru_cache(maxsize=64)
 def integer_costs(event: RenyiFilterEvent) -> tuple[int, ...]:
-    """Cost of a step at each level in multiples of ``budget / 2^40``, rounded up; ``2^40 + 1`` for what never fits."""
-    found = []
-    for z in event.noise_multipliers:
-        one = cost(event.order, event.sampling_probability, effective_multiplier(z, event.norm_multiplier))
-        fits = one <= event.budget
-        found.append(math.ceil(Fraction(one) * WHOLE / Fraction(event.budget)) if fits else WHOLE + 1)
-    return tuple(found)
+    """Return the :func:`integer_cost` of a step at each level."""
+    multipliers = (effective_multiplier(z, event.norm_multiplier) for z in event.noise_multipliers)
+    return tuple(integer_cost(event.order, event.sampling_probability, z, event.budget) for z in multipliers)
 
 
 def epsilon_of_rdp(order: int, rdp: float, delta: float) -> float:
-    """Epsilon at ``delta`` of what is ``(order, rdp)``-RDP."""
-    from dp_accounting.rdp import compute_epsilon
-
+    """Return the epsilon at ``delta`` of what is ``(order, rdp)``-RDP."""
     return float(compute_epsilon([order], [rdp], delta)[0]) if math.isfinite(rdp) else math.inf
 
 
 def rdp_for(order: int, epsilon: float, delta: float) -> float:
-    """Largest RDP of that order that gives ``epsilon`` at ``delta``; zero where there is none."""
+    """Return the largest RDP of that order that gives ``epsilon`` at ``delta``; zero where there is none."""
     rdp = epsilon - math.log1p(-1.0 / order) + math.log(delta * order) / (order - 1)
     while rdp > 0.0 and epsilon_of_rdp(order, rdp, delta) > epsilon:
         rdp *= 1.0 - 1e-12
@@ -134,7 +141,7 @@ def rdp_for(order: int, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class FilterPlan:
-    """Order and noise with which a stage of constant noise runs to its last step.
+    """Order and noise by which a stage of constant noise runs to its last step.
 
     Attributes:
         order: alpha.
@@ -152,16 +159,19 @@ class FilterPlan:
 def plan_filter(
     epsilon: float, delta: float, sampling_rate: float, steps: int, norm: float, share: float = 0.0
 ) -> FilterPlan:
-    """The order at which the constant schedule needs the least noise, from public facts alone.
+    """Return the order at which the constant schedule needs the least noise, from public facts alone.
 
     Args:
+        epsilon: of the whole release.
+        delta: of the whole release.
+        sampling_rate: Poisson rate of every step.
+        steps: how many there are.
         norm: noise multiplier of the norm over that of the sums.
         share: part of the RDP that pays for a Gaussian release before the steps.
 
     Raises:
         DprlError: no order leaves anything for the steps.
     """
-
     best: FilterPlan | None = None
     places, stride = range(0, len(ORDERS), 9), 9
     while stride:
@@ -194,7 +204,7 @@ def _plan_at(
     share: float,
     best: FilterPlan | None,
 ) -> FilterPlan | None:
-    """At one order, if it needs less noise than ``best``."""
+    """Return the plan at one order, if it needs less noise than ``best``."""
     whole = rdp_for(order, epsilon, delta)
     if whole <= 0.0:
         return None
@@ -204,8 +214,7 @@ def _plan_at(
         return None
 
     def fits(z: float) -> bool:
-        one = cost(order, sampling_rate, effective_multiplier(z, norm * z))
-        return one <= left and steps * math.ceil(Fraction(one) * WHOLE / Fraction(left)) <= WHOLE
+        return steps * integer_cost(order, sampling_rate, effective_multiplier(z, norm * z), left) <= WHOLE
 
     high = 1.0 if best is None else best.noise_multiplier / (1.0 + 2.0 * _TOLERANCE)
     if best is not None and not fits(high):
