@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -18,7 +19,8 @@ from dp_accounting import NeighboringRelation
 from dp_accounting import dp_event as dpe
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
-from dprl.errors import DprlError
+from dprl.accounting.schema import positive, whole
+from dprl.errors import DprlError, require
 
 WHOLE = 2**40
 """The budget in the filter's integers; every cost is rounded up to one of them."""
@@ -57,16 +59,14 @@ class RenyiFilterEvent(dpe.DpEvent):
     def __post_init__(self) -> None:
         numbers = (self.budget, self.norm_multiplier, *self.noise_multipliers, *self.before)
         sound = (
-            type(self.order) is int
-            and type(self.steps) is int
+            whole(self.order)
+            and whole(self.steps)
             and 2 <= self.order <= ORDERS[-1]
-            and self.steps >= 1
             and 1 <= len(self.noise_multipliers) <= MOST_LEVELS
             and 0.0 < self.sampling_probability <= 1.0
-            and all(math.isfinite(x) and x > 0.0 for x in numbers)
+            and all(map(positive, numbers))
         )
-        if not sound:
-            raise DprlError("A Renyi filter needs a whole order of at least 2, a positive budget and up to 64 levels.")
+        require(sound, "A Renyi filter needs a whole order of at least 2, a positive budget and up to 64 levels.")
 
     @property
     def rdp(self) -> float:
@@ -198,7 +198,7 @@ def _plan_at(
     order: int,
     epsilon: float,
     delta: float,
-    sampling_rate: float,
+    rate: float,
     steps: int,
     norm: float,
     share: float,
@@ -214,7 +214,7 @@ def _plan_at(
         return None
 
     def fits(z: float) -> bool:
-        return steps * integer_cost(order, sampling_rate, effective_multiplier(z, norm * z), left) <= WHOLE
+        return steps * integer_cost(order, rate, effective_multiplier(z, norm * z), left) <= WHOLE
 
     high = 1.0 if best is None else best.noise_multiplier / (1.0 + 2.0 * _TOLERANCE)
     if best is not None and not fits(high):
@@ -226,10 +226,24 @@ def _plan_at(
     low = high / 2.0
     while low > 1e-3 and fits(low):
         low, high = low / 2.0, low
-    while high > low * (1.0 + _TOLERANCE):
+    return FilterPlan(order, left, before, smallest_accepted(fits, low, high, _TOLERANCE))
+
+
+def smallest_accepted(accepted: Callable[[float], bool], low: float, high: float, tolerance: float = 0.0) -> float:
+    """Return the smallest number that is accepted, to a relative tolerance, by halving on a logarithmic scale.
+
+    Args:
+        accepted: says whether a number is; larger ones are too.
+        low: a number that is not accepted.
+        high: a number that is.
+        tolerance: how far the two may be apart in the end; 0 for neighbours in double precision.
+    """
+    while high > low * (1.0 + tolerance):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return FilterPlan(order, left, before, high)
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if accepted(middle) else (middle, high)
+    return high
 
 
 def _up(number: Fraction) -> float:

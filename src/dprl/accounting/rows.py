@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
+from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent, effective_multiplier, gaussian_cost, integer_cost
 from dprl.accounting.reward_relation import (
     DEPTHS,
     UNIT,
@@ -39,9 +40,6 @@ from dprl.accounting.schema import (
 )
 from dprl.accounting.user_relation import CLIPS, MECHANISM, WORDS, column_norm_of
 from dprl.errors import DprlError, require
-
-if TYPE_CHECKING:
-    from dprl.accounting.renyi_filter import RenyiFilterEvent
 
 LEAST_STD, LARGEST_STD = 2.0**24, 2.0**44
 """Standard deviations, in grid points, for which the sampler is proved: docs/proofs/rounded-gaussian.md."""
@@ -370,8 +368,6 @@ def check_filter(path: Path, rows: Sequence[Row], event: RenyiFilterEvent) -> No
     Its ``noise_multiplier`` is that of the constant noise which the budget just lets run to the last step. The shares
     are those of the Renyi divergence, of the releases before the steps and of the steps.
     """
-    from dprl.accounting.renyi_filter import gaussian_cost
-
     parts = [Fraction(gaussian_cost(event.order, z)) for z in event.before] + [Fraction(event.budget)]
     for row, part in zip(rows, parts, strict=True):
         same = isinstance(row, SharedSumRow) and math.isclose(row.share, float(part / sum(parts)), rel_tol=1e-6)
@@ -384,7 +380,5 @@ def check_filter(path: Path, rows: Sequence[Row], event: RenyiFilterEvent) -> No
 
 def _runs(event: RenyiFilterEvent, row: FilteredSumRow, scale: float) -> bool:
     """Return whether constant noise of that much runs to the last step."""
-    from dprl.accounting.renyi_filter import WHOLE, effective_multiplier, integer_cost
-
     multiplier = effective_multiplier(row.noise_multiplier * scale, row.norm_multiplier * scale)
     return event.steps * integer_cost(event.order, event.sampling_probability, multiplier, event.budget) <= WHOLE

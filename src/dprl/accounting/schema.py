@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,7 +25,7 @@ def whole(value: Any) -> bool:
 
 def positive(value: Any) -> bool:
     """Return whether ``value`` is a positive finite number."""
-    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value) and value > 0.0
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0.0 < value <= sys.float_info.max
 
 
 def zero_or_positive(value: Any) -> bool:

@@ -11,9 +11,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from dprl.accounting import advisories, rows, signatures
+from dprl.accounting import accountant, advisories, events, rows, signatures
 from dprl.accounting.certificate import CERTIFICATE, FILES, STATEMENT, canonical_json, digest, sha256_file, to_bytes
 from dprl.accounting.field_verification import check_content, check_units
+from dprl.accounting.ledger import Ledger
 from dprl.errors import DprlError, explained, require
 from dprl.strict_json import read_regular, shown, strict_object
 
@@ -164,8 +165,6 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
     if content["event"] is None:
         require(not verified, f"{path} claims a verified release without a privacy event.")
         return None
-    from dprl.accounting import accountant, events
-
     foreign = f"The privacy event of {path} is not one that dprl emits."
     try:
         event = events.from_json(content["event"])
@@ -229,8 +228,6 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], parts: Sequence[tuple[A
 
 def _check_ledger(path: Path, content: Mapping[str, Any], ledger: str | Path) -> None:
     """Refuse a certificate where the ledger's own record of the charge that it names is not of this release."""
-    from dprl.accounting.ledger import Ledger
-
     block = content["ledger"]
     require(block is not None, f"{path} names no charge, though a ledger was given.")
     book = Ledger.open(ledger)
