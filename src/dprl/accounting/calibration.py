@@ -11,8 +11,8 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,7 +137,7 @@ def _accepted_near(
 
 
 class _Point(NamedTuple):
-    """A multiplier that was tried: ``y > 0`` asks for too much epsilon, ``y <= 0`` is accepted."""
+    """Multiplier that was tried: ``y > 0`` asks for too much epsilon, ``y <= 0`` is accepted."""
 
     multiplier: float
     u: float
@@ -241,16 +241,7 @@ def _recall(key: str) -> float | None:
 
 def _remember(key: str, multiplier: float) -> None:
     _known[key] = multiplier
-    try:
-        folder = _cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump({"noise_multiplier": multiplier}, file)
-            os.replace(temporary, folder / f"{key}.json")
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except (OSError, RuntimeError):
-        return
+    with suppress(OSError, RuntimeError):
+        _cache_folder().mkdir(parents=True, exist_ok=True)
+        # a hint that was cut off is no JSON, and is ignored
+        (_cache_folder() / f"{key}.json").write_text(json.dumps({"noise_multiplier": multiplier}))

@@ -78,20 +78,15 @@ def _anything(value: Any) -> bool:
     return True
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is_a(kind: type) -> Check:
+    return lambda value: isinstance(value, kind)
+
+
+_text, _list, _mapping = map(_is_a, (str, list, dict))
 
 
 def _number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) <= 10**15)
-
-
-def _list(value: Any) -> bool:
-    return isinstance(value, list)
-
-
-def _mapping(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def _or_nothing(check: Check) -> Check:

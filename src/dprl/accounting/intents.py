@@ -125,7 +125,7 @@ class Intents:
             raise self._changed()
         body = {"n": mark.entries} | {name: text for name, text in asdict(entry).items() if text}
         line = _line(json.dumps(body).encode(), self._key)
-        with explained(_unwritten(self._shown)):
+        with explained(_failed("written", self._shown)):
             try:
                 _write(self._file, line)
             except OSError:
@@ -165,7 +165,7 @@ def has_entries(shown: Path, real: Path) -> bool:
     """Return whether there are intents at ``real`` with more than the first line of a creation that was cut off."""
     if not os.path.lexists(real):
         return False
-    with explained(_unopened(shown)), _open(shown, real) as file:
+    with explained(_failed("opened", shown)), _open(shown, real) as file:
         content = file.readall()
     return not _HEADER.startswith(content[: len(_HEADER)]) or content.count(b"\n") > 1
 
@@ -182,7 +182,7 @@ def start(shown: Path, real: Path, ledger: str, secret: bytes) -> Mark:
         secret: 32 bytes.
     """
     line = _header(ledger, _key(secret))
-    with explained(_unwritten(shown)):
+    with explained(_failed("written", shown)):
         with _open(shown, real, os.O_CREAT) as file:
             file.truncate(0)
             _write(file, line)
@@ -191,7 +191,7 @@ def start(shown: Path, real: Path, ledger: str, secret: bytes) -> Mark:
             os.fsync(folder)
         finally:
             os.close(folder)
-    return Mark(1, len(line), _digest(line))
+    return Mark(1, len(line), hashlib.blake2b(line, digest_size=32).hexdigest())
 
 
 @contextmanager
@@ -199,9 +199,9 @@ def open_intents(shown: Path, real: Path, ledger: str, secret: bytes) -> Iterato
     """Open the intents at ``real``, of the ledger that the user calls ``shown``."""
     there = os.path.lexists(real)
     require(there, f"The intents {intents_path(shown)} of the ledger {shown} are missing: put their newest copy back.")
-    with explained(_unopened(shown)):
+    with explained(_failed("opened", shown)):
         file = _open(shown, real)
-    with file, explained(_unwritten(shown)):
+    with file, explained(_failed("written", shown)):
         yield Intents(shown, file, ledger, secret)
 
 
@@ -228,12 +228,8 @@ def _write(file: FileIO, line: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def _unopened(shown: Path) -> str:
-    return f"The intents {intents_path(shown)} cannot be opened"
-
-
-def _unwritten(shown: Path) -> str:
-    return f"The intents {intents_path(shown)} cannot be written"
+def _failed(done: str, shown: Path) -> str:
+    return f"The intents {intents_path(shown)} cannot be {done}"
 
 
 def _key(secret: bytes) -> bytes:
@@ -250,7 +246,3 @@ def _line(body: bytes, key: bytes) -> bytes:
 
 def _checksum(body: bytes, key: bytes) -> bytes:
     return hashlib.blake2b(body, key=key, digest_size=16).hexdigest().encode()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=32).hexdigest()

@@ -298,24 +298,22 @@ def _writes_ahead(db: sqlite3.Connection) -> bool:
         time.sleep(0.01)
 
 
+_EXPLANATIONS = (
+    ("NOTADB", "{path} is not a dprl ledger."),
+    ("READONLY PERM CANTOPEN AUTH", "The ledger {path} or its folder is read-only, so nothing can be charged to it."),
+    ("BUSY LOCKED PROTOCOL", "The ledger {path} is in use by another process; try again when it has finished."),
+    ("FULL IOERR", "The ledger {path} cannot be written: the disk is full or failing."),
+    ("CONSTRAINT", "The ledger {path} refuses the entry: {error}."),
+    ("", "The ledger {path} is damaged: put a copy of it back, however old, beside its newest intents."),
+)
+"""What is wrong with a ledger, by what SQLite calls it; the last stands for everything else."""
+
+
 def _explain(path: Path, error: Exception | None = None) -> str:
-    """Return what is wrong with a ledger in a sentence, from what SQLite calls it."""
-    name = getattr(error, "sqlite_errorname", None) or ""
-    explanations = {
-        ("NOTADB",): f"{path} is not a dprl ledger.",
-        ("READONLY", "PERM", "CANTOPEN", "AUTH"): (
-            f"The ledger {path} or its folder is read-only, so nothing can be charged to it."
-        ),
-        ("BUSY", "LOCKED", "PROTOCOL"): (
-            f"The ledger {path} is in use by another process; try again when it has finished."
-        ),
-        ("FULL", "IOERR"): f"The ledger {path} cannot be written: the disk is full or failing.",
-        ("CONSTRAINT",): f"The ledger {path} refuses the entry: {error}.",
-    }
-    for kinds, explanation in explanations.items():
-        if name.removeprefix("SQLITE_").startswith(kinds):
-            return explanation
-    return f"The ledger {path} is damaged: put a copy of it back, however old, beside its newest intents."
+    """Return in a sentence what is wrong with a ledger."""
+    name = (getattr(error, "sqlite_errorname", None) or "").removeprefix("SQLITE_")
+    words = next(words for kinds, words in _EXPLANATIONS if name.startswith(tuple(kinds.split()) or ""))
+    return words.format(path=path, error=error)
 
 
 def _is_blank(db: sqlite3.Connection) -> bool:

@@ -36,7 +36,7 @@ _TOLERANCE = 1e-6  # of a calibrated multiplier
 
 @dataclass(frozen=True)
 class RenyiFilterEvent(dpe.DpEvent):
-    """A stage under the filter, and what was charged to its order before; nothing may be composed with it.
+    """Event of a stage under the filter, and what was charged to its order before; nothing may be composed with it.
 
     Attributes:
         order: alpha, a whole number of at least 2.

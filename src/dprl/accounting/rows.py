@@ -16,28 +16,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+from dprl.accounting import reward_relation as rewards
+from dprl.accounting import schema
 from dprl.accounting.renyi_filter import WHOLE, RenyiFilterEvent, effective_multiplier, gaussian_cost, integer_cost
-from dprl.accounting.reward_relation import (
-    DEPTHS,
-    UNIT,
-    RewardRelation,
-    answer_step,
-    parse_relation,
-    path_delta,
-    path_sensitivity,
-)
-from dprl.accounting.schema import (
-    SLACK,
-    Check,
-    check_fields,
-    list_of,
-    mapping_of,
-    positive,
-    share,
-    text,
-    whole,
-    zero_or_positive,
-)
+from dprl.accounting.reward_relation import RewardRelation
+from dprl.accounting.schema import SLACK
 from dprl.accounting.user_relation import CLIPS, MECHANISM, WORDS, column_norm_of
 from dprl.errors import DprlError, require
 
@@ -48,13 +31,15 @@ MOST_DIMENSION, MOST_NORMED = 2**22, 2**16
 _LEAST = 1.0 - SLACK
 _CALIBRATED = 1e-5  # to how much a multiplier is calibrated, with room
 
-Text = Annotated[str, text]
-Whole = Annotated[int, whole]
-Positive = Annotated[float, positive]
-Number = Annotated[float, zero_or_positive]
-Share = Annotated[float, share]
-Levels = Annotated[list[float], list_of(positive, 64)]
-Parts = Annotated[list[dict[str, Any]], list_of(mapping_of({"dimension": whole, "clip_norm": positive}))]
+Text = Annotated[str, schema.text]
+Whole = Annotated[int, schema.whole]
+Positive = Annotated[float, schema.positive]
+Number = Annotated[float, schema.zero_or_positive]
+Share = Annotated[float, schema.share]
+Levels = Annotated[list[float], schema.list_of(schema.positive, 64)]
+Parts = Annotated[
+    list[dict[str, Any]], schema.list_of(schema.mapping_of({"dimension": schema.whole, "clip_norm": schema.positive}))
+]
 
 # --- the kinds of rows ------------------------------------------------------------------------------------------------
 
@@ -92,6 +77,7 @@ class SumRow(Row):
         return (self.noise_multiplier,)
 
     def proved(self) -> bool:
+        """Return whether the grid is fine enough for the clip norm, and all noise on it is drawn as proved."""
         fine = 2.0**32 <= self.clip_norm / self.grid_step < 2.0**33
         return super().proved() and fine and all(self.drawn(float(z) * self.clip_norm) for z in self.multipliers)
 
@@ -114,9 +100,11 @@ class FilteredSumRow(SharedSumRow):
 
     @property
     def multipliers(self) -> tuple[float, ...]:
+        """Return the multipliers of the plan, of each level and of the norm."""
         return (self.noise_multiplier, *self.levels, self.norm_multiplier)
 
     def proved(self) -> bool:
+        """Return whether the sum is proved, and short enough for its norm to be computed well."""
         return super().proved() and 2 <= self.dimension <= MOST_NORMED + 1
 
 
@@ -128,6 +116,7 @@ class MovedRow(Row):
     std: Positive
 
     def proved(self) -> bool:
+        """Return whether the sampler is proved for the stated standard deviation."""
         return super().proved() and self.drawn(self.std)
 
     def least_sensitivity(self, relation: Any, content: Mapping[str, Any]) -> float:
@@ -165,6 +154,7 @@ class UserSumRow(MovedRow):
     batch: Whole
 
     def least_sensitivity(self, relation: str, content: Mapping[str, Any]) -> float:
+        """Return how far one user moves a sum, from the clip norms of its parts."""
         comes_back = self.epochs > 1
         clip_norm = math.hypot(*(part["clip_norm"] for part in self.parts))
         require(self.relation == relation, "The sum is for another relation.")
@@ -175,6 +165,7 @@ class UserSumRow(MovedRow):
         return CLIPS[relation] * clip_norm
 
     def column(self) -> tuple[float, float]:
+        """Return the column norm of the correlated noise, as stated and at least."""
         return self.column_norm, column_norm_of(self.noise, self.steps, self.dimension, self.noise_multiplier)
 
 
@@ -183,6 +174,7 @@ class RewardRow(MovedRow):
     """Row of noise on every observed reward."""
 
     def least_sensitivity(self, relation: RewardRelation, content: Mapping[str, Any]) -> float:
+        """Return how far apart two rewards are."""
         return relation.radius
 
 
@@ -193,6 +185,7 @@ class GradientRow(RewardRow):
     clip_norm: Positive
 
     def least_sensitivity(self, relation: RewardRelation, content: Mapping[str, Any]) -> float:
+        """Return how far one reward moves an update."""
         return relation.radius * self.clip_norm
 
 
@@ -209,18 +202,20 @@ class PathRow(RewardRow):
     largest_reward: Number
 
     def proved(self) -> bool:
-        return self.grid_step == answer_step(float(self.std))
+        """Return whether answers are rounded as the standard deviation asks for."""
+        return self.grid_step == rewards.answer_step(float(self.std))
 
     def least_sensitivity(self, relation: RewardRelation, content: Mapping[str, Any]) -> float:
+        """Return the norm by which neighbours move all paths, from the public facts and the relation."""
         facts, options = (content["assumed_public"][name] for name in ("environment", "hyper_parameters"))
         of_q, dimensions = options["variant"]["value"] == "output", len(facts["observation"])
-        require(whole(facts["actions"]), "The number of actions is not declared.")
+        require(schema.whole(facts["actions"]), "The number of actions is not declared.")
         require(relation.lipschitz is not None, "A path needs a Lipschitz constant.")
         least_sup, least_lipschitz = relation.radius, relation.lipschitz or 0.0
         if of_q:  # a path is added to the optimal Q: docs/proofs/output-perturbation.md
             discount, rate = options["discount"]["value"], facts["transition_rate"]
-            require(zero_or_positive(discount) and discount < 1.0, "Returns have no bound.")
-            require(zero_or_positive(rate), "The rate of the transitions is not declared.")
+            require(schema.zero_or_positive(discount) and discount < 1.0, "Returns have no bound.")
+            require(schema.zero_or_positive(rate), "The rate of the transitions is not declared.")
             least_sup /= 1.0 - discount
             least_lipschitz += discount * rate * least_sup
         large = self.sup >= least_sup * _LEAST and self.lipschitz >= least_lipschitz * _LEAST
@@ -231,15 +226,18 @@ class PathRow(RewardRow):
         # one path for all actions hides nothing of a function that depends on the action
         enough = self.paths == facts["actions"] or (self.paths == 1 and relation.of_state and not of_q)
         require(enough, "There are too few paths.")
-        charged = facts.get("on_grid") is True or self.spread >= 3.0 * self.dimension * 2.0 ** -DEPTHS[1] * _LEAST
+        charged = (
+            facts.get("on_grid") is True or self.spread >= 3.0 * self.dimension * 2.0 ** -rewards.DEPTHS[1] * _LEAST
+        )
         require(charged, "First observations of cells are not charged for.")
-        return path_sensitivity(self.sup, self.lipschitz, self.decay, self.paths, self.dimensions, self.spread)
+        return rewards.path_sensitivity(self.sup, self.lipschitz, self.decay, self.paths, self.dimensions, self.spread)
 
     def precision(self, content: Mapping[str, Any]) -> float:
+        """Return what the finite precision of the paths adds to delta."""
         epsilon, largest = content["epsilon"], self.largest_reward
         ends = content["assumed_public"]["environment"]["reward"]
         require(largest >= max(abs(float(end)) for end in ends), "Precision was counted for smaller rewards.")
-        return path_delta(epsilon, self.dimension, self.std, self.decay, self.dimensions, largest)
+        return rewards.path_delta(epsilon, self.dimension, self.std, self.decay, self.dimensions, largest)
 
 
 PATHS, REWARDS, GRADIENTS = (
@@ -265,7 +263,7 @@ KINDS: dict[str, type[Row]] = {
 
 
 @functools.cache
-def schema_of(kind: type[Row]) -> dict[str, Check]:
+def schema_of(kind: type[Row]) -> dict[str, schema.Check]:
     """Return what each field of a row may be, by its name."""
     return {name: hint.__metadata__[0] for name, hint in get_type_hints(kind, include_extras=True).items()}
 
@@ -293,7 +291,7 @@ def _read(path: Path, row: Any) -> Row:
     if kind is None:
         raise DprlError(f"A mechanism of {path} is none that this version of dprl knows.")
     what = f"The mechanism {name!r} of {path}"
-    check_fields(what, schema_of(kind), row)
+    schema.check_fields(what, schema_of(kind), row)
     found = kind(**row)
     require(found.proved(), f"{what} has a grid or noise for which there is no proof.")
     return found
@@ -328,8 +326,8 @@ def check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[Row], acc
         DprlError: one sentence that says what is not protected.
     """
     stated = content["neighbouring_relation"]
-    if content["privacy_unit"] == UNIT:
-        kind, whom, relation = RewardRow, "reward functions", parse_relation(stated)
+    if content["privacy_unit"] == rewards.UNIT:
+        kind, whom, relation = RewardRow, "reward functions", rewards.parse_relation(stated)
         require(relation, f"The neighbouring relation of {path} does not say how far apart two reward functions are.")
         asked = isinstance(content["assumed_public"].get("environment"), dict) and rows
         require(asked, f"{path} does not say in which environment, and by which mechanism, rewards were asked for.")

@@ -201,7 +201,7 @@ def curve_domain(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Scale:
-    """An axis: where numbers from ``low`` to ``high`` are, in pixels from ``start`` to ``end``."""
+    """Axis: where numbers from ``low`` to ``high`` are, in pixels from ``start`` to ``end``."""
 
     low: float
     high: float
@@ -216,7 +216,7 @@ class _Scale:
 
 
 class _Frame(NamedTuple):
-    """A chart with its axes, and where numbers are on them."""
+    """Chart with its axes, and where numbers are on them."""
 
     svg: ET.Element
     x: _Scale

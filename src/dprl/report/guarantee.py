@@ -171,7 +171,7 @@ def _event_words(event: Any) -> str:
 
 
 class _EventFields(dict[str, Any]):
-    """The fields of a privacy event in words, with a stand-in for each that is missing."""
+    """Fields of a privacy event in words, with a stand-in for each that is missing."""
 
     def __getitem__(self, name: str) -> str:
         value = self.get(name)

@@ -13,7 +13,7 @@ from dprl.report.view import cleaned, view_of_guarantee
 
 
 class _Slice(NamedTuple):
-    """What was learned, along one component of the observation: a row of values for each action, and the best one."""
+    """Slice of what was learned, along one component: a row of values for each action, and the best action."""
 
     name: str
     grid: list[float]
