@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -12,6 +11,8 @@ import pytest
 
 from dprl.report import render
 from dprl.report.charts import action_curves
+
+from .page import Page
 
 RELATION = "reward functions at most 0.01 apart"
 TRAINING: dict[str, Any] = {
@@ -47,36 +48,6 @@ CERTIFICATE: dict[str, Any] = {
     },
     "ledger": None, "versions": {"dprl": "0.1.0"},
 }  # fmt: skip
-
-
-class Page(HTMLParser):
-    """Checks nesting, and collects text and tags."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.words = ""
-        self.feed(page)
-        self.close()
-        assert self.open == []
-        self.text = re.sub(r"\s+", " ", self.words)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        assert not {name for name, _ in attrs} & {"src", "onclick", "onload"}
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words += data
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -156,7 +127,7 @@ def test_names_are_text():
         },
     }  # fmt: skip
     page = Page(render(training, hostile))
-    assert "script" not in page.tags
+    assert "script" not in page.names
     assert page.text.count("<script>alert('x')</script>\ufffd") > 10
 
 

@@ -228,11 +228,13 @@ def _real(path: Path) -> Path:
 
 def _check_file(path: Path, real: Path) -> None:
     # never opened here: closing it would drop the locks that another thread's connection holds on it
-    if not os.path.lexists(real):
-        _check_not_gone(path, real)
-        raise DprlError(f"There is no ledger at {path}; make one with `dprl ledger create`.")
-    with explained(f"The ledger {path} cannot be read"):
+    try:
         found = real.stat()
+    except FileNotFoundError as error:
+        _check_not_gone(path, real)
+        raise DprlError(f"There is no ledger at {path}; make one with `dprl ledger create`.") from error
+    except OSError as error:
+        raise DprlError(f"The ledger {path} cannot be read: {error.strerror or error}.") from error
     require(stat.S_ISREG(found.st_mode), f"The ledger {path} cannot be read: it is not a file.")
     require(os.access(real, os.R_OK), f"The ledger {path} cannot be read: permission denied.")
     # no write permission for anybody is meant as such, also where the user is root
