@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from dprl.report import charts, guarantee
-from dprl.report.fields import endpoints, items, numbers, section, text
+from dprl.report.fields import WORDS, endpoints, items, numbers, section, text
 from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
 from dprl.report.view import cleaned, view_of_guarantee
 
@@ -19,7 +19,7 @@ _OWN_NAMES = {"importance-sampling": ""} | {
 def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
     """Return everything that the template of an evaluation prints, as text, booleans and charts."""
     estimate, certificate = cleaned(estimate, certificate)
-    view = view_of_guarantee(estimate, certificate)
+    view, words = view_of_guarantee(estimate, certificate), WORDS["evaluation"]["words"]
     targets = [t for t in items(estimate.get("targets")) if isinstance(t, dict)]
     # `value` and `interval` at the top are those of the first policy
     targets = targets or [{"value": estimate.get("value"), "interval": estimate.get("interval")}]
@@ -45,7 +45,8 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "has_weights": any(p["weight"] for p in policies),
         "has_clipped": any(p["clipped"] for p in policies),
         "curves": _curves(section(estimate.get("value_function")), section(estimate.get("bounds"))),
-        "bounds": guarantee.bounds(estimate, certificate, view["units"]),
+        "words": words | {"protected": words["protected"].format(units=view["units"])},
+        "facts": guarantee.bounds(estimate, certificate, view["units"]),
         "protector": guarantee.protector(certificate),
         "public_policies": [guarantee.policy_words(p) for p in items(guarantee.assumed(certificate).get("policies"))],
     }

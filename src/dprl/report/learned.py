@@ -30,7 +30,6 @@ def q_function_view(training: dict[str, Any], certificate: dict[str, Any]) -> di
         slices = [one._replace(values=[list(map(max, zip(*one.values, strict=True)))]) for one in slices]
     domain = charts.curve_domain([v for one in slices for row in one.values for v in row])
     return _view(training, certificate, WORDS["q_function"]["words"]) | {
-        "answer": "q_function.html.j2",
         "returns": _returns(training, 2),
         "samples": plain(training.get("samples", MISSING)),
         "variant": variant,
@@ -55,7 +54,6 @@ def policy_view(training: dict[str, Any], certificate: dict[str, Any]) -> dict[s
     noise = WORDS["policy"]["noise"].get(text(request.get("noise"), "").partition(":")[0], "with noise")
     again = request.get("sampling") == "poisson"
     return view | {
-        "answer": "policy.html.j2",
         "unit_gloss": "everything that one person saw, did and was paid",
         "relation_gloss": WORDS["relations_of_people"].get(view["relation"], ""),
         "asked": "some of whom were asked in every batch" if again else "each of whom was asked once",

@@ -39,10 +39,10 @@ def render(content: dict[str, Any], certificate: dict[str, Any]) -> str:
         content: what was released, as in ``estimate.json`` or ``training.json``.
         certificate: the certificate or statement of the release.
     """
-    page, view = "template.html.j2", evaluation_view
+    page, view = "evaluation", evaluation_view
     if content.get("schema") == _SCHEMAS[TRAINING]:
-        page, view = "training.html.j2", policy_view if "policy" in content else q_function_view
-    return load_template("dprl.report", page).render(view(content, certificate)) + "\n"
+        page, view = ("policy", policy_view) if "policy" in content else ("q_function", q_function_view)
+    return load_template("dprl.report", f"{page}.html.j2").render(view(content, certificate)) + "\n"
 
 
 def render_folder(results: Path, out: Path | None = None) -> Path:
