@@ -18,6 +18,7 @@ import numpy as np
 from dprl.accounting.events import DpEvent, Part, gaussians_of
 from dprl.accounting.gaussian_pld import gaussian_pld
 from dprl.accounting.renyi_filter import RenyiFilterEvent
+from dprl.accounting.schema import positive
 from dprl.errors import require
 
 RELATION = "add or remove one"
@@ -62,9 +63,7 @@ def parts_of(event: DpEvent) -> tuple[Part, ...]:
     plain, precision = [], 0.0
     for rate, multiplier, count in reversed(gaussians_of(event)):
         require(count <= 10**12, "The accountant does not take more than 1e12 steps.")
-        require(
-            math.isfinite(multiplier) and multiplier > 0.0, "The noise multiplier must be a positive finite number."
-        )
+        require(positive(multiplier), "The noise multiplier must be a positive finite number.")
         require(multiplier >= 1e-100, "The noise multiplier is too small to give any guarantee.")
         if rate == 1.0:
             plain.append((multiplier, count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dprl.accounting.schema import positive
-from dprl.errors import DprlError, require
+from dprl.errors import require
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,5 @@ class Budget:
 
     def check_units(self, units: int) -> None:
         """Refuse a delta at which giving one person away entirely would be allowed; ``units`` is public."""
-        if self.delta >= 1.0 / units:
-            raise DprlError(
-                f"delta = {self.delta:g} is at least 1/units = {1.0 / units:g}: choose a delta well below one over the "
-                f"{units} declared units."
-            )
+        least = f"delta = {self.delta:g} is at least 1/units = {1.0 / units:g}"
+        require(self.delta < 1.0 / units, f"{least}: choose a delta well below one over the {units} declared units.")

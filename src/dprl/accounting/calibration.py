@@ -21,7 +21,7 @@ from scipy.special import erfc, erfcx
 from dprl.accounting import accountant
 from dprl.accounting.budget import Budget
 from dprl.accounting.events import DpEvent, Part, to_json
-from dprl.accounting.renyi_filter import smallest_accepted
+from dprl.accounting.renyi_filter import NO_NOISE_HELPS, smallest_accepted
 from dprl.errors import DprlError, require
 
 SMALLEST, LARGEST = 0.2, 1e8
@@ -162,11 +162,8 @@ def _search(
         point = _Point(multiplier, math.log(multiplier), y)
         if y > 0.0:
             unsafe = point
-            require(
-                multiplier < LARGEST,
-                f"No noise multiplier meets epsilon = {budget.epsilon:g} at delta = {budget.delta:g} for this release: "
-                "raise the budget, or lower the sampling rate or the number of steps.",
-            )
+            none = f"No noise multiplier meets epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
+            require(multiplier < LARGEST, f"{none} for this release: {NO_NOISE_HELPS}")
         else:
             safe = point
             if multiplier <= SMALLEST:

@@ -62,11 +62,8 @@ def correct(ledger: Ledger, charge: int, epsilon: float, delta: float, why: str)
     require(more > 0 or more_delta > 0, f"Charge {charge} of the ledger {ledger.path} covers as much already.")
     left = ledger.remaining(dataset.name)
     take = min(max(more, Decimal(repr(LEAST_DELTA))), left.epsilon)
-    if take <= 0:
-        raise DprlError(
-            f"The ledger {ledger.path} has nothing left for {dataset.name!r}: release nothing more of it, and note "
-            f"elsewhere that its releases have cost epsilon {float(more):g} more than it says."
-        )
+    spent = f"The ledger {ledger.path} has nothing left for {dataset.name!r}"
+    require(take > 0, f"{spent}: release nothing more of it, and note that it has cost epsilon {float(more):g} more.")
     amount = Budget(float(take), float(min(max(more_delta, Decimal(repr(LEAST_DELTA))), left.delta)))
     number = ledger.charge(dataset.name, amount, dataset.unit, dataset.relation, note, token)
     if first.digest is not None:

@@ -83,10 +83,8 @@ class Intents:
         self._hash = hashlib.blake2b(memoryview(content)[: mark.size], digest_size=32)
         if len(content) < mark.size or self._hash.hexdigest() != mark.digest:
             if content.startswith(_HEADER) and not content.startswith(_HEADER + self._ledger.encode()):
-                raise DprlError(
-                    f"The file {intents_path(self._shown)} belongs to another ledger than {self._shown}: put its own "
-                    "one back."
-                )
+                file = intents_path(self._shown)
+                raise DprlError(f"The file {file} belongs to another ledger than {self._shown}: put its own one back.")
             raise self._changed()
         return content[mark.size :]
 

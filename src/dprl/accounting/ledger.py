@@ -109,11 +109,7 @@ class Ledger:
         _check_text("dataset name", dataset, 200)
         plain = dataset == " ".join(unicodedata.normalize("NFKC", dataset).split())
         require(dataset, "A dataset needs a name.")
-        require(
-            plain,
-            "A dataset's name has single spaces within it alone, and each character in its plain form (Unicode NFKC), "
-            "so that no two names look the same.",
-        )
+        require(plain, "A dataset's name has single spaces and Unicode form NFKC, so that no two names look the same.")
         _check_names(unit, relation)
         amount = _amount(budget)
         ledger = cls(Path(path))
@@ -121,20 +117,16 @@ class Ledger:
         with ledger_file.writing(ledger.path) as books:
             known = books.db.execute("SELECT 1 FROM dataset WHERE name = ?", (dataset,)).fetchone()
             require(not known, f"The ledger {path} already has a dataset {dataset!r}; its budget is not changed.")
-            other = books.db.execute(
-                "SELECT unit, relation FROM dataset WHERE unit <> ? OR relation <> ?", (unit, relation)
-            ).fetchone()
-            if other is not None:
-                raise DprlError(
-                    f"The ledger {path} keeps the unit {other[0]!r} and the relation {other[1]!r}; declare {dataset!r} "
-                    f"by {unit!r} and {relation!r} in a ledger of its own."
-                )
+            others = "SELECT unit, relation FROM dataset WHERE unit <> ? OR relation <> ?"
+            kept = books.db.execute(others, (unit, relation)).fetchone()
+            if kept is not None:
+                keeps = f"The ledger {path} keeps the unit {kept[0]!r} and the relation {kept[1]!r}"
+                raise DprlError(f"{keeps}; declare {dataset!r} by {unit!r} and {relation!r} in a ledger of its own.")
             try:
                 books.enter(Entry("dataset", dataset, *amount.as_text(), unit, relation, ledger_file.now()))
             except sqlite3.IntegrityError as error:  # nothing is declared in it yet, and its tables refuse the unit
-                raise DprlError(
-                    f"The ledger {path} was made before dprl knew the unit {unit!r}: declare {dataset!r} in a new one."
-                ) from error
+                older = f"The ledger {path} was made before dprl knew the unit {unit!r}"
+                raise DprlError(f"{older}: declare {dataset!r} in a new one.") from error
         return ledger
 
     @classmethod
@@ -174,20 +166,14 @@ class Ledger:
         with ledger_file.writing(self.path) as books:
             declared = self._find(books.db, dataset)
             for name, asked, kept in (("privacy unit", unit, declared.unit), ("relation", relation, declared.relation)):
-                if asked != kept:
-                    raise DprlError(
-                        f"The ledger keeps {dataset!r} by {name} {kept!r}; a release by {name} {asked!r} does not "
-                        "compose with it: ask for the ledger's own, or charge another ledger."
-                    )
-            known = books.db.execute(
-                "SELECT id, dataset, epsilon, delta FROM charge WHERE token = ?", (token,)
-            ).fetchone()
+                keeps = f"The ledger keeps {dataset!r} by {name} {kept!r}; a release by {name} {asked!r} does not"
+                require(asked == kept, f"{keeps} compose with it: ask for the ledger's own, or charge another ledger.")
+            charged = "SELECT id, dataset, epsilon, delta FROM charge WHERE token = ?"
+            known = books.db.execute(charged, (token,)).fetchone()
             if known is not None:
-                require(
-                    (known[1], _stored(*known[2:])) == (dataset, amount),
-                    f"The ledger {self.path} has this run's token on a charge of another dataset or amount: start a "
-                    "new run.",
-                )
+                same = (known[1], _stored(*known[2:])) == (dataset, amount)
+                other = f"The ledger {self.path} has this run's token on a charge of another dataset or amount"
+                require(same, f"{other}: start a new run.")
                 return known[0]
             left = _subtract(declared.budget, self._spent(books.db, dataset))
             if amount.epsilon > left.epsilon or amount.delta > left.delta:
@@ -264,11 +250,9 @@ class Ledger:
             row = (content, dataset, ledger_file.now())
             books.db.execute("INSERT INTO claim VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
             owner = books.db.execute("SELECT dataset FROM claim WHERE fingerprint = ?", (content,)).fetchone()[0]
-        if owner != dataset:
-            raise DprlError(
-                f"The rows of this log stand in the ledger {self.path} under another name than {dataset!r}: evaluate "
-                f"them under that name, whose budget they have; what was charged to {dataset!r} stays spent."
-            )
+        stand = f"The rows of this log stand in the ledger {self.path} under another name than {dataset!r}"
+        spent = f"whose budget they have; what was charged to {dataset!r} stays spent"
+        require(owner == dataset, f"{stand}: evaluate them under that name, {spent}.")
 
     def datasets(self) -> list[Dataset]:
         """Return what is declared, by name."""
@@ -345,11 +329,9 @@ def _show(number: Decimal) -> str:
 def _check_names(unit: str, relation: str) -> None:
     require(unit in UNITS, f"The privacy unit must be one of: {', '.join(UNITS)}.")
     if unit == UNIT:
-        require(
-            isinstance(relation, str) and parse_relation(relation),
-            "The neighbouring relation of reward functions is in the words of their radius, such as 'reward functions "
-            "at most 0.01 apart': `dprl train` says which words fit what it is asked for.",
-        )
+        known = isinstance(relation, str) and parse_relation(relation)
+        words = "The neighbouring relation must be in words such as 'reward functions at most 0.01 apart'"
+        require(known, f"{words}: `dprl train` says which words fit what it is asked for.")
     else:
         require(relation in RELATIONS, f"The neighbouring relation must be one of: {', '.join(RELATIONS)}.")
 

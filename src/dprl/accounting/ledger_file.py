@@ -247,11 +247,9 @@ def _check_file(path: Path, real: Path) -> None:
 
 def _check_not_gone(path: Path, real: Path) -> None:
     """Refuse to begin anew where the intents of a ledger that is not there have entries."""
-    if intent_file.has_entries(path, intents_path(real)):
-        raise DprlError(
-            f"The ledger {path} is gone, but its intents are still there: put a copy of the ledger back, however old, "
-            "and what was spent since is entered again."
-        )
+    gone = f"The ledger {path} is gone, but its intents are still there: put a copy of it back, however old"
+    has_entries = intent_file.has_entries(path, intents_path(real))
+    require(not has_entries, f"{gone}, and what was spent since is entered again.")
 
 
 def _check_content(path: Path, db: sqlite3.Connection) -> None:
@@ -260,11 +258,8 @@ def _check_content(path: Path, db: sqlite3.Connection) -> None:
     version = _version(db)
     newer = f"The ledger {path} was written by a newer version of dprl; update dprl to use it."
     require(version <= VERSION, newer)
-    if 0 < version < min(KNOWN):
-        raise DprlError(
-            f"The ledger {path} was written by a development version of dprl: declare what is left of its budgets in "
-            "a new one."
-        )
+    early = f"The ledger {path} was written by a development version of dprl"
+    require(not 0 < version < min(KNOWN), f"{early}: declare what is left of its budgets in a new one.")
     found = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
     require(found in map(set, KNOWN.get(version, ())), _explain(path))
 

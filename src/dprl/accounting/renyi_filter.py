@@ -25,6 +25,8 @@ from dprl.errors import DprlError, require
 WHOLE = 2**40
 """The budget in the filter's integers; every cost is rounded up to one of them."""
 MOST_LEVELS = 64
+NO_NOISE_HELPS = "raise the budget, or lower the sampling rate or the number of steps."
+"""What to do where no noise meets a budget."""
 NORM_ROUNDING = 2.0**-8
 """What rounding may add to the sensitivity of a computed norm, over the clip norm (docs/proofs/renyi-filter.md)."""
 ORDERS = (*range(2, 33), *(round(32 * 1.06**k) for k in range(1, 96)))
@@ -187,10 +189,8 @@ def plan_filter(
         places = range(max(here - stride, 0), min(here + stride + 1, len(ORDERS)), max(stride // 3, 1))
         stride //= 3
     if best is None:
-        raise DprlError(
-            f"No noise multiplier meets epsilon = {epsilon:g} at delta = {delta:g} under a Renyi filter: raise the "
-            "budget, or lower the sampling rate or the number of steps."
-        )
+        none = f"No noise multiplier meets epsilon = {epsilon:g} at delta = {delta:g} under a Renyi filter"
+        raise DprlError(f"{none}: {NO_NOISE_HELPS}")
     return best
 
 

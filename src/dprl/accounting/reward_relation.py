@@ -56,9 +56,8 @@ class RewardRelation:
     def __post_init__(self) -> None:
         known = self.lipschitz is not None
         require(positive(self.radius), "The reward radius must be a positive number.")
-        require(
-            not known or positive(self.lipschitz), "The Lipschitz constant of the reward must be a positive number."
-        )
+        smooth = not known or positive(self.lipschitz)
+        require(smooth, "The Lipschitz constant of the reward must be a positive number.")
         require(known or not self.mixed, "A bound on mixed derivatives needs the Lipschitz constant of the reward.")
 
     def words(self) -> str:

@@ -220,9 +220,8 @@ class PathRow(RewardRow):
             least_lipschitz += discount * rate * least_sup
         large = self.sup >= least_sup * _LEAST and self.lipschitz >= least_lipschitz * _LEAST
         require(large, "The path is for other functions.")
-        require(
-            self.dimensions == dimensions and (dimensions == 1 or relation.mixed), "So many dimensions lack a proof."
-        )
+        proved = self.dimensions == dimensions and (dimensions == 1 or relation.mixed)
+        require(proved, "There is no proof for so many dimensions.")
         # one path for all actions hides nothing of a function that depends on the action
         enough = self.paths == facts["actions"] or (self.paths == 1 and relation.of_state and not of_q)
         require(enough, "There are too few paths.")

@@ -149,11 +149,9 @@ def _check_algorithm(path: Path, data: Mapping[str, Mapping[str, Any]]) -> None:
     which = f"{path} must come with one of {' and '.join(DATA)}, which says by which algorithm it was made."
     require(len(data) == 1, which)
     ((file, stated),) = data.items()
-    if stated.get("algorithm") not in (EVALUATING if file == DATA[0] else LEARNING):
-        raise DprlError(
-            f"{path} certifies an algorithm that this version of dprl does not have: only its own are proved, and "
-            "anything else comes with a statement."
-        )
+    own = stated.get("algorithm") in (EVALUATING if file == DATA[0] else LEARNING)
+    foreign = f"{path} certifies an algorithm that this version of dprl does not have"
+    require(own, f"{foreign}: only its own are proved, and anything else comes with a statement.")
 
 
 # --- the claim --------------------------------------------------------------------------------------------------------
@@ -241,9 +239,6 @@ def _check_ledger(path: Path, content: Mapping[str, Any], ledger: str | Path) ->
     require(same, f"The ledger {ledger} has another epsilon or delta for the charge of {path}.")
     same = (dataset.unit, dataset.relation) == (content["privacy_unit"], content["neighbouring_relation"])
     require(same, f"The ledger {ledger} keeps another privacy unit or relation than {path} states.")
-    if charge.digest is None:
-        raise DprlError(
-            f"The ledger {ledger} has the charge of {path} as unfinished: finish the release with --resume, or do not "
-            "rely on it."
-        )
+    unfinished = f"The ledger {ledger} has the charge of {path} as unfinished"
+    require(charge.digest, f"{unfinished}: finish the release with --resume, or do not rely on it.")
     require(charge.digest == content["digest"], f"The ledger {ledger} has the charge of {path} for another release.")

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
-from dprl.errors import DprlError
+from dprl.errors import DprlError, require
 from dprl.report.answer import evaluation_view
 from dprl.report.learned import policy_view, q_function_view
 from dprl.report.view import CERTIFICATE_SCHEMA
@@ -58,31 +58,27 @@ def render_folder(results: Path, out: Path | None = None) -> Path:
     Raises:
         DprlError: an artifact is missing, unreadable, altered, or would be overwritten with something else.
     """
-    if not results.is_dir():
-        raise DprlError(f"{results} is not a folder of results.")
+    require(results.is_dir(), f"{results} is not a folder of results.")
     seals = [name for name in ("certificate.json", "statement.json") if (results / name).exists()]
-    if len(seals) != 1:
-        found = "both certificate.json and statement.json" if seals else "neither certificate.json nor statement.json"
-        raise DprlError(f"{results} holds {found}, where a report needs exactly one of them.")
+    found = "both certificate.json and statement.json" if seals else "neither certificate.json nor statement.json"
+    require(len(seals) == 1, f"{results} holds {found}, where a report needs exactly one of them.")
     name = TRAINING if (results / TRAINING).exists() and not (results / ESTIMATE).exists() else ESTIMATE
     content, digest = _read(results, name)
     certificate, _ = _read(results, seals[0])
     listed = certificate.get("artifacts")
     listed = {n: d for n, d in listed.items() if n.isprintable()} if isinstance(listed, dict) else {}
-    if listed.get(name) != digest:
-        raise DprlError(
-            f"{results / name} is not the file that {seals[0]} lists: restore it, or run the release again."
-        )
+    altered = f"{results / name} is not the file that {seals[0]} lists: restore it, or run the release again."
+    require(listed.get(name) == digest, altered)
     page = render(content, certificate).encode("utf-8")
     sealed = results / REPORT
     path = sealed if out is None else out / REPORT if out.is_dir() else out
     if path.resolve() == sealed.resolve():
-        if listed.get(REPORT) != hashlib.sha256(page).hexdigest():
-            raise DprlError(
-                f"The report drawn now differs from the {REPORT} that {seals[0]} lists: use --out to write it aside."
-            )
-    elif path.resolve() in {(results / name).resolve() for name in (*listed, *_SCHEMAS)}:
-        raise DprlError(f"{path} is an artifact of the release: use --out to write the report elsewhere.")
+        other = f"The report drawn now differs from the {REPORT} that {seals[0]} lists: use --out to write it aside."
+        require(listed.get(REPORT) == hashlib.sha256(page).hexdigest(), other)
+    else:
+        artifacts = {(results / name).resolve() for name in (*listed, *_SCHEMAS)}
+        is_new = path.resolve() not in artifacts
+        require(is_new, f"{path} is an artifact of the release: use --out to write the report elsewhere.")
     _write(path, page)
     return path
 
@@ -92,8 +88,7 @@ def _read(results: Path, name: str) -> tuple[dict[str, Any], str]:
     path = results / name
     raw = read_regular(path)
     data = strict_object(path, raw)
-    if data.get("schema") != _SCHEMAS[name]:
-        raise DprlError(f"{path} does not follow the schema {_SCHEMAS[name]}.")
+    require(data.get("schema") == _SCHEMAS[name], f"{path} does not follow the schema {_SCHEMAS[name]}.")
     return data, hashlib.sha256(raw).hexdigest()
 
 
