@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -57,3 +58,18 @@ class Mistakes:
         """Raise what was found: one mistake as itself, several together."""
         if self.found:
             raise DprlError(self.found[0]) if len(self.found) == 1 else WrongOptionsError(self.found)
+
+
+def require(condition: object, sentence: str) -> None:
+    """Raise a :class:`DprlError` with this sentence where the condition does not hold."""
+    if not condition:
+        raise DprlError(sentence)
+
+
+@contextmanager
+def explained(failure: str) -> Iterator[None]:
+    """Turn an error of the operating system into a sentence: the failure, such as ``a.txt cannot be read``, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise DprlError(f"{failure}: {error.strerror or error}.") from error

@@ -45,14 +45,6 @@ def test_refuses_a_rate_or_a_count_out_of_range(rate, steps):
 
 
 @pytest.mark.parametrize(
-    "event", [dpe.LaplaceDpEvent(1.0), dpe.NoOpDpEvent(), dpe.SelfComposedDpEvent(dpe.NonPrivateDpEvent(), 2)]
-)
-def test_refuses_to_write_an_event_that_no_mechanism_emits(event):
-    with pytest.raises(DprlError):
-        events.to_json(event)
-
-
-@pytest.mark.parametrize(
     "data",
     [
         None,

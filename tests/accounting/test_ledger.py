@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import stat
@@ -36,6 +37,14 @@ def execute(ledger: Ledger, *statements: str) -> None:
     with ledger_file.writing(ledger.path) as books:
         for statement in statements:
             books.db.execute(statement)
+
+
+def test_the_tables_are_what_they_were():
+    """SQLite keeps their text, by which a ledger is known: each version's is never changed."""
+    known = repr({version: sorted(map(sorted, schemas)) for version, schemas in KNOWN.items()})
+    assert (
+        hashlib.sha256(known.encode()).hexdigest() == "c608e96f0df1dd1a24e1509e3acded804977a4e4f7539608af523de574c33bef"
+    )
 
 
 # --- sums -------------------------------------------------------------------------------------------------------

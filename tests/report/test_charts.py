@@ -12,8 +12,8 @@ from dprl.report import charts
 from dprl.report.svg import text_width
 
 ROWS = [
-    charts.Row(name="a", value=41.8, low=29.2, high=54.5, reference=None, text="41.8 (29.2 to 54.5)"),
-    charts.Row(name="b", value=-17.6, low=-29.2, high=-6.0, reference=-12.0, text="−17.6 (−29.2 to −6.0)"),
+    charts.Row(name="a", value=41.8, interval=(29.2, 54.5), reference=None, text="41.8 (29.2 to 54.5)"),
+    charts.Row(name="b", value=-17.6, interval=(-29.2, -6.0), reference=-12.0, text="−17.6 (−29.2 to −6.0)"),
 ]
 
 
@@ -48,18 +48,18 @@ def test_forest_draws_to_scale() -> None:
         (dot,) = having(group, "dot")
         assert float(dot.attrib["cx"]) == pytest.approx(x0 + (row.value - v0) * scale, abs=0.02)  # type: ignore[operator]
         whisker = having(group, "whisker")[0]
-        assert float(whisker.attrib["x1"]) == pytest.approx(x0 + (row.low - v0) * scale, abs=0.02)  # type: ignore[operator]
-        assert float(whisker.attrib["x2"]) == pytest.approx(x0 + (row.high - v0) * scale, abs=0.02)  # type: ignore[operator]
+        assert float(whisker.attrib["x1"]) == pytest.approx(x0 + (row.interval[0] - v0) * scale, abs=0.02)  # type: ignore[index]
+        assert float(whisker.attrib["x2"]) == pytest.approx(x0 + (row.interval[1] - v0) * scale, abs=0.02)  # type: ignore[index]
         assert len(having(group, "reference")) == (row.reference is not None)
         assert having(group, "arrow") == []
 
 
 def test_one_enormous_interval_does_not_flatten_the_others() -> None:
-    wide = charts.Row(name="c", value=10.0, low=-1e6, high=2e6, reference=None, text="10")
+    wide = charts.Row(name="c", value=10.0, interval=(-1e6, 2e6), reference=None, text="10")
     rows = [*ROWS, wide]
     low, high = charts.forest_domain(rows)
     assert high - low < 1000.0
-    assert all(low <= end <= high for row in ROWS for end in (row.low, row.high))  # type: ignore[operator]
+    assert all(low <= end <= high for row in ROWS for end in row.interval or ())
     group = row_of(read(charts.forest(rows, "95%")), "c")
     assert len(having(group, "arrow")) == 2
     assert charts.leaves_axis(rows)
@@ -67,8 +67,8 @@ def test_one_enormous_interval_does_not_flatten_the_others() -> None:
 
 
 def test_an_open_end_is_an_arrow_and_a_missing_interval_is_nothing() -> None:
-    half = charts.Row(name="h", value=1.0, low=None, high=2.0, reference=None, text="h")
-    none = charts.Row(name="n", value=1.5, low=None, high=None, reference=None, text="n")
+    half = charts.Row(name="h", value=1.0, interval=(-math.inf, 2.0), reference=None, text="h")
+    none = charts.Row(name="n", value=1.5, interval=None, reference=None, text="n")
     root = read(charts.forest([*ROWS, half, none], "95%"))
     assert len(having(row_of(root, "h"), "arrow")) == 1
     assert having(row_of(root, "n"), "arrow") == having(row_of(root, "n"), "whisker") == []
@@ -82,8 +82,7 @@ def test_axis_is_readable_at_any_scale(scale: float, shift: float) -> None:
         charts.Row(
             name=f"policy {i}",
             value=(i + shift) * scale,
-            low=(i + shift - 1.0) * scale,
-            high=(i + shift + 1.0) * scale,
+            interval=((i + shift - 1.0) * scale, (i + shift + 1.0) * scale),
             reference=None,
             text="value",
         )
@@ -102,7 +101,7 @@ def test_axis_is_readable_at_any_scale(scale: float, shift: float) -> None:
     "name", ["x", "a name far too long for the column beside the chart, by any measure", "漢字" * 40]
 )
 def test_labels_stay_inside_the_frame(name: str) -> None:
-    row = charts.Row(name=name, value=1e9, low=-1e9, high=3e9, reference=1.0, text="−1,234,567,890 (−1 to 1)")
+    row = charts.Row(name=name, value=1e9, interval=(-1e9, 3e9), reference=1.0, text="−1,234,567,890 (−1 to 1)")
     curve = charts.curve([0.0, 1e6], [1.0, 2.0], name, (0.0, 3.0), wide=False)
     for svg in (charts.forest([row], "95%"), curve):
         root = read(svg)

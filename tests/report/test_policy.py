@@ -9,7 +9,7 @@ import pytest
 
 from dprl.report import render
 
-from .test_training import Page
+from .page import Page
 
 GRID = [0.0, 0.5, 1.0]
 TRAINING: dict[str, Any] = {
@@ -58,7 +58,7 @@ def test_what_is_said():
         "that the person was counted at all", "two such steps apart", "other releases from the same people",
     ):  # fmt: skip
         assert words in found.text, words
-    assert found.tags.count("svg") == 3 + 2  # returns, two measurements, and the key of two actions
+    assert found.names.count("svg") == 3 + 2  # returns, two measurements, and the key of two actions
     for other in ("reward function", "Q-function", "undefined"):
         assert other not in found.text
     # the factor of one step between neighbours, and of two

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -12,6 +11,8 @@ import pytest
 
 from dprl.report import render
 from dprl.report.charts import action_curves
+
+from .page import Page
 
 RELATION = "reward functions at most 0.01 apart"
 TRAINING: dict[str, Any] = {
@@ -47,36 +48,6 @@ CERTIFICATE: dict[str, Any] = {
     },
     "ledger": None, "versions": {"dprl": "0.1.0"},
 }  # fmt: skip
-
-
-class Page(HTMLParser):
-    """Checks nesting, and collects text and tags."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.words = ""
-        self.feed(page)
-        self.close()
-        assert self.open == []
-        self.text = re.sub(r"\s+", " ", self.words)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        assert not {name for name, _ in attrs} & {"src", "onclick", "onload"}
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words += data
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -156,13 +127,13 @@ def test_names_are_text():
         },
     }  # fmt: skip
     page = Page(render(training, hostile))
-    assert "script" not in page.tags
+    assert "script" not in page.names
     assert page.text.count("<script>alert('x')</script>\ufffd") > 10
 
 
 def test_the_band_changes_colour_where_the_action_does():
     grid, policy = [0.0, 1.0, 2.0, 4.0], [0, 0, 7, 1]
-    svg = ET.fromstring(action_curves(grid, [[0.0] * 4, [1.0] * 4], policy, "x", (0.0, 1.0), True))
+    svg = ET.fromstring(action_curves(grid, [[0.0] * 4, [1.0] * 4], policy, "x", (0.0, 1.0), True, "Q"))
     bands = [(float(r.attrib["x"]), float(r.attrib["width"]), r.attrib["class"]) for r in svg.iter("rect")]
     assert [kind for *_, kind in bands] == ["band a0", "band a1", "band a1"]  # of six colours
     assert [t.text for t in svg.iter("text") if t.attrib["class"] == "band-label"] == ["0", "7", "1"]

@@ -12,12 +12,14 @@ from __future__ import annotations
 import functools
 import math
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
 
-from dprl.errors import DprlError
+import numpy as np
 
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
+from dprl.accounting.events import DpEvent, Part, gaussians_of
+from dprl.accounting.gaussian_pld import gaussian_pld
+from dprl.accounting.renyi_filter import RenyiFilterEvent
+from dprl.accounting.schema import positive
+from dprl.errors import require
 
 RELATION = "add or remove one"
 
@@ -27,14 +29,9 @@ _GRID, _FINEST = 1e-4, 1e-4 * 2.0**-12
 _FINE_POINTS, _STEP_POINTS, _TOTAL_POINTS = 1.5e5, 3e5, 4e6
 _COARSEST = 0.1
 
-Part = tuple[float, float, int]
-"""Of an event: sampling rate (1 for everybody), noise multiplier, number of steps."""
-
 
 def accountant_name(event: DpEvent | None = None) -> str:
-    """The accountant of ``event`` in words, with its version, as a certificate states it."""
-    from dprl.accounting.renyi_filter import RenyiFilterEvent
-
+    """Return the accountant of ``event`` in words, with its version, as a certificate states it."""
     kind = "PLDAccountant"
     if isinstance(event, RenyiFilterEvent):
         kind = f"RdpAccountant at order {event.order}, under a Renyi filter"
@@ -42,76 +39,48 @@ def accountant_name(event: DpEvent | None = None) -> str:
 
 
 def epsilon_of(event: DpEvent, delta: float) -> float:
-    """Upper bound on the epsilon of ``event`` at ``delta``, for add or remove one (cached within the process).
+    """Return an upper bound on the epsilon of ``event`` at ``delta``, for add or remove one.
 
-    ``math.inf`` where the bound is beyond what the accountant resolves: more than some ten thousand, or a ``delta``
-    of the order of its own truncation (1e-15 a composition). Raises DprlError for an event that is not built from
-    Gaussians and Poisson-sampled Gaussians, and is not a Renyi filter by itself.
+    It is ``math.inf`` where the bound is beyond what the accountant resolves: more than some ten thousand, or a
+    ``delta`` of the order of its own truncation (1e-15 a composition).
 
     >>> from dprl.accounting.events import gaussian
     >>> 4.376 < epsilon_of(gaussian(1.0), 1e-5) < 4.379
     True
-    """
-    if not (isinstance(delta, int | float) and 0.0 < delta < 1.0):
-        raise DprlError("delta must be above 0 and below 1.")
-    from dprl.accounting.renyi_filter import RenyiFilterEvent
 
+    Raises:
+        DprlError: the event is neither built from Gaussians and Poisson-sampled Gaussians, nor a Renyi filter.
+    """
+    require(isinstance(delta, int | float) and 0.0 < delta < 1.0, "delta must be above 0 and below 1.")
     if isinstance(event, RenyiFilterEvent):
         return event.epsilon(float(delta))
     return epsilon_of_parts(parts_of(event), float(delta))
 
 
 def parts_of(event: DpEvent) -> tuple[Part, ...]:
-    """The event as sorted (rate, multiplier, steps): what composes exactly is merged, order does not matter."""
-    from dp_accounting import dp_event as dpe
-
-    precision, single = 0.0, None
+    """Return the event's parts, sorted: what composes exactly is merged, and order does not matter."""
     sampled: dict[tuple[float, float], int] = {}
-    stack: list[tuple[Any, int]] = [(event, 1)]
-    while stack:
-        node, count = stack.pop()
-        if count > 10**12:
-            raise DprlError("The accountant does not take more than 1e12 steps.")
-        match node:
-            case dpe.SelfComposedDpEvent():
-                stack.append((node.event, count * int(node.count)))
-            case dpe.ComposedDpEvent():
-                stack.extend((inner, count) for inner in node.events)
-            case dpe.GaussianDpEvent():
-                single = float(node.noise_multiplier) if precision == 0.0 and count == 1 else None
-                precision += _precision(node.noise_multiplier) * count
-            case dpe.PoissonSampledDpEvent(event=dpe.GaussianDpEvent() as inner):
-                rate = float(node.sampling_probability)
-                if rate == 1.0:
-                    stack.append((inner, count))
-                else:
-                    _precision(inner.noise_multiplier)
-                    one = (rate, float(inner.noise_multiplier))
-                    sampled[one] = sampled.get(one, 0) + count
-            case _:
-                raise DprlError(f"The accountant does not take a privacy event of type {type(node).__name__}.")
-    parts: list[Part] = [(rate, multiplier, count) for (rate, multiplier), count in sampled.items()]
-    if precision > 0.0:
+    plain, precision = [], 0.0
+    for rate, multiplier, count in reversed(gaussians_of(event)):
+        require(count <= 10**12, "The accountant does not take more than 1e12 steps.")
+        require(positive(multiplier), "The noise multiplier must be a positive finite number.")
+        require(multiplier >= 1e-100, "The noise multiplier is too small to give any guarantee.")
+        if rate == 1.0:
+            plain.append((multiplier, count))
+            precision += 1.0 / multiplier**2 * count
+        else:
+            sampled[rate, multiplier] = sampled.get((rate, multiplier), 0) + count
+    parts = [(rate, multiplier, count) for (rate, multiplier), count in sampled.items()]
+    if plain:
         # k Gaussians on the same data are one Gaussian: the inverse variances add up
-        parts.append((1.0, single if single is not None else 1.0 / math.sqrt(precision), 1))
+        one = len(plain) == 1 and plain[0][1] == 1
+        parts.append((1.0, plain[0][0] if one else 1.0 / math.sqrt(precision), 1))
     return tuple(sorted(parts))
-
-
-def _precision(noise_multiplier: float) -> float:
-    if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
-        raise DprlError("The noise multiplier must be a positive finite number.")
-    if noise_multiplier < 1e-100:
-        raise DprlError("The noise multiplier is too small to give any guarantee.")
-    return 1.0 / float(noise_multiplier) ** 2
 
 
 @functools.lru_cache(maxsize=1024)
 def epsilon_of_parts(parts: tuple[Part, ...], delta: float, coarser: float = 1.0) -> float:
-    """:func:`epsilon_of` what :func:`parts_of` gives, on a grid ``coarser`` times as coarse as it should be."""
-    import numpy as np
-
-    from dprl.accounting.gaussian_pld import gaussian_pld
-
+    """Return :func:`epsilon_of` what :func:`parts_of` gives, on a grid ``coarser`` times as coarse as it should be."""
     grid = _grid(parts)
     if grid > _COARSEST:
         return math.inf
@@ -125,7 +94,7 @@ def epsilon_of_parts(parts: tuple[Part, ...], delta: float, coarser: float = 1.0
 
 
 def _grid(parts: tuple[Part, ...]) -> float:
-    """Discretisation of the privacy losses, such that the bound is tight and neither time nor memory runs away.
+    """Return a step for the grid of privacy losses with which the bound is tight, and time and memory are bounded.
 
     Any grid gives a valid upper bound. The default of 1e-4 is refined where one step's loss (about rate / multiplier)
     would drown in one cell, whose rounding adds up over the steps; it is coarsened where the losses range so far
@@ -149,7 +118,7 @@ def _grid(parts: tuple[Part, ...]) -> float:
 
 
 def _width(rate: float, multiplier: float) -> float:
-    """Range of one step's loss, out to ten standard deviations of the noise, where the accountant truncates."""
+    """Return the range of one step's loss, out to ten standard deviations of the noise, as the accountant does."""
     largest = (0.5 / multiplier + 10.0) / multiplier
     if rate == 1.0:
         return 2.0 * largest
@@ -159,5 +128,5 @@ def _width(rate: float, multiplier: float) -> float:
 
 
 def costly(parts: tuple[Part, ...]) -> bool:
-    """Whether :func:`epsilon_of_parts` takes so long that a search had better begin on a coarser grid."""
+    """Return whether :func:`epsilon_of_parts` takes so long that a search had better begin on a coarser grid."""
     return max(_width(rate, multiplier) for rate, multiplier, _ in parts) > 2e4 * _grid(parts)

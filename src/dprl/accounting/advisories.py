@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dprl.accounting import events
+from dprl.accounting.accountant import epsilon_of
+from dprl.accounting.reward_relation import UNIT
 from dprl.accounting.rows import OF_SAMPLED_USERS, PATHS, draws
 from dprl.errors import DprlError
 
@@ -21,27 +24,27 @@ Certificate = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Advisory:
-    """One defect of earlier versions, and the certificates that it may have made false.
+    """Defect of earlier versions, and the certificates that it may have made false.
 
     Attributes:
         name: by which it is cited, ``DPRL-YEAR-NUMBER``.
-        before: first version without the defect.
         speaks_of: whether a certificate of such a version is of the kind concerned.
         words: what is wrong, as the end of a sentence about the certificate.
         withdraws: True where every certificate of the kind is false; else the reader is cautioned, for only some are.
         corrected: the epsilon that is proved for such a release at its stated delta; None where there is no proof.
+        before: first version without the defect.
     """
 
     name: str
-    before: tuple[int, ...]
     speaks_of: Callable[[Certificate], bool]
     words: str
     withdraws: bool = True
     corrected: Callable[[Certificate], float] | None = None
+    before: tuple[int, ...] = (0, 2, 0)
 
 
 class WithdrawnError(DprlError):
-    """A certificate that an advisory has withdrawn.
+    """Error for a certificate that an advisory has withdrawn.
 
     Attributes:
         advisory: the advisory's name.
@@ -66,15 +69,11 @@ def check(path: Path, content: Certificate) -> tuple[str, ...]:
         if not one.withdraws:
             cautions.append(f"{one.name}: {one.words}.")
             continue
-        epsilon = None if one.corrected is None else one.corrected(content)
-        proved = "no epsilon is proved for this release"
-        if epsilon is not None and math.isfinite(epsilon):
-            proved = (
-                f"what is proved for this release is epsilon {epsilon:.6g}, where it states {content['epsilon']:g}, at "
-                f"delta {content['delta']:g}"
-            )
-        else:
-            epsilon = None
+        epsilon, proved = None, "no epsilon is proved for this release"
+        found = math.inf if one.corrected is None else one.corrected(content)
+        if math.isfinite(found):
+            epsilon, stated = found, f"it states {content['epsilon']:g}, at delta {content['delta']:g}"
+            proved = f"what is proved for this release is epsilon {epsilon:.6g}, where {stated}"
         raise WithdrawnError(f"{path} is withdrawn by {one.name}: {one.words}; {proved}.", one.name, epsilon)
     return tuple(cautions)
 
@@ -85,8 +84,6 @@ def epsilon_of_two(event: Any, delta: float) -> float:
     With the data that lack both units in the middle, ``P(A) <= e^e1 R(A) + d1`` and ``R(A) <= e^e2 Q(A) + d2`` give
     ``epsilon = e1 + e2`` at ``d1 + e^e1 d2``, for every way to divide ``delta``: docs/proofs/withdrawn.md.
     """
-    from dprl.accounting.accountant import epsilon_of
-
     best = math.inf
     for share in (0.5, 0.8):
         first = epsilon_of(event, share * delta)
@@ -97,9 +94,7 @@ def epsilon_of_two(event: Any, delta: float) -> float:
 
 
 def _two_people(content: Certificate) -> float:
-    """:func:`epsilon_of_two` of a certificate, with the sampler's share of its delta at that epsilon."""
-    from dprl.accounting import events
-
+    """Return :func:`epsilon_of_two` of a certificate, with the sampler's share of its delta at that epsilon."""
     event, delta = events.from_json(content["event"]), float(content["delta"])
     assumed = 2.0 * float(content["epsilon"]) + 1.0
     for _ in range(20):
@@ -114,7 +109,7 @@ def _two_people(content: Certificate) -> float:
 
 
 def _version(content: Certificate) -> tuple[int, ...]:
-    """The version of dprl that wrote a certificate; before all others where it does not say."""
+    """Return the version of dprl that wrote a certificate, which is before all others where it does not say."""
     found = re.match(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})", str(content["versions"].get("dprl", "")))
     return (0,) if found is None else tuple(map(int, found.groups()))
 
@@ -124,26 +119,16 @@ def _names(content: Certificate) -> set[str]:
 
 
 def _off_the_walk(content: Certificate) -> bool:
-    """Of the variant functional, in another environment than the one whose reward is of the state alone."""
+    """Return whether it is of the variant functional, with rewards that may not be of the state alone."""
     public = content["assumed_public"]
     variant = public.get("hyper_parameters", {}).get("variant", {"value": None})["value"]
     where = public.get("environment", {}).get("name")
     return PATHS in _names(content) and variant == "functional" and where != "interval-walk"
 
 
-def _of_rewards(content: Certificate) -> bool:
-    return content["privacy_unit"] == "reward function"
-
-
-def _named(content: Certificate) -> bool:
-    return str(content["assumed_public"].get("reading", "")).startswith("People are told apart by name")
-
-
-_FIRST_SOUND = (0, 2, 0)
 ADVISORIES = (
     Advisory(
         "DPRL-2026-01",
-        _FIRST_SOUND,
         lambda content: OF_SAMPLED_USERS in _names(content),
         "dp-pg with sampled people cut the log at the declared number of units, so that in a log that holds as many "
         "one more person changed two",
@@ -151,22 +136,19 @@ ADVISORIES = (
     ),
     Advisory(
         "DPRL-2026-02",
-        _FIRST_SOUND,
         _off_the_walk,
         "the variant functional of functional-q has no proof for rewards that depend on the next state or on chance, "
         "nor for observations outside of their bounds, and nothing kept them out",
     ),
     Advisory(
         "DPRL-2026-03",
-        _FIRST_SOUND,
-        _of_rewards,
+        lambda content: content["privacy_unit"] == UNIT,
         "a second functional-q release of one process could be made of the first one's rewards; rely on the "
         "certificate only if it was the first of its process",
         withdraws=False,
     ),
     Advisory(
         "DPRL-2026-04",
-        _FIRST_SOUND,
         lambda content: content["event"]["type"] == "RenyiFilter",
         "a run that was resumed under other settings of JAX could spend more than its filter admits; rely on the "
         "certificate only if the run was not resumed",
@@ -174,11 +156,10 @@ ADVISORIES = (
     ),
     Advisory(
         "DPRL-2026-05",
-        _FIRST_SOUND,
-        _named,
+        lambda content: str(content["assumed_public"].get("reading", "")).startswith("People are told apart by name"),
         "a person whose name was a kind of NaN was taken for a new one at each visit; rely on the certificate only if "
         "every name was text or a whole number",
         withdraws=False,
     ),
 )
-"""In the order in which they are asked; the first that withdraws a certificate speaks."""
+"""Advisories in the order in which they are asked; the first that withdraws a certificate speaks."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
-from dprl.errors import DprlError
+from dprl.accounting.schema import positive
+from dprl.errors import require
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a release may spend: (epsilon, delta) of one privacy unit.
+    """Pair of epsilon and delta that a release may spend, for one privacy unit.
 
     >>> Budget(1.0, 1e-5)
     Budget(epsilon=1.0, delta=1e-05)
@@ -23,19 +23,10 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        if not _number(self.epsilon) or self.epsilon <= 0.0:
-            raise DprlError("epsilon must be a finite number above 0.")
-        if not _number(self.delta) or not 0.0 < self.delta < 1.0:
-            raise DprlError("delta must be above 0 and below 1.")
+        require(positive(self.epsilon), "epsilon must be a finite number above 0.")
+        require(positive(self.delta) and self.delta < 1.0, "delta must be above 0 and below 1.")
 
     def check_units(self, units: int) -> None:
         """Refuse a delta at which giving one person away entirely would be allowed; ``units`` is public."""
-        if self.delta >= 1.0 / units:
-            raise DprlError(
-                f"delta = {self.delta:g} is at least 1/units = {1.0 / units:g}: choose a delta well below one over the "
-                f"{units} declared units."
-            )
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        least = f"delta = {self.delta:g} is at least 1/units = {1.0 / units:g}"
+        require(self.delta < 1.0 / units, f"{least}: choose a delta well below one over the {units} declared units.")

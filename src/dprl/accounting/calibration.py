@@ -11,37 +11,43 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
+
+from scipy.special import erfc, erfcx
 
 from dprl.accounting import accountant
-from dprl.accounting.accountant import Part
 from dprl.accounting.budget import Budget
-from dprl.errors import DprlError
+from dprl.accounting.events import DpEvent, Part, to_json
+from dprl.accounting.renyi_filter import NO_NOISE_HELPS, smallest_accepted
+from dprl.errors import DprlError, require
 
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
-
-# The search looks for a multiplier between these two. Below the first one step alone costs an epsilon above 30; above
-# the second nothing is left of any signal.
 SMALLEST, LARGEST = 0.2, 1e8
+"""Ends of the search. Below the first one step alone costs an epsilon above 30, and the first itself is returned; above
+the second nothing is left of any signal."""
 
 
 def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget, tolerance: float = 1e-4) -> float:
-    """Smallest noise multiplier ``x`` such that ``make_event(x)`` stays within ``budget``, to a relative ``tolerance``.
+    """Return the smallest noise multiplier ``x`` for which ``make_event(x)`` stays within ``budget``.
 
     The value that is returned was itself put to the accountant: ``epsilon_of(make_event(x), budget.delta)`` is at most
-    ``budget.epsilon``. ``make_event`` must ask for less epsilon as ``x`` grows. Where even a multiplier of
-    ``SMALLEST`` stays within the budget, that one is returned. Raises DprlError when none up to ``LARGEST`` does.
+    ``budget.epsilon``.
 
     The result is kept in the process and under ``$XDG_CACHE_HOME/dprl`` or ``~/.cache/dprl``. A remembered multiplier
     is a hint and never trusted: one call of :func:`epsilon_of` (which a certificate needs in any case) must confirm
     it, or it is computed anew. A cache that cannot be read or written is ignored.
+
+    Args:
+        make_event: gives the event of a multiplier; it must ask for less epsilon as the multiplier grows.
+        budget: what the event may cost.
+        tolerance: relative precision of the multiplier.
+
+    Raises:
+        DprlError: no multiplier up to ``LARGEST`` stays within the budget.
     """
-    if not 1e-7 <= tolerance <= 0.1:
-        raise DprlError("The tolerance of a calibration must lie between 1e-7 and 0.1.")
+    require(1e-7 <= tolerance <= 0.1, "The tolerance of a calibration must lie between 1e-7 and 0.1.")
 
     def epsilon_at(multiplier: float, coarser: float = 1.0) -> float:
         return accountant.epsilon_of_parts(accountant.parts_of(make_event(multiplier)), float(budget.delta), coarser)
@@ -64,22 +70,19 @@ def noise_multiplier_for(make_event: Callable[[float], DpEvent], budget: Budget,
             start = _search(functools.partial(epsilon_at, coarser=16.0), budget, start, slope, tolerance)
             slope = _slope(make_event, start)
         found = _search(epsilon_at, budget, start, slope, math.log1p(tolerance))
-    if not epsilon_at(found) <= budget.epsilon:  # pragma: no cover - the search only returns what was accepted
-        raise AssertionError("calibration returned a multiplier that the accountant does not accept")
+    assert epsilon_at(found) <= budget.epsilon  # the search only returns what was accepted
     _remember(key, found)
     return found
 
 
 def gaussian_delta(epsilon: float, noise_multiplier: float) -> float:
-    """Exact delta of one Gaussian release at ``epsilon`` (Balle and Wang, 2018, Theorem 8).
+    """Return the exact delta of one Gaussian release at ``epsilon`` (Balle and Wang, 2018, Theorem 8).
 
     delta = Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu), with mu = 1 / noise_multiplier.
 
     >>> round(gaussian_delta(1.0, 1.0), 6)
     0.126937
     """
-    from scipy.special import erfc, erfcx
-
     mu = 1.0 / noise_multiplier
     near = (epsilon / mu - mu / 2.0) / math.sqrt(2.0)
     far = (epsilon / mu + mu / 2.0) / math.sqrt(2.0)
@@ -88,53 +91,37 @@ def gaussian_delta(epsilon: float, noise_multiplier: float) -> float:
 
 
 def gaussian_noise_multiplier(budget: Budget) -> float:
-    """Smallest noise multiplier of one Gaussian release within ``budget``, in closed form, rounded to the safe side.
+    """Return the smallest noise multiplier of one Gaussian release within ``budget``, rounded to the safe side.
 
     >>> round(gaussian_noise_multiplier(Budget(1.0, 1e-5)), 4)
     3.7306
     """
-    low, high = 1e-9, 1e12  # unsafe, safe
-    for _ in range(200):
-        middle = math.sqrt(low * high)
-        if not low < middle < high:
-            break
-        if gaussian_delta(budget.epsilon, middle) <= budget.delta:
-            high = middle
-        else:
-            low = middle
-    return high
+    return smallest_accepted(lambda x: gaussian_delta(budget.epsilon, x) <= budget.delta, 1e-9, 1e12)
 
 
 # --- the search -------------------------------------------------------------------------------------------------
 
 
 def _mu(parts: tuple[Part, ...]) -> float:
-    """Gaussian limit of the composition (exact for plain Gaussians; Bu, Dong, Long and Su, 2020, for sampled ones)."""
+    """Return the Gaussian limit of a composition: exact for plain Gaussians (sampled: Bu, Dong, Long and Su, 2020)."""
     total = 0.0
     for rate, multiplier, count in parts:
-        if rate == 1.0:
-            total += count / multiplier**2
-        else:
-            total += count * rate**2 * math.expm1(min(1.0 / multiplier**2, 500.0))
+        sampled = rate**2 * math.expm1(min(1.0 / multiplier**2, 500.0))
+        total += count / multiplier**2 if rate == 1.0 else count * sampled
     return math.sqrt(total)
 
 
 def _first_guess(make_event: Callable[[float], DpEvent], budget: Budget) -> float:
     wanted = 1.0 / gaussian_noise_multiplier(budget)
-    low, high = SMALLEST, LARGEST
-    if _mu(accountant.parts_of(make_event(low))) <= wanted:
-        return low
-    while high > low * (1.0 + 1e-9):
-        middle = math.sqrt(low * high)
-        if _mu(accountant.parts_of(make_event(middle))) <= wanted:
-            high = middle
-        else:
-            low = middle
-    return high
+
+    def enough(multiplier: float) -> bool:
+        return _mu(accountant.parts_of(make_event(multiplier))) <= wanted
+
+    return SMALLEST if enough(SMALLEST) else smallest_accepted(enough, SMALLEST, LARGEST, 1e-9)
 
 
 def _slope(make_event: Callable[[float], DpEvent], at: float) -> float:
-    """d log(epsilon) / d log(multiplier) in the Gaussian limit, roughly; always negative."""
+    """Return d log(epsilon) / d log(multiplier) in the Gaussian limit, roughly; it is always negative."""
     here, beyond = _mu(accountant.parts_of(make_event(at))), _mu(accountant.parts_of(make_event(1.05 * at)))
     return min(-0.2, 1.1 * math.log(beyond / here) / math.log(1.05))
 
@@ -142,74 +129,76 @@ def _slope(make_event: Callable[[float], DpEvent], at: float) -> float:
 def _accepted_near(
     epsilon_at: Callable[[float], float], epsilon: float, start: float, tolerance: float
 ) -> float | None:
-    """The closed form's answer, moved up by as little as the PLD's own rounding asks for."""
+    """Return the closed form's answer, moved up by as little as the PLD's own rounding asks for."""
     for increment in (0.0, 1e-7, 1e-6, 1e-5, 3e-5, 1e-4):
         if increment <= tolerance and epsilon_at(start * (1.0 + increment)) <= epsilon:
             return start * (1.0 + increment)
     return None
 
 
+class _Point(NamedTuple):
+    """Multiplier that was tried: ``y > 0`` asks for too much epsilon, ``y <= 0`` is accepted."""
+
+    multiplier: float
+    u: float
+    """Logarithm of the multiplier."""
+    y: float
+    """Logarithm of epsilon over the budget's."""
+
+
 def _search(
     epsilon_at: Callable[[float], float], budget: Budget, start: float, slope: float, tolerance: float
 ) -> float:
-    """Bracket geometrically, then close in by secants on the log-log curve; returns the accepted end.
-
-    A point is (multiplier, its logarithm u, log(epsilon / budget) = y): y > 0 asks for too much, y <= 0 is accepted.
-    """
-    unsafe: tuple[float, float, float] | None = None
-    safe: tuple[float, float, float] | None = None
-    before: tuple[float, float, float] | None = None
+    """Bracket geometrically, then close in by secants on the log-log curve; return the accepted end."""
+    unsafe: _Point | None = None
+    safe: _Point | None = None
+    before: _Point | None = None
     multiplier, reach, gap = start, math.log(1.5), math.inf
     for _ in range(200):
         multiplier = min(max(multiplier, SMALLEST), LARGEST)
         epsilon = epsilon_at(multiplier)
         # an epsilon of zero has no logarithm: call it a millionth of the budget
         y = math.log(max(epsilon / budget.epsilon, 1e-6)) if math.isfinite(epsilon) else math.inf
-        point = (multiplier, math.log(multiplier), y)
+        point = _Point(multiplier, math.log(multiplier), y)
         if y > 0.0:
             unsafe = point
-            if multiplier >= LARGEST:
-                raise DprlError(
-                    f"No noise multiplier meets epsilon = {budget.epsilon:g} at delta = {budget.delta:g} for this "
-                    "release: raise the budget, or lower the sampling rate or the number of steps."
-                )
+            none = f"No noise multiplier meets epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
+            require(multiplier < LARGEST, f"{none} for this release: {NO_NOISE_HELPS}")
         else:
             safe = point
             if multiplier <= SMALLEST:
                 return multiplier
-        if before is not None and math.isfinite(before[2]) and math.isfinite(y) and before[1] != point[1]:
-            measured = (y - before[2]) / (point[1] - before[1])
+        if before is not None and math.isfinite(before.y) and math.isfinite(y) and before.u != point.u:
+            measured = (y - before.y) / (point.u - before.u)
             slope = measured if measured < 0.0 else slope
-        estimate = point[1] - y / slope if math.isfinite(y) else math.inf
+        estimate = point.u - y / slope if math.isfinite(y) else math.inf
         before = point
         if unsafe is not None and safe is not None:
-            width = safe[1] - unsafe[1]
+            width = safe.u - unsafe.u
             if width <= tolerance:
-                return safe[0]
+                return safe.multiplier
             multiplier = math.exp(_inside(unsafe, safe, estimate, tolerance, halve=width > 0.5 * gap))
             gap = width
         else:
             # a little beyond the estimate, so that the two ends come to lie around the answer
-            step = min(abs(estimate - point[1]) + 0.5 * tolerance, reach)
+            step = min(abs(estimate - point.u) + 0.5 * tolerance, reach)
             reach *= 2.0
-            multiplier = math.exp(point[1] + (step if y > 0.0 else -step))
+            multiplier = math.exp(point.u + (step if y > 0.0 else -step))
     raise DprlError("The calibration did not converge: the event does not ask for less epsilon as its noise grows.")
 
 
-def _inside(
-    unsafe: tuple[float, float, float], safe: tuple[float, float, float], estimate: float, tolerance: float, halve: bool
-) -> float:
-    low, high = unsafe[1], safe[1]
+def _inside(unsafe: _Point, safe: _Point, estimate: float, tolerance: float, halve: bool) -> float:
+    """Return where to try next between the two ends, near the estimate, or near the middle to ``halve`` the gap."""
+    low, high = unsafe.u, safe.u
     middle = 0.5 * (low + high)
     if not low < estimate < high:
-        if not math.isfinite(unsafe[2]):
+        if not math.isfinite(unsafe.y):
             return middle
-        estimate = low + (high - low) * unsafe[2] / (unsafe[2] - safe[2])
-    near_safe, near_unsafe = high - estimate <= 0.6 * tolerance, estimate - low <= 0.6 * tolerance
-    if near_safe:
-        return max(high - 0.9 * tolerance, 0.5 * (low + high) if halve else low + 0.1 * (high - low))
-    if near_unsafe:
-        return min(low + 0.9 * tolerance, 0.5 * (low + high) if halve else high - 0.1 * (high - low))
+        estimate = low + (high - low) * unsafe.y / (unsafe.y - safe.y)
+    if high - estimate <= 0.6 * tolerance:
+        return max(high - 0.9 * tolerance, middle if halve else low + 0.1 * (high - low))
+    if estimate - low <= 0.6 * tolerance:
+        return min(low + 0.9 * tolerance, middle if halve else high - 0.1 * (high - low))
     if halve:
         # the secants crawl along one side: fold the interval towards the estimate
         return 0.5 * (estimate + middle)
@@ -222,8 +211,6 @@ _known: dict[str, float] = {}
 
 
 def _cache_key(make_event: Callable[[float], DpEvent], budget: Budget, tolerance: float) -> str:
-    from dprl.accounting.events import to_json
-
     # Three samples of the template tell apart all the ways in which our events depend on one multiplier.
     template = [to_json(make_event(x)) for x in (0.75, 1.0, 3.0)]
     question = [accountant.accountant_name(), template, float(budget.epsilon), float(budget.delta), tolerance]
@@ -251,16 +238,7 @@ def _recall(key: str) -> float | None:
 
 def _remember(key: str, multiplier: float) -> None:
     _known[key] = multiplier
-    try:
-        folder = _cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump({"noise_multiplier": multiplier}, file)
-            os.replace(temporary, folder / f"{key}.json")
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except (OSError, RuntimeError):
-        return
+    with suppress(OSError, RuntimeError):
+        _cache_folder().mkdir(parents=True, exist_ok=True)
+        # a hint that was cut off is no JSON, and is ignored
+        (_cache_folder() / f"{key}.json").write_text(json.dumps({"noise_multiplier": multiplier}))

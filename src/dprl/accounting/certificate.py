@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import tempfile
 from collections.abc import Iterable, Mapping
 from importlib import metadata
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.accounting import signatures
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained, require
 from dprl.version import VERSION
 
 CERTIFICATE, STATEMENT = "certificate.json", "statement.json"
@@ -37,7 +38,7 @@ NOT_THE_TRANSITIONS = (
 
 
 def canonical_json(obj: Any) -> bytes:
-    """The bytes that are digested: sorted keys, no whitespace, ASCII, no NaN or infinity.
+    """Return the bytes that are digested: sorted keys, no whitespace, ASCII, no NaN or infinity.
 
     >>> canonical_json({"b": [1, 0.5], "a": None})
     b'{"a":null,"b":[1,0.5]}'
@@ -46,60 +47,53 @@ def canonical_json(obj: Any) -> bytes:
 
 
 def to_bytes(certificate: Mapping[str, Any]) -> bytes:
-    """The bytes of the file, indented for the reader; no other spelling of the same content is accepted."""
+    """Return the bytes of the file, indented for the reader; no other spelling of the same content is accepted."""
     return _dump(certificate, 2, (",", ": ")) + b"\n"
 
 
 def digest(certificate: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical JSON of everything but ``digest`` and ``signature``, in hexadecimal."""
+    """Return the SHA-256 of the canonical JSON of all but ``digest`` and ``signature``, in hexadecimal."""
     content = {name: value for name, value in certificate.items() if name not in ("digest", "signature")}
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
 def sha256_file(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the numbers of a release depend on; nothing is imported."""
-    import platform
-
+    """Return the versions of what the numbers of a release depend on."""
     # its own, for what is installed beside a checkout may have been installed before
     found = {"python": platform.python_version(), "dprl": VERSION}
-    for name, distribution in (
-        ("jax", "jax"),
-        ("dp_accounting", "dp-accounting"),
-        ("numpy", "numpy"),
-    ):
-        try:
-            found[name] = metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return found | {name: metadata.version(name) for name in ("jax", "dp_accounting", "numpy")}
 
 
 def seal(
     certificate: Mapping[str, Any], directory: str | Path, artifacts: Iterable[str], sign_key: Path | None = None
 ) -> dict[str, Any]:
-    """A copy of ``certificate`` with ``artifacts`` (SHA-256 of these files of ``directory``) and ``digest`` filled in.
+    """Return a copy of ``certificate`` that lists the artifacts by their SHA-256, with its digest. Nothing is written.
 
-    With ``sign_key``, a PEM file with an unencrypted Ed25519 private key, the digest is signed too. Nothing is
-    written: see :func:`write`. Raises DprlError for a file that cannot be read, or a key that is not one.
+    Args:
+        certificate: a certificate or statement.
+        directory: the results folder.
+        artifacts: names of files there.
+        sign_key: a PEM file with an unencrypted Ed25519 private key, with which the digest is signed too.
+
+    Raises:
+        DprlError: a file cannot be read, or the key is none.
     """
     sealed = {name: value for name, value in certificate.items() if name not in ("digest", "signature")}
     sealed["artifacts"] = {}
     for name in artifacts:
-        if not plain_name(name):
-            raise DprlError(f"{name!r} cannot be certified: an artifact is a plain file name of the results folder.")
-        try:
+        plain = plain_name(name)
+        require(plain, f"{name!r} cannot be certified: an artifact is a plain file name of the results folder.")
+        with explained(f"{Path(directory) / name} cannot be certified"):
             sealed["artifacts"][name] = sha256_file(Path(directory) / name)
-        except OSError as error:
-            raise DprlError(f"{Path(directory) / name} cannot be certified: {error.strerror or error}.") from error
     sealed["digest"] = digest(sealed)
     if sign_key is not None:
-        sealed["signature"] = signatures.sign(sealed["digest"], Path(sign_key))
+        sealed["signature"] = signatures.sign(sealed["digest"], sign_key)
     return sealed
 
 
@@ -143,7 +137,7 @@ def _dump(obj: Any, indent: int | None, separators: tuple[str, str]) -> bytes:
 
 
 def plain_name(name: Any) -> bool:
-    """Whether ``name`` can be that of an artifact."""
+    """Return whether ``name`` can be that of an artifact."""
     return (
         isinstance(name, str)
         and name not in ("", ".", "..", CERTIFICATE, STATEMENT)

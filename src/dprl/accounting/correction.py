@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Charge, Dataset, Ledger
-from dprl.errors import DprlError
+from dprl.errors import DprlError, require
 
 LEAST_DELTA = 1e-30
 """Charged where only epsilon grows, for a ledger keeps no charge without a delta."""
@@ -20,7 +20,7 @@ LEAST_DELTA = 1e-30
 
 @dataclass(frozen=True)
 class Correction:
-    """What became of a correction.
+    """Outcome of a correction.
 
     Attributes:
         charge: number of the charge that corrects.
@@ -35,9 +35,10 @@ class Correction:
 
 
 def correct(ledger: Ledger, charge: int, epsilon: float, delta: float, why: str) -> Correction:
-    """Charge what a release has cost beyond its own charge; the same correction is charged once, however often asked.
+    """Charge what a release has cost beyond its own charge.
 
-    Where the budget does not hold all of it, what is left is charged, so that nothing more is released.
+    The same correction is charged once, however often it is asked for. Where the budget does not hold all of it, what
+    is left is charged, so that nothing more is released.
 
     Args:
         ledger: that has the charge.
@@ -58,15 +59,11 @@ def correct(ledger: Ledger, charge: int, epsilon: float, delta: float, why: str)
             return Correction(known.id, done, max(0.0, true.epsilon - float(first.amount.epsilon) - done))
     more = Decimal(repr(float(true.epsilon))) - first.amount.epsilon
     more_delta = Decimal(repr(float(true.delta))) - first.amount.delta
-    if more <= 0 and more_delta <= 0:
-        raise DprlError(f"Charge {charge} of the ledger {ledger.path} covers as much already.")
+    require(more > 0 or more_delta > 0, f"Charge {charge} of the ledger {ledger.path} covers as much already.")
     left = ledger.remaining(dataset.name)
     take = min(max(more, Decimal(repr(LEAST_DELTA))), left.epsilon)
-    if take <= 0:
-        raise DprlError(
-            f"The ledger {ledger.path} has nothing left for {dataset.name!r}: release nothing more of it, and note "
-            f"elsewhere that its releases have cost epsilon {float(more):g} more than it says."
-        )
+    spent = f"The ledger {ledger.path} has nothing left for {dataset.name!r}"
+    require(take > 0, f"{spent}: release nothing more of it, and note that it has cost epsilon {float(more):g} more.")
     amount = Budget(float(take), float(min(max(more_delta, Decimal(repr(LEAST_DELTA))), left.delta)))
     number = ledger.charge(dataset.name, amount, dataset.unit, dataset.relation, note, token)
     if first.digest is not None:
@@ -75,8 +72,7 @@ def correct(ledger: Ledger, charge: int, epsilon: float, delta: float, why: str)
 
 
 def _found(ledger: Ledger, charge: int) -> tuple[Charge, Dataset]:
-    charges = {one.id: one for one in ledger.history()}
-    if charge not in charges:
+    first = next((one for one in ledger.history() if one.id == charge), None)
+    if first is None:
         raise DprlError(f"The ledger {ledger.path} has no charge {charge}.")
-    first = charges[charge]
     return first, next(one for one in ledger.datasets() if one.name == first.dataset)

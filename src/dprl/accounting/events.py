@@ -14,33 +14,43 @@ from typing import Any
 from dp_accounting import dp_event as dpe
 
 from dprl.accounting.renyi_filter import RenyiFilterEvent
-from dprl.errors import DprlError
+from dprl.accounting.schema import positive, whole
+from dprl.errors import DprlError, require
 
 DpEvent = dpe.DpEvent
+Part = tuple[float, float, int]
+"""Part of an event: sampling rate (1 for everybody), noise multiplier, number of steps."""
 
 SAMPLER_TOTAL_VARIATION = 2.0**-49
 """Distance of one secure draw of noise from the exact rounded Gaussian (docs/proofs/rounded-gaussian.md)."""
 
-_FILTER = tuple(field.name for field in fields(RenyiFilterEvent))
+_FOREIGN = "The privacy event is not one that dprl emits."
+_TYPES: dict[str, tuple[type[DpEvent], tuple[str, ...]]] = {
+    "Gaussian": (dpe.GaussianDpEvent, ("noise_multiplier",)),
+    "PoissonSampled": (dpe.PoissonSampledDpEvent, ("sampling_probability", "event")),
+    "SelfComposed": (dpe.SelfComposedDpEvent, ("count", "event")),
+    "Composed": (dpe.ComposedDpEvent, ("events",)),
+    "RenyiFilter": (RenyiFilterEvent, tuple(field.name for field in fields(RenyiFilterEvent))),
+}
+"""The types of events in a certificate, each with its fields."""
+_WHOLE = ("count", "order", "steps")
 
 
 def sampler_delta(epsilon: float, draws: int, total_variation: float = SAMPLER_TOTAL_VARIATION) -> float:
-    """What ``draws`` draws that are only so close to exact add to delta."""
+    """Return what ``draws`` draws that are only so close to exact add to delta."""
     return (1.0 + math.exp(min(epsilon, 700.0))) * draws * total_variation
 
 
 def gaussian(noise_multiplier: float) -> DpEvent:
-    """One Gaussian release; ``noise_multiplier`` is the standard deviation over the L2 sensitivity."""
-    _positive("noise multiplier", noise_multiplier)
+    """Return one Gaussian release; the multiplier is the standard deviation over the L2 sensitivity."""
+    require(positive(noise_multiplier), "The noise multiplier must be a positive finite number.")
     return dpe.GaussianDpEvent(float(noise_multiplier))
 
 
 def poisson_gaussian(sampling_rate: float, noise_multiplier: float, steps: int) -> DpEvent:
-    """``steps`` adaptive Gaussian releases, each over its own Poisson sample of the units."""
-    if not (0.0 < sampling_rate <= 1.0):
-        raise DprlError("The sampling rate must be above 0 and at most 1.")
-    if steps < 1:
-        raise DprlError("The number of steps must be at least 1.")
+    """Return ``steps`` adaptive Gaussian releases, each over its own Poisson sample of the units."""
+    require(0.0 < sampling_rate <= 1.0, "The sampling rate must be above 0 and at most 1.")
+    require(steps >= 1, "The number of steps must be at least 1.")
     inner = gaussian(noise_multiplier)
     # A rate of one samples everybody: the plain Gaussian, for which the accountant is exact and quicker.
     one = inner if sampling_rate == 1.0 else dpe.PoissonSampledDpEvent(float(sampling_rate), inner)
@@ -48,64 +58,64 @@ def poisson_gaussian(sampling_rate: float, noise_multiplier: float, steps: int) 
 
 
 def compose(events: Sequence[DpEvent]) -> DpEvent:
-    """All of ``events`` on the same data."""
+    """Return all of ``events`` on the same data."""
     return events[0] if len(events) == 1 else dpe.ComposedDpEvent(list(events))
 
 
-def to_json(event: DpEvent) -> dict[str, Any]:
-    """Plain data for a certificate; raises for an event that no mechanism of ours emits."""
+def gaussians_of(event: DpEvent, count: int = 1) -> list[Part]:
+    """Return the Gaussians of an event that is done ``count`` times, in order; raise for any other event."""
     match event:
-        case dpe.GaussianDpEvent():
-            return {"type": "Gaussian", "noise_multiplier": float(event.noise_multiplier)}
-        case dpe.PoissonSampledDpEvent():
-            return {
-                "type": "PoissonSampled",
-                "sampling_probability": float(event.sampling_probability),
-                "event": to_json(event.event),
-            }
         case dpe.SelfComposedDpEvent():
-            return {"type": "SelfComposed", "count": int(event.count), "event": to_json(event.event)}
+            return gaussians_of(event.event, count * int(event.count))
         case dpe.ComposedDpEvent():
-            return {"type": "Composed", "events": [to_json(e) for e in event.events]}
-        case RenyiFilterEvent():
-            numbers = {name: getattr(event, name) for name in _FILTER}
-            return {"type": "RenyiFilter"} | {n: list(x) if isinstance(x, tuple) else x for n, x in numbers.items()}
+            return [part for inner in event.events for part in gaussians_of(inner, count)]
+        case dpe.GaussianDpEvent():
+            return [(1.0, float(event.noise_multiplier), count)]
+        case dpe.PoissonSampledDpEvent(event=dpe.GaussianDpEvent() as inner):
+            return [(float(event.sampling_probability), float(inner.noise_multiplier), count)]
+    raise DprlError(f"The accountant does not take a privacy event of type {type(event).__name__}.")
+
+
+def to_json(event: DpEvent) -> dict[str, Any]:
+    """Return plain data for a certificate; raise for an event that no mechanism of ours emits."""
+    for name, (kind, names) in _TYPES.items():
+        if isinstance(event, kind):
+            return {"type": name} | {field: _plain(field, getattr(event, field)) for field in names}
     raise DprlError(f"A privacy event of type {type(event).__name__} is not one that dprl emits.")
 
 
 def from_json(data: Any) -> DpEvent:
-    """Inverse of :func:`to_json`; anything unknown, extra or out of range is refused.
+    """Return the event of which :func:`to_json` made ``data``; refuse anything unknown, extra or out of range.
 
     >>> from_json(to_json(poisson_gaussian(0.01, 1.5, 10))) == poisson_gaussian(0.01, 1.5, 10)
     True
     """
-    kind = data.get("type") if isinstance(data, dict) else None
-    try:
-        if kind == "Gaussian" and set(data) == {"type", "noise_multiplier"}:
-            return gaussian(float(data["noise_multiplier"]))
-        if kind == "PoissonSampled" and set(data) == {"type", "sampling_probability", "event"}:
-            rate = float(data["sampling_probability"])
-            if 0.0 < rate <= 1.0:
-                return dpe.PoissonSampledDpEvent(rate, from_json(data["event"]))
-        if kind == "SelfComposed" and set(data) == {"type", "count", "event"} and int(data["count"]) >= 1:
-            return dpe.SelfComposedDpEvent(from_json(data["event"]), int(data["count"]))
-        if kind == "Composed" and set(data) == {"type", "events"} and data["events"]:
-            return dpe.ComposedDpEvent([from_json(e) for e in data["events"]])
-        if kind == "RenyiFilter" and set(data) == {"type", *_FILTER}:
-            numbers: dict[str, Any] = {name: tuple(map(_float, data[name])) for name in ("noise_multipliers", "before")}
-            numbers |= {name: _float(data[name]) for name in ("budget", "sampling_probability", "norm_multiplier")}
-            return RenyiFilterEvent(order=data["order"], steps=data["steps"], **numbers)
-    except (TypeError, ValueError) as error:
-        raise DprlError("The privacy event is not one that dprl emits.") from error
-    raise DprlError("The privacy event is not one that dprl emits.")
+    name = data.get("type") if isinstance(data, dict) else None
+    kind, names = _TYPES.get(name, (None, ())) if isinstance(name, str) else (None, ())
+    if kind is None or set(data) != {"type", *names}:
+        raise DprlError(_FOREIGN)
+    event: Any = kind(**{field: _read(field, data[field]) for field in names})
+    again = isinstance(event, dpe.SelfComposedDpEvent) and isinstance(event.event, dpe.ComposedDpEvent)
+    require(not again, _FOREIGN)
+    return event
 
 
-def _float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("not a number")
-    return float(value)
+def _plain(field: str, value: Any) -> Any:
+    """Return the value of an event's field as JSON has it."""
+    if isinstance(value, DpEvent):
+        return to_json(value)
+    if isinstance(value, list | tuple):
+        return [_plain(field, one) for one in value]
+    return int(value) if field in _WHOLE else float(value)
 
 
-def _positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0.0):
-        raise DprlError(f"The {name} must be a positive finite number.")
+def _read(field: str, value: Any) -> Any:
+    """Return the value of an event's field that JSON has as ``value``."""
+    if field == "event":
+        return from_json(value)
+    if field in ("events", "noise_multipliers", "before"):
+        require(isinstance(value, list) and (value or field == "before"), _FOREIGN)
+        return [from_json(one) for one in value] if field == "events" else tuple(_read("", one) for one in value)
+    require(whole(value) if field in _WHOLE else positive(value), _FOREIGN)
+    require(field != "sampling_probability" or value <= 1.0, _FOREIGN)
+    return value if field in _WHOLE else float(value)

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dprl.errors import DprlError
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
+from dprl.errors import require
 
 PARTS = ("observation", "action", "reward")
 
@@ -32,7 +31,7 @@ _BLOCK = 1 << 15  # rows at a time, so that what is in work stays in a processor
 
 
 def fingerprint(columns: Mapping[str, Any], secret: bytes) -> str | None:
-    """The fingerprint of a log's rows, 64 hexadecimal digits; None where there is no row.
+    """Return the fingerprint of a log's rows, 64 hexadecimal digits; None where there is no row.
 
     Args:
         columns: ``observation`` ``(R, d)`` or ``(R,)``, ``action`` ``(R,)`` or ``(R, k)`` and ``reward`` ``(R,)``,
@@ -47,23 +46,21 @@ def fingerprint(columns: Mapping[str, Any], secret: bytes) -> str | None:
 
 
 def fingerprint_of_blocks(blocks: Iterable[Mapping[str, Any]], secret: bytes) -> str | None:
-    """:func:`fingerprint` of the rows of all ``blocks`` together, for a log that is larger than memory.
+    """Return the :func:`fingerprint` of the rows of all ``blocks`` together, for a log that is larger than memory.
 
     How the rows are cut into blocks does not matter, nor does the order of these.
 
     Raises:
         DprlError: as for one block, or two of them differ in their number of components.
     """
-    import numpy as np
-
     rows, totals, widths = 0, np.zeros(_HALVES, dtype=np.uint64), set()
     ends = [_words(secret, f"row {half}") for half in range(_HALVES)]
     keys: dict[tuple[str, int, int], np.ndarray] = {}
     for columns in blocks:
         parts = {name: _table(name, columns) for name in PARTS}
         length = len(parts["reward"])
-        if any(len(table) != length for table in parts.values()):
-            raise DprlError("The columns of a log must have one length before they can be claimed.")
+        even = all(len(table) == length for table in parts.values())
+        require(even, "The columns of a log must have one length before they can be claimed.")
         if not length:
             continue
         if not keys:
@@ -74,8 +71,7 @@ def fingerprint_of_blocks(blocks: Iterable[Mapping[str, Any]], secret: bytes) ->
                 for i in range(table.shape[1])
             }
         widths.add(tuple(table.shape[1] for table in parts.values()))
-        if len(widths) > 1:
-            raise DprlError("The blocks of a log must have the same columns before they can be claimed.")
+        require(len(widths) == 1, "The blocks of a log must have the same columns before they can be claimed.")
         rows += length
         totals += _sums(parts, keys, ends)
     if not rows:
@@ -87,9 +83,7 @@ def fingerprint_of_blocks(blocks: Iterable[Mapping[str, Any]], secret: bytes) ->
 def _sums(
     parts: Mapping[str, np.ndarray], keys: Mapping[tuple[str, int, int], np.ndarray], ends: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """``(2,)`` sums of the hashes of all rows, modulo 2^64."""
-    import numpy as np
-
+    """Return ``(2,)`` sums of the hashes of all rows, modulo 2^64."""
     rows = len(parts["reward"])
     totals = np.zeros(_HALVES, dtype=np.uint64)
     for start in range(0, rows, _BLOCK):
@@ -104,20 +98,15 @@ def _sums(
 
 
 def _table(name: str, columns: Mapping[str, Any]) -> np.ndarray:
-    import numpy as np
-
-    if name not in columns:
-        raise DprlError(f"A log is claimed by its columns {', '.join(PARTS)}; {name} is missing.")
+    require(name in columns, f"A log is claimed by its columns {', '.join(PARTS)}; {name} is missing.")
     values = np.asarray(columns[name])
-    if values.ndim not in (1, 2) or values.dtype.kind not in "buif":
-        raise DprlError(f"A log is claimed by columns of numbers, one row a transition; {name} is none.")
+    of_numbers = values.ndim in (1, 2) and values.dtype.kind in "buif"
+    require(of_numbers, f"A log is claimed by columns of numbers, one row a transition; {name} is none.")
     return values.reshape(len(values), -1) if len(values) else np.zeros((0, 1))
 
 
 def _canonical(table: np.ndarray) -> np.ndarray:
-    """Rows ``(R, d)`` as bits ``(d, R)`` of float64, with one zero and one NaN."""
-    import numpy as np
-
+    """Return rows ``(R, d)`` as bits ``(d, R)`` of float64, with one zero and one NaN."""
     with np.errstate(all="ignore"):  # a signalling NaN would be heard
         values = np.array(table.T, dtype=np.float64, order="C")
         values[np.isnan(values)] = np.nan
@@ -126,9 +115,7 @@ def _canonical(table: np.ndarray) -> np.ndarray:
 
 
 def _words(secret: bytes, label: str) -> np.ndarray:
-    """Three words, ``(3, 1)``; the last two are odd, so that multiplying by them loses nothing."""
-    import numpy as np
-
+    """Return three words, ``(3, 1)``; the last two are odd, so that multiplying by them loses nothing."""
     digest = hashlib.blake2b(label.encode(), key=secret, digest_size=24, person=b"dprl words").digest()
     words = np.frombuffer(digest, dtype="<u8").astype(np.uint64).reshape(3, 1)
     words[1:] |= np.uint64(1)
@@ -136,9 +123,7 @@ def _words(secret: bytes, label: str) -> np.ndarray:
 
 
 def _mixed(word: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """A keyed permutation of 64-bit words, in place: xor, then two rounds of multiplication and shift."""
-    import numpy as np
-
+    """Permute 64-bit words in place by a key, and return them: xor, then two rounds of multiplication and shift."""
     word ^= key[0]
     for factor in key[1:]:
         word ^= word >> np.uint64(32)

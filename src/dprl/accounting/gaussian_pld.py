@@ -16,7 +16,13 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPriv
 
 
 def gaussian_pld(sampling_rate: float, noise_multiplier: float, grid: float) -> PrivacyLossDistribution:
-    """Of one Gaussian release over a Poisson sample, for add or remove one; pessimistic on a grid of that step."""
+    """Return the privacy losses of one Gaussian release over a Poisson sample, for add or remove one.
+
+    Args:
+        sampling_rate: of the sample; 1 for everybody.
+        noise_multiplier: standard deviation of the noise over the sensitivity.
+        grid: step of the losses, which are rounded to the pessimistic side.
+    """
     if sampling_rate == 1.0:  # the same both ways
         return PrivacyLossDistribution(_distribution(1.0, noise_multiplier, grid, "REMOVE"))
     remove, add = (_distribution(sampling_rate, noise_multiplier, grid, way) for way in ("REMOVE", "ADD"))
@@ -34,7 +40,7 @@ def _distribution(rate: float, multiplier: float, grid: float, way: str) -> pld_
 
 
 def _deltas(losses: GaussianPrivacyLoss, rate: float, multiplier: float, epsilons: np.ndarray) -> np.ndarray:
-    """:meth:`GaussianPrivacyLoss.get_delta_for_epsilon` of many epsilons."""
+    """Return :meth:`GaussianPrivacyLoss.get_delta_for_epsilon` of many epsilons."""
     if rate == 1.0:
         x = -0.5 - epsilons * multiplier**2
         lower: Any = losses.mu_lower_log_cdf(x)
@@ -52,7 +58,7 @@ def _deltas(losses: GaussianPrivacyLoss, rate: float, multiplier: float, epsilon
 
 
 def _inverse(rate: float, multiplier: float, losses: np.ndarray, adding: bool) -> np.ndarray:
-    """Largest x at which the loss is at least each of ``losses``, all of them within the range that sampling leaves.
+    """Return the largest x at which the loss is at least each of ``losses``, which sampling makes possible.
 
     Without sampling, the loss ``l`` of x is ``-(x + 1/2)/z^2`` when one is removed; sampled, ``log(1 - q + q e^l)``.
     """

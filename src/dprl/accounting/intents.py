@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, fields
 from io import FileIO
 from pathlib import Path
 
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained, require
 
 _CHECKSUM = re.compile(rb" [0-9a-f]{32}\n")  # and the end of its line, of which there is none within JSON
 _HEADER = b'{"n": 0, "kind": "ledger", "version": 2, "ledger": "'
@@ -29,10 +29,11 @@ _HEADER = b'{"n": 0, "kind": "ledger", "version": 2, "ledger": "'
 
 @dataclass(frozen=True)
 class Entry:
-    """What is to be entered: a declared dataset, a charge, or what a charge is bound to; what does not apply is empty.
+    """Line of the intents: a declared dataset, a charge, or what a charge is bound to; what does not apply is empty.
 
     Attributes:
         kind: ``dataset``, ``charge`` or ``binding``.
+        dataset: its name.
         epsilon, delta: exact decimals, as text.
         token: of a charge, 32 hexadecimal digits by which an interrupted run finds it again.
         content: what the charge with that ``token`` is bound to, 64 hexadecimal digits.
@@ -52,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Mark:
-    """How much of the intents is entered: lines, bytes, and the digest of those bytes."""
+    """Record of how much of the intents is entered: lines, bytes, and the digest of those bytes."""
 
     entries: int
     size: int
@@ -60,7 +61,7 @@ class Mark:
 
 
 class Intents:
-    """The open file; what writes to it needs the database's write lock.
+    """Open file of intents; what writes to it needs the database's write lock.
 
     Raises DprlError, in one sentence, for a file that is not the one that the database knows.
     """
@@ -72,24 +73,23 @@ class Intents:
 
     @property
     def size(self) -> int:
+        """Return the size of the file, in bytes."""
         return os.fstat(self._file.fileno()).st_size
 
     def check(self, mark: Mark) -> bytes:
-        """Refuse a file that does not begin with what was entered; returns what lies beyond."""
+        """Refuse a file that does not begin with what was entered, and return what lies beyond."""
         self._file.seek(0)
         content = self._file.readall()
         self._hash = hashlib.blake2b(memoryview(content)[: mark.size], digest_size=32)
         if len(content) < mark.size or self._hash.hexdigest() != mark.digest:
             if content.startswith(_HEADER) and not content.startswith(_HEADER + self._ledger.encode()):
-                raise DprlError(
-                    f"The file {intents_path(self._shown)} belongs to another ledger than {self._shown}: put its own "
-                    "one back."
-                )
+                file = intents_path(self._shown)
+                raise DprlError(f"The file {file} belongs to another ledger than {self._shown}: put its own one back.")
             raise self._changed()
         return content[mark.size :]
 
     def entered(self, mark: Mark) -> str:
-        """Everything up to ``mark``, in order, as a JSON list: what the database must hold, and nothing else."""
+        """Return everything up to ``mark``, in order, as a JSON list: what the database must hold, and nothing else."""
         self.check(mark)
         self._file.seek(0)
         content = self._file.readall()[: mark.size]
@@ -99,7 +99,7 @@ class Intents:
         return "[" + _CHECKSUM.sub(b",", content).decode()[:-1] + "]"
 
     def unmatched(self, mark: Mark) -> tuple[list[Entry], Mark]:
-        """What was never entered, in order, and the mark after it; a torn last line is cut off."""
+        """Return what was never entered, in order, and the mark after it; a torn last line is cut off."""
         *lines, torn = self.check(mark).split(b"\n")
         if lines and not torn and b"\0" in lines[-1]:
             torn = lines.pop()  # a power cut lost a block of it: nobody was told of this line either
@@ -115,7 +115,7 @@ class Intents:
         return entries, after
 
     def append(self, mark: Mark, entry: Entry) -> Mark:
-        """Write ``entry`` behind ``mark``, the one that :meth:`unmatched` gave, and wait until it is on disk.
+        """Write ``entry`` behind ``mark``, wait until it is on disk, and return the mark behind it.
 
         When that fails the file is cut back, and nothing was spent.
         """
@@ -123,12 +123,13 @@ class Intents:
             raise self._changed()
         body = {"n": mark.entries} | {name: text for name, text in asdict(entry).items() if text}
         line = _line(json.dumps(body).encode(), self._key)
-        try:
-            _write(self._file, line)
-        except OSError as error:
-            with suppress(OSError):
-                self.cut(mark.size)
-            raise _unwritten(self._shown, error) from error
+        with explained(_failed("written", self._shown)):
+            try:
+                _write(self._file, line)
+            except OSError:
+                with suppress(OSError):
+                    self.cut(mark.size)
+                raise
         self._hash.update(line)
         return Mark(mark.entries + 1, mark.size + len(line), self._hash.hexdigest())
 
@@ -154,29 +155,32 @@ class Intents:
 
 
 def intents_path(ledger: Path) -> Path:
-    """Where the intents of a ledger are."""
+    """Return where the intents of a ledger are."""
     return ledger.with_name(ledger.name + ".intents")
 
 
 def has_entries(shown: Path, real: Path) -> bool:
-    """Whether the file at ``real``, if there is one, holds more than the first line of a creation that was cut off."""
-    try:
-        with _open(shown, real) as file:
-            content = file.readall()
-    except FileNotFoundError:
+    """Return whether there are intents at ``real`` with more than the first line of a creation that was cut off."""
+    if not os.path.lexists(real):
         return False
-    except OSError as error:
-        raise _unopened(shown, error) from error
+    with explained(_failed("opened", shown)), _open(shown, real) as file:
+        content = file.readall()
     return not _HEADER.startswith(content[: len(_HEADER)]) or content.count(b"\n") > 1
 
 
 def start(shown: Path, real: Path, ledger: str, secret: bytes) -> Mark:
-    """Begin the intents of a new ledger; the file is made with mode 0600.
+    """Begin the intents of a new ledger, in a file of mode 0600, and return their mark.
 
     The caller has made sure by :func:`has_entries` that no other ledger's intents lie there.
+
+    Args:
+        shown: the ledger, as the user calls it.
+        real: the file of the intents.
+        ledger: the ledger's own name, 32 hexadecimal digits.
+        secret: 32 bytes.
     """
     line = _header(ledger, _key(secret))
-    try:
+    with explained(_failed("written", shown)):
         with _open(shown, real, os.O_CREAT) as file:
             file.truncate(0)
             _write(file, line)
@@ -185,40 +189,33 @@ def start(shown: Path, real: Path, ledger: str, secret: bytes) -> Mark:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except OSError as error:
-        raise _unwritten(shown, error) from error
-    return Mark(1, len(line), _digest(line))
+    return Mark(1, len(line), hashlib.blake2b(line, digest_size=32).hexdigest())
 
 
 @contextmanager
 def open_intents(shown: Path, real: Path, ledger: str, secret: bytes) -> Iterator[Intents]:
-    """The intents at ``real``, of the ledger that the user calls ``shown``."""
-    try:
+    """Open the intents at ``real``, of the ledger that the user calls ``shown``."""
+    there = os.path.lexists(real)
+    require(there, f"The intents {intents_path(shown)} of the ledger {shown} are missing: put their newest copy back.")
+    with explained(_failed("opened", shown)):
         file = _open(shown, real)
-    except FileNotFoundError as error:
-        raise DprlError(
-            f"The intents {intents_path(shown)} of the ledger {shown} are missing: put their newest copy back."
-        ) from error
-    except OSError as error:
-        raise _unopened(shown, error) from error
-    with file:
-        try:
-            yield Intents(shown, file, ledger, secret)
-        except OSError as error:
-            raise _unwritten(shown, error) from error
+    with file, explained(_failed("written", shown)):
+        yield Intents(shown, file, ledger, secret)
 
 
 def _open(shown: Path, real: Path, flags: int = 0) -> FileIO:
     flags |= os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     file = FileIO(os.open(real, flags, 0o600), "r+")
     found = os.fstat(file.fileno())
+    reason = None
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        reason = "must be a plain file without a second name"
+    elif not found.st_mode & 0o222:
+        # no write permission for anybody is meant as such, also where the user is root
+        reason = f"are read-only, so nothing can be charged to {shown}"
+    if reason is not None:
         file.close()
-        raise DprlError(f"The intents {intents_path(shown)} must be a plain file without a second name.")
-    # no write permission for anybody is meant as such, also where the user is root
-    if not found.st_mode & 0o222:
-        file.close()
-        raise DprlError(f"The intents {intents_path(shown)} are read-only, so nothing can be charged to {shown}.")
+        raise DprlError(f"The intents {intents_path(shown)} {reason}.")
     return file
 
 
@@ -229,12 +226,8 @@ def _write(file: FileIO, line: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def _unopened(shown: Path, error: OSError) -> DprlError:
-    return DprlError(f"The intents {intents_path(shown)} cannot be opened: {error.strerror or error}.")
-
-
-def _unwritten(shown: Path, error: OSError) -> DprlError:
-    return DprlError(f"The intents {intents_path(shown)} cannot be written: {error.strerror or error}.")
+def _failed(done: str, shown: Path) -> str:
+    return f"The intents {intents_path(shown)} cannot be {done}"
 
 
 def _key(secret: bytes) -> bytes:
@@ -251,7 +244,3 @@ def _line(body: bytes, key: bytes) -> bytes:
 
 def _checksum(body: bytes, key: bytes) -> bytes:
     return hashlib.blake2b(body, key=key, digest_size=16).hexdigest().encode()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=32).hexdigest()

@@ -28,7 +28,8 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.intents import Entry
 from dprl.accounting.ledger_schema import RELATIONS, UNITS
 from dprl.accounting.reward_relation import UNIT, parse_relation
-from dprl.errors import DprlError, OverspendError
+from dprl.accounting.schema import hexadecimal, text
+from dprl.errors import DprlError, OverspendError, require
 
 # Every finite double has a decimal of at most some 1100 digits: sums are exact, or this context raises.
 _EXACT = decimal.Context(prec=2500, Emax=9999, Emin=-9999, traps=[decimal.Inexact, decimal.InvalidOperation])
@@ -36,15 +37,19 @@ _EXACT = decimal.Context(prec=2500, Emax=9999, Emin=-9999, traps=[decimal.Inexac
 
 @dataclass(frozen=True)
 class Amount:
-    """An exact (epsilon, delta); zero is allowed, as for a budget that is used up."""
+    """Exact pair of epsilon and delta; zero is allowed, as for a budget that is used up."""
 
     epsilon: Decimal
     delta: Decimal
 
+    def as_text(self) -> tuple[str, str]:
+        """Return epsilon and delta as they are stored."""
+        return str(self.epsilon), str(self.delta)
+
 
 @dataclass(frozen=True)
 class Dataset:
-    """A declared dataset: its name, whole budget, privacy unit and neighbouring relation."""
+    """Declared dataset: its name, whole budget, privacy unit and neighbouring relation."""
 
     name: str
     budget: Amount
@@ -55,7 +60,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Charge:
-    """One release's charge.
+    """Charge of one release.
 
     Attributes:
         digest: its certificate's; None while the release is unfinished.
@@ -76,8 +81,10 @@ class Charge:
 
 @dataclass(frozen=True)
 class Ledger:
-    """A ledger file. The value holds the path alone: each call opens, checks, works and closes, so that it may be
-    shared between threads and processes. Every method raises DprlError, in one sentence, for a file that is missing,
+    """Ledger file, by its path.
+
+    The value holds the path alone: each call opens, checks, works and closes, so that it may be shared between
+    threads and processes. Every method raises DprlError, in one sentence, for a file that is missing,
     not a ledger, damaged, read-only, locked for long, written by another version, or without the intents that go
     with it.
     """
@@ -86,49 +93,45 @@ class Ledger:
 
     @classmethod
     def create(cls, path: str | Path, dataset: str, budget: Budget, unit: str, relation: str) -> Ledger:
-        """Declare ``dataset`` with its whole ``budget``; the files are made (mode 0600) where there are none yet.
+        """Declare a dataset with its whole budget, and return its ledger.
 
-        Raises DprlError where the dataset is already declared, for a budget is never changed afterwards; where the
-        ledger keeps another privacy unit or relation; and where the database is gone but its intents are not.
+        Args:
+            path: the ledger's file; it is made, with its intents (mode 0600), where there is none yet.
+            dataset: the name.
+            budget: all that may ever be spent on it.
+            unit: the privacy unit.
+            relation: the neighbouring relation.
+
+        Raises:
+            DprlError: the dataset is already declared, for a budget is never changed afterwards; the ledger keeps
+                another privacy unit or relation; or the database is gone but its intents are not.
         """
-        _text("dataset name", dataset, 200)
-        if not dataset:
-            raise DprlError("A dataset needs a name.")
-        if dataset != " ".join(unicodedata.normalize("NFKC", dataset).split()):
-            raise DprlError(
-                "A dataset's name has single spaces within it alone, and each character in its plain form (Unicode "
-                "NFKC), so that no two names look the same."
-            )
-        _known_names(unit, relation)
+        _check_text("dataset name", dataset, 200)
+        plain = dataset == " ".join(unicodedata.normalize("NFKC", dataset).split())
+        require(dataset, "A dataset needs a name.")
+        require(plain, "A dataset's name has single spaces and Unicode form NFKC, so that no two names look the same.")
+        _check_names(unit, relation)
         amount = _amount(budget)
         ledger = cls(Path(path))
         ledger_file.create(ledger.path)
         with ledger_file.writing(ledger.path) as books:
-            if books.db.execute("SELECT 1 FROM dataset WHERE name = ?", (dataset,)).fetchone():
-                raise DprlError(
-                    f"The ledger {ledger.path} already has a dataset {dataset!r}; its budget is not changed."
-                )
-            other = books.db.execute(
-                "SELECT unit, relation FROM dataset WHERE unit <> ? OR relation <> ?", (unit, relation)
-            ).fetchone()
-            if other is not None:
-                raise DprlError(
-                    f"The ledger {ledger.path} keeps the unit {other[0]!r} and the relation {other[1]!r}; declare "
-                    f"{dataset!r} by {unit!r} and {relation!r} in a ledger of its own."
-                )
-            amounts = str(amount.epsilon), str(amount.delta)
+            known = books.db.execute("SELECT 1 FROM dataset WHERE name = ?", (dataset,)).fetchone()
+            require(not known, f"The ledger {path} already has a dataset {dataset!r}; its budget is not changed.")
+            others = "SELECT unit, relation FROM dataset WHERE unit <> ? OR relation <> ?"
+            kept = books.db.execute(others, (unit, relation)).fetchone()
+            if kept is not None:
+                keeps = f"The ledger {path} keeps the unit {kept[0]!r} and the relation {kept[1]!r}"
+                raise DprlError(f"{keeps}; declare {dataset!r} by {unit!r} and {relation!r} in a ledger of its own.")
             try:
-                books.enter(Entry("dataset", dataset, *amounts, unit, relation, ledger_file.now()))
+                books.enter(Entry("dataset", dataset, *amount.as_text(), unit, relation, ledger_file.now()))
             except sqlite3.IntegrityError as error:  # nothing is declared in it yet, and its tables refuse the unit
-                raise DprlError(
-                    f"The ledger {ledger.path} was made before dprl knew the unit {unit!r}: declare {dataset!r} in a "
-                    "new one."
-                ) from error
+                older = f"The ledger {path} was made before dprl knew the unit {unit!r}"
+                raise DprlError(f"{older}: declare {dataset!r} in a new one.") from error
         return ledger
 
     @classmethod
     def open(cls, path: str | Path) -> Ledger:
-        """The ledger at ``path``, after checking that it is one, and after entering what was interrupted."""
+        """Return the ledger at ``path``, after checking that it is one, and after entering what was interrupted."""
         ledger = cls(Path(path))
         with ledger_file.reading(ledger.path, whole=True):
             return ledger
@@ -136,11 +139,15 @@ class Ledger:
     def charge(
         self, dataset: str, budget: Budget, unit: str, relation: str, purpose: str, token: str | None = None
     ) -> int:
-        """Spend ``budget`` on ``dataset``, durably and in one immediate transaction; returns the charge's id.
+        """Spend ``budget`` on ``dataset``, durably and in one immediate transaction, and return the charge's number.
 
         This is the reservation: it counts as spent from here on, whatever becomes of the release.
 
         Args:
+            dataset: a declared one.
+            budget: what the release may cost.
+            unit: the release's privacy unit, which must be the ledger's.
+            relation: its neighbouring relation, which must be the ledger's.
             purpose: a public note.
             token: 32 hexadecimal digits of the caller's, drawn at random and kept where a resumed run finds them.
                 The same token charged again, with the same dataset, amounts, unit and relation, returns the same id
@@ -151,30 +158,22 @@ class Ledger:
             DprlError: an unknown dataset, another privacy unit or relation than the ledger's, or a token that
                 belongs to another charge.
         """
-        _text("purpose", purpose, 500)
-        _known_names(unit, relation)
+        _check_text("purpose", purpose, 500)
+        _check_names(unit, relation)
         token = os.urandom(16).hex() if token is None else token
-        if not _is_hex(token, 32):
-            raise DprlError("A charge's token is 32 hexadecimal digits.")
+        require(hexadecimal(32)(token), "A charge's token is 32 hexadecimal digits.")
         amount = _amount(budget)
         with ledger_file.writing(self.path) as books:
             declared = self._find(books.db, dataset)
             for name, asked, kept in (("privacy unit", unit, declared.unit), ("relation", relation, declared.relation)):
-                if asked != kept:
-                    raise DprlError(
-                        f"The ledger keeps {dataset!r} by {name} {kept!r}; a release by {name} {asked!r} does not "
-                        "compose with it: ask for the ledger's own, or charge another ledger."
-                    )
-            amounts = str(amount.epsilon), str(amount.delta)
-            known = books.db.execute(
-                "SELECT id, dataset, epsilon, delta FROM charge WHERE token = ?", (token,)
-            ).fetchone()
+                keeps = f"The ledger keeps {dataset!r} by {name} {kept!r}; a release by {name} {asked!r} does not"
+                require(asked == kept, f"{keeps} compose with it: ask for the ledger's own, or charge another ledger.")
+            charged = "SELECT id, dataset, epsilon, delta FROM charge WHERE token = ?"
+            known = books.db.execute(charged, (token,)).fetchone()
             if known is not None:
-                if (known[1], Decimal(known[2]), Decimal(known[3])) != (dataset, amount.epsilon, amount.delta):
-                    raise DprlError(
-                        f"The ledger {self.path} has this run's token on a charge of another dataset or amount: start "
-                        "a new run."
-                    )
+                same = (known[1], _stored(*known[2:])) == (dataset, amount)
+                other = f"The ledger {self.path} has this run's token on a charge of another dataset or amount"
+                require(same, f"{other}: start a new run.")
                 return known[0]
             left = _subtract(declared.budget, self._spent(books.db, dataset))
             if amount.epsilon > left.epsilon or amount.delta > left.delta:
@@ -182,44 +181,43 @@ class Ledger:
                     f"The ledger has epsilon {_show(left.epsilon)} and delta {_show(left.delta)} left for {dataset!r}; "
                     f"this release asks for epsilon {_show(amount.epsilon)} and delta {_show(amount.delta)}."
                 )
-            return books.enter(Entry("charge", dataset, *amounts, unit, relation, ledger_file.now(), purpose, token))
+            entry = Entry("charge", dataset, *amount.as_text(), unit, relation, ledger_file.now(), purpose, token)
+            return books.enter(entry)
 
     def commit(self, charge_id: int, digest: str) -> None:
         """Mark a charged release as finished, after its artifact was renamed into place.
 
-        ``digest`` (64 hex digits) is that of its certificate. The same digest may be committed twice; another one is
-        refused.
+        Args:
+            charge_id: number of the charge.
+            digest: its certificate's, 64 hexadecimal digits. The same one may be committed twice; another is refused.
         """
-        if not _is_hex(digest, 64):
-            raise DprlError("A release is committed with the SHA-256 digest of its certificate, 64 hexadecimal digits.")
+        sound = hexadecimal(64)(digest)
+        require(sound, "A release is committed with the SHA-256 digest of its certificate, 64 hexadecimal digits.")
         with ledger_file.writing(self.path) as books:
             row = books.db.execute("SELECT digest FROM charge WHERE id = ?", (charge_id,)).fetchone()
-            if row is None:
-                raise DprlError(f"The ledger {self.path} has no charge {charge_id}.")
+            require(row, f"The ledger {self.path} has no charge {charge_id}.")
+            other = f"Charge {charge_id} of the ledger {self.path} already belongs to another release."
+            require(row[0] in (None, digest), other)
             if row[0] is None:
-                books.db.execute(
-                    "UPDATE charge SET digest = ?, finished = ? WHERE id = ?", (digest, ledger_file.now(), charge_id)
-                )
-            elif row[0] != digest:
-                raise DprlError(f"Charge {charge_id} of the ledger {self.path} already belongs to another release.")
+                finished = (digest, ledger_file.now(), charge_id)
+                books.db.execute("UPDATE charge SET digest = ?, finished = ? WHERE id = ?", finished)
 
     def bind(self, charge_id: int, content: str) -> bool:
-        """Whether the charge belongs to ``content``: to what it was bound first, here or by an earlier call.
+        """Return whether the charge belongs to ``content``: to what it was bound first, here or by an earlier call.
 
         A run folder calls this when it has met its rows and before anything is drawn, so that no copy of it makes a
         second release of other rows for the same charge.
 
         Args:
+            charge_id: number of the charge.
             content: 64 hexadecimal digits that say nothing of what they stand for, such as a MAC.
         """
-        if not _is_hex(content, 64):
-            raise DprlError("A charge is bound to 64 hexadecimal digits.")
+        require(hexadecimal(64)(content), "A charge is bound to 64 hexadecimal digits.")
         with ledger_file.writing(self.path) as books:
             row = books.db.execute(
                 "SELECT dataset, token, content FROM charge LEFT JOIN binding ON charge = id WHERE id = ?", (charge_id,)
             ).fetchone()
-            if row is None:
-                raise DprlError(f"The ledger {self.path} has no charge {charge_id}.")
+            require(row, f"The ledger {self.path} has no charge {charge_id}.")
             if row[2] is None:
                 books.enter(Entry("binding", row[0], time=ledger_file.now(), token=row[1], content=content))
         return row[2] in (None, content)
@@ -233,6 +231,7 @@ class Ledger:
         grows does; an empty log claims nothing.
 
         Args:
+            dataset: the name to which the rows belong.
             columns: see :func:`dprl.accounting.fingerprint.fingerprint`; or blocks of rows, each with these columns.
 
         Raises:
@@ -251,19 +250,17 @@ class Ledger:
             row = (content, dataset, ledger_file.now())
             books.db.execute("INSERT INTO claim VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
             owner = books.db.execute("SELECT dataset FROM claim WHERE fingerprint = ?", (content,)).fetchone()[0]
-        if owner != dataset:
-            raise DprlError(
-                f"The rows of this log stand in the ledger {self.path} under another name than {dataset!r}: evaluate "
-                f"them under that name, whose budget they have; what was charged to {dataset!r} stays spent."
-            )
+        stand = f"The rows of this log stand in the ledger {self.path} under another name than {dataset!r}"
+        spent = f"whose budget they have; what was charged to {dataset!r} stays spent"
+        require(owner == dataset, f"{stand}: evaluate them under that name, {spent}.")
 
     def datasets(self) -> list[Dataset]:
-        """What is declared, by name."""
+        """Return what is declared, by name."""
         with ledger_file.reading(self.path) as books:
             return [_dataset(row) for row in books.db.execute("SELECT * FROM dataset ORDER BY name")]
 
     def history(self, dataset: str | None = None) -> list[Charge]:
-        """Every charge in order, of one dataset or of all."""
+        """Return every charge in order, of one dataset or of all."""
         with ledger_file.reading(self.path) as books:
             if dataset is not None:
                 self._find(books.db, dataset)
@@ -272,16 +269,16 @@ class Ledger:
                 "WHERE ?1 IS NULL OR dataset = ?1 ORDER BY id",
                 (dataset,),
             )
-            return [Charge(r[0], r[1], Amount(Decimal(r[2]), Decimal(r[3])), *r[4:]) for r in rows]
+            return [Charge(row[0], row[1], _stored(*row[2:4]), *row[4:]) for row in rows]
 
     def spent(self, dataset: str) -> Amount:
-        """Sum of all charges, finished or not, recorded or settled."""
+        """Return the sum of all charges, finished or not, recorded or settled."""
         with ledger_file.reading(self.path) as books:
             self._find(books.db, dataset)
             return self._spent(books.db, dataset)
 
     def remaining(self, dataset: str) -> Amount:
-        """What may still be charged."""
+        """Return what may still be charged."""
         with ledger_file.reading(self.path) as books:
             return _subtract(self._find(books.db, dataset).budget, self._spent(books.db, dataset))
 
@@ -305,12 +302,16 @@ class Ledger:
 
 
 def _dataset(row: tuple[Any, ...]) -> Dataset:
-    return Dataset(row[0], Amount(Decimal(row[1]), Decimal(row[2])), row[3], row[4], row[5])
+    return Dataset(row[0], _stored(*row[1:3]), *row[3:6])
+
+
+def _stored(epsilon: str, delta: str) -> Amount:
+    return Amount(Decimal(epsilon), Decimal(delta))
 
 
 def _amount(budget: Budget) -> Amount:
     # the shortest decimal that reads back as this float: what the user typed, so that 10 x 0.1 is 1
-    return Amount(Decimal(repr(float(budget.epsilon))), Decimal(repr(float(budget.delta))))
+    return _stored(repr(float(budget.epsilon)), repr(float(budget.delta)))
 
 
 def _subtract(whole: Amount, part: Amount) -> Amount:
@@ -325,23 +326,16 @@ def _show(number: Decimal) -> str:
     return f"{rounded:f}" if abs(rounded.adjusted()) < 5 else f"{rounded:e}"
 
 
-def _known_names(unit: str, relation: str) -> None:
-    if unit not in UNITS:
-        raise DprlError(f"The privacy unit must be one of: {', '.join(UNITS)}.")
+def _check_names(unit: str, relation: str) -> None:
+    require(unit in UNITS, f"The privacy unit must be one of: {', '.join(UNITS)}.")
     if unit == UNIT:
-        if not isinstance(relation, str) or parse_relation(relation) is None:
-            raise DprlError(
-                "The neighbouring relation of reward functions is in the words of their radius, such as 'reward "
-                "functions at most 0.01 apart': `dprl train` says which words fit what it is asked for."
-            )
-    elif relation not in RELATIONS:
-        raise DprlError(f"The neighbouring relation must be one of: {', '.join(RELATIONS)}.")
+        known = isinstance(relation, str) and parse_relation(relation)
+        words = "The neighbouring relation must be in words such as 'reward functions at most 0.01 apart'"
+        require(known, f"{words}: `dprl train` says which words fit what it is asked for.")
+    else:
+        require(relation in RELATIONS, f"The neighbouring relation must be one of: {', '.join(RELATIONS)}.")
 
 
-def _text(what: str, value: str, longest: int) -> None:
-    if not isinstance(value, str) or len(value) > longest or (value and not value.isprintable()):
-        raise DprlError(f"A {what} is one line of printable text of at most {longest} characters.")
-
-
-def _is_hex(text: object, digits: int) -> bool:
-    return isinstance(text, str) and len(text) == digits and set(text) <= set("0123456789abcdef")
+def _check_text(what: str, value: str, longest: int) -> None:
+    sound = text(value) and len(value) <= longest
+    require(sound, f"A {what} is one line of printable text of at most {longest} characters.")

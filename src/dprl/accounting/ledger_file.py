@@ -13,19 +13,20 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dprl.accounting import intents as intent_file
 from dprl.accounting.intents import Entry, Intents, Mark, intents_path, open_intents
 from dprl.accounting.ledger_schema import APPLICATION, BINDING, DIFFERENCES, KNOWN, SCHEMA, VERSION
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained, require
 
 BUSY_SECONDS = 30.0
 
 
 class Books:
-    """Both files, checked and open. ``secret`` keys fingerprints and never leaves the process."""
+    """Both files of a ledger, checked and open; the ``secret`` keys fingerprints and never leaves the process."""
 
     def __init__(self, path: Path, db: sqlite3.Connection, intents: Intents, secret: bytes) -> None:
         self.db, self.secret = db, secret
@@ -34,7 +35,7 @@ class Books:
         self._entered: tuple[Mark, Mark] | None = None
 
     def enter(self, entry: Entry) -> int:
-        """Insert an entry and make its intent durable; the caller commits. Returns the row's number."""
+        """Insert an entry, make its intent durable, and return the row's number; the caller commits."""
         before = self._mark()
         row = self._insert(entry, None)
         after = self._intents.append(before, entry)
@@ -49,8 +50,8 @@ class Books:
         """
         entered = self._intents.entered(self._mark())
         tables = DIFFERENCES if _version(self.db) > min(KNOWN) else DIFFERENCES[:-1]  # the older ones have no bindings
-        if any(self.db.execute(differ, (entered,)).fetchone()[0] for differ in tables):
-            raise DprlError(_explain(self._path))
+        differs = any(self.db.execute(query, (entered,)).fetchone()[0] for query in tables)
+        require(not differs, _explain(self._path))
 
     def settle(self) -> None:
         """Enter what the intents hold and the database does not; needs the write lock."""
@@ -69,7 +70,7 @@ class Books:
             self._advance(after)
 
     def behind(self) -> bool:
-        """Whether the intents hold more than the database; refuses intents that do not belong to it."""
+        """Return whether the intents hold more than the database; refuse intents that do not belong to it."""
         mark = self._mark()
         self._intents.check(mark)
         return self._intents.size != mark.size
@@ -92,39 +93,38 @@ class Books:
         return Mark(*self.db.execute("SELECT entries, size, digest FROM book").fetchone())
 
     def _advance(self, mark: Mark) -> None:
-        self.db.execute("UPDATE book SET entries = ?, size = ?, digest = ?", (mark.entries, mark.size, mark.digest))
+        self.db.execute("UPDATE book SET entries = ?, size = ?, digest = ?", astuple(mark))
 
     def _insert(self, entry: Entry, settled: str | None) -> int:
-        if entry.kind == "dataset":
-            row = (entry.dataset, entry.epsilon, entry.delta, entry.unit, entry.relation, entry.time)
-            cursor = self.db.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?)", row)
-        elif entry.kind == "binding":
-            cursor = self.db.execute(
-                "INSERT INTO binding VALUES ((SELECT id FROM charge WHERE token = ?), ?, ?)",
-                (entry.token, entry.content, entry.time),
-            )
-        else:
-            cursor = self.db.execute(
-                "INSERT INTO charge (dataset, sequence, token, epsilon, delta, purpose, created, settled) "
-                "VALUES (?1, 1 + (SELECT count(*) FROM charge WHERE dataset = ?1), ?2, ?3, ?4, ?5, ?6, ?7)",
-                (entry.dataset, entry.token, entry.epsilon, entry.delta, entry.purpose, entry.time, settled),
-            )
+        cursor = self.db.execute(_INSERT[entry.kind], asdict(entry) | {"settled": settled})
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
 
+_INSERT = {
+    "dataset": "INSERT INTO dataset VALUES (:dataset, :epsilon, :delta, :unit, :relation, :time)",
+    "binding": "INSERT INTO binding VALUES ((SELECT id FROM charge WHERE token = :token), :content, :time)",
+    "charge": (
+        "INSERT INTO charge (dataset, sequence, token, epsilon, delta, purpose, created, settled) "
+        "VALUES (:dataset, 1 + (SELECT count(*) FROM charge WHERE dataset = :dataset), :token, :epsilon, :delta, "
+        ":purpose, :time, :settled)"
+    ),
+}
+"""How an entry of each kind stands in its table."""
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[Books]:
-    """One immediate transaction, settled first: committed when the block ends, rolled back when it raises."""
+    """Open a ledger for one immediate transaction, settled first.
+
+    It is committed when the block ends, and rolled back when the block raises.
+    """
     with _opened(path) as books:
-        books.db.execute("BEGIN IMMEDIATE")
         try:
-            books.settle()
-            yield books
-            books.db.execute("COMMIT")
-        except BaseException as error:
-            if books.db.in_transaction:
-                books.db.execute("ROLLBACK")
+            with _transaction(books.db):
+                books.settle()
+                yield books
+        except sqlite3.Error as error:
             if getattr(error, "sqlite_errorname", None) == "SQLITE_FULL":
                 books.withdraw()
             raise
@@ -132,7 +132,7 @@ def writing(path: Path) -> Iterator[Books]:
 
 @contextmanager
 def reading(path: Path, *, whole: bool = False) -> Iterator[Books]:
-    """One snapshot of a settled ledger; ``whole`` looks at every page of the database first."""
+    """Open one snapshot of a settled ledger; ``whole`` looks at every page of the database first."""
     with _opened(path) as books:
         if whole:
             _check_pages(path, books.db)
@@ -151,39 +151,26 @@ def reading(path: Path, *, whole: bool = False) -> Iterator[Books]:
 
 
 def create(path: Path) -> None:
-    """Make an empty ledger (both files, mode 0600) where there is none; repeats a creation that was cut off."""
+    """Make an empty ledger (both files, mode 0600) where there is none; repeat a creation that was cut off."""
     real = _real(path)
-    if not os.path.exists(real) and intent_file.has_entries(path, intents_path(real)):
-        raise _gone(path)
-    try:
-        os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise DprlError(f"The ledger {path} cannot be created: {error.strerror or error}.") from error
-    with _connected(path, blank=True) as db:
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            if _is_blank(db):
-                if intent_file.has_entries(path, intents_path(real)):
-                    raise _gone(path)
-                ledger, secret = os.urandom(16).hex(), os.urandom(32)
-                for statement in SCHEMA:
-                    db.execute(statement)
-                db.execute(f"PRAGMA application_id = {APPLICATION}")
-                db.execute(f"PRAGMA user_version = {VERSION}")
-                mark = intent_file.start(path, intents_path(real), ledger, secret)
-                row = (ledger, secret, mark.entries, mark.size, mark.digest)
-                db.execute("INSERT INTO book VALUES (1, ?, ?, ?, ?, ?)", row)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+    if not os.path.exists(real):
+        _check_not_gone(path, real)
+        with explained(f"The ledger {path} cannot be created"), suppress(FileExistsError):
+            os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with _connected(path, blank=True) as db, _transaction(db):
+        if _is_blank(db):
+            _check_not_gone(path, real)
+            ledger, secret = os.urandom(16).hex(), os.urandom(32)
+            for statement in SCHEMA:
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {VERSION}")
+            mark = intent_file.start(path, intents_path(real), ledger, secret)
+            db.execute("INSERT INTO book VALUES (1, ?, ?, ?, ?, ?)", (ledger, secret, *astuple(mark)))
 
 
 def now() -> str:
-    """Universal time, to the second."""
+    """Return universal time, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -198,8 +185,20 @@ def _opened(path: Path) -> Iterator[Books]:
 
 
 @contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
 def _connected(path: Path, *, blank: bool = False) -> Iterator[sqlite3.Connection]:
-    """A checked connection; ``blank`` also takes an empty file, which a creation that was cut off leaves behind."""
+    """Open a checked connection; ``blank`` also takes an empty file, as a creation that was cut off leaves it."""
     real = _real(path)
     _check_file(path, real)
     try:
@@ -211,10 +210,8 @@ def _connected(path: Path, *, blank: bool = False) -> Iterator[sqlite3.Connectio
             db.execute("PRAGMA trusted_schema = OFF")
             if not (blank and _is_blank(db)):
                 _check_content(path, db)
-            if not _writes_ahead(db):
-                raise DprlError(
-                    f"The ledger {path} needs a file system with write-ahead logging; keep it on a local disk."
-                )
+            ahead = f"The ledger {path} needs a file system with write-ahead logging; keep it on a local disk."
+            require(_writes_ahead(db), ahead)
             yield db
     # a message of SQLite's that quotes a damaged page is no text either
     except (sqlite3.Error, decimal.DecimalException, UnicodeError) as error:
@@ -234,37 +231,37 @@ def _check_file(path: Path, real: Path) -> None:
     try:
         found = real.stat()
     except FileNotFoundError as error:
-        if intent_file.has_entries(path, intents_path(real)):
-            raise _gone(path) from error
+        _check_not_gone(path, real)
         raise DprlError(f"There is no ledger at {path}; make one with `dprl ledger create`.") from error
     except OSError as error:
         raise DprlError(f"The ledger {path} cannot be read: {error.strerror or error}.") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise DprlError(f"The ledger {path} cannot be read: it is not a file.")
-    if not os.access(real, os.R_OK):
-        raise DprlError(f"The ledger {path} cannot be read: permission denied.")
+    require(stat.S_ISREG(found.st_mode), f"The ledger {path} cannot be read: it is not a file.")
+    require(os.access(real, os.R_OK), f"The ledger {path} cannot be read: permission denied.")
     # no write permission for anybody is meant as such, also where the user is root
-    if not found.st_mode & 0o222 or not os.access(real, os.W_OK):
-        raise DprlError(f"The ledger {path} is read-only, so nothing can be charged to it.")
-    if found.st_nlink != 1:
-        # each name would have a write-ahead log and intents of its own
-        raise DprlError(f"The ledger {path} has a second name, a hard link: remove that, or use a symbolic link.")
+    writable = found.st_mode & 0o222 and os.access(real, os.W_OK)
+    require(writable, f"The ledger {path} is read-only, so nothing can be charged to it.")
+    # each name would have a write-ahead log and intents of its own
+    link = f"The ledger {path} has a second name, a hard link: remove that, or use a symbolic link."
+    require(found.st_nlink == 1, link)
+
+
+def _check_not_gone(path: Path, real: Path) -> None:
+    """Refuse to begin anew where the intents of a ledger that is not there have entries."""
+    gone = f"The ledger {path} is gone, but its intents are still there: put a copy of it back, however old"
+    has_entries = intent_file.has_entries(path, intents_path(real))
+    require(not has_entries, f"{gone}, and what was spent since is entered again.")
 
 
 def _check_content(path: Path, db: sqlite3.Connection) -> None:
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-        raise DprlError(f"{path} is not a dprl ledger.")
+    ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
+    require(ours, f"{path} is not a dprl ledger.")
     version = _version(db)
-    if version > VERSION:
-        raise DprlError(f"The ledger {path} was written by a newer version of dprl; update dprl to use it.")
-    if 0 < version < min(KNOWN):
-        raise DprlError(
-            f"The ledger {path} was written by a development version of dprl: declare what is left of its budgets in "
-            "a new one."
-        )
+    newer = f"The ledger {path} was written by a newer version of dprl; update dprl to use it."
+    require(version <= VERSION, newer)
+    early = f"The ledger {path} was written by a development version of dprl"
+    require(not 0 < version < min(KNOWN), f"{early}: declare what is left of its budgets in a new one.")
     found = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
-    if found not in map(set, KNOWN.get(version, ())):
-        raise DprlError(_explain(path))
+    require(found in map(set, KNOWN.get(version, ())), _explain(path))
 
 
 def _check_pages(path: Path, db: sqlite3.Connection) -> None:
@@ -276,8 +273,7 @@ def _check_pages(path: Path, db: sqlite3.Connection) -> None:
         db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
         and db.execute("PRAGMA foreign_key_check").fetchone() is None
     )
-    if not sound:
-        raise DprlError(_explain(path))
+    require(sound, _explain(path))
 
 
 def _version(db: sqlite3.Connection) -> int:
@@ -299,26 +295,22 @@ def _writes_ahead(db: sqlite3.Connection) -> bool:
         time.sleep(0.01)
 
 
-def _gone(path: Path) -> DprlError:
-    return DprlError(
-        f"The ledger {path} is gone, but its intents are still there: put a copy of the ledger back, however old, and "
-        "what was spent since is entered again."
-    )
+_EXPLANATIONS = (
+    ("NOTADB", "{path} is not a dprl ledger."),
+    ("READONLY PERM CANTOPEN AUTH", "The ledger {path} or its folder is read-only, so nothing can be charged to it."),
+    ("BUSY LOCKED PROTOCOL", "The ledger {path} is in use by another process; try again when it has finished."),
+    ("FULL IOERR", "The ledger {path} cannot be written: the disk is full or failing."),
+    ("CONSTRAINT", "The ledger {path} refuses the entry: {error}."),
+    ("", "The ledger {path} is damaged: put a copy of it back, however old, beside its newest intents."),
+)
+"""What is wrong with a ledger, by what SQLite calls it; the last stands for everything else."""
 
 
 def _explain(path: Path, error: Exception | None = None) -> str:
-    name = getattr(error, "sqlite_errorname", None) or ""
-    if name.startswith("SQLITE_NOTADB"):
-        return f"{path} is not a dprl ledger."
-    if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_CANTOPEN", "SQLITE_AUTH")):
-        return f"The ledger {path} or its folder is read-only, so nothing can be charged to it."
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")):
-        return f"The ledger {path} is in use by another process; try again when it has finished."
-    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return f"The ledger {path} cannot be written: the disk is full or failing."
-    if name.startswith("SQLITE_CONSTRAINT"):
-        return f"The ledger {path} refuses the entry: {error}."
-    return f"The ledger {path} is damaged: put a copy of it back, however old, beside its newest intents."
+    """Return in a sentence what is wrong with a ledger."""
+    name = (getattr(error, "sqlite_errorname", None) or "").removeprefix("SQLITE_")
+    words = next(words for kinds, words in _EXPLANATIONS if name.startswith(tuple(kinds.split()) or ""))
+    return words.format(path=path, error=error)
 
 
 def _is_blank(db: sqlite3.Connection) -> bool:

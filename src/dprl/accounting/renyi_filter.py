@@ -10,16 +10,23 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
+from dp_accounting import NeighboringRelation
 from dp_accounting import dp_event as dpe
+from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
-from dprl.errors import DprlError
+from dprl.accounting.schema import positive, whole
+from dprl.errors import DprlError, require
 
 WHOLE = 2**40
 """The budget in the filter's integers; every cost is rounded up to one of them."""
 MOST_LEVELS = 64
+NO_NOISE_HELPS = "raise the budget, or lower the sampling rate or the number of steps."
+"""What to do where no noise meets a budget."""
 NORM_ROUNDING = 2.0**-8
 """What rounding may add to the sensitivity of a computed norm, over the clip norm (docs/proofs/renyi-filter.md)."""
 ORDERS = (*range(2, 33), *(round(32 * 1.06**k) for k in range(1, 96)))
@@ -31,7 +38,7 @@ _TOLERANCE = 1e-6  # of a calibrated multiplier
 
 @dataclass(frozen=True)
 class RenyiFilterEvent(dpe.DpEvent):
-    """A stage under the filter, and what was charged to its order before; nothing may be composed with it.
+    """Event of a stage under the filter, and what was charged to its order before; nothing may be composed with it.
 
     Attributes:
         order: alpha, a whole number of at least 2.
@@ -54,47 +61,49 @@ class RenyiFilterEvent(dpe.DpEvent):
     def __post_init__(self) -> None:
         numbers = (self.budget, self.norm_multiplier, *self.noise_multipliers, *self.before)
         sound = (
-            type(self.order) is int
-            and type(self.steps) is int
+            whole(self.order)
+            and whole(self.steps)
             and 2 <= self.order <= ORDERS[-1]
-            and self.steps >= 1
             and 1 <= len(self.noise_multipliers) <= MOST_LEVELS
             and 0.0 < self.sampling_probability <= 1.0
-            and all(math.isfinite(x) and x > 0.0 for x in numbers)
+            and all(map(positive, numbers))
         )
-        if not sound:
-            raise DprlError("A Renyi filter needs a whole order of at least 2, a positive budget and up to 64 levels.")
+        require(sound, "A Renyi filter needs a whole order of at least 2, a positive budget and up to 64 levels.")
 
     @property
     def rdp(self) -> float:
-        """All of the release, rounded up."""
+        """Return the RDP of the whole release, rounded up."""
         total = Fraction(self.budget) + sum(Fraction(gaussian_cost(self.order, z)) for z in self.before)
         return _up(total)
 
+    @property
+    def parts(self) -> list[tuple[Any, ...]]:
+        """Return what was done, in order: the releases before, and the steps under the filter."""
+        before = [(1.0, z, 1) for z in self.before]
+        of_steps = (self.noise_multipliers, self.steps, self.norm_multiplier, self.order, self.budget)
+        return [*before, (self.sampling_probability, *of_steps)]
+
     def epsilon(self, delta: float) -> float:
-        """Best known conversion (Canonne, Kamath and Steinke 2020, Proposition 12), as dp_accounting has it."""
+        """Return the epsilon at ``delta`` (Canonne, Kamath and Steinke 2020, Proposition 12, from dp_accounting)."""
         return epsilon_of_rdp(self.order, self.rdp, delta)
 
 
 def effective_multiplier(noise_multiplier: float, norm_multiplier: float) -> float:
-    """Of a sum and its norm released together: ``(1/z^2 + (1 + 2^-8)^2/z_n^2)^(-1/2)``."""
+    """Return the multiplier of a sum and its norm together: ``(1/z^2 + (1 + 2^-8)^2/z_n^2)^(-1/2)``."""
     return 1.0 / math.hypot(1.0 / noise_multiplier, (1.0 + NORM_ROUNDING) / norm_multiplier)
 
 
 def gaussian_cost(order: int, noise_multiplier: float) -> float:
-    """``alpha / (2 z^2)``, rounded up."""
+    """Return the RDP of one Gaussian release of everybody, ``alpha / (2 z^2)``, rounded up."""
     return math.nextafter(order / (2.0 * noise_multiplier**2) * (1.0 + 2.0**-50), math.inf)
 
 
 @functools.lru_cache(maxsize=4096)
 def cost(order: int, sampling_rate: float, noise_multiplier: float) -> float:
-    """RDP of one Poisson-sampled Gaussian for add or remove one: an upper bound; ``inf`` where there is none.
+    """Return an upper bound on the RDP of one Poisson-sampled Gaussian for add or remove one; ``inf`` without a bound.
 
     Of the two directions the larger: ``D(mixture || Gaussian)`` (Mironov, Talwar and Zhang 2019, Theorem 5).
     """
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.rdp import RdpAccountant
-
     if sampling_rate == 1.0:
         return gaussian_cost(order, noise_multiplier)
     accountant = RdpAccountant([order], NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -103,26 +112,26 @@ def cost(order: int, sampling_rate: float, noise_multiplier: float) -> float:
     return math.inf if math.isnan(found) else max(found, 0.0) * (1.0 + _ROUNDING) + _ROUNDING / (order - 1)
 
 
+def integer_cost(order: int, sampling_rate: float, noise_multiplier: float, budget: float) -> int:
+    """Return a step's cost in multiples of ``budget / 2^40``, rounded up; ``2^40 + 1`` for what never fits."""
+    one = cost(order, sampling_rate, noise_multiplier)
+    return math.ceil(Fraction(one) * WHOLE / Fraction(budget)) if one <= budget else WHOLE + 1
+
+
 @functools.lru_cache(maxsize=64)
 def integer_costs(event: RenyiFilterEvent) -> tuple[int, ...]:
-    """Cost of a step at each level in multiples of ``budget / 2^40``, rounded up; ``2^40 + 1`` for what never fits."""
-    found = []
-    for z in event.noise_multipliers:
-        one = cost(event.order, event.sampling_probability, effective_multiplier(z, event.norm_multiplier))
-        fits = one <= event.budget
-        found.append(math.ceil(Fraction(one) * WHOLE / Fraction(event.budget)) if fits else WHOLE + 1)
-    return tuple(found)
+    """Return the :func:`integer_cost` of a step at each level."""
+    multipliers = (effective_multiplier(z, event.norm_multiplier) for z in event.noise_multipliers)
+    return tuple(integer_cost(event.order, event.sampling_probability, z, event.budget) for z in multipliers)
 
 
 def epsilon_of_rdp(order: int, rdp: float, delta: float) -> float:
-    """Epsilon at ``delta`` of what is ``(order, rdp)``-RDP."""
-    from dp_accounting.rdp import compute_epsilon
-
+    """Return the epsilon at ``delta`` of what is ``(order, rdp)``-RDP."""
     return float(compute_epsilon([order], [rdp], delta)[0]) if math.isfinite(rdp) else math.inf
 
 
 def rdp_for(order: int, epsilon: float, delta: float) -> float:
-    """Largest RDP of that order that gives ``epsilon`` at ``delta``; zero where there is none."""
+    """Return the largest RDP of that order that gives ``epsilon`` at ``delta``; zero where there is none."""
     rdp = epsilon - math.log1p(-1.0 / order) + math.log(delta * order) / (order - 1)
     while rdp > 0.0 and epsilon_of_rdp(order, rdp, delta) > epsilon:
         rdp *= 1.0 - 1e-12
@@ -134,7 +143,7 @@ def rdp_for(order: int, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class FilterPlan:
-    """Order and noise with which a stage of constant noise runs to its last step.
+    """Order and noise by which a stage of constant noise runs to its last step.
 
     Attributes:
         order: alpha.
@@ -152,16 +161,19 @@ class FilterPlan:
 def plan_filter(
     epsilon: float, delta: float, sampling_rate: float, steps: int, norm: float, share: float = 0.0
 ) -> FilterPlan:
-    """The order at which the constant schedule needs the least noise, from public facts alone.
+    """Return the order at which the constant schedule needs the least noise, from public facts alone.
 
     Args:
+        epsilon: of the whole release.
+        delta: of the whole release.
+        sampling_rate: Poisson rate of every step.
+        steps: how many there are.
         norm: noise multiplier of the norm over that of the sums.
         share: part of the RDP that pays for a Gaussian release before the steps.
 
     Raises:
         DprlError: no order leaves anything for the steps.
     """
-
     best: FilterPlan | None = None
     places, stride = range(0, len(ORDERS), 9), 9
     while stride:
@@ -177,10 +189,8 @@ def plan_filter(
         places = range(max(here - stride, 0), min(here + stride + 1, len(ORDERS)), max(stride // 3, 1))
         stride //= 3
     if best is None:
-        raise DprlError(
-            f"No noise multiplier meets epsilon = {epsilon:g} at delta = {delta:g} under a Renyi filter: raise the "
-            "budget, or lower the sampling rate or the number of steps."
-        )
+        none = f"No noise multiplier meets epsilon = {epsilon:g} at delta = {delta:g} under a Renyi filter"
+        raise DprlError(f"{none}: {NO_NOISE_HELPS}")
     return best
 
 
@@ -188,13 +198,13 @@ def _plan_at(
     order: int,
     epsilon: float,
     delta: float,
-    sampling_rate: float,
+    rate: float,
     steps: int,
     norm: float,
     share: float,
     best: FilterPlan | None,
 ) -> FilterPlan | None:
-    """At one order, if it needs less noise than ``best``."""
+    """Return the plan at one order, if it needs less noise than ``best``."""
     whole = rdp_for(order, epsilon, delta)
     if whole <= 0.0:
         return None
@@ -204,8 +214,7 @@ def _plan_at(
         return None
 
     def fits(z: float) -> bool:
-        one = cost(order, sampling_rate, effective_multiplier(z, norm * z))
-        return one <= left and steps * math.ceil(Fraction(one) * WHOLE / Fraction(left)) <= WHOLE
+        return steps * integer_cost(order, rate, effective_multiplier(z, norm * z), left) <= WHOLE
 
     high = 1.0 if best is None else best.noise_multiplier / (1.0 + 2.0 * _TOLERANCE)
     if best is not None and not fits(high):
@@ -217,10 +226,24 @@ def _plan_at(
     low = high / 2.0
     while low > 1e-3 and fits(low):
         low, high = low / 2.0, low
-    while high > low * (1.0 + _TOLERANCE):
+    return FilterPlan(order, left, before, smallest_accepted(fits, low, high, _TOLERANCE))
+
+
+def smallest_accepted(accepted: Callable[[float], bool], low: float, high: float, tolerance: float = 0.0) -> float:
+    """Return the smallest number that is accepted, to a relative tolerance, by halving on a logarithmic scale.
+
+    Args:
+        accepted: says whether a number is; larger ones are too.
+        low: a number that is not accepted.
+        high: a number that is.
+        tolerance: how far the two may be apart in the end; 0 for neighbours in double precision.
+    """
+    while high > low * (1.0 + tolerance):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return FilterPlan(order, left, before, high)
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if accepted(middle) else (middle, high)
+    return high
 
 
 def _up(number: Fraction) -> float:

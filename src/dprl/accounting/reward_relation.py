@@ -9,7 +9,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from dprl.errors import DprlError
+from dprl.accounting.schema import positive, zero_or_positive
+from dprl.errors import DprlError, require
 
 UNIT = "reward function"
 DEPTHS = {1: 20, 2: 10, 3: 7}
@@ -32,7 +33,7 @@ _WORDS = re.compile(
 
 @dataclass(frozen=True)
 class RewardRelation:
-    """Reward functions r, r' are neighbours if, for every action a, ``f = r(., a) - r'(., a)`` is as small as this.
+    """Relation between reward functions r, r': for every action a, ``f = r(., a) - r'(., a)`` is as small as stated.
 
     Without a Lipschitz constant a reward may depend on the next state, on chance and on time too; random ones are
     compared under the same randomness. With one it is a function of the state in which the action is taken and of the
@@ -53,15 +54,14 @@ class RewardRelation:
     mixed: bool = False
 
     def __post_init__(self) -> None:
-        if not _positive(self.radius):
-            raise DprlError("The reward radius must be a positive number.")
-        if self.lipschitz is not None and not _positive(self.lipschitz):
-            raise DprlError("The Lipschitz constant of the reward must be a positive number.")
-        if self.mixed and self.lipschitz is None:
-            raise DprlError("A bound on mixed derivatives needs the Lipschitz constant of the reward.")
+        known = self.lipschitz is not None
+        require(positive(self.radius), "The reward radius must be a positive number.")
+        smooth = not known or positive(self.lipschitz)
+        require(smooth, "The Lipschitz constant of the reward must be a positive number.")
+        require(known or not self.mixed, "A bound on mixed derivatives needs the Lipschitz constant of the reward.")
 
     def words(self) -> str:
-        """The neighbouring relation of a certificate and of a ledger; :func:`parse_relation` reads it.
+        """Return the relation in the words of a certificate and a ledger; :func:`parse_relation` reads it.
 
         >>> RewardRelation(0.01, 0.04, of_state=True).words()
         'reward functions of the state in which the action is taken, at most 0.01 apart, whose difference has \
@@ -72,7 +72,7 @@ Lipschitz constant at most 0.04 over the scaled observation'
         return self._words(f"{_STATE}{'' if self.of_state else _ACTION},")
 
     def earlier_words(self) -> str:
-        """The words before they said that rewards are functions of the state in which the action is taken."""
+        """Return the words of earlier versions, which did not say that a reward is a function of the state acted in."""
         return self._words(_ALONE if self.of_state else "")
 
     def _words(self, of: str) -> str:
@@ -86,7 +86,7 @@ Lipschitz constant at most 0.04 over the scaled observation'
 
 
 def parse_relation(text: str) -> RewardRelation | None:
-    """The relation whose :meth:`RewardRelation.words`, of today or earlier, are ``text``; None if there is none.
+    """Return the relation whose :meth:`RewardRelation.words`, of today or earlier, are ``text``; None if there is none.
 
     Certificates and ledgers keep their words for ever, so the earlier ones are read too.
     """
@@ -103,12 +103,12 @@ def parse_relation(text: str) -> RewardRelation | None:
 
 
 def default_decay(sup: float, lipschitz: float) -> float:
-    """``L/R``, which makes :func:`kernel_norm` smallest, but at least 1: below, finite precision costs too much."""
+    """Return ``L/R``, which makes :func:`kernel_norm` smallest, but at least 1, for the sake of finite precision."""
     return min(max(1.0, lipschitz / sup), LARGEST_DECAY)
 
 
 def kernel_norm(sup: float, lipschitz: float, decay: float, dimensions: int = 1, spread: float = 0.0) -> float:
-    """Largest norm of an f in the space of the kernel ``exp(-decay |x - y|_1)`` on the unit cube.
+    """Return the largest norm of an f in the space of the kernel ``exp(-decay |x - y|_1)`` on the unit cube.
 
     In one dimension ``sqrt(R^2 (1 + b/2) + L^2 (1 + spread) / (2b))``, in d dimensions, for f with bounded mixed
     derivatives, ``R (1 + b/2 + (L/R)^2 / (2b))^(d/2)``.
@@ -118,12 +118,12 @@ def kernel_norm(sup: float, lipschitz: float, decay: float, dimensions: int = 1,
         decay: b.
         spread: ``3 N h`` for N answers, each to the first observation in a cell of width h; 0 on the grid.
     """
-    if not (_positive(sup) and math.isfinite(lipschitz) and lipschitz >= 0.0 and _positive(decay)):
-        raise DprlError("The radius, the Lipschitz constant and the decay of a path must be positive numbers.")
-    if dimensions not in DEPTHS:
-        raise DprlError(f"Functional noise is for observations of 1 to {max(DEPTHS)} components; use observed-reward.")
-    if not (math.isfinite(spread) and spread >= 0.0) or (spread > 0.0 and dimensions > 1):
-        raise DprlError("Answers to the first observation of a cell are proved in one dimension alone.")
+    sound = positive(sup) and zero_or_positive(lipschitz) and positive(decay)
+    require(sound, "The radius, the Lipschitz constant and the decay of a path must be positive numbers.")
+    few = f"Functional noise is for observations of 1 to {max(DEPTHS)} components; use observed-reward."
+    require(dimensions in DEPTHS, few)
+    alone = spread == 0.0 or (positive(spread) and dimensions == 1)
+    require(alone, "Answers to the first observation of a cell are proved only in one dimension.")
     slope = lipschitz / sup
     return sup * (1.0 + decay / 2.0 + slope * slope * (1.0 + spread) / (2.0 * decay)) ** (dimensions / 2.0)
 
@@ -131,19 +131,18 @@ def kernel_norm(sup: float, lipschitz: float, decay: float, dimensions: int = 1,
 def path_sensitivity(
     sup: float, lipschitz: float, decay: float, paths: int, dimensions: int = 1, spread: float = 0.0
 ) -> float:
-    """The norm of the change of all ``paths`` at once: ``sqrt(paths)`` times :func:`kernel_norm`."""
-    if paths < 1:
-        raise DprlError("There must be at least one path.")
+    """Return the norm of the change of all ``paths`` at once: ``sqrt(paths)`` times :func:`kernel_norm`."""
+    require(paths >= 1, "There must be at least one path.")
     return math.sqrt(paths) * kernel_norm(sup, lipschitz, decay, dimensions, spread)
 
 
 def answer_step(std: float) -> float:
-    """Noised rewards are multiples of this: the power of two between ``std / 256`` and ``std / 128``."""
+    """Return of what noised rewards are multiples: the power of two between ``std / 256`` and ``std / 128``."""
     return math.ldexp(1.0, math.frexp(std)[1] - 1 - _STEP_BITS)
 
 
 def path_delta(epsilon: float, answers: int, std: float, decay: float, dimensions: int, largest_reward: float) -> float:
-    """What the finite precision of a path adds to delta: docs/proofs/functional-noise.md, "Finite precision".
+    """Return what the finite precision of a path adds to delta: docs/proofs/functional-noise.md, "Finite precision".
 
     Args:
         epsilon: of the release.
@@ -158,7 +157,3 @@ def path_delta(epsilon: float, answers: int, std: float, decay: float, dimension
     rounded_otherwise = 2.0 * error * (1.0 / answer_step(std) + 1.0 / (math.sqrt(2.0 * math.pi) * least_std))
     values = sum((bits + 2) ** i for i in range(dimensions + 1)) + (bits + 2) ** dimensions
     return (1.0 + math.exp(min(epsilon, 700.0))) * answers * (rounded_otherwise + values * _OUTSIDE)
-
-
-def _positive(value: float) -> bool:
-    return math.isfinite(value) and value > 0.0

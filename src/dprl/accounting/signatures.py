@@ -1,37 +1,35 @@
-"""Ed25519 signatures of certificates, made and checked with the cryptography package (imported when needed)."""
+"""Ed25519 signatures of certificates, made and checked with the cryptography package."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dprl.errors import DprlError
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from dprl.accounting.schema import hexadecimal, mapping_of
+from dprl.errors import DprlError, explained, require
 
 _SIGNING = b"dprl certificate digest "
+# Hexadecimal, not base64, whose last character has spare bits: one signature, one spelling.
+_FORM = mapping_of(
+    {"algorithm": lambda value: value == "Ed25519", "public_key": hexadecimal(64), "value": hexadecimal(128)}
+)
 
 
 def load_private(path: Path) -> Ed25519PrivateKey:
-    """The private key in a PEM file without a password; refuses anything else."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except OSError as error:
-        raise DprlError(f"Cannot read the signing key {path}: {error.strerror or error}.") from error
-    except (ValueError, TypeError):
-        key = None
+    """Return the private key in a PEM file without a password; refuse anything else."""
+    key = _load(path, f"Cannot read the signing key {path}", lambda raw: load_pem_private_key(raw, password=None))
     if not isinstance(key, Ed25519PrivateKey):
         raise DprlError(f"The signing key {path} is not an Ed25519 private key in PEM without a password.")
     return key
 
 
 def sign(digest_hex: str, sign_key: Path) -> dict[str, str]:
-    """The signature of a certificate's digest, as it stands in the certificate."""
+    """Return the signature of a certificate's digest, as it stands in the certificate."""
     key = load_private(sign_key)
     return {
         "algorithm": "Ed25519",
@@ -41,49 +39,42 @@ def sign(digest_hex: str, sign_key: Path) -> dict[str, str]:
 
 
 def check(path: Path, content: dict[str, Any], public_key: str | Path | None) -> bool:
-    """Whether a certificate is signed; refuses a wrong signature, and a missing one where a public key is given."""
-    if "signature" not in content:
-        if public_key is not None:
-            raise DprlError(f"{path} is not signed, though a public key was given.")
-        return False
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    """Return whether a certificate is signed; refuse a wrong signature.
 
+    Args:
+        path: the certificate's file, for messages.
+        content: the certificate.
+        public_key: a PEM file; where it is given, the signature must be there and be made by that key.
+    """
+    if "signature" not in content:
+        require(public_key is None, f"{path} is not signed, though a public key was given.")
+        return False
     signature = content["signature"]
-    # Hexadecimal, not base64, whose last character has spare bits: one signature, one spelling.
-    sound = (
-        isinstance(signature, dict)
-        and set(signature) == {"algorithm", "public_key", "value"}
-        and signature["algorithm"] == "Ed25519"
-        and isinstance(signature["public_key"], str)
-        and isinstance(signature["value"], str)
-        and re.fullmatch(r"[0-9a-f]{64}", signature["public_key"])
-        and re.fullmatch(r"[0-9a-f]{128}", signature["value"])
-    )
-    if not sound:
-        raise DprlError(f"The signature of {path} is not in the form that dprl writes.")
+    require(_FORM(signature), f"The signature of {path} is not in the form that dprl writes.")
     raw = bytes.fromhex(signature["public_key"])
-    if public_key is not None and _load_public(Path(public_key)).public_bytes_raw() != raw:
-        raise DprlError(f"{path} was signed by another key than {public_key}.")
+    if public_key is not None:
+        same = _load_public(Path(public_key)).public_bytes_raw() == raw
+        require(same, f"{path} was signed by another key than {public_key}.")
     try:
-        Ed25519PublicKey.from_public_bytes(raw).verify(
-            bytes.fromhex(signature["value"]), _SIGNING + content["digest"].encode()
-        )
+        signed = _SIGNING + content["digest"].encode()
+        Ed25519PublicKey.from_public_bytes(raw).verify(bytes.fromhex(signature["value"]), signed)
     except (InvalidSignature, ValueError) as error:
         raise DprlError(f"The signature of {path} is not valid.") from error
     return True
 
 
 def _load_public(path: Path) -> Ed25519PublicKey:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except OSError as error:
-        raise DprlError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise DprlError(f"{path} is not a PEM public key.") from error
+    key = _load(path, f"{path} cannot be read", load_pem_public_key)
     if not isinstance(key, Ed25519PublicKey):
-        raise DprlError(f"{path} is not an Ed25519 key.")
+        raise DprlError(f"{path} is not a PEM public key, or not one of Ed25519.")
     return key
+
+
+def _load(path: Path, failure: str, parse: Callable[[bytes], Any]) -> Any:
+    """Return the key in a PEM file, or None where there is none."""
+    with explained(failure):
+        raw = path.read_bytes()
+    try:
+        return parse(raw)
+    except (ValueError, TypeError):
+        return None

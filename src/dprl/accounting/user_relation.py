@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from dprl.errors import DprlError
+from dprl.errors import DprlError, require
 
 Relation = Literal["zero-out", "replace one"]
 WORDS: dict[str, str] = {"zero-out": "zero out one", "replace one": "replace one"}
@@ -31,16 +31,16 @@ _ROOM = 1.01  # rounding may add so much to a column's norm; where it would add 
 
 
 def bands_of(noise: str, steps: int) -> int:
-    """How many coefficients of the strategy ``noise`` are not zero, among ``steps`` rounds.
+    """Return how many coefficients of the strategy ``noise`` are not zero, among ``steps`` rounds.
 
     Args:
         noise: ``independent``, ``square-root``, or ``banded:B`` for the first B coefficients of the square root.
+        steps: number of rounds.
 
     Raises:
         DprlError: no such noise.
     """
-    if not 1 <= steps <= MAX_STEPS:
-        raise DprlError(f"The number of steps must be between 1 and {MAX_STEPS}.")
+    require(1 <= steps <= MAX_STEPS, f"The number of steps must be between 1 and {MAX_STEPS}.")
     if noise == "independent":
         return 1
     if noise == "square-root":
@@ -52,7 +52,7 @@ def bands_of(noise: str, steps: int) -> int:
 
 
 def coefficients_of(noise: str, steps: int) -> list[float]:
-    """The first column of the strategy, as far as it is not zero: ``c_k = binom(2k, k) / 4^k``.
+    """Return the first column of the strategy, as far as it is not zero: ``c_k = binom(2k, k) / 4^k``.
 
     Those are the coefficients of ``(1 - x)^(-1/2)``: the square root of the matrix of prefix sums.
 
@@ -67,7 +67,7 @@ def coefficients_of(noise: str, steps: int) -> list[float]:
 
 @lru_cache(maxsize=256)  # asked at every step
 def column_norm_of(noise: str, steps: int, dimension: int, noise_multiplier: float) -> float:
-    """How far one user of one round moves all rounds together, over how far it moves the sum of its own.
+    """Return how far one user of one round moves all rounds together, over how far it moves the sum of its own.
 
     The L2 norm of the strategy's first column, with what rounding to the grid and sums in float64 can add to it; 1 for
     independent noise. docs/proofs/correlated-noise.md, "Rounding".
@@ -91,6 +91,6 @@ def column_norm_of(noise: str, steps: int, dimension: int, noise_multiplier: flo
     of_sums = 2.0 * (bands + 1) * 2.0**-53 * math.fsum(column) * largest
     extra = math.sqrt(dimension) * (_ROUND + of_sums)
     found = math.sqrt(1.0 + math.fsum((c + extra) ** 2 for c in column[1:]))
-    if not (found <= plain * _ROOM and largest <= _LARGEST):
-        raise DprlError("Correlated noise over so many steps and coordinates is not exact enough: use banded noise.")
+    exact = found <= plain * _ROOM and largest <= _LARGEST
+    require(exact, "Correlated noise over so many steps and coordinates is not exact enough: use banded noise.")
     return found

@@ -5,31 +5,19 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dprl.accounting import advisories, rows, signatures
-from dprl.accounting.certificate import (
-    CERTIFICATE,
-    FILES,
-    STATEMENT,
-    canonical_json,
-    digest,
-    plain_name,
-    sha256_file,
-    to_bytes,
-)
-from dprl.accounting.field_verification import check_fields, check_units
-from dprl.errors import DprlError
+from dprl.accounting import accountant, advisories, events, rows, signatures
+from dprl.accounting.certificate import CERTIFICATE, FILES, STATEMENT, canonical_json, digest, sha256_file, to_bytes
+from dprl.accounting.field_verification import check_content, check_units
+from dprl.accounting.ledger import Ledger
+from dprl.errors import DprlError, explained, require
 from dprl.strict_json import read_regular, shown, strict_object
 
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
-
-_HEX = re.compile(r"[0-9a-f]{64}")
 DATA = ("estimate.json", "training.json")
 """What says in numbers what was released: of an evaluation, or of learning in an environment."""
 MOST_BYTES = 2**32
@@ -47,7 +35,7 @@ LEARNING = ("functional-q", "dp-pg")
 
 @dataclass(frozen=True)
 class VerifiedCertificate:
-    """What :func:`verify` read and found sound.
+    """Certificate or statement that :func:`verify` read and found sound.
 
     Attributes:
         path: the file that was read.
@@ -90,16 +78,16 @@ def verify(
     """
     directory = Path(directory)
     path, content = _read_certificate(directory)
-    check_fields(path, content)
-    if content["digest"] != digest(content):
-        raise DprlError(f"{path} does not match its own digest: it was changed after it was written.")
+    check_content(path, content)
+    unchanged = content["digest"] == digest(content)
+    require(unchanged, f"{path} does not match its own digest: it was changed after it was written.")
     signed = signatures.check(path, content, public_key)
     data = _check_artifacts(directory, path, content)
     epsilon = _check_claim(path, content)
     for file, stated in data.items():
         for name in ("status", "epsilon", "delta"):
-            if name not in stated or stated[name] != content[name] or isinstance(stated[name], bool):
-                raise DprlError(f"{name} in {directory / file} is not the {name} of {path}.")
+            same = name in stated and stated[name] == content[name] and not isinstance(stated[name], bool)
+            require(same, f"{name} in {directory / file} is not the {name} of {path}.")
     private, cautions = path.name == CERTIFICATE, ()
     if private:
         _check_algorithm(path, data)
@@ -109,195 +97,148 @@ def verify(
     return VerifiedCertificate(path, content, private, epsilon, signed, cautions)
 
 
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
 def _read_certificate(directory: Path) -> tuple[Path, dict[str, Any]]:
-    if not directory.is_dir():
-        raise DprlError(f"There is no results folder {directory}.")
+    require(directory.is_dir(), f"There is no results folder {directory}.")
     there = [directory / name for name in (CERTIFICATE, STATEMENT) if os.path.lexists(directory / name)]
-    if not there:
-        raise DprlError(f"{directory} holds neither {CERTIFICATE} nor {STATEMENT}.")
-    if len(there) > 1:
-        raise DprlError(f"{directory} holds both {CERTIFICATE} and {STATEMENT}, so it is unclear what it claims.")
-    path = there[0]
+    require(there, f"{directory} holds neither {CERTIFICATE} nor {STATEMENT}.")
+    both = f"{directory} holds both {CERTIFICATE} and {STATEMENT}, so it is unclear what it claims."
+    require(len(there) == 1, both)
+    (path,) = there
     raw = read_regular(path)
     content = strict_object(path, raw)
     schema = content.get("schema")
     if not isinstance(schema, str) or schema not in FILES:
         raise DprlError(f"{path} has a schema that this version of dprl does not know.")
-    if FILES[schema] != path.name:
-        raise DprlError(f"{path} has the schema of a {FILES[schema]}.")
-    if raw != to_bytes(content):
-        raise DprlError(f"{path} is not written the way dprl writes it: it was changed afterwards.")
+    require(FILES[schema] == path.name, f"{path} has the schema of a {FILES[schema]}.")
+    as_written = raw == to_bytes(content)
+    require(as_written, f"{path} is not written the way dprl writes it: it was changed afterwards.")
     return path, content
 
 
 def _check_artifacts(directory: Path, path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every file is there, unchanged and listed; returns those of :data:`DATA`."""
-    listed = content["artifacts"]
-    if not listed:
-        raise DprlError(f"{path} lists no artifact.")
-    for name, value in listed.items():
-        if not plain_name(name) or not isinstance(value, str) or not _HEX.fullmatch(value):
-            raise DprlError(f"The artifacts of {path} must map plain file names to SHA-256 digests.")
-        if not os.path.lexists(directory / name):
-            raise DprlError(f"{directory / name} is missing, though {path.name} lists it.")
+    """Refuse a file that is missing, changed or not listed; return those of :data:`DATA`."""
+    listed, data = content["artifacts"], {}
+    for name in listed:
+        there = os.path.lexists(directory / name)
+        require(there, f"{directory / name} is missing, though {path.name} lists it.")
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         if entry.name == path.name:
             continue
-        if entry.name not in listed:
-            raise DprlError(f"{shown(entry.path)} is not listed in {path.name}: remove it, or do not rely on it.")
-        if not entry.is_file(follow_symlinks=False):
-            raise DprlError(f"{entry.path} is not a regular file.")
-        if entry.stat(follow_symlinks=False).st_size > MOST_BYTES:
-            raise DprlError(f"{entry.path} is larger than any file of a release.")
+        known, regular = entry.name in listed, entry.is_file(follow_symlinks=False)
+        require(known, f"{shown(entry.path)} is not listed in {path.name}: remove it, or do not rely on it.")
+        require(regular, f"{entry.path} is not a regular file.")
+        size = entry.stat(follow_symlinks=False).st_size
+        require(size <= MOST_BYTES, f"{entry.path} is larger than any file of a release.")
         if entry.name in DATA:
-            continue
-        try:
-            same = sha256_file(entry.path) == listed[entry.name]
-        except OSError as error:
-            raise DprlError(f"{entry.path} cannot be read: {error.strerror or error}.") from error
-        if not same:
-            raise DprlError(f"{entry.path} was changed after {path.name} was written.")
-    data = {}
-    for name in DATA:
-        if name not in listed:
-            continue
-        # read once: what is compared is what was digested
-        raw = read_regular(directory / name)
-        if hashlib.sha256(raw).hexdigest() != listed[name]:
-            raise DprlError(f"{directory / name} was changed after {path.name} was written.")
-        data[name] = strict_object(directory / name, raw)
+            raw = read_regular(entry.path)  # once: what is compared is what was digested
+            found = hashlib.sha256(raw).hexdigest()
+        else:
+            with explained(f"{entry.path} cannot be read"):
+                found = sha256_file(entry.path)
+        require(found == listed[entry.name], f"{entry.path} was changed after {path.name} was written.")
+        if entry.name in DATA:
+            data[entry.name] = strict_object(entry.path, raw)
     return data
+
+
+def _check_algorithm(path: Path, data: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a certificate for an algorithm that is none of dprl's: nobody has proved that it protects anybody."""
+    which = f"{path} must come with one of {' and '.join(DATA)}, which says by which algorithm it was made."
+    require(len(data) == 1, which)
+    ((file, stated),) = data.items()
+    own = stated.get("algorithm") in (EVALUATING if file == DATA[0] else LEARNING)
+    foreign = f"{path} certifies an algorithm that this version of dprl does not have"
+    require(own, f"{foreign}: only its own are proved, and anything else comes with a statement.")
+
+
+# --- the claim --------------------------------------------------------------------------------------------------------
 
 
 def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
     """Recompute epsilon from the event; compare it with the claim where the status makes one."""
     verified = content["status"] == "verified"
     if content["event"] is None:
-        if verified:
-            raise DprlError(f"{path} claims a verified release without a privacy event.")
+        require(not verified, f"{path} claims a verified release without a privacy event.")
         return None
-    from dprl.accounting import accountant, events
-    from dprl.accounting.renyi_filter import RenyiFilterEvent
-
+    foreign = f"The privacy event of {path} is not one that dprl emits."
     try:
         event = events.from_json(content["event"])
-        if canonical_json(events.to_json(event)) != canonical_json(content["event"]):
-            raise DprlError(f"The privacy event of {path} is not one that dprl emits.")
-    except (RecursionError, OverflowError) as error:
-        raise DprlError(f"The privacy event of {path} is not one that dprl emits.") from error
+        require(canonical_json(events.to_json(event)) == canonical_json(content["event"]), foreign)
+        filtered = isinstance(event, events.RenyiFilterEvent)
+        parts = event.parts if filtered else events.gaussians_of(event)
+        require(filtered or len(accountant.parts_of(event)) <= _MOST_PARTS, foreign)
+    except (DprlError, RecursionError, OverflowError) as error:
+        raise DprlError(foreign) from error
     read = rows.read(path, content) if verified else []
-    _check_mechanisms(path, content["mechanisms"], event)
+    _check_mechanisms(path, content["mechanisms"], parts)
     of_event, delta, sampler = (content[name] for name in ("epsilon_of_event", "delta_of_event", "delta_sampler"))
-    if delta is None or not 0.0 < delta < 1.0 or (sampler is not None and not 0.0 <= sampler < 1.0):
-        raise DprlError(f"delta_of_event and delta_sampler of {path} must be probabilities.")
-    if not isinstance(event, RenyiFilterEvent) and len(accountant.parts_of(event)) > _MOST_PARTS:
-        raise DprlError(f"The privacy event of {path} is not one that dprl emits.")
+    probable = _is_probability(delta) and (sampler in (None, 0.0) or _is_probability(sampler))
+    require(probable, f"delta_of_event and delta_sampler of {path} must be probabilities.")
     try:
         epsilon = accountant.epsilon_of(event, delta)
     except (ValueError, ArithmeticError, MemoryError) as error:
         raise DprlError(f"The accountant finds no epsilon for the privacy event of {path}.") from error
-    if of_event is None:
-        if verified or math.isfinite(epsilon):
-            raise DprlError(f"{path} does not state the epsilon of its event.")
-    elif not math.isclose(of_event, epsilon, rel_tol=1e-6, abs_tol=1e-9):
-        raise DprlError(f"epsilon_of_event of {path} is not what the accountant finds for its event.")
+    stated = epsilon if of_event is None else of_event
+    unneeded = not verified and not math.isfinite(epsilon)
+    require(of_event is not None or unneeded, f"{path} does not state the epsilon of its event.")
+    same = math.isclose(stated, epsilon, rel_tol=1e-6, abs_tol=1e-9)
+    require(same, f"epsilon_of_event of {path} is not what the accountant finds for its event.")
     if verified:
-        claim, whole = content["epsilon"], content["delta"]
-        if claim is None or whole is None or not claim > 0.0 or not 0.0 < whole < 1.0 or sampler is None:
-            raise DprlError(f"{path} claims a verified release without a positive epsilon and delta.")
+        claim, whole, sampler = (content[name] for name in ("epsilon", "delta", "delta_sampler"))
+        complete = None not in (claim, whole, sampler) and claim > 0.0 and 0.0 < whole < 1.0
+        require(complete, f"{path} claims a verified release without a positive epsilon and delta.")
         precision = rows.check_noise(path, content, read, accountant.RELATION)
         check_units(path, content)
         rows.check_shares(path, read)
-        if isinstance(event, RenyiFilterEvent):
+        if filtered:
             rows.check_filter(path, read, event)
         # The tolerances are for the last digits of floating-point sums and transforms on another machine.
-        if max(epsilon, of_event or 0.0) > claim * (1.0 + 1e-9) + 1e-9:
-            raise DprlError(f"{path} claims a smaller epsilon than the accountant finds for its event.")
+        covered = max(epsilon, stated) <= claim * (1.0 + 1e-9) + 1e-9
+        require(covered, f"{path} claims a smaller epsilon than the accountant finds for its event.")
         least = max(precision, events.sampler_delta(claim, rows.draws(content)))
-        if content["noise"].get("secure") and sampler < least * (1.0 - 1e-9):
-            raise DprlError(f"delta_sampler of {path} is less than its draws of noise cost.")
-        if delta + sampler > whole * (1.0 + 1e-9):
-            raise DprlError(f"delta_of_event and delta_sampler of {path} exceed the delta it claims.")
+        paid = not content["noise"]["secure"] or sampler >= least * (1.0 - 1e-9)
+        require(paid, f"delta_sampler of {path} is less than its draws of noise cost.")
+        within = delta + sampler <= whole * (1.0 + 1e-9)
+        require(within, f"delta_of_event and delta_sampler of {path} exceed the delta it claims.")
     return epsilon if math.isfinite(epsilon) else None
 
 
-def _check_mechanisms(path: Path, mechanisms: list[Any], event: DpEvent) -> None:
-    """Each listed mechanism must be one part of the event, in the same order, with the same numbers."""
-    from dp_accounting import dp_event as dpe
+def _is_probability(value: float | None) -> bool:
+    return value is not None and 0.0 < value < 1.0
 
-    from dprl.accounting.renyi_filter import RenyiFilterEvent
 
-    def flatten(node: Any, steps: int) -> Iterable[tuple[Any, ...]]:
-        match node:
-            case dpe.ComposedDpEvent() if steps == 1:
-                for inner in node.events:
-                    yield from flatten(inner, 1)
-            case dpe.SelfComposedDpEvent():
-                yield from flatten(node.event, steps * int(node.count))
-            case dpe.PoissonSampledDpEvent(event=dpe.GaussianDpEvent() as inner):
-                yield (float(node.sampling_probability), float(inner.noise_multiplier), steps)
-            case dpe.GaussianDpEvent():
-                yield (1.0, float(node.noise_multiplier), steps)
-            case RenyiFilterEvent() if steps == 1 and node is event:
-                yield from ((1.0, multiplier, 1) for multiplier in node.before)
-                levels, rate = list(node.noise_multipliers), node.sampling_probability
-                yield (rate, levels, node.steps, node.norm_multiplier, node.order, node.budget)
-            case _:
-                raise DprlError(f"The privacy event of {path} is not a plain list of its mechanisms.")
-
-    accounted, stated = list(flatten(event, 1)), []
+def _check_mechanisms(path: Path, mechanisms: list[Any], parts: Sequence[tuple[Any, ...]]) -> None:
+    """Refuse mechanisms that are not the parts of the event, in the same order, with the same numbers."""
+    stated = []
     for mechanism in mechanisms:
-        if not isinstance(mechanism, dict):
-            raise DprlError(f"The mechanisms of {path} must be objects.")
+        require(isinstance(mechanism, dict), f"The mechanisms of {path} must be objects.")
+        of_filter = [mechanism.get(name) for name in ("norm_multiplier", "order", "budget")]
+        filtered = of_filter != [None] * 3
+        noise = mechanism.get("levels" if filtered else "noise_multiplier")
         # everybody, once, where nothing is said
-        filtered = [mechanism.get(name) for name in ("norm_multiplier", "order", "budget")]
-        noise = mechanism.get("noise_multiplier" if filtered == [None] * 3 else "levels")
-        numbers = [mechanism.get("sampling_rate"), noise, rows.counted(mechanism)]
-        row = [1 if number is None and i != 1 else number for i, number in enumerate(numbers)]
-        stated.append(tuple(row if filtered == [None] * 3 else row + filtered))
-    if stated != accounted:
-        raise DprlError(f"The mechanisms of {path} are not those of its privacy event.")
-
-
-def _check_algorithm(path: Path, data: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a certificate for an algorithm that is none of dprl's: nobody has proved that it protects anybody."""
-    if len(data) != 1:
-        raise DprlError(
-            f"{path} must come with one of {' and '.join(DATA)}, which says by which algorithm it was made."
-        )
-    ((file, stated),) = data.items()
-    known = EVALUATING if file == DATA[0] else LEARNING
-    if stated.get("algorithm") not in known:
-        raise DprlError(
-            f"{path} certifies an algorithm that this version of dprl does not have: only its own are proved, and "
-            "anything else comes with a statement."
-        )
+        rate, steps = (1 if n is None else n for n in (mechanism.get("sampling_rate"), rows.counted(mechanism)))
+        stated.append((rate, tuple(noise) if isinstance(noise, list) else noise, steps, *(of_filter * filtered)))
+    require(stated == list(parts), f"The mechanisms of {path} are not those of its privacy event.")
 
 
 def _check_ledger(path: Path, content: Mapping[str, Any], ledger: str | Path) -> None:
-    """The ledger's own record of the charge that a certificate names is that of this release."""
-    from decimal import Decimal
-
-    from dprl.accounting.ledger import Ledger
-
+    """Refuse a certificate where the ledger's own record of the charge that it names is not of this release."""
     block = content["ledger"]
-    if block is None:
-        raise DprlError(f"{path} names no charge, though a ledger was given.")
+    require(block is not None, f"{path} names no charge, though a ledger was given.")
     book = Ledger.open(ledger)
     declared = [one for one in book.datasets() if one.name == block["dataset"]]
     charges = [one for one in book.history() if (one.id, one.dataset) == (block["charge"], block["dataset"])]
-    if not declared or not charges:
-        raise DprlError(f"The ledger {ledger} has no charge {block['charge']} to the dataset {block['dataset']!r}.")
+    known = declared and charges
+    require(known, f"The ledger {ledger} has no charge {block['charge']} to the dataset {block['dataset']!r}.")
     (charge,), (dataset,) = charges, declared
     amounts = charge.amount.epsilon, charge.amount.delta
-    if amounts != tuple(Decimal(repr(float(content[name]))) for name in ("epsilon", "delta")):
-        raise DprlError(f"The ledger {ledger} has another epsilon or delta for the charge of {path}.")
-    if (dataset.unit, dataset.relation) != (content["privacy_unit"], content["neighbouring_relation"]):
-        raise DprlError(f"The ledger {ledger} keeps another privacy unit or relation than {path} states.")
-    if charge.digest is None:
-        raise DprlError(
-            f"The ledger {ledger} has the charge of {path} as unfinished: finish the release with --resume, or do not "
-            "rely on it."
-        )
-    if charge.digest != content["digest"]:
-        raise DprlError(f"The ledger {ledger} has the charge of {path} for another release.")
+    same = amounts == tuple(Decimal(repr(float(content[name]))) for name in ("epsilon", "delta"))
+    require(same, f"The ledger {ledger} has another epsilon or delta for the charge of {path}.")
+    same = (dataset.unit, dataset.relation) == (content["privacy_unit"], content["neighbouring_relation"])
+    require(same, f"The ledger {ledger} keeps another privacy unit or relation than {path} states.")
+    unfinished = f"The ledger {ledger} has the charge of {path} as unfinished"
+    require(charge.digest, f"{unfinished}: finish the release with --resume, or do not rely on it.")
+    require(charge.digest == content["digest"], f"The ledger {ledger} has the charge of {path} for another release.")

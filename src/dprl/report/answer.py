@@ -1,158 +1,154 @@
-"""The answer in words and numbers: values, intervals, what the errors are made of, the value function."""
+"""The page of an evaluation: values, intervals, what the errors are made of, the value function."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from dprl.report import charts
-from dprl.report.fields import endpoints, items, section, text
+from dprl.report import charts, guarantee
+from dprl.report.fields import WORDS, endpoints, items, numbers, section, text
 from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
+from dprl.report.view import cleaned, view_of_guarantee
+
+_OWN_NAMES = {"importance-sampling": ""} | {
+    name: name.upper() for name in ("gpope", "dptd", "dp-sgda", "dp-gld", "dp-srm")
+}
+"""Algorithms whose name on the page is not the one by which they are asked for."""
 
 
-def policies(targets: list[dict[str, Any]], bounds: tuple[float, float] | None) -> list[dict[str, Any]]:
-    """One entry a target policy. Rows that need about as many decimals share the larger number of them."""
+def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
+    """Return everything that the template of an evaluation prints, as text, booleans and charts."""
+    estimate, certificate = cleaned(estimate, certificate)
+    view, words = view_of_guarantee(estimate, certificate), WORDS["evaluation"]["words"]
+    targets = [t for t in items(estimate.get("targets")) if isinstance(t, dict)]
+    # `value` and `interval` at the top are those of the first policy
+    targets = targets or [{"value": estimate.get("value"), "interval": estimate.get("interval")}]
+    confidence = f"{100.0 * (as_number(estimate.get('confidence')) or 0.95):.6g}%"
+    policies = _policies(targets, _value_bounds(estimate))
+    rows = [p["row"] for p in policies]
+    request = section(estimate.get("request"))
+    return view | {
+        "confidence": confidence,
+        "policies": policies,
+        "cautions": [plain(line) for line in items(estimate.get("cautions"))],
+        "headline": _headline(targets[0]),
+        "outcome": text(request.get("outcome"), ""),
+        "of_transitions": _is_of_transitions(estimate),
+        "horizon": section(estimate.get("bounds")).get("horizon"),
+        "discount": as_number(estimate.get("discount")),
+        "discount_words": plain(estimate.get("discount")),
+        "log": text(request.get("log"), "the log"),
+        "method": _method(estimate),
+        "forest": charts.forest(rows, confidence),
+        "forest_leaves_axis": charts.leaves_axis(rows),
+        "has_reference": any(row.reference is not None for row in rows),
+        "has_weights": any(p["weight"] for p in policies),
+        "has_clipped": any(p["clipped"] for p in policies),
+        "curves": _curves(section(estimate.get("value_function")), section(estimate.get("bounds"))),
+        "words": words | {"protected": words["protected"].format(units=view["units"])},
+        "facts": guarantee.bounds(estimate, certificate, view["units"]),
+        "protector": guarantee.protector(certificate),
+        "public_policies": [guarantee.policy_words(p) for p in items(guarantee.assumed(certificate).get("policies"))],
+    }
+
+
+def _policies(targets: list[dict[str, Any]], bounds: tuple[float, float] | None) -> list[dict[str, Any]]:
+    """Return one entry for each target; rows that need about as many decimals share the larger number of them."""
     places = [decimals(_total_error(t)) for t in targets]
     known = [p for p in places if p is not None]
     if known and max(known) - min(known) <= 1:
         places = [None if p is None else max(known) for p in places]
-    rows = []
-    for target, at in zip(targets, places, strict=True):
-        value, (low, high) = as_number(target.get("value")), endpoints(target.get("interval"))
-        privacy, sampling = _errors(target)
-        most, weight = (as_number(target.get(key)) for key in ("sampling_standard_error_at_most", "mean_weight"))
-        interval = MISSING if low is None and high is None else f"{_end(low, at, -1)} to {_end(high, at, 1)}"
-        reference = as_number(target.get("reference"))
-        name = _name(target)
-        row = charts.Row(
-            name=name,
-            value=value,
-            low=low,
-            high=high,
-            reference=reference,
-            text=number(value, at) + ("" if interval == MISSING else f" ({interval})"),
-        )
-        rows.append(
-            {
-                "name": name,
-                "row": row,
-                "value": number(value, at),
-                "interval": interval,
-                "clipped": bounds is not None and any(_same(e, b) for e, b in zip((low, high), bounds, strict=True)),
-                "privacy": error(privacy, at),
-                "sampling": error(sampling, at),
-                "at_most": error(most, at) if most is not None else "",
-                "weight": "" if weight is None else number(weight, 2),
-                "reference": "–" if reference is None else number(reference, at),
-                **_shares(name, privacy, sampling),
-            }
-        )
-    return rows
+    return [_policy(target, at, bounds) for target, at in zip(targets, places, strict=True)]
 
 
-def headline(target: dict[str, Any]) -> dict[str, str]:
-    at = decimals(_total_error(target), resolution=2.0)
-    low, high = endpoints(target.get("interval"))
-    known = low is not None or high is not None
+def _policy(target: dict[str, Any], places: int | None, bounds: tuple[float, float] | None) -> dict[str, Any]:
+    name, interval = _name(target), _interval(target)
+    value, reference, most, weight = (
+        as_number(target.get(key)) for key in ("value", "reference", "sampling_standard_error_at_most", "mean_weight")
+    )
+    privacy, sampling = _errors(target)
+    value_words, interval_words = number(value, places), _words_of(interval, places)
+    known = f" ({interval_words})" if interval_words else ""
     return {
-        "name": _name(target),
-        "value": number(as_number(target.get("value")), at),
-        "interval": f"{_end(low, at, -1)} to {_end(high, at, 1)}" if known else "",
+        "name": name,
+        "row": charts.Row(name=name, value=value, interval=interval, reference=reference, text=value_words + known),
+        "value": value_words,
+        "interval": interval_words or MISSING,
+        "clipped": None not in (interval, bounds) and any(map(_same, interval, bounds)),  # type: ignore[arg-type]
+        "privacy": error(privacy, places),
+        "sampling": error(sampling, places),
+        "at_most": "" if most is None else error(most, places),
+        "weight": "" if weight is None else number(weight, 2),
+        "reference": "–" if reference is None else number(reference, places),
+        **_shares(name, privacy, sampling),
     }
 
 
-def worth(estimate: dict[str, Any], request: dict[str, Any]) -> str:
-    """What the number measures, for a reader who has never met the word return."""
-    outcome = text(request.get("outcome"), "")
-    if _of_a_transition(estimate):
-        reward = outcome or "reward of a decision, in the units of the log"
-        return f"the average {reward}, had this policy made that one decision in each state that the log holds"
-    horizon = section(estimate.get("bounds")).get("horizon")
-    discount = as_number(estimate.get("discount"))
-    if horizon == 1:
-        reward = outcome or "reward of a decision, in the units of the log"
-        return f"the average {reward}, had this policy made every decision"
-    meaning = f"the average {outcome or 'return of a trajectory'}, had this policy made every decision"
-    total = f"{meaning}; a return is the sum of a trajectory's rewards, in the units of the log"
-    if discount is None or discount == 1.0:
-        return total
-    return f"{total}, where each further decision counts {plain(discount)} times as much as the one before it"
+def _headline(target: dict[str, Any]) -> dict[str, str]:
+    """Return name, value and interval with the decimals of a sentence: fewer than those of a table."""
+    places = decimals(_total_error(target), resolution=2.0)
+    value, interval = number(as_number(target.get("value")), places), _words_of(_interval(target), places)
+    return {"name": _name(target), "value": value, "interval": interval}
 
 
-def method(estimate: dict[str, Any]) -> str:
-    """The estimator, after the algorithm where that has a name of its own."""
-    names = {name: name.upper() for name in ("gpope", "dptd", "dp-sgda", "dp-gld", "dp-srm")} | {
-        "importance-sampling": ""
-    }
+def _method(estimate: dict[str, Any]) -> str:
+    """Return the estimator, after the algorithm where that has a name of its own."""
     algorithm = text(estimate.get("algorithm"), "")
-    return "; ".join(t for t in (names.get(algorithm, algorithm), text(estimate.get("estimator"), "")) if t)
+    return "; ".join(t for t in (_OWN_NAMES.get(algorithm, algorithm), text(estimate.get("estimator"), "")) if t)
 
 
-def others(count: int) -> str:
-    """How many policies stand beside the first, in a sentence."""
-    if count < 1:
-        return ""
-    if count == 1:
-        return "One other policy was evaluated in the same release and is shown below."
-    words = ("Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
-    many = words[count - 2] if count < 10 else plain(count)
-    return f"{many} other policies were evaluated in the same release and are shown below."
-
-
-def curves(value_function: Any, bounds: Any = None) -> dict[str, Any] | None:
-    """The value function along each component that is shown, and what it is made of."""
-    slices = []
-    for piece in items(section(value_function).get("slices")):
-        piece = section(piece)
-        grid = [as_number(v) for v in items(piece.get("grid"))]
-        values = [as_number(v) for v in items(piece.get("values"))]
+def _curves(function: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the value function along each component that is shown, and what it is made of."""
+    slices: list[tuple[str, list[float], list[float]]] = []
+    for piece in map(section, items(function.get("slices"))):
+        grid, values = numbers(piece.get("grid")), numbers(piece.get("values"))
         pairs = [
             (a, b)
             for a, b in zip(grid, values, strict=False)
             if a is not None and b is not None and math.isfinite(a) and math.isfinite(b)
         ]
         if pairs:
-            name = text(piece.get("name"), f"component {plain(piece.get('component', len(slices)))}")
-            slices.append((name, *zip(*pairs, strict=True)))
+            slices.append((name_of_slice(piece, len(slices)), [a for a, _ in pairs], [b for _, b in pairs]))
     if not slices:
         return None
-    values = [v for _, _, values in slices for v in values]
+    values = [v for *_, values in slices for v in values]
     domain = charts.curve_domain(values)
-    wide = len(slices) == 1
-    features = section(section(value_function).get("features"))
-    components = len(items(section(bounds).get("observation"))) or len(slices)
     return {
-        "target": text(section(value_function).get("target"), "the policy"),
-        "made_of": _made_of(features),
-        "shown": "" if len(slices) == components else f"Shown: the first {len(slices)} of {components} measurements.",
+        "target": text(function.get("target"), "the policy"),
+        "made_of": _made_of(section(function.get("features"))),
+        "components": len(items(bounds.get("observation"))) or len(slices),
         "flat": max(values) == min(values),
-        "charts": [(name, charts.curve(grid, values, name, domain, wide)) for name, grid, values in slices],
+        "charts": [(name, charts.curve(grid, v, name, domain, len(slices) == 1)) for name, grid, v in slices],
     }
 
 
-def value_bounds(estimate: dict[str, Any]) -> tuple[float, float] | None:
-    """Smallest and largest value that the public bounds allow: where an interval ends because it was cut there."""
+def name_of_slice(piece: dict[str, Any], place: int) -> str:
+    """Return the name of the component along which a slice goes; ``place`` stands in for its number."""
+    return text(piece.get("name"), f"component {plain(piece.get('component', place))}")
+
+
+def _value_bounds(estimate: dict[str, Any]) -> tuple[float, float] | None:
+    """Return the smallest and largest value that the public bounds allow: where an interval may have been cut."""
     bounds = section(estimate.get("bounds"))
-    if _of_a_transition(estimate):
-        low, high = endpoints(bounds.get("reward"))
-        return None if low is None or high is None else (low, high)
-    low, high = endpoints(bounds.get("value"))
-    if low is not None and high is not None:
-        return low, high
     low, high = endpoints(bounds.get("reward"))
-    horizon, discount = as_number(bounds.get("horizon")), as_number(estimate.get("discount"))
-    if low is None or high is None or horizon is None or discount is None or not 0.0 <= discount <= 1.0:
-        return None
-    longest = horizon if discount == 1.0 else (1.0 - discount**horizon) / (1.0 - discount)
-    return low * (longest if low < 0.0 else 1.0), high * (longest if high > 0.0 else 1.0)
+    if not _is_of_transitions(estimate):
+        least, most = endpoints(bounds.get("value"))
+        if least is not None and most is not None:
+            return least, most
+        horizon, discount = as_number(bounds.get("horizon")), as_number(estimate.get("discount"))
+        if low is None or high is None or horizon is None or discount is None or not 0.0 <= discount <= 1.0:
+            return None
+        longest = horizon if discount == 1.0 else (1.0 - discount**horizon) / (1.0 - discount)
+        low, high = low * (longest if low < 0.0 else 1.0), high * (longest if high > 0.0 else 1.0)
+    return None if low is None or high is None else (low, high)
 
 
-def _of_a_transition(estimate: dict[str, Any]) -> bool:
+def _is_of_transitions(estimate: dict[str, Any]) -> bool:
     return text(estimate.get("quantity"), "") == "mean reward of a transition"
 
 
 def _made_of(features: dict[str, Any]) -> str:
-    """Features or network in words, and how many numbers were learned."""
+    """Return features or network in words, and how many numbers were learned."""
     name, size = plain(features.get("name", MISSING)), plain(features.get("size")) if "size" in features else None
     kind, _, hidden = name.partition(":")
     if kind == "mlp":
@@ -162,7 +158,7 @@ def _made_of(features: dict[str, Any]) -> str:
 
 
 def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[str, Any]:
-    """The cut of the variance into privacy noise and sampling error, as a bar and as a sentence."""
+    """Return the shares of privacy noise and sampling error in the variance, as a bar and as a sentence."""
     if privacy is None or sampling is None or not 0.0 < privacy**2 + sampling**2 < math.inf:
         return {"bar": None, "share": MISSING, "sentence": "The artifacts do not say how the error splits."}
     total = math.hypot(privacy, sampling)
@@ -188,19 +184,26 @@ def _total_error(target: dict[str, Any]) -> float | None:
 
 
 def _errors(target: dict[str, Any]) -> tuple[float | None, float | None]:
-    def known(key: str) -> float | None:
-        value = as_number(target.get(key))
-        return value if value is not None and value >= 0.0 else None
-
-    return known("privacy_standard_error"), known("sampling_standard_error")
-
-
-def _end(value: float | None, places: int | None, side: int) -> str:
-    return number(side * math.inf if value is None else value, places)
+    """Return the standard errors of privacy noise and sampling, with None for one that is missing or negative."""
+    values = (as_number(target.get(key)) for key in ("privacy_standard_error", "sampling_standard_error"))
+    privacy, sampling = (value if value is not None and value >= 0.0 else None for value in values)
+    return privacy, sampling
 
 
-def _same(end: float | None, bound: float) -> bool:
-    return end is not None and math.isclose(end, bound, rel_tol=1e-9, abs_tol=1e-12)
+def _interval(target: dict[str, Any]) -> tuple[float, float] | None:
+    """Return the interval, in which an end that is missing is infinite; None where both are missing."""
+    low, high = endpoints(target.get("interval"))
+    if low is None and high is None:
+        return None
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+def _words_of(interval: tuple[float, float] | None, places: int | None) -> str:
+    return "" if interval is None else f"{number(interval[0], places)} to {number(interval[1], places)}"
+
+
+def _same(end: float, bound: float) -> bool:
+    return math.isclose(end, bound, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _name(target: dict[str, Any]) -> str:

@@ -15,7 +15,10 @@ _JOINERS = "\u200c\u200d"  # harmless, and several scripts need them
 
 
 def as_number(value: Any) -> float | None:
-    """``value`` as a float; None for whatever is not a number. What no chart could scale becomes zero or infinite."""
+    """Return ``value`` as a float, and None for whatever is not a number.
+
+    What no chart could scale becomes zero or infinite.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -30,7 +33,9 @@ def as_number(value: Any) -> float | None:
 
 
 def decimals(scale: float | None, resolution: float = 10.0) -> int | None:
-    """Decimals at which one unit of the last digit is at most ``scale / resolution``; negative means tens, hundreds.
+    """Return the decimals at which one unit of the last digit is at most ``scale / resolution``.
+
+    Negative ones mean tens, hundreds and so on.
 
     With the default a standard error keeps two significant digits, and its value ends at the same digit.
     None where there is no scale to go by.
@@ -44,7 +49,7 @@ def decimals(scale: float | None, resolution: float = 10.0) -> int | None:
 
 
 def number(value: float | None, places: int | None = None) -> str:
-    r"""``value`` to ``places`` decimals (None: three significant digits), with thousands separated by commas.
+    r"""Return ``value`` to ``places`` decimals (None: three significant digits), with commas between thousands.
 
     >>> number(30.14, 1), number(123_456.0, -3), number(-0.04, 1), number(0.000012, 7), number(None)
     ('30.1', '123,000', '0.0', '1.20\xa0×\xa010⁻⁵', 'not available')
@@ -63,7 +68,7 @@ def number(value: float | None, places: int | None = None) -> str:
 
 
 def error(value: float | None, places: int | None) -> str:
-    """A standard error beside a value shown to ``places`` decimals; what would vanish there keeps two digits.
+    """Return a standard error beside a value shown to ``places`` decimals; what would vanish there keeps two digits.
 
     >>> error(3.71, 1), error(0.002, 1), error(0.0, 1)
     ('3.7', '0.0020', '0.0')
@@ -73,7 +78,7 @@ def error(value: float | None, places: int | None) -> str:
 
 
 def power_of_ten(value: float) -> str:
-    r"""A small probability, as a power of ten.
+    r"""Return a small probability, as a power of ten.
 
     >>> power_of_ten(1e-5), power_of_ten(3.2e-7), power_of_ten(0.0)
     ('10⁻⁵', '3.2\xa0×\xa010⁻⁷', '0')
@@ -88,7 +93,7 @@ def power_of_ten(value: float) -> str:
 
 
 def one_in(probability: float) -> str:
-    """``1 in 100,000``, rounded to three digits so that the stated chance is never too small.
+    """Return a probability as ``1 in 100,000``, rounded so that the stated chance is never too small.
 
     >>> one_in(1e-5), one_in(3e-5)
     ('1 in 100,000', '1 in 33,300')
@@ -100,7 +105,7 @@ def one_in(probability: float) -> str:
 
 
 def at_most(value: float) -> str:
-    """Three significant digits, rounded up, for a sentence that says "at most".
+    """Return three significant digits, rounded up, for a sentence that says "at most".
 
     >>> at_most(2.71828), at_most(1.1052), at_most(22_026.5)
     ('2.72', '1.11', '22,100')
@@ -113,7 +118,7 @@ def at_most(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of one, in whole percent, without claiming 0% or 100% for what is neither.
+    """Return a share of one, in whole percent, without claiming 0% or 100% for what is neither.
 
     >>> percent(0.384), percent(0.002), percent(0.9999), percent(1.0)
     ('38%', 'under 1%', 'over 99%', '100%')
@@ -126,7 +131,7 @@ def percent(share: float) -> str:
 
 
 def plain(value: Any) -> str:
-    """A setting as it was given: every digit that matters, words for the rest.
+    """Return a setting as it was given: every digit that matters, words for the rest.
 
     >>> plain(0.798), plain(2139), plain(1e-5), plain(True), plain(None), plain([0, 90])
     ('0.798', '2,139', '10⁻⁵', 'yes', 'none', '0, 90')
@@ -153,7 +158,7 @@ def plain(value: Any) -> str:
 
 
 def clean(data: Any) -> Any:
-    """``data`` with every control, direction-changing and unpaired character in its text made visible.
+    """Return ``data`` with every control, direction-changing and unpaired character in its text made visible.
 
     Names come from outside: they must neither reorder the words beside them nor make the page unencodable.
     """

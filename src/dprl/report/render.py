@@ -12,10 +12,10 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
-from dprl.errors import DprlError
-from dprl.report.policy import policy_view
-from dprl.report.training import training_view
-from dprl.report.view import CERTIFICATE_SCHEMA, view
+from dprl.errors import DprlError, require
+from dprl.report.answer import evaluation_view
+from dprl.report.learned import policy_view, q_function_view
+from dprl.report.view import CERTIFICATE_SCHEMA
 from dprl.strict_json import read_regular, strict_object
 
 REPORT = "report.html"
@@ -29,76 +29,71 @@ _SCHEMAS = {
 
 
 def render(content: dict[str, Any], certificate: dict[str, Any]) -> str:
-    """The page for an ``estimate.json`` or ``training.json`` and the ``certificate.json`` or ``statement.json`` of it.
+    """Return the page of a release, from its two artifacts.
 
-    One self-contained page: no script, no request, charts inline. Equal artifacts give equal bytes, and the seal
+    It is one self-contained page: no script, no request, charts inline. Equal artifacts give equal bytes, and the seal
     (``artifacts``, ``digest``, ``signature``, ``created``) is not read, so the page can be made first and sealed
     after. Absent fields leave gaps, not errors. Anything but a verified release carries a banner that says so.
+
+    Args:
+        content: what was released, as in ``estimate.json`` or ``training.json``.
+        certificate: the certificate or statement of the release.
     """
+    page, view = "evaluation", evaluation_view
     if content.get("schema") == _SCHEMAS[TRAINING]:
-        shown = (policy_view if "policy" in content else training_view)(content, certificate)
-        page = "training.html.j2"
-    else:
-        page, shown = "template.html.j2", view(content, certificate)
-    return load_template("dprl.report", page).render(shown) + "\n"
+        page, view = ("policy", policy_view) if "policy" in content else ("q_function", q_function_view)
+    return load_template("dprl.report", f"{page}.html.j2").render(view(content, certificate)) + "\n"
 
 
 def render_folder(results: Path, out: Path | None = None) -> Path:
-    """Draw the report of a results folder again; returns the path written.
+    """Draw the report of a results folder again, and return the path written.
 
     Without ``out`` this is the folder's own ``report.html``, and it is written only if its bytes are those that
-    the certificate lists, so that a sealed folder stays sealed. ``out`` is a file, or a folder to put it in.
+    the certificate lists, so that a sealed folder stays sealed.
+
+    Args:
+        results: the results folder.
+        out: a file, or a folder to put the report in.
 
     Raises:
         DprlError: an artifact is missing, unreadable, altered, or would be overwritten with something else.
     """
-    results = Path(results)
-    if not results.is_dir():
-        raise DprlError(f"{results} is not a folder of results.")
+    require(results.is_dir(), f"{results} is not a folder of results.")
     seals = [name for name in ("certificate.json", "statement.json") if (results / name).exists()]
-    if len(seals) != 1:
-        found = "both certificate.json and statement.json" if seals else "neither certificate.json nor statement.json"
-        raise DprlError(f"{results} holds {found}, where a report needs exactly one of them.")
+    found = "both certificate.json and statement.json" if seals else "neither certificate.json nor statement.json"
+    require(len(seals) == 1, f"{results} holds {found}, where a report needs exactly one of them.")
     name = TRAINING if (results / TRAINING).exists() and not (results / ESTIMATE).exists() else ESTIMATE
     content, digest = _read(results, name)
     certificate, _ = _read(results, seals[0])
     listed = certificate.get("artifacts")
     listed = {n: d for n, d in listed.items() if n.isprintable()} if isinstance(listed, dict) else {}
-    if listed.get(name) != digest:
-        raise DprlError(
-            f"{results / name} is not the file that {seals[0]} lists: restore it, or run the release again."
-        )
+    altered = f"{results / name} is not the file that {seals[0]} lists: restore it, or run the release again."
+    require(listed.get(name) == digest, altered)
     page = render(content, certificate).encode("utf-8")
     sealed = results / REPORT
-    path = sealed if out is None else _inside(Path(out))
-    same = listed.get(REPORT) == hashlib.sha256(page).hexdigest()
+    path = sealed if out is None else out / REPORT if out.is_dir() else out
     if path.resolve() == sealed.resolve():
-        if not same:
-            raise DprlError(
-                f"The report drawn now differs from the {REPORT} that {seals[0]} lists: use --out to write it aside."
-            )
-    elif path.resolve() in {(results / name).resolve() for name in (*listed, *_SCHEMAS)}:
-        raise DprlError(f"{path} is an artifact of the release: use --out to write the report elsewhere.")
+        other = f"The report drawn now differs from the {REPORT} that {seals[0]} lists: use --out to write it aside."
+        require(listed.get(REPORT) == hashlib.sha256(page).hexdigest(), other)
+    else:
+        artifacts = {(results / name).resolve() for name in (*listed, *_SCHEMAS)}
+        is_new = path.resolve() not in artifacts
+        require(is_new, f"{path} is an artifact of the release: use --out to write the report elsewhere.")
     _write(path, page)
     return path
 
 
 def _read(results: Path, name: str) -> tuple[dict[str, Any], str]:
-    """The artifact and the SHA-256 of its bytes."""
+    """Return the artifact and the SHA-256 of its bytes."""
     path = results / name
     raw = read_regular(path)
     data = strict_object(path, raw)
-    if data.get("schema") != _SCHEMAS[name]:
-        raise DprlError(f"{path} does not follow the schema {_SCHEMAS[name]}.")
+    require(data.get("schema") == _SCHEMAS[name], f"{path} does not follow the schema {_SCHEMAS[name]}.")
     return data, hashlib.sha256(raw).hexdigest()
 
 
-def _inside(out: Path) -> Path:
-    return out / REPORT if out.is_dir() else out
-
-
 def _write(path: Path, page: bytes) -> None:
-    """All or nothing: the page is complete before it takes its name."""
+    """Write all of the page or nothing: it is complete before it takes its name."""
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".report-")
@@ -114,7 +109,7 @@ def _write(path: Path, page: bytes) -> None:
 
 @cache
 def load_template(package: str, name: str) -> Template:
-    """A page's template, which escapes what it is given and takes nothing undefined."""
+    """Return a page's template, which escapes what it is given and takes nothing undefined."""
     environment = Environment(
         loader=FunctionLoader(lambda name: resources.files(package).joinpath(name).read_text(encoding="utf-8")),
         autoescape=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
@@ -11,7 +12,7 @@ FONT = 13.0
 
 
 def new_svg(width: float, height: float, title: str) -> ET.Element:
-    """An empty chart of this size, in pixels, with its name for those who do not see it."""
+    """Return an empty chart of this size, in pixels, with its name for those who do not see it."""
     box = f"0 0 {px(width)} {px(height)}"
     svg = ET.Element("svg", {"viewBox": box, "width": px(width), "height": px(height), "role": "img"})
     ET.SubElement(svg, "title").text = title
@@ -19,39 +20,47 @@ def new_svg(width: float, height: float, title: str) -> ET.Element:
 
 
 def svg_width(svg: ET.Element) -> float:
-    """Width of a chart in its own units."""
+    """Return the width of a chart in its own units."""
     return float(svg.attrib["width"])
 
 
+def draw(parent: ET.Element, tag: str, kind: str, **attributes: float | str) -> ET.Element:
+    """Draw an element of the style sheet's class ``kind``, with numbers in pixels, and return it."""
+    written = {name: value if isinstance(value, str) else px(value) for name, value in attributes.items()}
+    return ET.SubElement(parent, tag, {**written, "class": kind})
+
+
 def draw_line(parent: ET.Element, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
-    """A line of the style sheet's class ``kind``."""
-    ET.SubElement(parent, "line", {"x1": px(x1), "y1": px(y1), "x2": px(x2), "y2": px(y2), "class": kind})
+    """Draw a straight line of the style sheet's class ``kind``."""
+    draw(parent, "line", kind, x1=x1, y1=y1, x2=x2, y2=y2)
 
 
-def draw_circle(parent: ET.Element, x: float, y: float, radius: float, kind: str) -> None:
-    """A dot of the style sheet's class ``kind``."""
-    ET.SubElement(parent, "circle", {"cx": px(x), "cy": px(y), "r": px(radius), "class": kind})
+def draw_path(parent: ET.Element, points: Iterable[tuple[float, float]], kind: str, close: bool = False) -> None:
+    """Draw straight lines from point to point, and back to the first where ``close`` is set."""
+    d = "".join(f"{'L' if i else 'M'}{px(x)} {px(y)}" for i, (x, y) in enumerate(points))
+    draw(parent, "path", kind, d=d + "Z" * close)
 
 
 def draw_text(parent: ET.Element, x: float, y: float, text: str, kind: str, anchor: str = "start") -> ET.Element:
-    """Text of the style sheet's class ``kind``; ``anchor`` is start, middle or end."""
-    element = ET.SubElement(parent, "text", {"x": px(x), "y": px(y), "class": kind, "text-anchor": anchor})
+    """Draw text of the style sheet's class ``kind`` and return it; ``anchor`` is start, middle or end."""
+    element = draw(parent, "text", kind, x=x, y=y)
+    element.set("text-anchor", anchor)
     element.text = text
     return element
 
 
 def px(value: float) -> str:
-    """A number of pixels as it is written, to a hundredth."""
+    """Return a number of pixels as it is written, to a hundredth."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def markup(svg: ET.Element) -> Markup:
-    """The chart as it stands in a page."""
+    """Return the chart as it stands in a page."""
     return Markup(ET.tostring(svg, encoding="unicode"))
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """A generous estimate in pixels: the reader's font is not known here, and a label must never be cut."""
+    """Return a generous estimate in pixels, for the reader's font is not known and a label must never be cut."""
     ems = 0.0
     for character in text:
         if unicodedata.east_asian_width(character) in "WF":
@@ -66,7 +75,7 @@ def text_width(text: str, size: float = FONT) -> float:
 
 
 def fit_text(text: str, room: float) -> str:
-    """``text``, cut where it would be wider than ``room`` pixels."""
+    """Return ``text``, cut where it would be wider than ``room`` pixels."""
     if text_width(text) <= room:
         return text
     while text and text_width(text + "…") > room:
