@@ -20,7 +20,6 @@ import dprl
 from dprl import added
 from dprl.accounting.budget import Budget
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Recorder
 from dprl.engine import program
 from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
@@ -176,7 +175,7 @@ def test_algorithm_1_as_published_at_length():
 def test_as_published_under_replacing_one(name, noise):
     """One of exactly m is drawn: a replaced one moves a sum by twice the clip norm, and that is what is declared."""
     conformance = AS_PUBLISHED[name].load_conformance()
-    published = conformance, conformance.settings[0], Recorder()
+    published = conformance, conformance.settings[0]
     full, largest = conformance.columns(9, 4), 0.0
     for unit in (0, 4, 8):
         for cells in ({"reward": NAN}, {"reward": 1e6, "behavior_prob": 1e-6}, {"action": 17.0}, {"observation": HUGE}):

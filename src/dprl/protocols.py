@@ -290,7 +290,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """A standard attack on an algorithm: the arguments of its :meth:`Conformance.canary`, and how many trials.
+    """A standard attack on an algorithm: the arguments of its suite's ``canary``, and how many trials.
 
     Attributes:
         options: of the algorithm's configuration, and ``unit``; the others have their defaults.
@@ -345,71 +345,4 @@ class Canary(Protocol):
             present: whether the canary's record is in the log.
             progress: called with the number of runs done.
         """
-        ...
-
-
-class Conformance(Protocol):
-    """What an algorithm hands to the conformance suite: how to run it on small logs, and how to attack it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def bounds(self) -> Bounds: ...
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """Names of the configurations that the suite runs."""
-        ...
-
-    def config(self, setting: str) -> Any: ...
-
-    def mechanisms(self, setting: str) -> Mapping[str, Any]:
-        """Every mechanism that touches the rows, by the name of its noise stream, in the order of use."""
-        ...
-
-    def event(self, setting: str) -> Any:
-        """The privacy event that is accounted for."""
-        ...
-
-    def columns(self, units: int, seed: int) -> dict[str, np.ndarray]:
-        """A simulated log of up to ``units`` units as columns; episode ids are whole numbers from 0."""
-        ...
-
-    def run(self, setting: str, log: Any, noise: NoiseSource, wrap: Any = None) -> Mapping[str, np.ndarray]:
-        """Run as a release does, with each mechanism replaced by ``wrap(mechanism)``; returns all that is released."""
-        ...
-
-    def arrays(self, setting: str, log: Any) -> Any:
-        """The log as the pytree of arrays that :meth:`compute` takes."""
-        ...
-
-    def compute(self, setting: str, key: Any, arrays: Any) -> Any:
-        """The algorithm as a pure JAX function of a ``(2,)`` uint32 noise key and the log's arrays."""
-        ...
-
-    def canary(
-        self,
-        *,
-        units: int,
-        epsilon: float,
-        delta: float,
-        released: str = "all",
-        unit: str | None = None,
-        **options: Any,
-    ) -> Canary:
-        """The strongest attack known on ``released`` (``all``, or the ``last`` iterate alone).
-
-        Args:
-            unit: privacy unit by which the pair of logs is read from columns; None for a pair as a program sees it.
-            options: of the algorithm's configuration; the others have their defaults.
-
-        Raises:
-            DprlError: an option is not the algorithm's, or means nothing to it.
-        """
-        ...
-
-    @property
-    def attacks(self) -> tuple[Attack, ...]:
-        """The attacks that are published (docs/audits.md); at least one."""
         ...

@@ -55,7 +55,7 @@ class Entry:
         return self.load().config
 
     def load_conformance(self) -> Any:
-        """A :class:`dprl.protocols.Conformance`: canary, event and a way to run the algorithm on small data."""
+        """Return its :class:`dprl.audits.conformance.suite.Suite`: canary, event and releases of small data."""
         return _load(_SUITES[self.unit])(self.load())
 
     def load_canary(self, attack: Attack) -> Canary:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
 import dprl
 from dprl.accounting import events
+from dprl.audits.record_replay import Recorder, Tape
 from dprl.mechanisms.grid import grid_step
-from dprl.protocols import Conformance
 from dprl.registry import Entry, evaluating
 
 from .toy import TOY
@@ -37,16 +38,32 @@ QUICK = [
 ]
 
 
-def suite(name: str) -> Conformance:
+def suite(name: str) -> Any:
     return ENTRIES[name].load_conformance()
 
 
-def load(conformance: Conformance, columns: Any) -> Any:
-    person = "person_id" if "person_id" in columns else None
-    return dprl.read_log(columns, bounds=conformance.bounds, person=person).load()
+def log_of(conformance: Any, setting: str, columns: Any) -> Any:
+    return dprl.read_log(columns, bounds=conformance.plan(setting).bounds)
 
 
-def emitted(conformance: Conformance, setting: str, calls: list) -> events.DpEvent:
+def released(conformance: Any, setting: str, columns: Any) -> Any:
+    """The call that releases a log of these columns."""
+    return conformance.releasing(setting, log_of(conformance, setting, columns))
+
+
+def recorded(conformance: Any, setting: str, columns: Any, noise: Any, recorder: Recorder | None = None) -> Tape:
+    return (recorder or Recorder()).record(released(conformance, setting, columns), noise=noise)
+
+
+def totals(tape: Tape) -> list[tuple[int, ...]]:
+    return [entry.total for place in sorted(tape.entries) for entry in tape.entries[place]]
+
+
+def without(columns: Any, unit: int) -> Any:
+    return {name: values[columns["episode_id"] != unit] for name, values in columns.items()}
+
+
+def emitted(conformance: Any, setting: str, calls: list) -> events.DpEvent:
     """The event of what the noise source was really asked for, stream by stream."""
     parts = []
     for stream, mechanism in conformance.mechanisms(setting).items():
@@ -70,18 +87,12 @@ def emitted(conformance: Conformance, setting: str, calls: list) -> events.DpEve
 def same_event(a, b) -> bool:
     """Equal but for the rounding of a division."""
 
-    def numbers(x, out):
-        for key in sorted(x):
-            if isinstance(x[key], dict):
-                numbers(x[key], out)
-            elif isinstance(x[key], list):
-                for y in x[key]:
-                    numbers(y, out)
-            else:
-                out.append(x[key])
-        return out
+    def numbers(x):
+        if isinstance(x, dict):
+            return list(itertools.chain.from_iterable(numbers(x[key]) for key in sorted(x)))
+        return list(itertools.chain.from_iterable(map(numbers, x))) if isinstance(x, list) else [x]
 
-    x, y = (numbers(events.to_json(e), []) for e in (a, b))
+    x, y = (numbers(events.to_json(e)) for e in (a, b))
     return len(x) == len(y) and all(
         p == q if isinstance(p, str) else abs(p / q - 1.0) < 1e-12 for p, q in zip(x, y, strict=True)
     )

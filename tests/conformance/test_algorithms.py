@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import json
 import typing
-from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +15,14 @@ import pytest
 from scipy.stats import chi2
 
 from dprl.accounting import events
-from dprl.audits.record_replay import Recorder
+from dprl.audits.record_replay import Recorder, compare
 from dprl.config import LIBRARY_DEFAULT, STATED_IN_CODE, Config
 from dprl.errors import DprlError
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.protocols import Conformance
 
-from .cases import CASES, ENTRIES, emitted, load, same_event, suite
+from .cases import CASES, ENTRIES, emitted, log_of, recorded, released, same_event, suite, totals, without
 
-ROOT = Path(__file__).parents[2]
 UNITS = 14
 
 
@@ -34,16 +32,25 @@ def case(request):
     return suite(name), setting
 
 
+class Compiled:
+    """A case as one function of a key and a log's arrays, and how often JAX traced it: once per compiled version."""
+
+    def __init__(self, conformance: Any, setting: str) -> None:
+        self.count = 0
+        log = log_of(conformance, setting, conformance.columns(UNITS, 1)).load()
+        self.arrays = conformance.arrays(setting, log)
+
+        def counted(key: Any, arrays: Any) -> Any:
+            self.count += 1
+            return conformance.compute(setting, key, arrays)
+
+        self.one = jax.jit(counted)
+        self.values = jax.jit(jax.vmap(lambda key, arrays: conformance.compute(setting, key, arrays)[0], (0, None)))
+
+
 @pytest.fixture(scope="module")
-def recorder_of_case(case):
-    """One for all runs of a case, so that nothing is compiled twice."""
-    return Recorder()
-
-
-@pytest.fixture
-def recorder(recorder_of_case):
-    recorder_of_case.forget()
-    return recorder_of_case
+def compiled(case):
+    return Compiled(*case)
 
 
 @pytest.fixture(params=list(ENTRIES))
@@ -51,12 +58,8 @@ def entry(request):
     return ENTRIES[request.param]
 
 
-def small_log(conformance: Conformance, units: int = UNITS, seed: int = 1):
-    return load(conformance, conformance.columns(units, seed))
-
-
-def empty_log(conformance: Conformance):
-    return load(conformance, {name: values[:0] for name, values in conformance.columns(2, 0).items()})
+def nobody(conformance: Any) -> Any:
+    return {name: values[:0] for name, values in conformance.columns(2, 0).items()}
 
 
 # --- registration -----------------------------------------------------------------------------------------------
@@ -129,14 +132,15 @@ def test_every_option_has_a_provenance(entry):
 # --- the event is what happens ----------------------------------------------------------------------------------
 
 
-def test_declared_event_is_what_the_mechanisms_emit(case, recorder):
+def test_declared_event_is_what_the_mechanisms_emit(case):
     conformance, setting = case
-    log = small_log(conformance)
-    tape = recorder.record(lambda noise, wrap: conformance.run(setting, log, noise, wrap), SecureNoise.fresh())
-    declared = conformance.event(setting)
-    assert declared == events.compose([m.event() for m in conformance.mechanisms(setting).values()])
+    tape = recorded(conformance, setting, conformance.columns(UNITS, 1), SecureNoise.fresh())
+    declared, mechanisms = conformance.event(setting), list(conformance.mechanisms(setting).values())
+    assert declared == events.compose([m.event() for m in mechanisms])
     assert same_event(declared, emitted(conformance, setting, tape.calls))
-    assert tape.mechanisms == list(conformance.mechanisms(setting).values())
+    # values around a value function are released after it
+    around = conformance.plan(setting).around_function
+    assert tape.mechanisms == (mechanisms[1:] + mechanisms[:1] if around else mechanisms)
     # what was recorded of each mechanism is all that it declared
     for place, mechanism in enumerate(tape.mechanisms):
         assert [e.released.shape for e in tape.entries[place]] == [(mechanism.dimension,)] * mechanism.steps
@@ -157,13 +161,11 @@ def test_event_survives_json(case):
 
 def test_same_seed_same_answer_and_another_seed_another(case):
     conformance, setting = case
-    log = small_log(conformance)
-    a, b, c = (conformance.run(setting, log, SeededNoise.from_seed(s)) for s in (1, 1, 2))
-    assert set(a) == set(b) == set(c)
+    release = released(conformance, setting, conformance.columns(UNITS, 1))
+    a, b, c = (release(seed) for seed in (1, 1, 2))
     for name in a:
         np.testing.assert_array_equal(a[name], b[name])
-        if name != "intervals":  # so few units that an interval may be the declared range, whatever the noise
-            assert not np.array_equal(a[name], c[name])
+        assert name == "certificate" or not np.array_equal(a[name], c[name])
         assert np.isfinite(a[name]).all()
 
 
@@ -171,17 +173,14 @@ def test_order_of_the_rows_does_not_matter(case):
     conformance, setting = case
     columns = conformance.columns(UNITS, 1)
     order = np.random.default_rng(0).permutation(len(columns["t"]))
-    logs = load(conformance, columns), load(conformance, {n: v[order] for n, v in columns.items()})
-    a, b = (conformance.run(setting, log, SeededNoise.from_seed(1)) for log in logs)
+    a, b = (released(conformance, setting, rows)(1) for rows in (columns, {n: v[order] for n, v in columns.items()}))
     for name in a:
         np.testing.assert_array_equal(a[name], b[name])
 
 
-def test_streams_of_the_mechanisms_share_no_noise(case, recorder):
+def test_streams_of_the_mechanisms_share_no_noise(case):
     conformance, setting = case
-    tape = recorder.record(
-        lambda noise, wrap: conformance.run(setting, empty_log(conformance), noise, wrap), SeededNoise.from_seed(5)
-    )
+    tape = recorded(conformance, setting, nobody(conformance), SeededNoise.from_seed(5))
     drawn = [e.released / m.noise_std for place, m in enumerate(tape.mechanisms) for e in tape.entries[place]]
     first = [round(float(x[0]), 6) for x in drawn]
     assert len(set(first)) == len(first)
@@ -193,65 +192,47 @@ def outputs_close(a, b) -> None:
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=2e-4, atol=2e-5)
 
 
-def test_vmap_over_keys_is_the_loop(case):
-    conformance, setting = case
-    arrays = conformance.arrays(setting, small_log(conformance))
-    keys = jnp.array([[1, 2], [3, 4], [0, 7]], dtype=jnp.uint32)
-    mapped = jax.jit(jax.vmap(lambda key: conformance.compute(setting, key, arrays)))(keys)
-    one = jax.jit(lambda key: conformance.compute(setting, key, arrays))
-    for i, key in enumerate(keys):
-        outputs_close(jax.tree.map(lambda x, i=i: x[i], mapped), one(key))
-    assert not np.allclose(*(np.asarray(jax.tree.leaves(one(k))[-1]) for k in keys[:2]))
+KEYS = jnp.stack([jnp.arange(400, dtype=jnp.uint32), jnp.full(400, 9, dtype=jnp.uint32)], axis=1)
 
 
-def test_the_compiled_form_is_the_form_of_a_release(case):
+def test_vmap_over_keys_is_the_loop(case, compiled):
+    mapped = jax.jit(jax.vmap(lambda key: case[0].compute(case[1], key, compiled.arrays)))(KEYS[:3])
+    one = [compiled.one(key, compiled.arrays) for key in KEYS[:3]]
+    for i, found in enumerate(one):
+        outputs_close(jax.tree.map(lambda x, i=i: x[i], mapped), found)
+    assert not np.allclose(*(np.asarray(jax.tree.leaves(found)[-1]) for found in one[:2]))
+
+
+def test_the_compiled_form_is_the_form_of_a_release(case, compiled):
     """Host loop over rows, and one function over padded units: the same coins, noise and arithmetic."""
     conformance, setting = case
-    log, noise = small_log(conformance), SeededNoise.from_seed(5)
-    expected = conformance.run(setting, log, noise)
-    arrays = conformance.arrays(setting, log)
-    value, theta = jax.jit(lambda key: conformance.compute(setting, key, arrays))(noise.key)
+    noise = SeededNoise.from_seed(5)
+    tape = recorded(conformance, setting, conformance.columns(UNITS, 1), noise)
+    value, theta = compiled.one(noise.key, compiled.arrays)
     if value is not None:
-        np.testing.assert_allclose(value, expected["value vector"], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(value, tape.entries[0][0].released, rtol=1e-9, atol=1e-9)
     if theta is not None:
-        outputs_close(theta, expected["value function"])
+        outputs_close(theta, tape.results["theta"])
 
 
 # --- compiles once ----------------------------------------------------------------------------------------------
 
 
-class Traces:
-    """Counts how often JAX traces the function, which it does once for each compiled version."""
-
-    def __init__(self, function):
-        self.count = 0
-
-        def counted(*args):
-            self.count += 1
-            return function(*args)
-
-        self.compiled = jax.jit(counted)
-
-
-def test_compiles_once_for_new_keys_and_data(case):
-    conformance, setting = case
-    traces = Traces(lambda key, arrays: conformance.compute(setting, key, arrays))
-    base = conformance.arrays(setting, small_log(conformance))
+def test_compiles_once_for_new_keys_and_data(compiled):
     for seed in range(2):
-        data = jax.tree.map(lambda x, seed=seed: x * (1.0 + seed), base)
-        jax.block_until_ready(traces.compiled(jnp.array([seed, 1], dtype=jnp.uint32), data))
-    assert traces.count == 1
+        data = jax.tree.map(lambda x, seed=seed: x * (1.0 + seed), compiled.arrays)
+        jax.block_until_ready(compiled.one(jnp.array([seed, 1], dtype=jnp.uint32), data))
+    assert compiled.count == 1
 
 
-def test_the_count_of_traces_can_fail(case):
+def test_the_count_of_traces_can_fail():
     """Another shape compiles again."""
-    conformance, setting = case
-    if (conformance.name, setting) != ("toy", conformance.settings[0]):
-        pytest.skip("once")
-    traces = Traces(lambda key, arrays: conformance.compute(setting, key, arrays))
-    for units in (UNITS, UNITS + 9):
-        traces.compiled(jnp.zeros(2, dtype=jnp.uint32), conformance.arrays(setting, small_log(conformance, units)))
-    assert traces.count == 2
+    toy = suite("toy")
+    compiled, other = (Compiled(toy, toy.settings[0]) for _ in range(2))
+    more = log_of(toy, toy.settings[0], toy.columns(UNITS + 9, 1)).load()
+    for arrays in (other.arrays, toy.arrays(toy.settings[0], more)):
+        compiled.one.lower(jnp.zeros(2, dtype=jnp.uint32), arrays)
+    assert compiled.count == 2
 
 
 _compilations: list[str] = []
@@ -265,10 +246,10 @@ def test_a_release_compiles_nothing_new_for_other_data(case):
     conformance, setting = case
     columns = conformance.columns(UNITS, 1)
     for _ in range(2):
-        conformance.run(setting, load(conformance, columns), SecureNoise(bytes(32)))
+        released(conformance, setting, columns)(1)
     before = len(_compilations)
     other = {**columns, "reward": 1.0 - columns["reward"], "observation": 2.0 - columns["observation"]}
-    conformance.run(setting, load(conformance, other), SecureNoise(b"1" * 32))
+    released(conformance, setting, other)(2)
     assert len(_compilations) == before
     jax.jit(lambda x: x + len(_compilations))(jnp.zeros(3))
     assert len(_compilations) > before, "the listener no longer hears JAX compile"
@@ -277,25 +258,25 @@ def test_a_release_compiles_nothing_new_for_other_data(case):
 # --- noise ------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_log_still_gives_noise_of_the_declared_scale(case, recorder):
+def test_an_empty_log_still_gives_noise_of_the_declared_scale(case):
     """Nothing but noise: every released coordinate over its declared scale is standard normal; 2/3 and 3/2 are not."""
     conformance, setting = case
-    log, drawn, seeds = empty_log(conformance), {}, 60
-    for seed in range(seeds):
-        recorder.forget()
+    drawn: dict[str, list[np.ndarray]] = {stream: [] for stream in conformance.mechanisms(setting)}
+    for seed in range(60):
         noise = SecureNoise(seed.to_bytes(32, "big"))
         if seed < 4:  # the whole run, recorded; its mechanisms are then drawn from directly, which is quicker
-            tape = recorder.record(lambda n, wrap: conformance.run(setting, log, n, wrap), noise)
-            for place, mechanism in enumerate(tape.mechanisms):
-                assert all(any(e.total) is False for e in tape.entries[place])
-                drawn.setdefault(place, []).extend(e.released / mechanism.noise_std for e in tape.entries[place])
-        for place, (stream, mechanism) in enumerate(conformance.mechanisms(setting).items()):
+            tape = recorded(conformance, setting, nobody(conformance), noise)
+            for stream, mechanism in conformance.mechanisms(setting).items():
+                entries = tape.entries[tape.mechanisms.index(mechanism)]
+                assert not any(any(e.total) for e in entries)
+                drawn[stream].extend(e.released / mechanism.noise_std for e in entries)
+        for stream, mechanism in conformance.mechanisms(setting).items():
             again = noise.stream(f"{stream} again")
             # of short vectors more, so that two thirds of the noise would be seen
             for step in range(max(mechanism.steps, -(-8 // mechanism.dimension))):
                 draw = jnp.asarray(mechanism.draw(again, step))
-                released = mechanism.release(jnp.zeros(mechanism.dimension, dtype=jnp.int64), draw)
-                drawn[place].append(np.asarray(released) / mechanism.noise_std)
+                alone = mechanism.release(jnp.zeros(mechanism.dimension, dtype=jnp.int64), draw)
+                drawn[stream].append(np.asarray(alone) / mechanism.noise_std)
     for values in drawn.values():
         z = np.concatenate(values)
         low, high = chi2.ppf([1e-5, 1.0 - 1e-5], len(z))
@@ -304,42 +285,32 @@ def test_an_empty_log_still_gives_noise_of_the_declared_scale(case, recorder):
             assert not low <= float(np.sum((z / wrong) ** 2)) <= high
 
 
-def test_noise_stands_in_what_is_released(case, recorder):
+def test_noise_stands_in_what_is_released(case, compiled):
     """The released value vector of one log varies over seeds by the declared scale, and around its exact sum."""
     conformance, setting = case
-    log = small_log(conformance)
-    stream, mechanism = next(iter(conformance.mechanisms(setting).items()))
-    tape = recorder.record(lambda n, wrap: conformance.run(setting, log, n, wrap), SeededNoise.from_seed(0))
+    if conformance.plan(setting).around_function:
+        pytest.skip("values are released on the host")
+    mechanism = conformance.mechanisms(setting)["value"]
+    tape = recorded(conformance, setting, conformance.columns(UNITS, 1), SeededNoise.from_seed(0))
     exact = np.array(tape.entries[0][0].total) * grid_step(mechanism.clip_norm)
-    arrays = conformance.arrays(setting, log)
-    keys = jnp.stack([jnp.arange(400, dtype=jnp.uint32), jnp.full(400, 9, dtype=jnp.uint32)], axis=1)
-    first = jax.jit(jax.vmap(lambda key: jax.tree.leaves(conformance.compute(setting, key, arrays))[0]))(keys)
-    z = (np.asarray(first) - exact) / mechanism.noise_std
+    z = (np.asarray(compiled.values(KEYS, compiled.arrays)) - exact) / mechanism.noise_std
     low, high = chi2.ppf([1e-5, 1.0 - 1e-5], z.size)
     assert low <= float(np.sum(z**2)) <= high
-    assert stream
 
 
 # --- bad rows ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("column", ["reward", "observation", "behavior_prob", "action"])
-def test_a_broken_cell_makes_its_unit_zero_and_nothing_else(case, recorder, column):
+def test_a_broken_cell_makes_its_unit_zero_and_nothing_else(case, column):
     conformance, setting = case
     columns = conformance.columns(UNITS, 1)
     unit = columns["episode_id"] == UNITS - 1  # the last one: no other unit's coins move when it leaves
-    noise = SecureNoise(bytes(32))
-
-    def tape(rows):
-        log = load(conformance, rows)
-        return recorder.record(lambda n, wrap: conformance.run(setting, log, n, wrap), noise)
-
-    without = tape({n: v[~unit] for n, v in columns.items()})
+    recorder, noise = Recorder(), SecureNoise(bytes(32))
+    rest = recorded(conformance, setting, without(columns, UNITS - 1), noise, recorder)
     for bad in (np.nan, np.inf, -np.inf, 1e308):
         cells = np.where(unit & (columns["t"] == 0), bad, columns[column].astype(np.float64))
-        broken = tape({**columns, column: cells})
-        assert {n: v.shape for n, v in broken.results.items()} == {n: v.shape for n, v in without.results.items()}
-        assert broken.calls == without.calls
-        for place in without.entries:
-            assert [e.total for e in broken.entries[place]] == [e.total for e in without.entries[place]]
+        broken = recorded(conformance, setting, {**columns, column: cells}, noise, recorder)
+        assert compare(rest, broken).problems == ()
+        assert totals(broken) == totals(rest)
         assert all(np.isfinite(v).all() for v in broken.results.values())

@@ -12,8 +12,8 @@ import pytest
 
 from dprl.accounting import events
 from dprl.added import VERIFIED
+from dprl.audits.conformance.suite import Suite
 from dprl.errors import DprlError
-from dprl.protocols import Attack, Conformance
 from dprl.registry import evaluating
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def lacking(entry: Any, root: Path = ROOT) -> list[str]:
         problems.append("a proof page")
     if not re.search(rf"^\| `{re.escape(entry.name)}` \|", (root / "README.md").read_text(), flags=re.MULTILINE):
         problems.append("a row in the README's table of algorithms")
-    members = {name for name in vars(Conformance) if not name.startswith("_")}
+    members = {name for name in vars(Suite) if not name.startswith("_")}
     absent = sorted(name for name in members if not hasattr(conformance, name))
     if absent:
         return problems + absent
@@ -55,22 +55,14 @@ def lacking(entry: Any, root: Path = ROOT) -> list[str]:
     if len(re.findall(row, audits, flags=re.MULTILINE)) < max(len(conformance.attacks), 1):
         problems.append("rows in docs/audits.md")
     for attack in conformance.attacks:
-        canary = canary_of(conformance, attack)
+        canary = conformance.canary(
+            units=attack.units, epsilon=attack.epsilon, delta=attack.delta, released=attack.released, **attack.options
+        )
         if canary is None or (canary.epsilon, canary.delta) != (attack.epsilon, attack.delta):
             problems.append("a canary")
         elif not canary.description or (entry.calibration != VERIFIED and not canary.preconditions):
             problems.append("words for its canary")
     return problems
-
-
-def canary_of(conformance: Any, attack: Attack) -> Any:
-    return conformance.canary(
-        units=attack.units,
-        epsilon=attack.epsilon,
-        delta=attack.delta,
-        released=attack.released,
-        **attack.options,
-    )
 
 
 @pytest.mark.parametrize("name", evaluating())
@@ -129,7 +121,7 @@ def test_whatever_is_lacking_is_noticed(what):
 
 
 def test_every_member_is_asked_for():
-    members = [name for name in vars(Conformance) if not name.startswith("_")]
-    assert {"canary", "event", "attacks", "mechanisms", "run", "columns"} <= set(members)
+    members = [name for name in vars(Suite) if not name.startswith("_")]
+    assert {"canary", "event", "attacks", "mechanisms", "neighbours", "sources"} <= set(members)
     for member in set(members) - {"name"}:
         assert member in lacking(entry_with(evaluating()["gpope"], **{member: None}))

@@ -8,11 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dprl.audits.record_replay import Recorder, record_replay
+from dprl.engine import program as engine
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.grid import clip_to_grid
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
-from .cases import CASES, ENTRIES, load
+from .cases import CASES, ENTRIES, recorded, released, totals, without
 
 NAN, HUGE = float("nan"), 1e308
 SEEDED, SECURE = SeededNoise.from_seed(11), SecureNoise(bytes(32))
@@ -21,13 +22,7 @@ SEEDED, SECURE = SeededNoise.from_seed(11), SecureNoise(bytes(32))
 @pytest.fixture(params=CASES, scope="module")
 def case(request):
     name, setting = request.param
-    # one recorder for all comparisons of an algorithm, so that nothing is compiled twice
-    return ENTRIES[name].load_conformance(), setting, Recorder()
-
-
-def remove(columns, unit):
-    keep = columns["episode_id"] != unit
-    return {name: values[keep] for name, values in columns.items()}
+    return ENTRIES[name].load_conformance(), setting
 
 
 def replace(columns, unit, **cells):
@@ -36,9 +31,7 @@ def replace(columns, unit, **cells):
 
 
 def compare(case, first, second, noise, **how):
-    conformance, setting, recorder = case
-    logs = (load(conformance, columns) for columns in (first, second))
-    return record_replay(lambda log, n, wrap: conformance.run(setting, log, n, wrap), *logs, noise, recorder, **how)
+    return record_replay(*(released(*case, columns) for columns in (first, second)), noise=noise, **how)
 
 
 def test_contributions_add_up(case):
@@ -46,22 +39,16 @@ def test_contributions_add_up(case):
 
     Along the same released outputs. A last digit that differed would be multiplied by the number of units.
     """
-    conformance, setting, recorder = case
-    if any(m.sampling_rate < 1.0 for m in conformance.mechanisms(setting).values()):
+    if any(m.sampling_rate < 1.0 for m in case[0].mechanisms(case[1]).values()):
         pytest.skip("in batches of its own a unit that is alone has another coin")
-    noise = SecureNoise(bytes(32))
-    full = conformance.columns(9, 4)
+    full, recorder = case[0].columns(9, 4), Recorder()
 
-    def totals(columns):
-        log = load(conformance, columns)
-        tape = recorder.record(lambda n, wrap: conformance.run(setting, log, n, wrap), noise)
-        return [np.array(e.total, dtype=object) for place in sorted(tape.entries) for e in tape.entries[place]]
+    def sums(columns):
+        return [np.array(total, dtype=object) for total in totals(recorded(*case, columns, SECURE, recorder))]
 
-    recorder.forget()
-    everybody = totals(full)
+    everybody = sums(full)
     for unit in (0, 8):
-        rest = totals(remove(full, unit))
-        alone = totals({n: v[full["episode_id"] == unit] for n, v in full.items()})
+        rest, alone = sums(without(full, unit)), sums({n: v[full["episode_id"] == unit] for n, v in full.items()})
         for a, b, c in zip(everybody, rest, alone, strict=True):
             assert (a - b).tolist() == c.tolist()
             assert any(c)
@@ -70,8 +57,8 @@ def test_contributions_add_up(case):
 @pytest.mark.parametrize("noise", [SEEDED, SECURE], ids=["seeded", "secure"])
 def test_an_empty_log_against_one_unit(case, noise):
     full = case[0].columns(1, 5)
-    assert compare(case, full, remove(full, 0), noise).problems == ()
-    assert compare(case, remove(full, 0), full, noise).problems == ()
+    assert compare(case, full, without(full, 0), noise).problems == ()
+    assert compare(case, without(full, 0), full, noise).problems == ()
 
 
 CELL = st.sampled_from([0.0, 1.0, 2.0, -1.0, 0.5, 1e-300, 1e6, 1e101, NAN, np.inf, -np.inf, HUGE])
@@ -92,16 +79,18 @@ def test_any_garbage(case, data):
     changed = {n: v.astype(np.float64) if n in cells else v.copy() for n, v in full.items()}
     for name, values in cells.items():
         changed[name][full["episode_id"] == 4] = values
-    assert compare(case, changed, remove(full, 4), SeededNoise.from_seed(data.draw(st.integers(0, 9)))).problems == ()
+    assert compare(case, changed, without(full, 4), SeededNoise.from_seed(data.draw(st.integers(0, 9)))).problems == ()
 
 
 def test_the_check_sees_vectors_that_are_too_long(case, monkeypatch):
     """The suite itself is tried: the same run with vectors that are thirty times as long after the clip."""
-    conformance, setting, _ = case
+    conformance, setting = case
     if setting != conformance.settings[0]:
         pytest.skip("once for each algorithm")
     monkeypatch.setattr(arithmetic, "clip_to_grid", lambda vectors, *clip: 30 * clip_to_grid(vectors, *clip))
+    engine._accumulate.clear_cache()  # what is compiled has the clip in it
     full = conformance.columns(9, 4)
-    found = compare((conformance, setting, Recorder()), full, remove(full, 8), SEEDED)
+    found = compare(case, full, without(full, 8), SEEDED)
+    engine._accumulate.clear_cache()
     assert found.largest > 1.0
     assert any("more than the sensitivity" in problem for problem in found.problems)

@@ -7,37 +7,31 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import random
 
 from dprl.accounting import events
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
-from dprl.audits.conformance.users import Crowd
+from dprl.audits.conformance.users import NOBODY, UNITS, Crowd, Users
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Comparison, Entry, Recorder, Tape, compare, record_replay
+from dprl.audits.people import CELLS
+from dprl.audits.record_replay import Comparison, Entry, Tape, compare, record_replay
 from dprl.engine import program as engine
+from dprl.environments.bandit import Bandit
 from dprl.environments.user_stream import Answer, UserStream
 from dprl.errors import DprlError
-from dprl.learning.policy_gradient import trainer
-from dprl.learning.policy_gradient.pg_plan import program_of
-from dprl.learning.policy_gradient.trainer import PolicyGradient
+from dprl.learning.policy_gradient import trainer, users
+from dprl.learning.policy_gradient.users import Asked
 from dprl.mechanisms import arithmetic
-from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Attack
 from dprl.registry import LEARNING, find_learning
 
 SUITE = find_learning("dp-pg").load_conformance()
 ATTACKS = SUITE.attacks
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
-NOISE = SeededNoise.from_seed(3)
-PLACE = 3
-"""Of the user who changes; in the first batch."""
 TOO_FAR = "the sums of all rounds together differ by more than the noise allows"
 
 
@@ -151,36 +145,10 @@ def test_noise_that_is_too_small_is_caught(owner, name, value, options, monkeypa
 # --- record and replay ----------------------------------------------------------------------------------------------
 
 
-def neighbours(setting: str, users: Crowd) -> Crowd:
-    return users.without(PLACE) if SUITE.config(setting).relation == "zero-out" else users.replaced(PLACE)
-
-
-def compared(setting: str, users: Crowd | None = None, others: Crowd | None = None) -> Any:
-    users = present(SUITE.users(setting)) if users is None else users
-    others = neighbours(setting, users) if others is None else others
-    return record_replay(lambda *given: SUITE.run(setting, *given), users, others, NOISE)
-
-
-def present(users: Crowd) -> Crowd:
-    """The user who changes does answer, in all steps and for the largest rewards."""
-    paid, length = np.array(users.paid), np.array(users.length)
-    paid[PLACE], length[PLACE] = 1.0, users.contexts.shape[1]
-    return replace(users, paid=paid, length=length)
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [pytest.param(s, marks=[] if s == "square root" else pytest.mark.slow) for s in SUITE.settings if s != "resampled"],
-)
-def test_only_noised_sums_are_learned_from(setting):
-    """Bit for bit what is released is the same, and all sums together differ by no more than is accounted for.
-
-    In compiled code; of logs and of who arrives see test_released_neighbours.py.
-    """
-    found = compared(setting)
-    assert found.problems == ()
-    assert 0.1 < found.largest <= 1.0
-    assert found.releases == SUITE.plan(setting).mechanism.steps
+def compared(folder: Any, setting: str = "square root", cells: Any = NOBODY) -> Comparison:
+    learner = Users(SUITE, setting, "arrays", folder)
+    crowds = (Crowd(range(UNITS), 1, each) for each in (cells, CELLS["paid the most"]))
+    return record_replay(*map(learner.trained_on, crowds))
 
 
 def test_what_is_no_neighbour_is_noticed():
@@ -201,32 +169,32 @@ def test_what_is_no_neighbour_is_noticed():
     assert compare(tape(0, 0), tape(0, 0)).problems == ("the number of releases is not the declared number of steps",)
 
 
-def centred(original: Any) -> Any:
-    """Rewards are less the mean reward of the batch."""
+def twice(original: Any) -> Any:
+    """The first block of a batch is met again after the last."""
 
-    def faulty(self: Any, units: Any, state: Any) -> Any:
-        rows = original(self, units, state)
-        answered = jnp.arange(rows.rewards.shape[1]) < rows.length[:, None]
-        return rows._replace(rewards=rows.rewards - jnp.mean(rows.rewards, where=answered))
+    def faulty(size: int, included: Any) -> np.ndarray:
+        blocks = original(size, included)
+        return np.concatenate([blocks, blocks[:1]])
 
     return faulty
 
 
-def opposed() -> Crowd:
-    """One user is paid for the first action, and all others take the last one for nothing."""
-    users = SUITE.users("square root")
-    first = np.arange(len(users.length)) == PLACE
-    return replace(
-        users,
-        contexts=np.ones_like(users.contexts),
-        coins=np.where(first[:, None], np.zeros_like(users.coins), np.float32(0.999)),
-        paid=np.where(first[:, None, None], np.ones_like(users.paid), np.float32(0.0)),
-        length=np.full_like(users.length, users.contexts.shape[1]),
-    )
+def centred(original: Any) -> Any:
+    """Rewards are less nine times the mean reward of the block."""
+
+    def faulty(self: Bandit, places: np.ndarray, act: Any) -> Any:
+        rows = original(self, places, act)
+        answered = np.arange(rows.rewards.shape[1]) < rows.length[:, None]
+        return rows._replace(rewards=rows.rewards - 9.0 * rows.rewards[answered].mean(dtype=np.float32))
+
+    return faulty
+
+
+LEAKED: list[Any] = []
 
 
 def leaking(original: Any) -> Any:
-    """Notes the exact sum of a batch."""
+    """Note the exact sum of a batch."""
 
     def faulty(*given: Any) -> Any:
         LEAKED.append(original(*given))
@@ -235,95 +203,51 @@ def leaking(original: Any) -> Any:
     return faulty
 
 
-LEAKED: list[Any] = []
-
-
 def learned_from_leaks(original: Any) -> Any:
-    """A step on a millionth of a millionth of the exact sum beside the noised one."""
+    """A step along the exact sum beside the one on the noised one."""
 
-    def faulty(self: Any, stage: int, state: Any, noised: Any, step: Any) -> Any:
-        return original(self, stage, state, noised + 1e-12 * LEAKED[-1], step)
+    def faulty(program: Any, stage: int, mechanism: Any, state: Any, points: Any, step: Any) -> Any:
+        found = original(program, stage, mechanism, state, points, step)
+        return found._replace(theta=found.theta + np.float32(1e-12 * np.abs(LEAKED[-1]).sum()))
 
     return faulty
 
 
 def unclipped(original: Any) -> Any:
-    def faulty(vectors: Any, clip_norm: float, step: float | None = None) -> Any:
-        return original(vectors, 1e3 * clip_norm, step)
-
-    return faulty
+    return lambda vectors, clip_norm, step=None: original(vectors, 1e3 * clip_norm, step)
 
 
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
-        pytest.param([], None, id="none", marks=pytest.mark.slow),
-        pytest.param([(Crowd, "block", centred)], TOO_FAR, id="baseline of the batch"),
-        pytest.param([(arithmetic, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out", marks=pytest.mark.slow),
+        pytest.param([], None, id="none"),
+        pytest.param([(users, "blocks_of", twice)], TOO_FAR, id="a user in two blocks"),
+        pytest.param([(Bandit, "answers", centred)], TOO_FAR, id="baseline of the block"),
+        pytest.param([(arithmetic, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out"),
         pytest.param(
-            [(engine, "_total_of_places", leaking), (PolicyGradient, "update", learned_from_leaks)],
-            "what is made of the releases depends on more than them",
+            [(Asked, "total", leaking), (engine, "_advance", learned_from_leaks)],
+            "the shapes of what is released differ",  # of policies as text
             id="a step on the exact sum",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
-            [(GaussianSum, "column_norm", lambda _: property(lambda self: 1.0))],
-            TOO_FAR,
-            id="column norm",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param([(GaussianSum, "column_norm", lambda _: property(lambda self: 1.0))], TOO_FAR, id="column norm"),
     ],
 )
-def test_faults_are_caught_by_replay(faults, words, monkeypatch):
-    for owner, name, make in faults:
-        monkeypatch.setattr(owner, name, make(getattr(owner, name)))
-    found = compared("square root", users=opposed())
+def test_faults_are_caught_at_the_door(faults, words, monkeypatch, tmp_path):
+    """People of a log who are met in blocks: what a mistake there would do is seen at the mechanisms' doors."""
+    for owner, name, fault in faults:
+        monkeypatch.setattr(owner, name, fault(vars(owner)[name]))
+    jax.clear_caches()  # what is compiled has no fault in it
+    found = compared(tmp_path)
+    jax.clear_caches()
     assert (found.problems == ()) == (words is None)
     assert words is None or words in found.problems
 
 
-@pytest.mark.slow
-def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch):
-    users = opposed()
-    recorder = Recorder()
-    tapes = [
-        recorder.record(lambda noise, wrap, crowd=crowd: SUITE.run("replace one", crowd, noise, wrap), NOISE)
-        for crowd in (users, users.replaced(PLACE))
-    ]
-    assert 0.5 < compare(*tapes).largest <= 1.0
+def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch, tmp_path):
+    least = CELLS["paid the least"]
+    assert 0.5 < compared(tmp_path, "replace one", least).largest <= 1.0
     monkeypatch.setitem(CLIPS, "replace one", 1.0)
-    assert compare(*tapes).largest > 1.0
-
-
-# --- a run is a function --------------------------------------------------------------------------------------------
-
-
-def test_a_run_is_a_function_of_its_keys():
-    """The same twice, and among others side by side; compiled once for all of them."""
-    setting, plan = "square root", SUITE.plan("square root")
-    users = SUITE.users(setting)
-    one, again = (SUITE.run(setting, users, NOISE) for _ in range(2))
-    assert {name: value.tobytes() for name, value in one.items()} == {n: v.tobytes() for n, v in again.items()}
-    other = SUITE.run(setting, users, SeededNoise.from_seed(4))
-    assert not np.allclose(other["policy"], one["policy"])
-    program, rates = program_of(plan)
-    traced = 0
-
-    coins = ActionCoins.of_key(random.key(7))
-
-    def iterates(key: Any, step_size: Any) -> Any:
-        nonlocal traced
-        traced += 1
-        noise = SeededNoise(key).stream(trainer.STREAM)
-        return trainer.run(program, users, noise, rates._replace(step_size=step_size), coins)[1]
-
-    keys = jnp.stack([SeededNoise.from_seed(i).key for i in (3, 4)])
-    both = jax.jit(jax.vmap(iterates, (0, None)))
-    found = both(keys, rates.step_size)
-    np.testing.assert_allclose(found[0], one["iterates"], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found[1], other["iterates"], rtol=1e-4, atol=1e-5)
-    assert not np.allclose(both(keys, rates.step_size * np.float32(2.0)), found)
-    assert traced == 1
+    assert compared(tmp_path, "replace one", least).largest > 1.0
 
 
 # --- what it brings along -------------------------------------------------------------------------------------------

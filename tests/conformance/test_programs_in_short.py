@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from dprl.accounting import events
-from dprl.audits.record_replay import Recorder
 from dprl.mechanisms.noise import SecureNoise
 
-from .cases import QUICK, emitted, load, same_event, suite
+from .cases import QUICK, emitted, recorded, same_event, suite
 
 NOISE = SecureNoise(bytes(32))
 
@@ -21,8 +20,7 @@ def test_the_event_is_that_of_what_is_drawn(name, setting):
     lengths = np.bincount(columns["episode_id"])
     # walks of one length, so that little is compiled
     kept = np.isin(columns["episode_id"], np.flatnonzero(lengths == conformance.bounds.horizon)[:6])
-    log = load(conformance, {name: values[kept] for name, values in columns.items()})
-    tape = Recorder().record(lambda noise, wrap: conformance.run(setting, log, noise, wrap), NOISE)
+    tape = recorded(conformance, setting, {name: values[kept] for name, values in columns.items()}, NOISE)
     declared, mechanisms = conformance.event(setting), conformance.mechanisms(setting)
     assert declared == events.compose([m.event() for m in mechanisms.values()])
     assert same_event(declared, emitted(conformance, setting, tape.calls))

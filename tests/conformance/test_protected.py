@@ -19,7 +19,7 @@ from dprl.accounting.renyi_filter import WHOLE
 from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.conformance.evaluation import EvaluationConformance
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Recorder, Tape, record_replay
+from dprl.audits.record_replay import Call, Tape, record_replay, replaced
 from dprl.engine.algorithm import Setting
 from dprl.engine.plan import Plan
 from dprl.evaluation.gpope import ALGORITHM, GPOPE
@@ -28,9 +28,11 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protectors.projector import Architecture, Hand
+from dprl.release import evaluate as front
 from tests.protectors.small import new_protector
 
-from .cases import emitted, load, same_event
+from . import cases
+from .cases import emitted, log_of, released, same_event, without
 
 HAND = Hand(steps=8, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
 NOISE: Any = SecureNoise(bytes(32))
@@ -63,6 +65,15 @@ class Suite(EvaluationConformance):
         plan = super().plan(setting)
         return dataclasses.replace(plan, program=self.hostile(plan.program))
 
+    def releasing(self, setting: str, log: Any, *more: Any, **options: Any) -> Call:
+        call = super().releasing(setting, log, *more, **options)
+
+        def planned(seed: int) -> Any:
+            with replaced(front, "make_plan", lambda _: lambda *given, **asked: self.plan(setting)):
+                return call(seed)
+
+        return planned
+
 
 def suite_of(folder: str, **more: Any) -> Suite:
     config = GPOPE(discount=0.9, optimizer=folder, value_share=0.3)
@@ -78,18 +89,12 @@ def walks(suite: Suite, units: int = 6) -> Any:
     return {n: np.searchsorted(kept, v[rows]) if n == "episode_id" else v[rows] for n, v in columns.items()}
 
 
-def recorded(suite: Suite, columns: Any, recorder: Recorder | None = None) -> Tape:
-    log, recorder = load(suite, columns), recorder or Recorder()
-    return recorder.record(lambda noise, wrap: suite.run("it", log, noise, wrap), NOISE)
+def recorded(suite: Suite, columns: Any, noise: Any = NOISE) -> Tape:
+    return cases.recorded(suite, "it", columns, noise)
 
 
 def compared(suite: Suite, first: Any, second: Any, **how: Any) -> Any:
-    one, two = (load(suite, columns) for columns in (first, second))
-    return record_replay(lambda log, n, wrap: suite.run("it", log, n, wrap), one, two, NOISE, **how)
-
-
-def without(columns: Any, unit: int) -> Any:
-    return {name: values[columns["episode_id"] != unit] for name, values in columns.items()}
+    return record_replay(*(released(suite, "it", columns) for columns in (first, second)), noise=NOISE, **how)
 
 
 def divergence(order: int, rate: float, std: float) -> float:
@@ -166,7 +171,7 @@ def test_adaptive_noise_is_charged_as_it_is_drawn(adaptive):
 def test_neighbours_move_nothing_else(kind, request):
     """Along the same releases: not a level, not the number of steps, no sum and no norm by more than they may."""
     suite = request.getfixturevalue(kind)
-    full, recorder, largest = walks(suite), Recorder(), 0.0
+    full, largest = walks(suite), 0.0
     broken = {
         name: np.where(full["episode_id"] == 0, np.nan, values) if name == "reward" else values
         for name, values in full.items()
@@ -174,7 +179,7 @@ def test_neighbours_move_nothing_else(kind, request):
     for columns, more in (
         (without(full, 5), {}), (without(full, 3), {"missing": 3}), (broken, {}),
     ):  # fmt: skip
-        found = compared(suite, full, columns, recorder=recorder, **more)
+        found = compared(suite, full, columns, **more)
         assert found.problems == ()
         largest = max(largest, found.largest)
     assert 0.0 < largest <= 1.0
@@ -182,12 +187,9 @@ def test_neighbours_move_nothing_else(kind, request):
 
 def norms_of_nobody(suite: Suite, seeds: int = 40) -> np.ndarray:
     """Released norms of an empty log over their declared noise."""
-    nobody, found = load(suite, {n: v[:0] for n, v in suite.columns(2, 0).items()}), []
-    recorder = Recorder()
+    nobody, found = {n: v[:0] for n, v in suite.columns(2, 0).items()}, []
     for seed in range(seeds):
-        noise: Any = SecureNoise(seed.to_bytes(32, "big"))
-        recorder.forget()
-        tape = recorder.record(lambda noise, wrap: suite.run("it", nobody, noise, wrap), noise)
+        tape = recorded(suite, nobody, SecureNoise(seed.to_bytes(32, "big")))
         mechanism: Any = tape.mechanisms[1]
         std = mechanism.norm_multiplier * mechanism.clip_norm
         found += [entry.released[-1] / std for entry in tape.entries[1]]
@@ -247,7 +249,7 @@ def test_a_protector_that_overspends_is_stopped(adaptive, wanted):
         assert steps == WHOLE // mechanism.costs[0] < HAND.steps
     if wanted in ("no level at all", "a negative one"):
         assert steps == 0
-    assert np.isfinite(tape.results["value function"]).all()
+    assert np.isfinite(tape.results["theta"]).all()
 
 
 @pytest.mark.slow
@@ -326,12 +328,12 @@ def test_a_level_that_the_event_forgets_is_caught(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_level_that_depends_on_the_data_is_caught(adaptive):
     class Peeking(Suite):
-        def run(self, setting: str, log: Any, noise: Any, wrap: Any = None) -> Any:
-            seen = int(log.units % 2)
+        def releasing(self, setting: str, log: Any, *more: Any, **options: Any) -> Call:
+            seen = int(log.load().units % 2)
             suite = dataclasses.replace(
                 adaptive, hostile=lambda program: Hostile(program, lambda step: 0 * step + 12 + seen)
             )
-            return suite.run(setting, log, noise, wrap)
+            return suite.releasing(setting, log, *more, **options)
 
     peeking = Peeking(adaptive.algorithm)
     full = walks(peeking)
@@ -398,8 +400,8 @@ def test_the_compiled_form_is_the_form_of_a_release(adaptive, public):
     import jax
 
     for suite in (adaptive, public):
-        log, noise = load(suite, walks(suite)), SeededNoise.from_seed(5)
-        expected, arrays = suite.run("it", log, noise), suite.arrays("it", log)
+        noise, arrays = SeededNoise.from_seed(5), suite.arrays("it", log_of(suite, "it", walks(suite)).load())
+        tape = recorded(suite, walks(suite), noise)
         value, theta = jax.jit(lambda key, s=suite, a=arrays: s.compute("it", key, a))(noise.key)
-        np.testing.assert_allclose(value, expected["value vector"], rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(theta, expected["value function"], rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(value, tape.entries[0][0].released, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(theta, tape.results["theta"], rtol=2e-4, atol=2e-5)

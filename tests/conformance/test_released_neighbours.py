@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dprl.audits.log_neighbours import Found, log_neighbours
-from dprl.audits.neighbour_cases import HEADING, Case, cases, section, with_section
-from dprl.audits.user_neighbours import user_neighbours
+from dprl.audits.neighbours import HEADING, Case, Found, cases, section, with_section
 from dprl.registry import audited, find_audited
 
 ROOT = Path(__file__).parents[2]
@@ -67,16 +64,16 @@ def test_every_variant_and_source(case, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "run",
+    "case",
     [
-        partial(log_neighbours, find_audited("td"), "Poisson batches", source="ray"),
-        partial(user_neighbours, find_audited("dp-pg"), "resampled", source="ray"),
-        partial(user_neighbours, find_audited("dp-pg"), "square root", source="ray"),
+        Case(find_audited("td"), "Poisson batches", "ray by person"),
+        Case(find_audited("dp-pg"), "resampled", "ray"),
+        Case(find_audited("dp-pg"), "square root", "ray"),
     ],
-    ids=["logs", "sampled people", "people who take part once"],
+    ids=named,
 )
-def test_workers_of_a_cluster(run, tmp_path):
-    check(run(tmp_path))
+def test_workers_of_a_cluster(case, tmp_path):
+    check(case.run(tmp_path))
 
 
 def test_nothing_that_is_registered_is_left_out():

@@ -16,16 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from dprl.audits.conformance.reward_functions import Walk
-from dprl.audits.log_neighbours import handed_out
-from dprl.audits.neighbours import LogOf
-from dprl.audits.reward_neighbours import ways_of
-from dprl.audits.user_neighbours import UNITS, Crowd, Users
+from dprl.audits.conformance.reward_functions import Walk, learned_from, ways_of
+from dprl.audits.conformance.users import UNITS, Crowd, Users
+from dprl.audits.people import LogOf
 from dprl.data.readers import read_log
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.registry import Entry, audited
-from dprl.release.evaluate import evaluate
-from dprl.release.train import train
 
 RECORDED = Path(__file__).parent / "releases.json"
 _SEED = 7
@@ -64,22 +60,14 @@ def _of_log(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray
     if isinstance(config, ImportanceSampling) or config.around_function:
         budget = replace(budget, epsilon=16.0)
     log = LogOf(bounds, trajectories=2, persons=True).columns(list(range(UNITS)), None, None)
-    release = evaluate(
-        read_log(log, bounds=bounds, unit="person"),
-        list(suite.policies),
-        budget,
-        algorithm=config,
-        features=chosen.features,
-        seed=_SEED,
-    )
-    function = {} if release.value_function is None else {"theta": release.value_function.theta}
-    return handed_out({"estimate": release.estimate, "certificate": release.certificate}, **function)
+    return suite.releasing(setting, read_log(log, bounds=bounds, unit="person"), budget)(_SEED)
 
 
 def _of_users(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray]:
-    facts = entry.load_conformance().facts(setting)
+    suite = entry.load_conformance()
+    facts = suite.facts(setting)
     source = "stream" if facts.action is not None or facts.horizon == 0 else "arrays"
-    found = Users(entry, setting, source, folder).trained_on(Crowd(range(UNITS)))(_SEED)
+    found = Users(suite, setting, source, folder).trained_on(Crowd(range(UNITS)))(_SEED)
     return {"learned" if name == "policy" else name: value for name, value in found.items()}
 
 
@@ -103,9 +91,8 @@ def _of_rewards(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.nda
     del folder
     suite = entry.load_conformance()
     config = suite.config(setting)
-    release = train(_Walk(ends=0.2, declares=ways_of(config)[1]), suite.budget, algorithm=config, seed=_SEED)
-    learned = np.frombuffer(release.q_function.to_bytes(), np.uint8)
-    return handed_out({"training": release.training, "certificate": release.certificate}, learned=learned)
+    found = learned_from(_Walk(ends=0.2, declares=ways_of(config)[1]), suite.budget, config)(_SEED)
+    return {"learned" if name == "q" else name: value for name, value in found.items()}
 
 
 _RELEASED = {"unit of the log": _of_log, "user": _of_users, "reward function": _of_rewards}

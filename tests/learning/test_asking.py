@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.audits.entering import Door, differ
-from dprl.audits.reward_neighbours import learned_from
+from dprl.audits.conformance.reward_functions import learned_from
+from dprl.audits.record_replay import record_replay
 from dprl.compiled import nothing_compiled_on_disk
 from dprl.learning.asking import Asked, number, rewards_at
 from dprl.learning.functional_q import FunctionalQ
@@ -29,13 +29,8 @@ def test_neighbours_stay_as_near_as_is_paid_for_whatever_is_observed(variant):
     """Record and replay over functions as far apart as neighbours may be."""
     smooth = {"reward_lipschitz": 0.04, "reward_of": "state"} if variant == "functional" else {}
     short = {"samples": 100, "round": 20, "batch": 8, "network": "fourier:1" if variant == "gradient" else "mlp:4"}
-    config, budget, door = (
-        FunctionalQ(variant=variant, reward_radius=0.01, **short, **smooth),
-        Budget(0.9, 1e-4),
-        Door(),
-    )
-
-    found = differ(*(door.record(learned_from(Beyond(more), budget, config)) for more in (lambda place: 0.0, saw)))
+    config, budget = FunctionalQ(variant=variant, reward_radius=0.01, **short, **smooth), Budget(0.9, 1e-4)
+    found = record_replay(*(learned_from(Beyond(more), budget, config) for more in (lambda place: 0.0, saw)))
     assert found.problems == ()
     assert 0.2 < found.largest <= 1.0 + 1e-9
 

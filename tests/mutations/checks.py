@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -29,6 +29,7 @@ from .lab import (
     SAMPLING,
     STAGES,
     Lab,
+    check,
     flat,
     last_unit,
     require,
@@ -43,19 +44,13 @@ _LEVEL = 1e-6
 # --- what enters the mechanisms -------------------------------------------------------------------------------------
 
 
-def _neighbours(lab: Lab, case: tuple[str, str], first: Any, others: list[Any], person: str | None = None) -> None:
+def _neighbours(lab: Lab, case: tuple[str, str], first: Any, others: list[Any], unit: str = "trajectory") -> None:
     noise = SecureNoise(bytes(32))
     lab.fresh_outputs(case)
-    one = lab.tape(case, first, noise, person)
+    one = lab.tape(case, first, noise, unit)
     for columns in others:
-        two = lab.tape(case, columns, noise, person)
-        problems = compare(one, two).problems
+        problems = compare(one, lab.tape(case, columns, noise, unit)).problems
         require(not problems, f"{case[1]}: {problems[0] if problems else ''}")
-        for name, value in one.results.items():
-            # the second run saw what the first released: whatever is made of that alone is the same
-            require(
-                np.array_equal(value, two.results[name]), f"{case[1]}: {name} depends on more than what was released"
-            )
 
 
 def neighbouring_logs(lab: Lab, case: tuple[str, str]) -> None:
@@ -67,21 +62,25 @@ def neighbouring_logs(lab: Lab, case: tuple[str, str]) -> None:
     _neighbours(lab, case, rows_where(columns, mine & ~mine), [rows_where(columns, mine)])
 
 
+@check
 def neighbours_in_full_batches(lab: Lab) -> None:
     """Record and replay over logs that differ in one unit: GPOPE with everybody in every batch."""
     neighbouring_logs(lab, FULL)
 
 
+@check
 def neighbours_in_poisson_batches(lab: Lab) -> None:
     """The same with Poisson batches."""
     neighbouring_logs(lab, POISSON)
 
 
+@check
 def neighbours_in_stages(lab: Lab) -> None:
     """The same for a program of several stages."""
     neighbouring_logs(lab, STAGES)
 
 
+@check
 def one_person_is_one_unit(lab: Lab) -> None:
     """Record and replay over logs that differ in one person with several trajectories."""
     columns = small_log()
@@ -90,9 +89,10 @@ def one_person_is_one_unit(lab: Lab) -> None:
     columns["reward"] = np.ones(len(columns["t"]))
     mine = columns["person_id"] == columns["person_id"].max()
     for case in (FULL, SAMPLING):
-        _neighbours(lab, case, rows_where(columns, ~mine), [columns], "person_id")
+        _neighbours(lab, case, rows_where(columns, ~mine), [columns], "person")
 
 
+@check
 def contributions_add_up(lab: Lab) -> None:
     """What a unit adds to a sum is the same number whoever else is there, and is there at all."""
     for case in (FULL, SAMPLING, STAGES):
@@ -116,9 +116,9 @@ def adds_up(lab: Lab, case: tuple[str, str]) -> None:
             require(any(own), f"{case[1]}: a unit contributes nothing")
 
 
-def a_vector_is_clipped(lab: Lab) -> None:
+@check
+def a_vector_is_clipped() -> None:
     """No row of any kind puts more than the clip norm into the sum, in exact integers; a short one is kept."""
-    del lab
     for size in (4, 4096):
         for clip in (0.7, 1.0, 1.3, 3.1):
             mechanism = GaussianSum(parts=((size, clip),), noise_multiplier=1.0)
@@ -140,14 +140,14 @@ def a_vector_is_clipped(lab: Lab) -> None:
                 require(squared <= limit, "a clipped vector is longer than the clip norm")
 
 
-def ratios_are_bounded(lab: Lab) -> None:
+@check
+def ratios_are_bounded() -> None:
     """Ratios of a million are cut at the declared bounds, before anything is made of them."""
-    del lab
     columns = small_log()
     columns["behavior_prob"] = np.full(len(columns["t"]), 1e-6)
     for case in (FULL, SAMPLING):
         suite = suite_of(case)
-        log = dprl.read_log(columns, bounds=suite.bounds).load()
+        log = dprl.read_log(columns, bounds=suite.plan(case[1]).bounds).load()
         vectors, units = suite.arrays(case[1], log)
         if units is not None:
             largest = float(np.max(np.asarray(units.rho)))
@@ -160,6 +160,7 @@ def ratios_are_bounded(lab: Lab) -> None:
 # --- what is drawn ----------------------------------------------------------------------------------------------------
 
 
+@check
 def the_event_is_what_ran(lab: Lab) -> None:
     """Coins, draws and steps that were asked of the noise source, against the event that is accounted for."""
     for case in (POISSON, SAMPLING, STAGES):
@@ -186,6 +187,7 @@ def runs_as_declared(lab: Lab, case: tuple[str, str]) -> None:
             require(abs(ratio - 1.0) < 1e-9, f"{case[1]}: noise of another scale than the event's")
 
 
+@check
 def noise_is_as_declared(lab: Lab) -> None:
     """Of an empty log nothing is seen but noise: Gaussian, of the event's scale at every step, never the same twice."""
     for case in (POISSON, SAMPLING, STAGES):
@@ -220,9 +222,9 @@ def draws_as_declared(lab: Lab, case: tuple[str, str]) -> None:
     require(low <= float(np.sum(together**2)) <= high, f"{case[1]}: noise of another scale than the event's")
 
 
-def noise_fills_the_grid(lab: Lab) -> None:
+@check
+def noise_fills_the_grid() -> None:
     """A secure draw is int64, Gaussian, and no residue of it is rarer than another."""
-    del lab
     mechanism = suite_of(SAMPLING).mechanisms(SAMPLING[1])["value"]
     noise = SecureNoise(bytes(32))
     draws = [np.asarray(noise.gaussian(step, 2048, mechanism.noise_on_grid)) for step in (0, 1)]
@@ -234,9 +236,9 @@ def noise_fills_the_grid(lab: Lab) -> None:
     require(statistic <= chi2.ppf(1.0 - _LEVEL, 15), "noise skips integers")
 
 
-def coins_are_as_declared(lab: Lab) -> None:
+@check
+def coins_are_as_declared() -> None:
     """Batch sizes are binomial at the event's rate, and nobody's coin depends on how many others there are."""
-    del lab
     units, steps = 400, 60
     mechanism = suite_of(POISSON).mechanisms(POISSON[1])["value function"]
     rate = list(flat(suite_of(POISSON).event(POISSON[1])))[-1][0]
@@ -251,32 +253,12 @@ def coins_are_as_declared(lab: Lab) -> None:
         require(np.array_equal(more[:-1], fewer), "a coin depends on how many others there are")
 
 
-def compiled_and_host_loop_agree(lab: Lab) -> None:
+@check
+def compiled_and_host_loop_agree() -> None:
     """The compiled loop of experiments and audits gives what the loop of releases gives."""
-    del lab
     suite, noise = suite_of(POISSON), SeededNoise.from_seed(5)
-    log = dprl.read_log(small_log(12), bounds=suite.bounds).load()
-    expected = suite.run(POISSON[1], log, noise)
-    arrays = suite.arrays(POISSON[1], log)
+    tape = Lab(Path()).tape(POISSON, small_log(12), noise)
+    arrays = suite.arrays(POISSON[1], dprl.read_log(small_log(12), bounds=suite.plan(POISSON[1]).bounds).load())
     value, theta = jax.jit(lambda key: suite.compute(POISSON[1], key, arrays))(noise.key)
-    for a, b in ((value, expected["value vector"]), (theta, expected["value function"])):
+    for a, b in ((value, tape.entries[0][0].released), (theta, tape.results["theta"])):
         require(np.allclose(a, b, rtol=1e-4, atol=3e-7), "the compiled loop and the host loop differ")
-
-
-CHECKS: dict[str, Callable[[Lab], None]] = {
-    check.__name__.replace("_", " "): check
-    for check in (
-        neighbours_in_full_batches,
-        neighbours_in_poisson_batches,
-        neighbours_in_stages,
-        one_person_is_one_unit,
-        contributions_add_up,
-        a_vector_is_clipped,
-        ratios_are_bounded,
-        the_event_is_what_ran,
-        noise_is_as_declared,
-        noise_fills_the_grid,
-        coins_are_as_declared,
-        compiled_and_host_loop_agree,
-    )
-}

@@ -25,7 +25,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal
 
-from .lab import FULL, Caught, Lab, require, small_log, suite_of
+from .lab import FULL, Caught, Lab, check, require, small_log, suite_of
 
 
 def _interrupted(lab: Lab) -> tuple[Path, Callable[..., dprl.Release], Ledger]:
@@ -45,6 +45,7 @@ def _interrupted(lab: Lab) -> tuple[Path, Callable[..., dprl.Release], Ledger]:
     return folder / "run", release, ledger
 
 
+@check
 def one_charge_has_one_answer(lab: Lab) -> None:
     """Not even in memory is there a second one, of other rows, by a copy of the run folder that forgot its data."""
     run, release, _ = _interrupted(lab)
@@ -58,6 +59,7 @@ def one_charge_has_one_answer(lab: Lab) -> None:
         raise Caught("a copied run gives a second answer for the charge of the first")
 
 
+@check
 def a_run_goes_on_with_its_own_settings(lab: Lab) -> None:
     run, release, _ = _interrupted(lab)
     with suppress(DprlError), jax.disable_jit():
@@ -109,6 +111,7 @@ class _Counted:
         return getattr(self._inner, name)
 
 
+@check
 def a_filtered_budget_is_kept_when_digits_change(lab: Lab) -> None:
     """A stage that is interrupted and goes on while other levels are proposed than before."""
     path, stds = lab.folder() / "journal", list[float]()
@@ -135,6 +138,7 @@ def a_filtered_budget_is_kept_when_digits_change(lab: Lab) -> None:
     require(sum(_FILTERED.costs[level] * count for level, count in found.items()) <= WHOLE, "a filter is overspent")
 
 
+@check
 def a_damaged_ledger_shows_no_amount(lab: Lab) -> None:
     """One byte of one amount, in the page of the database where it stands."""
     path = lab.folder() / "ledger.db"
@@ -146,6 +150,7 @@ def a_damaged_ledger_shows_no_amount(lab: Lab) -> None:
         raise Caught("a damaged database shows that less was spent")
 
 
+@check
 def what_user_code_raises_is_not_heard(lab: Lab) -> None:
     """A policy that panics at a row, as a library of Rust's does: no Exception, and the row in its text."""
 
@@ -164,15 +169,3 @@ def what_user_code_raises_is_not_heard(lab: Lab) -> None:
         )  # fmt: skip
     except PanicException as error:
         raise Caught("a policy's panic is heard, after the charge and with a row in it") from error
-
-
-CHECKS: dict[str, Callable[[Lab], None]] = {
-    check.__name__.replace("_", " "): check
-    for check in (
-        one_charge_has_one_answer,
-        a_run_goes_on_with_its_own_settings,
-        a_filtered_budget_is_kept_when_digits_change,
-        a_damaged_ledger_shows_no_amount,
-        what_user_code_raises_is_not_heard,
-    )
-}

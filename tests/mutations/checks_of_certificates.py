@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from tests.accounting.test_strict_verification import block, under_a_filter
 from tests.accounting.test_verification import fill, mechanism, sample
 from tests.conformance.toy import Toy
 
-from .lab import Lab, require
+from .lab import Lab, check, require
 
 
 def _refused(folder: Path, what: str) -> None:
@@ -37,6 +36,7 @@ def _refused(folder: Path, what: str) -> None:
     require(False, f"{what} is found good")
 
 
+@check
 def certificates_are_held_to_their_rows(lab: Lab) -> None:
     """A good one is found good; every impossible number of a row, of the units, the ledger or the date is refused."""
     filtered, folder = under_a_filter(), lab.folder() / "r"
@@ -55,6 +55,7 @@ def certificates_are_held_to_their_rows(lab: Lab) -> None:
         _refused(fill(folder, filtered | {"mechanisms": rows}), "a changed row of a filter")
 
 
+@check
 def only_proved_algorithms_are_certified(lab: Lab) -> None:
     """Neither a stranger's class gets a certificate, nor does verify take one for an unknown algorithm."""
 
@@ -70,12 +71,14 @@ def only_proved_algorithms_are_certified(lab: Lab) -> None:
     _refused(folder, "a certificate for an unknown algorithm")
 
 
+@check
 def false_certificates_are_withdrawn(lab: Lab) -> None:
     folder = lab.folder()
     verify(learned(folder / "new", sampled_people()))
     _refused(learned(folder / "old", sampled_people(**OLD)), "a certificate of people who were cut")
 
 
+@check
 def harmful_files_end_in_a_sentence(lab: Lab) -> None:
     folder = fill(lab.folder() / "r", sample())
     for raw in (b"[" * 200_000, b'{"a":' * 200_000, b'{"event": 1' + b"0" * 5000 + b"}", b"\xff"):
@@ -83,9 +86,9 @@ def harmful_files_end_in_a_sentence(lab: Lab) -> None:
         _refused(folder, "a file of brackets")
 
 
-def a_norm_has_the_clip_as_its_sensitivity(lab: Lab) -> None:
+@check
+def a_norm_has_the_clip_as_its_sensitivity() -> None:
     """Also of a log with more people than may be declared; and value vectors have one shape, however few they are."""
-    del lab
     common = {"parts": ((2, 0.7),), "noise_multiplier": 3.0, "sampling_rate": 0.1, "steps": 3}
     one = FilteredGaussianSum(**common, levels=(3.0,), norm_multiplier=6.0, order=12, budget=0.1)
     most = MAX_UNITS * 0.7 / grid_step(0.7)
@@ -102,15 +105,3 @@ def a_norm_has_the_clip_as_its_sensitivity(lab: Lab) -> None:
         seen = Seen(parts=((2, 1.0),), noise_multiplier=2.0)
         release_vector(seen, SeededNoise.from_seed(1), np.zeros((units, 2)))
     require(shapes == {(64, 2)}, "the shape of what is compiled tells how few people there are")
-
-
-CHECKS: dict[str, Callable[[Lab], None]] = {
-    check.__name__.replace("_", " "): check
-    for check in (
-        certificates_are_held_to_their_rows,
-        only_proved_algorithms_are_certified,
-        false_certificates_are_withdrawn,
-        harmful_files_end_in_a_sentence,
-        a_norm_has_the_clip_as_its_sensitivity,
-    )
-}

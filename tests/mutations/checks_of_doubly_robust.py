@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ..evaluation import one_shot
 from ..evaluation.test_doubly_robust import baselines, expected, plan_of, small_process, vectors_of
-from .lab import Lab, require
+from .lab import check, require
 
 
-def values_are_enclosed(lab: Lab) -> None:
+@check
+def values_are_enclosed() -> None:
     """Without a bias where nothing is cut, and between two ends where something is, for every baseline."""
-    del lab
     process = small_process(0)
     for cumulative in (None, 1.2):
         for fractions in baselines(0):
@@ -22,17 +20,11 @@ def values_are_enclosed(lab: Lab) -> None:
             require(holds, "doubly robust estimates do not hold the value in the mean")
 
 
-def no_estimate_is_clipped(lab: Lab) -> None:
+@check
+def no_estimate_is_clipped() -> None:
     """A clip would be a bias that nobody counts."""
-    del lab
     log = one_shot.extreme(60, 1)
     plan = plan_of(log.bounds)
     for theta in (np.full(5, -0.4), np.full(5, 0.4), np.array([-0.4, 0.4, -0.4, 0.4, -0.4])):
         longest = float(np.linalg.norm(vectors_of(plan, log, theta), axis=1).max())
         require(longest <= plan.value_mechanism.clip_norm * (1 + 1e-9), "an estimate is larger than public facts allow")
-
-
-CHECKS: dict[str, Callable[[Lab], None]] = {
-    "values are enclosed": values_are_enclosed,
-    "no estimate is clipped": no_estimate_is_clipped,
-}

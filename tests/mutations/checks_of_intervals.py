@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from dprl.accounting.budget import Budget
@@ -12,35 +10,35 @@ from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 
 from ..evaluation.many_logs import LOGS, bernoulli, estimates, first, hits, one_decision, several, without
-from .lab import Lab, require
+from .lab import check, require
 
 
-def what_is_cut_is_counted(lab: Lab) -> None:
+@check
+def what_is_cut_is_counted() -> None:
     """Ten decisions whose products are cut, at a declared and at the derived bound."""
-    del lab
     for cumulative in (None, 4.0):
         generate, policy, bounds, truth = several(200, 0.9, cumulative)
         found = estimates(generate, policy, bounds, ImportanceSampling(discount=1.0))
         require(hits(found, truth) >= LOGS - 4, "intervals do not hold the value where ratios are cut")
 
 
-def false_facts_show(lab: Lab) -> None:
+@check
+def false_facts_show() -> None:
     """A ratio that is declared ten times too small."""
-    del lab
     found = estimates(bernoulli(100.0, 0.1), first, one_decision(1000, 10.0), ImportanceSampling(), 2.0)
     require(hits(found, 0.1) >= LOGS - 6, "intervals do not hold the value where a ratio is declared too small")
 
 
-def missing_people_are_counted(lab: Lab) -> None:
+@check
+def missing_people_are_counted() -> None:
     """Two people in a hundred, too few for the mean weight to tell, and a value near the end of the range."""
-    del lab
     found = estimates(without(bernoulli(2.0, 0.95), 46), first, one_decision(10_000, 2.0), ImportanceSampling())
     require(hits(found, 0.95) >= LOGS - 6, "intervals do not hold the value where a few people are missing")
 
 
-def sampling_errors_are_bounded(lab: Lab) -> None:
+@check
+def sampling_errors_are_bounded() -> None:
     """The largest sampling error that is told is at least the true one, in most logs."""
-    del lab
     found = estimates(bernoulli(50.0, 0.05), first, one_decision(1000, 50.0), ImportanceSampling())
     true = np.sqrt((50.0 * 0.25 - 0.45**2) / 1000)
     enough = [(e.sampling_standard_error_at_most or 0.0) >= 0.97 * true for e in found]
@@ -48,20 +46,11 @@ def sampling_errors_are_bounded(lab: Lab) -> None:
     require(all(0.0 <= e.interval[0] <= e.interval[1] <= 1.0 for e in found), "an interval leaves the declared range")
 
 
-def the_hopeless_is_refused(lab: Lab) -> None:
+@check
+def the_hopeless_is_refused() -> None:
     """A hundred people with weights of up to 20, at an epsilon of 0.1."""
-    del lab
     try:
         make_plan(ImportanceSampling(), one_decision(100, 20.0), Budget(0.1, 1e-4), [first]).refuse_the_hopeless()
     except DprlError:
         return
     require(False, "a release that can say nothing is not refused")
-
-
-CHECKS: dict[str, Callable[[Lab], None]] = {
-    "what is cut is counted": what_is_cut_is_counted,
-    "false facts show": false_facts_show,
-    "missing people are counted": missing_people_are_counted,
-    "sampling errors are bounded": sampling_errors_are_bounded,
-    "the hopeless is refused": the_hopeless_is_refused,
-}

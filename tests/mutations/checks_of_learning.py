@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,63 +14,35 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import DEPTHS, path_delta
 from dprl.accounting.verification import verify
 from dprl.audits.attacks.reward_functions import canary_of_plan
-from dprl.audits.conformance.reward_functions import Walk
-from dprl.audits.entering import Door, differ
+from dprl.audits.conformance.reward_functions import Walk, learned_from
 from dprl.audits.lower_bound import audit
-from dprl.audits.reward_neighbours import learned_from, reward_neighbours
+from dprl.audits.record_replay import Recorder, compare
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import answers_of, make_learning_plan
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.registry import find_audited
 from dprl.release.train import train
 
 from ..compilation_cache import on_disk, persistent_cache
 from ..learning.beyond import Beyond, saw
-from .lab import Lab, require
+from .lab import Lab, check, require
 
 BUDGET = Budget(0.9, 1e-4)
 SHORT: dict[str, Any] = {"samples": 100, "round": 20, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
 KEY = bytes(range(32))
 
 
-def neighbouring_rewards(setting: str) -> None:
-    """Record and replay over reward functions as far apart as neighbours may be."""
-    found = reward_neighbours(find_audited("functional-q"), setting, kind="unequal")
-    require(not found.problems, f"{setting}: {found.problems[0] if found.problems else ''}")
-
-
-def neighbours_under_a_path(lab: Lab) -> None:
-    del lab
-    neighbouring_rewards("functional")
-
-
-def neighbours_under_noised_rewards(lab: Lab) -> None:
-    del lab
-    neighbouring_rewards("observed reward")
-
-
-def neighbours_under_noised_gradients(lab: Lab) -> None:
-    del lab
-    neighbouring_rewards("gradient")
-
-
-def neighbours_of_a_planned_q(lab: Lab) -> None:
-    del lab
-    neighbouring_rewards("output")
-
-
-def four_actions_are_told_apart_no_better_than_claimed(lab: Lab) -> None:
+@check
+def four_actions_are_told_apart_no_better_than_claimed() -> None:
     """The canary: all of them change at once."""
-    del lab
     facts = replace(Walk().facts, actions=4)
     plan = make_learning_plan(FunctionalQ(variant="functional", reward_radius=0.01), facts, BUDGET)
     found = audit(canary_of_plan(plan), trials=4_000, seed=1, confidence=0.999)
     require(not found.violated, "the audit's lower bound is above the claim")
 
 
-def a_cell_has_one_answer(lab: Lab) -> None:
+@check
+def a_cell_has_one_answer() -> None:
     """Two observations too near for the grid, or one that is asked again: the second gets what the first got."""
-    del lab
     for on_grid in (False, True):
         facts = replace(Walk().facts, on_grid=on_grid)
         plan = make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
@@ -83,8 +54,8 @@ def a_cell_has_one_answer(lab: Lab) -> None:
         require(len(found) == 1, "a cell answered twice: a difference comes out without noise")
 
 
-def precision_is_paid_for(lab: Lab) -> None:
-    del lab
+@check
+def precision_is_paid_for() -> None:
     plan = make_learning_plan(FunctionalQ(variant="functional", people=50), Walk().facts, BUDGET)
     std = getattr(plan.mechanism, "std", 0.0)
     least = path_delta(0.9, plan.config.samples, std, float(plan.config.decay or 0.0), 1, 0.5)
@@ -92,17 +63,17 @@ def precision_is_paid_for(lab: Lab) -> None:
     require(plan.delta_of_event + plan.delta_sampler <= 1e-4 * (1.0 + 1e-12), "delta is spent twice")
 
 
-def neighbours_beyond_the_domain(lab: Lab) -> None:
+@check
+def neighbours_beyond_the_domain() -> None:
     """Record and replay where observations are not what the environment declares."""
-    del lab
     config = FunctionalQ(variant="functional", reward_lipschitz=0.04, reward_of="state", **SHORT)
-    door = Door()
-    entered = [door.record(learned_from(Beyond(more), BUDGET, config)) for more in (lambda _: 0.0, saw)]
-    for question in entered[0].rewards:
+    recorder = Recorder()
+    entered = [recorder.record(learned_from(Beyond(more), BUDGET, config)) for more in (lambda _: 0.0, saw)]
+    for question in entered[0].questions:
         places = question.places
         # beyond its ends one point of the relation would get many noises
         require(np.all((places >= 0) & (places <= 2 ** DEPTHS[1])), "a path is asked beyond its ends")
-    found = differ(*entered)
+    found = compare(*entered)
     require(not found.problems, found.problems[0] if found.problems else "")
 
 
@@ -120,9 +91,9 @@ class AlsoPriced(Priced):
     """Equal to no other class."""
 
 
-def a_second_release_is_made_of_its_own_rewards(lab: Lab) -> None:
+@check
+def a_second_release_is_made_of_its_own_rewards() -> None:
     """One after the other in environments that compare equal."""
-    del lab
 
     def weights(environment: Any) -> list[float]:
         algorithm = FunctionalQ(variant="observed-reward", **SHORT)
@@ -151,9 +122,9 @@ class Ending:
         return np.full(1, 0.5), 0.1, len(self.actions) % self._length == 0, False
 
 
-def a_coin_stands_at_its_address(lab: Lab) -> None:
+@check
+def a_coin_stands_at_its_address() -> None:
     """Words of ChaCha20 under the release's key, whatever ends when."""
-    del lab
     algorithm = FunctionalQ(variant="observed-reward", **SHORT)
     environments = Ending(10), Ending(4)
     original = vars(SecureNoise)["fresh"]
@@ -171,6 +142,7 @@ def a_coin_stands_at_its_address(lab: Lab) -> None:
         require(environment.actions[:20] == second.tolist(), "the first round, which explores, has other coins")
 
 
+@check
 def no_table_lies_on_disk(lab: Lab) -> None:
     """With JAX's persistent cache on, and an environment that compiles a function of its own."""
     table, folder = np.arange(4) / 7.0 + 0.123456789, lab.folder()
@@ -196,17 +168,17 @@ class Quoting:
         raise BaseException("0.123456789")
 
 
-def nothing_that_an_environment_raises_is_said(lab: Lab) -> None:
-    del lab
+@check
+def nothing_that_an_environment_raises_is_said() -> None:
     try:
         train(Quoting(), BUDGET, algorithm=FunctionalQ(variant="observed-reward", **SHORT))
     except BaseException as error:
         require(False, f"an exception after the charge: {type(error).__name__}")
 
 
-def rewards_of_the_next_state_are_refused(lab: Lab) -> None:
+@check
+def rewards_of_the_next_state_are_refused() -> None:
     """Where nobody declares of what rewards are functions, a path has no proof."""
-    del lab
     facts = replace(Walk().facts, reward_of=None)
     try:
         make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
@@ -227,6 +199,7 @@ def _released(lab: Lab, **options: Any) -> Any:
     return release, release.save(folder), folder
 
 
+@check
 def no_key_is_handed_out(lab: Lab) -> None:
     """Not the run key, nor one that was made of it: whoever has it can subtract the noise."""
     _, paths, _ = _released(lab)
@@ -236,6 +209,7 @@ def no_key_is_handed_out(lab: Lab) -> None:
         require(not any(k in content or k.hex().encode() in content for k in keys), f"a key lies in {path.name}")
 
 
+@check
 def the_certificate_says_what_a_path_protects(lab: Lab) -> None:
     """One path for all actions protects functions of the state alone, and must say so."""
     try:
@@ -247,25 +221,3 @@ def the_certificate_says_what_a_path_protects(lab: Lab) -> None:
         require(
             "of the state in which the action is taken" in content["neighbouring_relation"], "a condition is missing"
         )
-
-
-CHECKS: dict[str, Callable[[Lab], None]] = {
-    check.__name__.replace("_", " "): check
-    for check in (
-        neighbours_under_a_path,
-        neighbours_under_noised_rewards,
-        neighbours_under_noised_gradients,
-        neighbours_of_a_planned_q,
-        four_actions_are_told_apart_no_better_than_claimed,
-        a_cell_has_one_answer,
-        neighbours_beyond_the_domain,
-        a_second_release_is_made_of_its_own_rewards,
-        a_coin_stands_at_its_address,
-        no_table_lies_on_disk,
-        nothing_that_an_environment_raises_is_said,
-        rewards_of_the_next_state_are_refused,
-        precision_is_paid_for,
-        no_key_is_handed_out,
-        the_certificate_says_what_a_path_protects,
-    )
-}

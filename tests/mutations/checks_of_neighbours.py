@@ -2,60 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 
-from dprl.audits.log_neighbours import Found, log_neighbours
-from dprl.audits.reward_neighbours import reward_neighbours
-from dprl.audits.user_neighbours import name_neighbours, user_neighbours
+from dprl.audits.neighbours import Case
 from dprl.registry import find_audited
 
-from .lab import Lab, require
+from .lab import Lab, check, require
 
 
-def _hold(found: Found) -> None:
+def hold(case: Case, lab: Lab) -> None:
+    found = case.run(lab.folder())
     require(not found.problems, f"{found.setting}: {found.problems[0] if found.problems else ''}")
 
 
-def neighbours_in_logs(lab: Lab) -> None:
+for name, algorithm, setting, source in (
     # where products are cut a vector has no negative parts
-    _hold(log_neighbours(find_audited("importance-sampling"), "trajectory", lab.folder()))
-
-
-def neighbours_in_logs_of_one_decision(lab: Lab) -> None:
+    ("neighbours in logs", "importance-sampling", "trajectory", "arrays by person"),
     # where nothing is cut the largest vector stands in every log
-    _hold(log_neighbours(find_audited("importance-sampling"), "one decision", lab.folder()))
-
-
-def neighbours_among_sampled_people(lab: Lab) -> None:
-    _hold(user_neighbours(find_audited("dp-pg"), "resampled", lab.folder(), source="arrays"))
-
-
-def neighbours_in_places_of_a_log(lab: Lab) -> None:
-    _hold(user_neighbours(find_audited("dp-pg"), "square root", lab.folder(), source="arrays"))
-
-
-def neighbours_among_those_who_arrive(lab: Lab) -> None:
-    _hold(user_neighbours(find_audited("dp-pg"), "square root", lab.folder(), source="stream"))
-
-
-def neighbours_without_names(lab: Lab) -> None:
-    _hold(name_neighbours(find_audited("dp-pg"), "square root", lab.folder()))
-
-
-def neighbours_in_environments_that_compare_equal(lab: Lab) -> None:
-    del lab
-    _hold(reward_neighbours(find_audited("functional-q"), "observed reward", kind="equal"))
-
-
-CHECKS: dict[str, Callable[[Lab], None]] = {
-    check.__name__.replace("_", " "): check
-    for check in (
-        neighbours_in_logs,
-        neighbours_in_logs_of_one_decision,
-        neighbours_among_sampled_people,
-        neighbours_in_places_of_a_log,
-        neighbours_among_those_who_arrive,
-        neighbours_without_names,
-        neighbours_in_environments_that_compare_equal,
-    )
-}
+    ("neighbours in logs of one decision", "importance-sampling", "one decision", "arrays by person"),
+    ("neighbours among sampled people", "dp-pg", "resampled", "arrays"),
+    ("neighbours in places of a log", "dp-pg", "square root", "arrays"),
+    ("neighbours among those who arrive", "dp-pg", "square root", "stream"),
+    ("neighbours without names", "dp-pg", "square root", "stream without names"),
+    ("neighbours in environments that compare equal", "functional-q", "observed reward", "equal environments"),
+    ("neighbours under a path", "functional-q", "functional", "unequal environments"),
+    ("neighbours under noised rewards", "functional-q", "observed reward", "unequal environments"),
+    ("neighbours under noised gradients", "functional-q", "gradient", "unequal environments"),
+    ("neighbours of a planned q", "functional-q", "output", "unequal environments"),
+):
+    check(functools.partial(hold, Case(find_audited(algorithm), setting, source)), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import dprl
 from dprl.data.trajectories import Trajectories
 
 from .checks import adds_up, draws_as_declared, neighbouring_logs, runs_as_declared
-from .lab import Lab, require, rows_where, small_log, suite_of
+from .lab import Lab, check, require, rows_where, small_log, suite_of
 
 NETWORK = ("dptd", "a network")
 ALGORITHM_1 = ("dptd", "Algorithm 1, Poisson batches")
@@ -19,36 +18,43 @@ LANGEVIN = ("dp-gld", "a network")
 RECURSION = ("dp-srm", "linear")
 
 
+@check
 def neighbours_of_a_network(lab: Lab) -> None:
     """Record and replay over logs that differ in one unit: a start, and steps with momentum."""
     neighbouring_logs(lab, NETWORK)
 
 
+@check
 def neighbours_of_algorithm_1(lab: Lab) -> None:
     """The same with Poisson batches and a random iterate."""
     neighbouring_logs(lab, ALGORITHM_1)
 
 
+@check
 def neighbours_of_random_weights(lab: Lab) -> None:
     """The same where neither half of a gradient is small: w starts at random."""
     neighbouring_logs(lab, LANGEVIN)
 
 
+@check
 def neighbours_of_recursive_momentum(lab: Lab) -> None:
     """The same where what is clipped is a difference."""
     neighbouring_logs(lab, RECURSION)
 
 
+@check
 def contributions_to_a_network_add_up(lab: Lab) -> None:
     """What a unit adds to a sum is the same number whoever else is there, and is there at all."""
     adds_up(lab, NETWORK)
 
 
+@check
 def the_event_of_algorithm_1_is_what_ran(lab: Lab) -> None:
     """Coins, draws and steps that were asked of the noise source, against the event that is accounted for."""
     runs_as_declared(lab, ALGORITHM_1)
 
 
+@check
 def noise_in_front_of_momentum_is_as_declared(lab: Lab) -> None:
     """Of an empty log nothing is seen but noise, of the event's scale at every step."""
     draws_as_declared(lab, ALGORITHM_1)
@@ -75,9 +81,9 @@ def _rows(log: Trajectories) -> dict[float, tuple[Any, ...]]:
     return dict(zip(log.observation[:, 0].tolist(), zip(*parts, strict=True), strict=True))
 
 
-def a_transition_stands_for_itself(lab: Lab) -> None:
+@check
+def a_transition_stands_for_itself() -> None:
     """A row is what it is, whichever other row is missing or broken."""
-    del lab
     columns = _transitions()
     everybody, size = _rows(_loaded(columns)), len(columns["t"])
     require(len(everybody) == size, "a row is no unit of its own")
@@ -91,26 +97,10 @@ def a_transition_stands_for_itself(lab: Lab) -> None:
         require(without == others == beside, "a row depends on another one")
 
 
-def the_order_of_a_file_tells_nothing(lab: Lab) -> None:
+@check
+def the_order_of_a_file_tells_nothing() -> None:
     """What is loaded is a function of the rows, whatever their order."""
-    del lab
     columns = _transitions()
     one, other = (_loaded({name: x[::way] for name, x in columns.items()}) for way in (1, -1))
     for name in ("observation", "next_observation", "action", "reward", "terminated"):
         require(np.array_equal(getattr(one, name), getattr(other, name)), "the order of a file is seen")
-
-
-CHECKS: dict[str, Callable[[Lab], None]] = {
-    check.__name__.replace("_", " "): check
-    for check in (
-        neighbours_of_a_network,
-        neighbours_of_algorithm_1,
-        neighbours_of_random_weights,
-        neighbours_of_recursive_momentum,
-        contributions_to_a_network_add_up,
-        the_event_of_algorithm_1_is_what_ran,
-        noise_in_front_of_momentum_is_as_declared,
-        a_transition_stands_for_itself,
-        the_order_of_a_file_tells_nothing,
-    )
-}

@@ -14,9 +14,13 @@ from dprl.release.journal import FolderJournal
 from .planting import Planting, fault
 
 
-@fault("a charge is bound to nothing: a run folder's copy may forget its data", "one charge has one answer")
-def _(planting: Planting) -> None:
-    planting.replace(Ledger, "bind", lambda original: lambda self, charge, content: True)
+@fault(
+    "a charge is bound to nothing: a run folder's copy may forget its data",
+    "one charge has one answer",
+    (Ledger, "bind"),
+)
+def _(original: Any, self: Any, charge: Any, content: Any) -> Any:
+    return True
 
 
 @fault("settings of JAX are not bound", "a run goes on with its own settings")
@@ -24,36 +28,31 @@ def _(planting: Planting) -> None:
     planting.replace(machine, "settings", lambda original: dict)
 
 
-@fault("what was spent is computed again on resuming", "a filtered budget is kept when digits change")
-def _(planting: Planting) -> None:
-    def again(original: Callable[..., Any]) -> Callable[..., Any]:
-        def step(self: Any, tag: bytes, step: int, dimension: int, compute: Callable[[], Any]) -> Any:
-            computed = list[Any]()
+@fault(
+    "what was spent is computed again on resuming",
+    "a filtered budget is kept when digits change",
+    (FolderJournal, "step"),
+)
+def _(original: Any, self: Any, tag: bytes, step: int, dimension: int, compute: Callable[[], Any]) -> Any:
+    computed = list[Any]()
 
-            def once() -> Any:
-                computed.append(compute())
-                return computed[0]
+    def once() -> Any:
+        computed.append(compute())
+        return computed[0]
 
-            kept = original(self, tag, step, dimension, once)
-            kept[:2] = (computed[0] if computed else compute())[:2]
-            return kept
-
-        return step
-
-    planting.replace(FolderJournal, "step", again)
+    kept = original(self, tag, step, dimension, once)
+    kept[:2] = (computed[0] if computed else compute())[:2]
+    return kept
 
 
-@fault("the ledger's tables are trusted over its intents", "a damaged ledger shows no amount")
-def _(planting: Planting) -> None:
-    planting.replace(Books, "check_tables", lambda original: lambda self: None)
+@fault("the ledger's tables are trusted over its intents", "a damaged ledger shows no amount", (Books, "check_tables"))
+def _(original: Any, self: Any) -> Any:
+    return None
 
 
-@fault("only Exceptions of a policy are caught", "what user code raises is not heard")
-def _(planting: Planting) -> None:
-    def quietly(call: Callable[[], Any], otherwise: Any) -> Any:
-        try:
-            return call()
-        except Exception:
-            return otherwise
-
-    planting.replace(loading, "quietly", lambda original: quietly)
+@fault("only Exceptions of a policy are caught", "what user code raises is not heard", (loading, "quietly"))
+def _(original: Any, call: Callable[[], Any], otherwise: Any) -> Any:
+    try:
+        return call()
+    except Exception:
+        return otherwise

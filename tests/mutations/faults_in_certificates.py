@@ -53,9 +53,9 @@ def _(planting: Planting) -> None:
     planting.replace(rows, "check_filter", _nothing)
 
 
-@fault("whatever class is released is certified", "only proved algorithms are certified")
-def _(planting: Planting) -> None:
-    planting.replace(status, "is_own", lambda original: lambda config, program=None: True)
+@fault("whatever class is released is certified", "only proved algorithms are certified", (status, "is_own"))
+def _(original: Any, config: Any, program: Any = None) -> Any:
+    return True
 
 
 @fault("verify takes any algorithm's certificate", "only proved algorithms are certified")
@@ -63,26 +63,24 @@ def _(planting: Planting) -> None:
     planting.replace(verification, "_check_algorithm", _nothing)
 
 
-@fault("what was certified falsely stays certified", "false certificates are withdrawn")
-def _(planting: Planting) -> None:
-    planting.replace(advisories, "check", lambda original: lambda path, content: ())
+@fault("what was certified falsely stays certified", "false certificates are withdrawn", (advisories, "check"))
+def _(original: Any, path: Any, content: Any) -> Any:
+    return ()
 
 
-@fault("JSON that is read as it comes", "harmful files end in a sentence")
-def _(planting: Planting) -> None:
-    planting.replace(verification, "strict_object", lambda original: lambda name, raw: json.loads(raw))
+@fault("JSON that is read as it comes", "harmful files end in a sentence", (verification, "strict_object"))
+def _(original: Any, name: Any, raw: Any) -> Any:
+    return json.loads(raw)
 
 
-@fault("the norm of more people than rounding is charged for", "a norm has the clip as its sensitivity")
-def _(planting: Planting) -> None:
-    def uncut(original: Callable[..., Any]) -> Callable[..., Any]:
-        def answer(self: Any, total: Any) -> Any:
-            x = total.astype(jnp.float64)
-            return jnp.concatenate([total, jnp.round(jnp.sqrt(jnp.sum(x * x))).astype(jnp.int64)[None]])
-
-        return answer
-
-    planting.replace(FilteredGaussianSum, "answer", uncut)
+@fault(
+    "the norm of more people than rounding is charged for",
+    "a norm has the clip as its sensitivity",
+    (FilteredGaussianSum, "answer"),
+)
+def _(original: Any, self: Any, total: Any) -> Any:
+    x = total.astype(jnp.float64)
+    return jnp.concatenate([total, jnp.round(jnp.sqrt(jnp.sum(x * x))).astype(jnp.int64)[None]])
 
 
 @fault("value vectors compiled for as many people as there are", "a norm has the clip as its sensitivity")

@@ -13,7 +13,6 @@ from dprl.accounting import ledger as ledgers
 from dprl.accounting.budget import Budget
 from dprl.audits.conformance import evaluation as conformance
 from dprl.data import readers
-from dprl.engine import program as engine
 from dprl.engine import shards
 from dprl.engine.ratios import probability_of_logged
 from dprl.errors import DprlError
@@ -30,210 +29,160 @@ from .planting import Planting, fault
 # --- units ----------------------------------------------------------------------------------------------------------
 
 
-@fault("values standardised over the log", "contributions add up")
-def _(planting: Planting) -> None:
-    def standardised(original: Callable[..., Any]) -> Callable[..., Any]:
-        def vectors(*args: Any, **options: Any) -> Any:
-            found = original(*args, **options)
-            return (found - found.mean(axis=0)) / np.maximum(found.std(axis=0), 1e-3)
-
-        return vectors
-
-    planting.replace(importance.ImportanceQuery, "unit_vectors", standardised)
+@fault("values standardised over the log", "contributions add up", (importance.ImportanceQuery, "unit_vectors"))
+def _(original: Any, *args: Any, **options: Any) -> Any:
+    found = original(*args, **options)
+    return (found - found.mean(axis=0)) / np.maximum(found.std(axis=0), 1e-3)
 
 
-@fault("features normalised over the batch", "contributions add up")
-def _(planting: Planting) -> None:
-    def normalised(original: Callable[..., Any]) -> Callable[..., Any]:
-        def units(rows: Any, declared: int) -> Any:
-            scale = max(float(np.abs(rows.reward).sum()), 1e-3)
-            return original(rows.with_columns(reward=(rows.reward / scale).astype(rows.reward.dtype)), declared)
-
-        return units
-
-    for module in (touching, shards, conformance):
-        planting.replace(module, "unit_rows", normalised)
+@fault(
+    "features normalised over the batch",
+    "contributions add up",
+    (touching, "unit_rows"),
+    (shards, "unit_rows"),
+)
+def _(original: Any, rows: Any, declared: int) -> Any:
+    scale = max(float(np.abs(rows.reward).sum()), 1e-3)
+    return original(rows.with_columns(reward=(rows.reward / scale).astype(rows.reward.dtype)), declared)
 
 
-@fault("one person in two units", "one person is one unit")
-def _(planting: Planting) -> None:
-    def split(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda columns, bounds, unit: original({**columns, "person": columns["episode"]}, bounds, unit)
-
-    planting.replace(readers, "assemble", split)
+@fault("one person in two units", "one person is one unit", (readers, "assemble"))
+def _(original: Any, columns: Any, bounds: Any, unit: Any) -> Any:
+    return original({**columns, "person": columns["episode"]}, bounds, unit)
 
 
-@fault("importance ratios not clipped", "ratios are bounded")
-def _(planting: Planting) -> None:
-    def raw(target: Any, trajectories: Any, behavior: Any = None) -> Any:
-        del behavior
-        return probability_of_logged(target, trajectories) / trajectories.behavior_prob
-
-    for module in (importance, touching, shards, conformance):
-        planting.replace(module, "step_ratios", lambda original: raw)
-
-
-@fault("a trajectory's ratio not clipped", "ratios are bounded")
-def _(planting: Planting) -> None:
-    def raw(ratios: Any, trajectories: Any) -> Any:
-        starts = np.repeat(trajectories.episode_offsets[:-1], trajectories.lengths())
-        logs = np.cumsum(np.log(np.maximum(ratios, 1e-300)))
-        return np.exp(logs - logs[starts] + np.log(np.maximum(ratios, 1e-300))[starts])
-
-    planting.replace(importance, "cumulative_ratios", lambda original: raw)
+@fault(
+    "importance ratios not clipped",
+    "ratios are bounded",
+    (importance, "step_ratios"),
+    (touching, "step_ratios"),
+    (shards, "step_ratios"),
+    (conformance, "step_ratios"),
+)
+def _(original: Any, target: Any, trajectories: Any, behavior: Any = None) -> Any:
+    del behavior
+    return probability_of_logged(target, trajectories) / trajectories.behavior_prob
 
 
-@fault("a bad row refuses the release", "rows are not heard")
-def _(planting: Planting) -> None:
-    def loud(original: Callable[..., Any]) -> Callable[..., Any]:
-        def assemble(columns: Any, bounds: Any, unit: str) -> Any:
-            if np.isnan(columns["reward"]).any():
-                raise DprlError("A reward of the log is not a number.")
-            return original(columns, bounds, unit)
-
-        return assemble
-
-    planting.replace(readers, "assemble", loud)
+@fault("a trajectory's ratio not clipped", "ratios are bounded", (importance, "cumulative_ratios"))
+def _(original: Any, ratios: Any, trajectories: Any) -> Any:
+    starts = np.repeat(trajectories.episode_offsets[:-1], trajectories.lengths())
+    logs = np.cumsum(np.log(np.maximum(ratios, 1e-300)))
+    return np.exp(logs - logs[starts] + np.log(np.maximum(ratios, 1e-300))[starts])
 
 
-@fault("no update where the log is empty", "rows are not heard")
-def _(planting: Planting) -> None:
-    def run(original: Callable[..., Any]) -> Callable[..., Any]:
-        def short(program: Any, noise: Any, data: Any, **options: Any) -> Any:
-            if data.units == 0:
-                state = program.init()
-                return state, program.answer(state)
-            return original(program, noise, data, **options)
+@fault("a bad row refuses the release", "rows are not heard", (readers, "assemble"))
+def _(original: Any, columns: Any, bounds: Any, unit: str) -> Any:
+    if np.isnan(columns["reward"]).any():
+        raise DprlError("A reward of the log is not a number.")
+    return original(columns, bounds, unit)
 
-        return short
 
-    for module in (engine, touching):
-        planting.replace(module, "run_on_host", run)
+@fault("no update where the log is empty", "rows are not heard", (touching, "run_on_host"))
+def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
+    if data.units == 0:
+        state = program.init()
+        return state, program.answer(state)
+    return original(program, noise, data, **options)
 
 
 # --- accounting -----------------------------------------------------------------------------------------------------
 
 
-@fault("wrong relation: sensitivity halved, as if a replacement were an addition", "the event is what ran", traced=True)
-def _(planting: Planting) -> None:
-    def halved(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self: events.poisson_gaussian(self.sampling_rate, 2.0 * self.noise_multiplier, self.steps)
-
-    planting.replace(GaussianSum, "event", halved)
-
-
-@fault("declared sensitivity halved", "neighbours in full batches", traced=True)
-def _(planting: Planting) -> None:
-    planting.replace(GaussianSum, "sensitivity", lambda original: lambda self: original(self) / 2.0)
+@fault(
+    "wrong relation: sensitivity halved, as if a replacement were an addition",
+    "the event is what ran",
+    (GaussianSum, "event"),
+    traced=True,
+)
+def _(original: Any, self: Any) -> Any:
+    return events.poisson_gaussian(self.sampling_rate, 2.0 * self.noise_multiplier, self.steps)
 
 
-@fault("accountant at half the sensitivity", "the accountant agrees with closed forms")
-def _(planting: Planting) -> None:
-    def halved(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda parts, delta, *more: original(tuple((r, 2.0 * s, n) for r, s, n in parts), delta, *more)
-
-    planting.replace(accountant, "epsilon_of_parts", halved)
+@fault("declared sensitivity halved", "neighbours in full batches", (GaussianSum, "sensitivity"), traced=True)
+def _(original: Any, self: Any) -> Any:
+    return original(self) / 2.0
 
 
-@fault("accountant that counts a composition once", "the accountant agrees with closed forms")
-def _(planting: Planting) -> None:
-    def once(original: Callable[..., Any]) -> Callable[..., Any]:
-        def parts(event: Any) -> Any:
-            inner = getattr(event, "event", event) if type(event).__name__ == "SelfComposedDpEvent" else event
-            return original(inner)
-
-        return parts
-
-    planting.replace(accountant, "parts_of", once)
+@fault(
+    "accountant at half the sensitivity", "the accountant agrees with closed forms", (accountant, "epsilon_of_parts")
+)
+def _(original: Any, parts: Any, delta: Any, *more: Any) -> Any:
+    return original(tuple((r, 2.0 * s, n) for r, s, n in parts), delta, *more)
 
 
-@fault("steps in the event fewer than are run", "the event is what ran", traced=True)
-def _(planting: Planting) -> None:
-    def fewer(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda rate, multiplier, steps: original(rate, multiplier, max(1, steps - 1))
-
-    planting.replace(events, "poisson_gaussian", fewer)
+@fault("accountant that counts a composition once", "the accountant agrees with closed forms", (accountant, "parts_of"))
+def _(original: Any, event: Any) -> Any:
+    inner = getattr(event, "event", event) if type(event).__name__ == "SelfComposedDpEvent" else event
+    return original(inner)
 
 
-@fault("sampling rate in the event lower than the coins'", "the event is what ran", traced=True)
-def _(planting: Planting) -> None:
-    def lower(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda rate, multiplier, steps: original(rate / 2.0, multiplier, steps)
-
-    planting.replace(events, "poisson_gaussian", lower)
+@fault("steps in the event fewer than are run", "the event is what ran", (events, "poisson_gaussian"), traced=True)
+def _(original: Any, rate: Any, multiplier: Any, steps: Any) -> Any:
+    return original(rate, multiplier, max(1, steps - 1))
 
 
-@fault("delta of the sampler forgotten", "the certificate covers what was drawn")
-def _(planting: Planting) -> None:
-    planting.replace(events, "sampler_delta", lambda original: lambda *args, **options: 0.0)
+@fault(
+    "sampling rate in the event lower than the coins'",
+    "the event is what ran",
+    (events, "poisson_gaussian"),
+    traced=True,
+)
+def _(original: Any, rate: Any, multiplier: Any, steps: Any) -> Any:
+    return original(rate / 2.0, multiplier, steps)
 
 
-@fault("the certificate leaves a mechanism out", "the certificate covers what was drawn")
-def _(planting: Planting) -> None:
-    def without(original: Callable[..., Any]) -> Callable[..., Any]:
-        def certified(plan: Any, *args: Any, **options: Any) -> Any:
-            event = events.compose([stage.mechanism.event() for stage in plan.stages])
-            epsilon = accountant.epsilon_of(event, plan.delta_of_event)
-            found = original(dataclasses.replace(plan, event=event, epsilon_of_event=epsilon), *args, **options)
-            return {**found, "mechanisms": found["mechanisms"][1:]}
-
-        return certified
-
-    planting.replace(front, "certificate_of", without)
+@fault("delta of the sampler forgotten", "the certificate covers what was drawn", (events, "sampler_delta"))
+def _(original: Any, *args: Any, **options: Any) -> Any:
+    return 0.0
 
 
-@fault("the certificate states less epsilon than was spent", "the certificate covers what was drawn")
-def _(planting: Planting) -> None:
-    def less(original: Callable[..., Any]) -> Callable[..., Any]:
-        def certified(plan: Any, *args: Any, **options: Any) -> Any:
-            budget = Budget(plan.budget.epsilon / 2.0, plan.budget.delta)
-            return original(dataclasses.replace(plan, budget=budget), *args, **options)
-
-        return certified
-
-    planting.replace(front, "certificate_of", less)
-    planting.replace(front, "estimate_of", less)
+@fault("the certificate leaves a mechanism out", "the certificate covers what was drawn", (front, "certificate_of"))
+def _(original: Any, plan: Any, *args: Any, **options: Any) -> Any:
+    event = events.compose([stage.mechanism.event() for stage in plan.stages])
+    epsilon = accountant.epsilon_of(event, plan.delta_of_event)
+    found = original(dataclasses.replace(plan, event=event, epsilon_of_event=epsilon), *args, **options)
+    return {**found, "mechanisms": found["mechanisms"][1:]}
 
 
-@fault("certified for the wrong relation", "the certificate covers what was drawn")
-def _(planting: Planting) -> None:
-    planting.replace(
-        front,
-        "certificate_of",
-        lambda original: (
-            lambda *args, **options: {
-                **original(*args, **options),
-                "neighbouring_relation": "replace one",
-            }
-        ),
-    )
+@fault(
+    "the certificate states less epsilon than was spent",
+    "the certificate covers what was drawn",
+    (front, "certificate_of"),
+    (front, "estimate_of"),
+)
+def _(original: Any, plan: Any, *args: Any, **options: Any) -> Any:
+    budget = Budget(plan.budget.epsilon / 2.0, plan.budget.delta)
+    return original(dataclasses.replace(plan, budget=budget), *args, **options)
 
 
-@fault("seeded noise in a certified release", "a seeded release is not certified")
-def _(planting: Planting) -> None:
-    planting.replace(front, "status_of", lambda original: lambda plan, *said: "verified")
+@fault("certified for the wrong relation", "the certificate covers what was drawn", (front, "certificate_of"))
+def _(original: Any, *args: Any, **options: Any) -> Any:
+    return {
+        **original(*args, **options),
+        "neighbouring_relation": "replace one",
+    }
 
 
-@fault("seeded noise that calls itself secure", "a seeded release is not certified")
-def _(planting: Planting) -> None:
-    def posing(original: Callable[..., Any]) -> Callable[..., Any]:
-        def from_seed(cls: Any, seed: int) -> Any:
-            source = original(cls, seed)
-            object.__setattr__(source, "secure", True)
-            object.__setattr__(source, "total_variation_per_draw", 2.0**-49)
-            return source
+@fault("seeded noise in a certified release", "a seeded release is not certified", (front, "status_of"))
+def _(original: Any, plan: Any, *said: Any) -> Any:
+    return "verified"
 
-        return from_seed
 
-    planting.replace(SeededNoise, "from_seed", posing)
+@fault("seeded noise that calls itself secure", "a seeded release is not certified", (SeededNoise, "from_seed"))
+def _(original: Any, cls: Any, seed: int) -> Any:
+    source = original(cls, seed)
+    object.__setattr__(source, "secure", True)
+    object.__setattr__(source, "total_variation_per_draw", 2.0**-49)
+    return source
 
 
 # --- the ledger -----------------------------------------------------------------------------------------------------
 
 
-@fault("forgotten charge", "the ledger is charged first")
-def _(planting: Planting) -> None:
-    planting.replace(pipeline, "_charged", lambda original: lambda *args: (None, None))
+@fault("forgotten charge", "the ledger is charged first", (pipeline, "_charged"))
+def _(original: Any, *args: Any) -> Any:
+    return (None, None)
 
 
 @fault("charged after the rows were read", "the ledger is charged first")
@@ -258,15 +207,9 @@ def _(planting: Planting) -> None:
     planting.replace(touching, "touch", paying)
 
 
-@fault("charged half of what is spent", "the ledger is charged first")
-def _(planting: Planting) -> None:
-    def half(original: Callable[..., Any]) -> Callable[..., Any]:
-        def charge(self: Any, dataset: str, budget: Budget, *args: Any, **options: Any) -> Any:
-            return original(self, dataset, Budget(budget.epsilon / 2.0, budget.delta / 2.0), *args, **options)
-
-        return charge
-
-    planting.replace(ledgers.Ledger, "charge", half)
+@fault("charged half of what is spent", "the ledger is charged first", (ledgers.Ledger, "charge"))
+def _(original: Any, self: Any, dataset: str, budget: Budget, *args: Any, **options: Any) -> Any:
+    return original(self, dataset, Budget(budget.epsilon / 2.0, budget.delta / 2.0), *args, **options)
 
 
 @fault("ledger whose sum is not checked", "the ledger is charged first")
@@ -280,11 +223,15 @@ def _(planting: Planting) -> None:
     planting.constant(ledger_file, "KNOWN", {**ledger_file.KNOWN, ledger_file.VERSION: (loose,)})
 
 
-@fault("the same rows under another name", "the same rows have one name")
-def _(planting: Planting) -> None:
-    planting.replace(ledgers.Ledger, "claim", lambda original: lambda self, dataset, columns: None)
+@fault("the same rows under another name", "the same rows have one name", (ledgers.Ledger, "claim"))
+def _(original: Any, self: Any, dataset: Any, columns: Any) -> Any:
+    return None
 
 
-@fault("a noised step is computed again after an interruption", "a resumed run draws each step once")
-def _(planting: Planting) -> None:
-    planting.replace(FolderJournal, "_replay", lambda original: lambda self, head, length: None)
+@fault(
+    "a noised step is computed again after an interruption",
+    "a resumed run draws each step once",
+    (FolderJournal, "_replay"),
+)
+def _(original: Any, self: Any, head: Any, length: Any) -> Any:
+    return None

@@ -26,33 +26,31 @@ from .planting import Planting, fault
 # --- what is paid ---------------------------------------------------------------------------------------------------
 
 
-@fault("the root of the number of actions left out", "four actions are told apart no better than claimed")
-def _(planting: Planting) -> None:
-    planting.replace(
-        function_noise,
-        "path_sensitivity",
-        lambda original: lambda sup, lipschitz, decay, paths, *more: original(sup, lipschitz, decay, 1, *more),
-    )
+@fault(
+    "the root of the number of actions left out",
+    "four actions are told apart no better than claimed",
+    (function_noise, "path_sensitivity"),
+)
+def _(original: Any, sup: Any, lipschitz: Any, decay: Any, paths: Any, *more: Any) -> Any:
+    return original(sup, lipschitz, decay, 1, *more)
 
 
-@fault("the mean's sensitivity divided by the batch", "neighbours under noised gradients")
-def _(planting: Planting) -> None:
+@fault(
+    "the mean's sensitivity divided by the batch", "neighbours under noised gradients", (RewardGradient, "sensitivity")
+)
+def _(original: Any, self: Any) -> Any:
     """As if one reward of the batch changed, and not all."""
-    planting.replace(RewardGradient, "sensitivity", lambda original: lambda self: original(self) / self.batch)
+    return original(self) / self.batch
 
 
-@fault("the reward's radius in place of the optimal Q's", "neighbours of a planned q")
-def _(planting: Planting) -> None:
-    planting.replace(
-        planner,
-        "q_bounds",
-        lambda original: lambda config, facts, model: (config.reward_radius, config.reward_lipschitz),
-    )
+@fault("the reward's radius in place of the optimal Q's", "neighbours of a planned q", (planner, "q_bounds"))
+def _(original: Any, config: Any, facts: Any, model: Any) -> Any:
+    return (config.reward_radius, config.reward_lipschitz)
 
 
-@fault("precision that costs nothing", "precision is paid for")
-def _(planting: Planting) -> None:
-    planting.replace(FunctionNoise, "delta", lambda original: lambda self, epsilon: 0.0)
+@fault("precision that costs nothing", "precision is paid for", (FunctionNoise, "delta"))
+def _(original: Any, self: Any, epsilon: Any) -> Any:
+    return 0.0
 
 
 # --- what is asked --------------------------------------------------------------------------------------------------
@@ -122,14 +120,9 @@ def _(planting: Planting) -> None:
     ask(planting, twice)
 
 
-@fault("a new path every round, of which one is paid for", "neighbours under a path")
-def _(planting: Planting) -> None:
-    def fresh(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, rewards, positions, actions, round_: original(
-            self, rewards, positions, np.asarray(actions) + 2 * int(round_), round_
-        )
-
-    planting.replace(PathAnswers, "noised", fresh)
+@fault("a new path every round, of which one is paid for", "neighbours under a path", (PathAnswers, "noised"))
+def _(original: Any, self: Any, rewards: Any, positions: Any, actions: Any, round_: Any) -> Any:
+    return original(self, rewards, positions, np.asarray(actions) + 2 * int(round_), round_)
 
 
 @fault("no memo where two observations share a cell", "a cell has one answer")
@@ -144,9 +137,13 @@ def _(planting: Planting) -> None:
     planting.replace(learning_plan, "Memo", lambda original: Forgetful)
 
 
-@fault("anybody's environment compiled as the library's own", "a second release is made of its own rewards")
-def _(planting: Planting) -> None:
-    planting.replace(learning_source, "is_own", lambda original: lambda environment: True)
+@fault(
+    "anybody's environment compiled as the library's own",
+    "a second release is made of its own rewards",
+    (learning_source, "is_own"),
+)
+def _(original: Any, environment: Any) -> Any:
+    return True
 
 
 @fault("coins that are counted as they are used", "a coin stands at its address")
@@ -160,16 +157,14 @@ def _(planting: Planting) -> None:
     planting.replace(asking.Asked, "reset", counted)
 
 
-@fault("exploration by a generator that is no ChaCha20", "a coin stands at its address")
-def _(planting: Planting) -> None:
-    def other(original: Callable[..., Any]) -> Callable[..., Any]:
-        def faulty(self: Any, shape: Any, j: int) -> Any:
-            given = original(self, shape, j)
-            return given._replace(exploring=np.random.default_rng(j).random(given.exploring.shape, np.float32))
-
-        return faulty
-
-    planting.replace(q_learner.AddressedCoins, "of_round", other)
+@fault(
+    "exploration by a generator that is no ChaCha20",
+    "a coin stands at its address",
+    (q_learner.AddressedCoins, "of_round"),
+)
+def _(original: Any, self: Any, shape: Any, j: int) -> Any:
+    given = original(self, shape, j)
+    return given._replace(exploring=np.random.default_rng(j).random(given.exploring.shape, np.float32))
 
 
 @fault("what is compiled while rewards are asked for is written to JAX's cache", "no table lies on disk")
@@ -177,18 +172,11 @@ def _(planting: Planting) -> None:
     planting.replace(release, "nothing_compiled_on_disk", lambda original: nullcontext)
 
 
-@fault("observations that are not moved into their domain", "neighbours beyond the domain")
-def _(planting: Planting) -> None:
+@fault("observations that are not moved into their domain", "neighbours beyond the domain", (asking.Asked, "_seen"))
+def _(original: Any, self: Any, observation: Any) -> Any:
     """Below 0 every one gets fresh noise for one point of the relation."""
-
-    def seen(original: Callable[..., Any]) -> Callable[..., Any]:
-        def faulty(self: Any, observation: Any) -> asking.Seen:
-            found = original(self, observation)
-            return found._replace(unit=np.array(observation, np.float64)) if found.known else found
-
-        return faulty
-
-    planting.replace(asking.Asked, "_seen", seen)
+    found = original(self, observation)
+    return found._replace(unit=np.array(observation, np.float64)) if found.known else found
 
 
 @fault("a reward of zero in a state that is not known", "neighbours beyond the domain")
@@ -208,22 +196,30 @@ def _(planting: Planting) -> None:
     )
 
 
-@fault("an exception of the environment that is passed on", "nothing that an environment raises is said")
-def _(planting: Planting) -> None:
-    planting.replace(asking, "quietly", lambda original: lambda call, otherwise: call())
+@fault(
+    "an exception of the environment that is passed on",
+    "nothing that an environment raises is said",
+    (asking, "quietly"),
+)
+def _(original: Any, call: Any, otherwise: Any) -> Any:
+    return call()
 
 
-@fault("a path for rewards of which nobody says what they are functions of", "rewards of the next state are refused")
-def _(planting: Planting) -> None:
-    planting.replace(functional_q, "_declared", lambda original: lambda config, facts: "state-action")
+@fault(
+    "a path for rewards of which nobody says what they are functions of",
+    "rewards of the next state are refused",
+    (functional_q, "_declared"),
+)
+def _(original: Any, config: Any, facts: Any) -> Any:
+    return "state-action"
 
 
 # --- what is said ---------------------------------------------------------------------------------------------------
 
 
-@fault("the key of the noise beside the weights", "no key is handed out")
-def _(planting: Planting) -> None:
-    planting.replace(QFunction, "to_bytes", lambda original: lambda self: original(self) + KEY)
+@fault("the key of the noise beside the weights", "no key is handed out", (QFunction, "to_bytes"))
+def _(original: Any, self: Any) -> Any:
+    return original(self) + KEY
 
 
 @fault("a relation without its proof's condition", "the certificate says what a path protects")
@@ -231,8 +227,10 @@ def _(planting: Planting) -> None:
     planting.replace(RewardRelation, "words", lambda original: RewardRelation.earlier_words)
 
 
-@fault("one path, and a relation that speaks of any two reward functions", "the certificate says what a path protects")
-def _(planting: Planting) -> None:
-    planting.replace(
-        learning_plan, "relation", lambda original: lambda config: replace(original(config), of_state=False)
-    )
+@fault(
+    "one path, and a relation that speaks of any two reward functions",
+    "the certificate says what a path protects",
+    (learning_plan, "relation"),
+)
+def _(original: Any, config: Any) -> Any:
+    return replace(original(config), of_state=False)

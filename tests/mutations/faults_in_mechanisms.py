@@ -16,6 +16,7 @@ from dprl.engine.layouts import UnitRows
 from dprl.mechanisms import arithmetic, grid
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.release import touch as touching
 
 from .planting import Planting, fault, go_on_without_noise
 
@@ -26,22 +27,21 @@ def _kept(vectors: Any, included: Any) -> Any:
     return jnp.where(included[:, None] & jnp.isfinite(vectors), vectors.astype(jnp.float64), 0.0)
 
 
-@fault("clip after the sum", "contributions add up", traced=True)
-def _(planting: Planting) -> None:
-    def clipped_after(self: Any, vectors: Any, included: Any) -> Any:
-        return grid.clip_to_grid(jnp.sum(_kept(vectors, included), axis=0)[None], self.clip_norm)[0]
-
-    planting.replace(GaussianSum, "clipped_sum", lambda original: clipped_after)
+@fault("clip after the sum", "contributions add up", (GaussianSum, "clipped_sum"), traced=True)
+def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
+    return grid.clip_to_grid(jnp.sum(_kept(vectors, included), axis=0)[None], self.clip_norm)[0]
 
 
-@fault("clip the average, then scale it by the number of units", "neighbours in full batches", traced=True)
-def _(planting: Planting) -> None:
-    def clipped_after(self: Any, vectors: Any, included: Any) -> Any:
-        count = jnp.maximum(jnp.sum(included), 1)
-        mean = jnp.sum(_kept(vectors, included), axis=0) / count
-        return count * grid.clip_to_grid(mean[None], self.clip_norm)[0]
-
-    planting.replace(GaussianSum, "clipped_sum", lambda original: clipped_after)
+@fault(
+    "clip the average, then scale it by the number of units",
+    "neighbours in full batches",
+    (GaussianSum, "clipped_sum"),
+    traced=True,
+)
+def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
+    count = jnp.maximum(jnp.sum(included), 1)
+    mean = jnp.sum(_kept(vectors, included), axis=0) / count
+    return count * grid.clip_to_grid(mean[None], self.clip_norm)[0]
 
 
 def _per_side(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,13 +59,10 @@ def _(planting: Planting) -> None:
     planting.replace(arithmetic, "clip_to_grid", _per_side)
 
 
-@fault("clipped coordinate by coordinate", "a vector is clipped")
-def _(planting: Planting) -> None:
-    def boxed(vectors: Any, clip_norm: float, *step: float) -> Any:
-        bounded = jnp.clip(jnp.nan_to_num(vectors.astype(jnp.float64)), -clip_norm, clip_norm)
-        return jnp.trunc(bounded / grid.grid_step(clip_norm)).astype(jnp.int64)
-
-    planting.replace(arithmetic, "clip_to_grid", lambda original: boxed)
+@fault("clipped coordinate by coordinate", "a vector is clipped", (arithmetic, "clip_to_grid"))
+def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
+    bounded = jnp.clip(jnp.nan_to_num(vectors.astype(jnp.float64)), -clip_norm, clip_norm)
+    return jnp.trunc(bounded / grid.grid_step(clip_norm)).astype(jnp.int64)
 
 
 @fault("vectors of infinite norm are not clipped", "a vector is clipped")
@@ -81,72 +78,55 @@ def _(planting: Planting) -> None:
     planting.replace(arithmetic, "clip_to_grid", unclipped)
 
 
-@fault("not a number passed through the clip", "a vector is clipped")
-def _(planting: Planting) -> None:
-    def through(vectors: Any, clip_norm: float, *step: float) -> Any:
-        x = vectors.astype(jnp.float64)
-        length = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
-        # a comparison with NaN is false: the vector's other coordinates pass as they are
-        factor = jnp.where(length > clip_norm * grid._SLACK, clip_norm * grid._SLACK / length, 1.0)
-        return jnp.trunc(jnp.nan_to_num(x) * factor / grid.grid_step(clip_norm)).astype(jnp.int64)
-
-    planting.replace(arithmetic, "clip_to_grid", lambda original: through)
+@fault("not a number passed through the clip", "a vector is clipped", (arithmetic, "clip_to_grid"))
+def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
+    x = vectors.astype(jnp.float64)
+    length = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
+    # a comparison with NaN is false: the vector's other coordinates pass as they are
+    factor = jnp.where(length > clip_norm * grid._SLACK, clip_norm * grid._SLACK / length, 1.0)
+    return jnp.trunc(jnp.nan_to_num(x) * factor / grid.grid_step(clip_norm)).astype(jnp.int64)
 
 
-@fault("rounded to the nearest grid point, not toward zero", "a vector is clipped")
-def _(planting: Planting) -> None:
-    def nearest(original: Callable[..., Any]) -> Callable[..., Any]:
-        del original
-
-        def clip(vectors: Any, clip_norm: float, *step: float) -> Any:
-            x = vectors.astype(jnp.float64)
-            length = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
-            finite = jnp.isfinite(length)
-            factor = jnp.minimum(1.0, clip_norm * grid._SLACK / length) / grid.grid_step(clip_norm)
-            return jnp.round(jnp.where(finite, x, 0.0) * jnp.where(finite, factor, 0.0)).astype(jnp.int64)
-
-        return clip
-
-    planting.replace(arithmetic, "clip_to_grid", nearest)
+@fault("rounded to the nearest grid point, not toward zero", "a vector is clipped", (arithmetic, "clip_to_grid"))
+def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
+    x = vectors.astype(jnp.float64)
+    length = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
+    finite = jnp.isfinite(length)
+    factor = jnp.minimum(1.0, clip_norm * grid._SLACK / length) / grid.grid_step(clip_norm)
+    return jnp.round(jnp.where(finite, x, 0.0) * jnp.where(finite, factor, 0.0)).astype(jnp.int64)
 
 
-@fault("sensitivity off by two: twice the clip norm gets through", "neighbours in full batches", traced=True)
-def _(planting: Planting) -> None:
-    planting.replace(arithmetic, "clip_to_grid", lambda original: lambda vectors, *clip: 2 * original(vectors, *clip))
+@fault(
+    "sensitivity off by two: twice the clip norm gets through",
+    "neighbours in full batches",
+    (arithmetic, "clip_to_grid"),
+    traced=True,
+)
+def _(original: Any, vectors: Any, *clip: Any) -> Any:
+    return 2 * original(vectors, *clip)
 
 
-@fault("a release that moves twice as far as is accounted for", "the canary stays below the claim", traced=True)
-def _(planting: Planting) -> None:
-    planting.replace(
-        GaussianSum,
-        "clipped_sum",
-        lambda original: lambda self, vectors, included: 2 * original(self, vectors, included),
-    )
+@fault(
+    "a release that moves twice as far as is accounted for",
+    "the canary stays below the claim",
+    (GaussianSum, "clipped_sum"),
+    traced=True,
+)
+def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
+    return 2 * original(self, vectors, included)
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-@fault("mean over the batch that was drawn", "neighbours in poisson batches", traced=True)
-def _(planting: Planting) -> None:
-    def mean(original: Callable[..., Any]) -> Callable[..., Any]:
-        # the public expected size stands in the divisor later: scaled back to it here
-        return lambda self, vectors, included: (
-            original(self, vectors, included) * 30 // jnp.maximum(jnp.sum(included), 1)
-        )
-
-    planting.replace(GaussianSum, "clipped_sum", mean)
+@fault("mean over the batch that was drawn", "neighbours in poisson batches", (GaussianSum, "clipped_sum"), traced=True)
+def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
+    return original(self, vectors, included) * 30 // jnp.maximum(jnp.sum(included), 1)
 
 
-@fault("number of units in the log as the denominator", "neighbours in poisson batches")
-def _(planting: Planting) -> None:
-    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(program: Any, noise: Any, data: Any, **options: Any) -> Any:
-            return original(replace(program, units=max(data.units, 1)), noise, data, **options)
-
-        return run
-
-    planting.replace(engine, "run_on_host", counted)
+@fault("number of units in the log as the denominator", "neighbours in poisson batches", (touching, "run_on_host"))
+def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
+    return original(replace(program, units=max(data.units, 1)), noise, data, **options)
 
 
 def _fixed_size(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,90 +143,53 @@ def _(planting: Planting) -> None:
     planting.replace(SeededNoise, "coins", _fixed_size)
 
 
-@fault("one pass over the log in batches of fixed size", "neighbours in poisson batches")
-def _(planting: Planting) -> None:
-    planting.replace(
-        SecureNoise,
-        "coins",
-        lambda original: (
-            lambda self, step, count, rate: (
-                (np.arange(count) * max(round(1.0 / rate), 1) + step) % max(count, 1) < rate * count
-            )
-        ),
-    )
+@fault("one pass over the log in batches of fixed size", "neighbours in poisson batches", (SecureNoise, "coins"))
+def _(original: Any, self: Any, step: Any, count: Any, rate: Any) -> Any:
+    return (np.arange(count) * max(round(1.0 / rate), 1) + step) % max(count, 1) < rate * count
 
 
-@fault("coins at twice the rate that is accounted for", "the event is what ran")
-def _(planting: Planting) -> None:
-    planting.replace(
-        GaussianSum,
-        "coins",
-        lambda original: lambda self, noise, step, units: noise.coins(step, units, min(2.0 * self.sampling_rate, 0.99)),
-    )
+@fault("coins at twice the rate that is accounted for", "the event is what ran", (GaussianSum, "coins"))
+def _(original: Any, self: Any, noise: Any, step: Any, units: Any) -> Any:
+    return noise.coins(step, units, min(2.0 * self.sampling_rate, 0.99))
 
 
-@fault("coins that fall more often than they say", "coins are as declared")
-def _(planting: Planting) -> None:
-    planting.replace(
-        SecureNoise,
-        "coins",
-        lambda original: lambda self, step, count, rate: original(self, step, count, min(1.2 * rate, 1.0)),
-    )
+@fault("coins that fall more often than they say", "coins are as declared", (SecureNoise, "coins"))
+def _(original: Any, self: Any, step: Any, count: Any, rate: Any) -> Any:
+    return original(self, step, count, min(1.2 * rate, 1.0))
 
 
-@fault("last block of a batch skipped", "contributions add up")
-def _(planting: Planting) -> None:
-    def skipping(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, included, rate=1.0: list(original(self, included, rate))[:-1]
-
-    planting.replace(UnitRows, "chunks", skipping)
+@fault("last block of a batch skipped", "contributions add up", (UnitRows, "chunks"))
+def _(original: Any, self: Any, included: Any, rate: Any = 1.0) -> Any:
+    return list(original(self, included, rate))[:-1]
 
 
-@fault("last block of a Poisson batch skipped in the compiled loop", "compiled and host loop agree")
-def _(planting: Planting) -> None:
-    def skipping(original: Callable[..., Any]) -> Callable[..., Any]:
-        def loop(more: Any, body: Any, start: Any) -> Any:
-            if more.__module__ != engine.__name__:
-                return original(more, body, start)
-            return original(lambda carry: more((carry[0] + 1, *carry[1:])), body, start)
-
-        return loop
-
-    planting.replace(jax.lax, "while_loop", skipping)
+@fault(
+    "last block of a Poisson batch skipped in the compiled loop",
+    "compiled and host loop agree",
+    (jax.lax, "while_loop"),
+)
+def _(original: Any, more: Any, body: Any, start: Any) -> Any:
+    if more.__module__ != engine.__name__:
+        return original(more, body, start)
+    return original(lambda carry: more((carry[0] + 1, *carry[1:])), body, start)
 
 
 # --- noise ----------------------------------------------------------------------------------------------------------
 
 
-@fault("noise once instead of every step", "noise is as declared")
-def _(planting: Planting) -> None:
-    planting.replace(
-        GaussianSum,
-        "draw",
-        lambda original: (
-            lambda self, noise, step, *width: (
-                original(self, noise, step, *width) * (jnp.asarray(step) == 0).astype(jnp.int64)
-            )
-        ),
-    )
+@fault("noise once instead of every step", "noise is as declared", (GaussianSum, "draw"))
+def _(original: Any, self: Any, noise: Any, step: Any, *width: Any) -> Any:
+    return original(self, noise, step, *width) * (jnp.asarray(step) == 0).astype(jnp.int64)
 
 
-@fault("the same noise at every step", "the event is what ran")
-def _(planting: Planting) -> None:
-    planting.replace(
-        GaussianSum,
-        "draw",
-        lambda original: lambda self, noise, step, *width: original(self, noise, step * 0, *width),
-    )
+@fault("the same noise at every step", "the event is what ran", (GaussianSum, "draw"))
+def _(original: Any, self: Any, noise: Any, step: Any, *width: Any) -> Any:
+    return original(self, noise, step * 0, *width)
 
 
-@fault("the same noise for every counter", "noise is as declared")
-def _(planting: Planting) -> None:
-    planting.replace(
-        SecureNoise,
-        "gaussian",
-        lambda original: lambda self, step, dimension, std: original(self, 0, dimension, std),
-    )
+@fault("the same noise for every counter", "noise is as declared", (SecureNoise, "gaussian"))
+def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
+    return original(self, 0, dimension, std)
 
 
 @fault("the same noise in every stream", "noise is as declared")
@@ -256,9 +199,9 @@ def _(planting: Planting) -> None:
     planting.replace(SecureNoise, "_subkey", lambda original: lambda self, purpose, of=b"": original(self, purpose))
 
 
-@fault("the same noise in every release", "two releases share no noise")
-def _(planting: Planting) -> None:
-    planting.replace(SecureNoise, "fresh", lambda original: lambda cls: cls(bytes(32)))
+@fault("the same noise in every release", "two releases share no noise", (SecureNoise, "fresh"))
+def _(original: Any, cls: Any) -> Any:
+    return cls(bytes(32))
 
 
 @fault("an empty batch skips its draw", "neighbours in poisson batches")
@@ -285,65 +228,38 @@ def _(planting: Planting) -> None:
     planting.replace(GaussianSum, "draw", draw)
 
 
-@fault("noise smaller by sqrt(2)", "the event is what ran", traced=True)
-def _(planting: Planting) -> None:
-    planting.replace(GaussianSum, "on_grid", lambda original: lambda self, z: original(self, z) / math.sqrt(2.0))
+@fault("noise smaller by sqrt(2)", "the event is what ran", (GaussianSum, "on_grid"), traced=True)
+def _(original: Any, self: Any, z: Any) -> Any:
+    return original(self, z) / math.sqrt(2.0)
 
 
-@fault("a sampler whose noise is smaller by sqrt(2)", "noise is as declared")
-def _(planting: Planting) -> None:
-    planting.replace(
-        SecureNoise,
-        "gaussian",
-        lambda original: lambda self, step, dimension, std: original(self, step, dimension, std / math.sqrt(2.0)),
-    )
+@fault("a sampler whose noise is smaller by sqrt(2)", "noise is as declared", (SecureNoise, "gaussian"))
+def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
+    return original(self, step, dimension, std / math.sqrt(2.0))
 
 
-@fault("seeded noise smaller by two in the audit's own runs", "the canary stays below the claim")
-def _(planting: Planting) -> None:
-    planting.replace(
-        SeededNoise,
-        "gaussian",
-        lambda original: lambda self, step, dimension, std: original(self, step, dimension, std / 2.0),
-    )
+@fault(
+    "seeded noise smaller by two in the audit's own runs", "the canary stays below the claim", (SeededNoise, "gaussian")
+)
+def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
+    return original(self, step, dimension, std / 2.0)
 
 
-@fault("the norm's noise spread over the coordinates", "noise is as declared")
-def _(planting: Planting) -> None:
-    planting.replace(
-        SecureNoise,
-        "gaussian",
-        lambda original: (
-            lambda self, step, dimension, std: original(self, step, dimension, std / math.sqrt(max(dimension, 1)))
-        ),
-    )
+@fault("the norm's noise spread over the coordinates", "noise is as declared", (SecureNoise, "gaussian"))
+def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
+    return original(self, step, dimension, std / math.sqrt(max(dimension, 1)))
 
 
-@fault("floating-point noise instead of the grid", "noise fills the grid")
-def _(planting: Planting) -> None:
-    planting.replace(
-        SecureNoise,
-        "gaussian",
-        lambda original: (
-            lambda self, step, dimension, std: (
-                np.random.default_rng([*self._key, int(step)]).normal(size=dimension) * std
-            )
-        ),
-    )
+@fault("floating-point noise instead of the grid", "noise fills the grid", (SecureNoise, "gaussian"))
+def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
+    return np.random.default_rng([*self._key, int(step)]).normal(size=dimension) * std
 
 
-@fault("single-precision noise that skips integers", "noise fills the grid")
-def _(planting: Planting) -> None:
-    planting.replace(
-        SecureNoise,
-        "gaussian",
-        lambda original: (
-            lambda self, step, dimension, std: np.round(
-                np.random.default_rng([*self._key, int(step)]).normal(size=dimension).astype(np.float32)
-                * np.float32(std)
-            ).astype(np.int64)
-        ),
-    )
+@fault("single-precision noise that skips integers", "noise fills the grid", (SecureNoise, "gaussian"))
+def _(original: Any, self: Any, step: Any, dimension: Any, std: Any) -> Any:
+    return np.round(
+        np.random.default_rng([*self._key, int(step)]).normal(size=dimension).astype(np.float32) * np.float32(std)
+    ).astype(np.int64)
 
 
 # --- what is carried on ---------------------------------------------------------------------------------------------
@@ -371,13 +287,7 @@ def _(planting: Planting) -> None:
     go_on_without_noise(planting, from_stage=0)
 
 
-@fault("steps until the log has been seen often enough", "neighbours in full batches")
-def _(planting: Planting) -> None:
-    def stopping(original: Callable[..., Any]) -> Callable[..., Any]:
-        def steps(program: Any, stage: int, mechanism: Any, noise: Any, data: Any, *more: Any) -> Any:
-            fewer = replace(mechanism, steps=max(1, min(mechanism.steps, data.units - 2)))
-            return original(program, stage, fewer, noise, data, *more)
-
-        return steps
-
-    planting.replace(engine, "run_steps_on_host", stopping)
+@fault("steps until the log has been seen often enough", "neighbours in full batches", (engine, "run_steps_on_host"))
+def _(original: Any, program: Any, stage: int, mechanism: Any, noise: Any, data: Any, *more: Any) -> Any:
+    fewer = replace(mechanism, steps=max(1, min(mechanism.steps, data.units - 2)))
+    return original(program, stage, fewer, noise, data, *more)

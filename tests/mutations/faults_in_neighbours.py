@@ -16,45 +16,34 @@ from dprl.mechanisms.action_coins import BatchCoins
 from .planting import Planting, fault
 
 
-@fault("a log is cut at the declared number of people", "neighbours in logs of one decision")
-def _(planting: Planting) -> None:
-    planting.replace(
-        importance_sampling.ImportanceQuery,
-        "unit_vectors",
-        lambda original: lambda query, *more: original(query, *more)[: query.bounds.units],
-    )
+@fault(
+    "a log is cut at the declared number of people",
+    "neighbours in logs of one decision",
+    (importance_sampling.ImportanceQuery, "unit_vectors"),
+)
+def _(original: Any, query: Any, *more: Any) -> Any:
+    return original(query, *more)[: query.bounds.units]
 
 
-@fault("what a person adds is scaled by the largest of the log", "neighbours in logs")
-def _(planting: Planting) -> None:
-    def scaled(original: Any) -> Any:
-        def faulty(*asked: Any) -> Any:
-            vectors = original(*asked)
-            return vectors / max(np.abs(vectors).max(initial=0.0), 1e-3)
-
-        return faulty
-
-    planting.replace(importance_sampling.ImportanceQuery, "unit_vectors", scaled)
+@fault(
+    "what a person adds is scaled by the largest of the log",
+    "neighbours in logs",
+    (importance_sampling.ImportanceQuery, "unit_vectors"),
+)
+def _(original: Any, *asked: Any) -> Any:
+    vectors = original(*asked)
+    return vectors / max(np.abs(vectors).max(initial=0.0), 1e-3)
 
 
-@fault("sampled people are those of the first places", "neighbours among sampled people")
-def _(planting: Planting) -> None:
-    def cut(original: Any) -> Any:
-        return lambda rows, facts: Cells(*(cells[:12] for cells in original(rows, facts)))
-
-    planting.replace(bandit, "_in_places", cut)
+@fault("sampled people are those of the first places", "neighbours among sampled people", (bandit, "_in_places"))
+def _(original: Any, rows: Any, facts: Any) -> Any:
+    return Cells(*(cells[:12] for cells in original(rows, facts)))
 
 
-@fault("who answers nothing has no place", "neighbours in places of a log")
-def _(planting: Planting) -> None:
-    def closed(original: Any) -> Any:
-        def faulty(rows: Any, facts: Any) -> Cells:
-            cells = original(rows, facts)
-            return Cells(*(each[cells.length > 0] for each in cells))
-
-        return faulty
-
-    planting.replace(bandit, "_in_places", closed)
+@fault("who answers nothing has no place", "neighbours in places of a log", (bandit, "_in_places"))
+def _(original: Any, rows: Any, facts: Any) -> Any:
+    cells = original(rows, facts)
+    return Cells(*(each[cells.length > 0] for each in cells))
 
 
 @fault("all who arrive draw from one generator", "neighbours among those who arrive")

@@ -14,6 +14,7 @@ from dprl.engine import program as engine
 from dprl.engine import rows as log_rows
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.release import touch as touching
 
 from .planting import Planting, fault, go_on_without_noise
 
@@ -70,88 +71,85 @@ def _(planting: Planting) -> None:
 
         return chosen
 
-    planting.replace(engine, "run_on_host", run)
+    planting.replace(touching, "run_on_host", run)
     planting.replace(engine, "_advance", advance)
 
 
 # --- what enters the mechanisms -------------------------------------------------------------------------------------
 
 
-@fault("the two halves of a network's gradient clipped apart", "neighbours of random weights", traced=True)
-def _(planting: Planting) -> None:
-    def halves(original: Callable[..., Any]) -> Callable[..., Any]:
-        def apart(vectors: Any, *clip: float) -> Any:
-            size = vectors.shape[1]
-            if size < 4 or size % 2:
-                return original(vectors, *clip)
-            return jnp.concatenate([original(half, *clip) for half in jnp.split(vectors, 2, axis=1)], axis=1)
+@fault(
+    "the two halves of a network's gradient clipped apart",
+    "neighbours of random weights",
+    (arithmetic, "clip_to_grid"),
+    traced=True,
+)
+def _(original: Any, vectors: Any, *clip: float) -> Any:
+    size = vectors.shape[1]
+    if size < 4 or size % 2:
+        return original(vectors, *clip)
+    return jnp.concatenate([original(half, *clip) for half in jnp.split(vectors, 2, axis=1)], axis=1)
 
-        return apart
 
-    planting.replace(arithmetic, "clip_to_grid", halves)
-
-
-@fault("differences clipped at the clip of gradients", "neighbours of recursive momentum", traced=True)
-def _(planting: Planting) -> None:
+@fault(
+    "differences clipped at the clip of gradients",
+    "neighbours of recursive momentum",
+    (arithmetic, "clip_to_grid"),
+    traced=True,
+)
+def _(original: Any, vectors: Any, *clip: Any) -> Any:
     """Three times what is accounted for, on the same grid."""
-    planting.replace(
-        arithmetic, "clip_to_grid", lambda original: lambda vectors, *clip: 3 * original(vectors / 3.0, *clip)
-    )
+    return 3 * original(vectors / 3.0, *clip)
 
 
-@fault("rows thinned to the shortest trajectory of the log", "contributions to a network add up")
-def _(planting: Planting) -> None:
-    def shortest(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda log, most: original(log, int(log.lengths.min(initial=1 << 20)))
-
-    planting.replace(log_rows, "subsample_rows", shortest)
+@fault(
+    "rows thinned to the shortest trajectory of the log",
+    "contributions to a network add up",
+    (log_rows, "subsample_rows"),
+)
+def _(original: Any, log: Any, most: Any) -> Any:
+    return original(log, int(log.lengths.min(initial=1 << 20)))
 
 
 # --- accounting and noise -------------------------------------------------------------------------------------------
 
 
-@fault("an initial gradient that is not counted", "the event of algorithm 1 is what ran", traced=True)
-def _(planting: Planting) -> None:
-    def updates(original: Callable[..., Any]) -> Callable[..., Any]:
-        def event(self: Any) -> Any:
-            if self.steps == 1:
-                return original(self)
-            return events.poisson_gaussian(self.sampling_rate, self.noise_multiplier, self.steps - 1)
+@fault(
+    "an initial gradient that is not counted",
+    "the event of algorithm 1 is what ran",
+    (GaussianSum, "event"),
+    traced=True,
+)
+def _(original: Any, self: Any) -> Any:
+    if self.steps == 1:
+        return original(self)
+    return events.poisson_gaussian(self.sampling_rate, self.noise_multiplier, self.steps - 1)
 
-        return event
 
-    planting.replace(GaussianSum, "event", updates)
-
-
-@fault("the momentum's weight on the noise before it is accounted for", "noise in front of momentum is as declared")
-def _(planting: Planting) -> None:
+@fault(
+    "the momentum's weight on the noise before it is accounted for",
+    "noise in front of momentum is as declared",
+    (GaussianSum, "draw"),
+)
+def _(original: Any, self: Any, noise: Any, step: Any, *width: Any) -> Any:
     """Algorithm 1 with noise behind its weight alpha nu, and the accountant of noise in front of it."""
-
-    def weighed(original: Callable[..., Any]) -> Callable[..., Any]:
-        def drawn(self: Any, noise: Any, step: Any, *width: Any) -> Any:
-            draw = original(self, noise, step, *width)
-            weight = 1.0 if step == 0 else 3.0 * 0.25 / np.sqrt(step + 2.0)
-            return jnp.round(weight * draw).astype(jnp.int64)
-
-        return drawn
-
-    planting.replace(GaussianSum, "draw", weighed)
+    draw = original(self, noise, step, *width)
+    weight = 1.0 if step == 0 else 3.0 * 0.25 / np.sqrt(step + 2.0)
+    return jnp.round(weight * draw).astype(jnp.int64)
 
 
 # --- the unit transition --------------------------------------------------------------------------------------------
 
 
-@fault("the next state of a transition from the next row", "a transition stands for itself")
-def _(planting: Planting) -> None:
-    def following(original: Callable[..., Any]) -> Callable[..., Any]:
-        def found(columns: Any, rows: Any, bounds: Any) -> Any:
-            return original({"next_observation": np.roll(columns["observation"], -1, axis=0)}, rows, bounds)
-
-        return found
-
-    planting.replace(transitions, "next_in_the_row", following)
+@fault(
+    "the next state of a transition from the next row",
+    "a transition stands for itself",
+    (transitions, "next_in_the_row"),
+)
+def _(original: Any, columns: Any, rows: Any, bounds: Any) -> Any:
+    return original({"next_observation": np.roll(columns["observation"], -1, axis=0)}, rows, bounds)
 
 
-@fault("transitions in the order of the file", "the order of a file tells nothing")
-def _(planting: Planting) -> None:
-    planting.replace(transitions, "_canonical_order", lambda original: lambda log: np.arange(log.units))
+@fault("transitions in the order of the file", "the order of a file tells nothing", (transitions, "_canonical_order"))
+def _(original: Any, log: Any) -> Any:
+    return np.arange(log.units)

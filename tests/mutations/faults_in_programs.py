@@ -17,63 +17,48 @@ from dprl.engine import program as engine
 from dprl.engine import rows as log_rows
 from dprl.evaluation import adassp
 from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.release import touch as touching
 
 from .planting import Planting, fault, go_on_without_noise
 
 # --- accounting -----------------------------------------------------------------------------------------------------
 
 
-@fault("a stage whose event is not composed", "the event is what ran")
-def _(planting: Planting) -> None:
-    def forgetting(original: Callable[..., Any]) -> Callable[..., Any]:
-        def planned(*args: Any, **options: Any) -> Any:
-            plan = original(*args, **options)
-            parts = [plan.value_mechanism, *(stage.mechanism for stage in plan.stages[1:])]
-            return replace(plan, event=events.compose([part.event() for part in parts]))
-
-        return planned
-
-    planting.replace(conformance, "make_plan", forgetting)
+@fault("a stage whose event is not composed", "the event is what ran", (conformance, "make_plan"))
+def _(original: Any, *args: Any, **options: Any) -> Any:
+    plan = original(*args, **options)
+    parts = [plan.value_mechanism, *(stage.mechanism for stage in plan.stages[1:])]
+    return replace(plan, event=events.compose([part.event() for part in parts]))
 
 
-@fault("a share of mu^2 spent twice: each stage draws as if the budget were its own", "the event is what ran")
-def _(planting: Planting) -> None:
-    def greedy(original: Callable[..., Any]) -> Callable[..., Any]:
-        def steps(program: Any, stage: int, mechanism: Any, *more: Any, **options: Any) -> Any:
-            # what draws, beneath the recorder
-            less = replace(mechanism.inner, noise_multiplier=math.sqrt(0.5) * mechanism.noise_multiplier)
-            return original(program, stage, replace(mechanism, inner=less), *more, **options)
-
-        return steps
-
-    planting.replace(engine, "run_steps_on_host", greedy)
+@fault(
+    "a share of mu^2 spent twice: each stage draws as if the budget were its own",
+    "the event is what ran",
+    (engine, "run_steps_on_host"),
+)
+def _(original: Any, program: Any, stage: int, mechanism: Any, *more: Any, **options: Any) -> Any:
+    less = replace(mechanism, noise_multiplier=math.sqrt(0.5) * mechanism.noise_multiplier)
+    return original(program, stage, less, *more, **options)
 
 
 # --- a unit's vector ------------------------------------------------------------------------------------------------
 
 
-@fault("a contribution that looks at the other units", "contributions add up", traced=True)
-def _(planting: Planting) -> None:
-    def centred(original: Callable[..., Any]) -> Callable[..., Any]:
-        def contribution(self: Any, stage: int, state: Any, block: Any) -> Any:
-            vectors = original(self, stage, state, block)
-            return vectors - jnp.mean(vectors, axis=0)
+@fault(
+    "a contribution that looks at the other units",
+    "contributions add up",
+    (adassp.AdaSSPProgram, "contribution"),
+    traced=True,
+)
+def _(original: Any, self: Any, stage: int, state: Any, block: Any) -> Any:
+    vectors = original(self, stage, state, block)
+    return vectors - jnp.mean(vectors, axis=0)
 
-        return contribution
 
-    planting.replace(adassp.AdaSSPProgram, "contribution", centred)
-
-
-@fault("weights over the number of units that there are", "contributions add up")
-def _(planting: Planting) -> None:
-    def averaged(original: Callable[..., Any]) -> Callable[..., Any]:
-        def units(rows: Any, declared: int) -> Any:
-            present = max(len(rows.offsets) - 1, 1)
-            return original(rows.with_columns(weight=(rows.weight / present).astype(rows.weight.dtype)), declared)
-
-        return units
-
-    planting.replace(conformance, "unit_rows", averaged)
+@fault("weights over the number of units that there are", "contributions add up", (touching, "unit_rows"))
+def _(original: Any, rows: Any, declared: int) -> Any:
+    present = max(len(rows.offsets) - 1, 1)
+    return original(rows.with_columns(weight=(rows.weight / present).astype(rows.weight.dtype)), declared)
 
 
 @fault("returns that are summed beyond the end of a trajectory", "contributions add up")
@@ -95,18 +80,11 @@ def _(planting: Planting) -> None:
     go_on_without_noise(planting, from_stage=1)
 
 
-@fault("post-processing that reads the rows", "neighbours in stages")
-def _(planting: Planting) -> None:
+@fault("post-processing that reads the rows", "neighbours in stages", (touching, "run_on_host"))
+def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
     """The answer is kept within the rewards that occurred."""
-
-    def reading(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(program: Any, noise: Any, data: Any, **options: Any) -> Any:
-            state, theta = original(program, noise, data, **options)
-            return state, theta * jnp.max(jnp.abs(data.reward), initial=0.0)
-
-        return run
-
-    planting.replace(engine, "run_on_host", reading)
+    state, theta = original(program, noise, data, **options)
+    return state, theta * jnp.max(jnp.abs(data.reward), initial=0.0)
 
 
 @fault("a value function at the states that occurred alone", "neighbours in stages", traced=True)
@@ -135,40 +113,26 @@ def _(planting: Planting) -> None:
 # --- noise ----------------------------------------------------------------------------------------------------------
 
 
-@fault("a stage's noise drawn from another stage's stream", "the event is what ran")
-def _(planting: Planting) -> None:
-    def same(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(program: Any, noise: Any, data: Any, **options: Any) -> Any:
-            name = program.stages[0].name
-            stages = tuple(replace(stage, name=name) for stage in program.stages)
-            return original(replace(program, stages=stages), noise, data, **options)
-
-        return run
-
-    planting.replace(engine, "run_on_host", same)
+@fault("a stage's noise drawn from another stage's stream", "the event is what ran", (touching, "run_on_host"))
+def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
+    name = program.stages[0].name
+    stages = tuple(replace(stage, name=name) for stage in program.stages)
+    return original(replace(program, stages=stages), noise, data, **options)
 
 
-@fault("an occupancy released without noise", "noise is as declared")
-def _(planting: Planting) -> None:
+@fault("an occupancy released without noise", "noise is as declared", (GaussianSum, "draw"))
+def _(original: Any, self: Any, noise: Any, step: Any, *width: Any) -> Any:
     """Half of a stage's coordinates are left as they are."""
-
-    def half(original: Callable[..., Any]) -> Callable[..., Any]:
-        def drawn(self: Any, noise: Any, step: Any, *width: Any) -> Any:
-            draw = original(self, noise, step, *width)
-            return jnp.where(jnp.arange(len(draw)) < max(self.dimension // 2, 1), draw, 0)
-
-        return drawn
-
-    planting.replace(GaussianSum, "draw", half)
+    draw = original(self, noise, step, *width)
+    return jnp.where(jnp.arange(len(draw)) < max(self.dimension // 2, 1), draw, 0)
 
 
-@fault("half of the stages' noise in the compiled loop", "the canary of a program stays below the claim", traced=True)
-def _(planting: Planting) -> None:
-    def less(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(program: Any, noise: Any, data: Any, **options: Any) -> Any:
-            half = [replace(s.mechanism, noise_multiplier=s.mechanism.noise_multiplier / 2.0) for s in program.stages]
-            return original(program, noise, data, mechanisms=half, **options)
-
-        return run
-
-    planting.replace(program_attack, "run", less)
+@fault(
+    "half of the stages' noise in the compiled loop",
+    "the canary of a program stays below the claim",
+    (program_attack, "run"),
+    traced=True,
+)
+def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
+    half = [replace(s.mechanism, noise_multiplier=s.mechanism.noise_multiplier / 2.0) for s in program.stages]
+    return original(program, noise, data, mechanisms=half, **options)

@@ -17,9 +17,13 @@ from dprl.release import pipeline
 from .planting import Planting, fault
 
 
-@fault("people who are sampled again are cut at their declared number", "who is added to a log moves nobody else")
-def _(planting: Planting) -> None:
-    planting.replace(Bandit, "count", lambda original: lambda self: min(original(self), self.units))
+@fault(
+    "people who are sampled again are cut at their declared number",
+    "who is added to a log moves nobody else",
+    (Bandit, "count"),
+)
+def _(original: Any, self: Any) -> Any:
+    return min(original(self), self.units)
 
 
 def in_order(original: Any) -> Any:
@@ -41,14 +45,13 @@ def _(planting: Planting) -> None:
     )
 
 
-@fault("rows that are learned from are not claimed", "rows that are learned from have one name")
-def _(planting: Planting) -> None:
-    planting.replace(pipeline, "_claimed", lambda original: lambda read, account: read(None))
+@fault("rows that are learned from are not claimed", "rows that are learned from have one name", (pipeline, "_claimed"))
+def _(original: Any, read: Any, account: Any) -> Any:
+    return read(None)
 
 
-@fault("one batch of everybody is accounted for as a sample", "one batch of everybody has a price")
-def _(planting: Planting) -> None:
-    def sampled(original: Any) -> Any:
-        return lambda config, z: events.poisson_gaussian(config.batch / config.users, z, config.steps)
-
-    planting.replace(pg_plan, "event_of", sampled)
+@fault(
+    "one batch of everybody is accounted for as a sample", "one batch of everybody has a price", (pg_plan, "event_of")
+)
+def _(original: Any, config: Any, z: Any) -> Any:
+    return events.poisson_gaussian(config.batch / config.users, z, config.steps)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,12 +32,20 @@ def require(holds: Any, sentence: str) -> None:
         raise Caught(sentence)
 
 
-class Lab:
-    """What checks share: a folder for ledgers and releases, and recorders.
+CHECKS: dict[str, Callable[[Lab], None]] = {}
+"""All checks by name: functions of a :class:`Lab`, or of nothing, that raise :class:`Caught` where a fault is."""
 
-    A recorder's mechanisms are static arguments, compared by identity: code that is compiled for one lab is never used
-    in another.
-    """
+
+def check(function: Callable[..., None], name: str | None = None) -> Callable[..., None]:
+    """Register a check under its name in words."""
+    alone = not inspect.signature(function).parameters
+    name = name or function.__name__.replace("_", " ")
+    CHECKS[name] = (lambda lab: function()) if alone else function
+    return function
+
+
+class Lab:
+    """What checks share: a folder for ledgers and releases, and recorders."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._made = folder, 0
@@ -48,15 +57,14 @@ class Lab:
         made.mkdir()
         return made
 
-    def tape(self, case: tuple[str, str], columns: Mapping[str, Any], noise: Any, person: str | None = None) -> Any:
-        """A recorded run; it sees the released outputs of the first run since :meth:`fresh_outputs`."""
-        suite = evaluating()[case[0]].load_conformance()
-        log = dprl.read_log(columns, bounds=suite.bounds, person=person).load()
-        recorder = self._recorders.setdefault(case, Recorder())
-        return recorder.record(lambda source, wrap: suite.run(case[1], log, source, wrap), noise)
+    def tape(self, case: tuple[str, str], columns: Mapping[str, Any], noise: Any, unit: str = "trajectory") -> Any:
+        """A recorded release; it sees the released outputs of the first one since :meth:`fresh_outputs`."""
+        suite = suite_of(case)
+        log = dprl.read_log(columns, bounds=suite.plan(case[1]).bounds, unit=unit)
+        return self._recorders.setdefault(case, Recorder()).record(suite.releasing(case[1], log), noise=noise)
 
     def fresh_outputs(self, case: tuple[str, str]) -> None:
-        self._recorders.setdefault(case, Recorder()).forget()
+        self._recorders[case] = Recorder()
 
 
 def forget_plans() -> None:
@@ -64,9 +72,9 @@ def forget_plans() -> None:
     learning._plan.cache_clear()
 
 
-def forget_post_processing() -> None:
-    """What is compiled without a mechanism is not a lab's own."""
-    for compiled in (engine._init, engine._finish, engine._answer):
+def forget_compiled() -> None:
+    """Forget what the loop of releases has compiled, in which a fault may be."""
+    for compiled in (engine._init, engine._accumulate, engine._advance, engine._finish, engine._answer):
         cast(Any, compiled).clear_cache()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from dprl.engine import program as engine
 from dprl.mechanisms.gaussian_sum import GaussianSum
 
-from .lab import forget_plans, forget_post_processing
+from .lab import forget_compiled, forget_plans
 
 
 class Planting:
@@ -64,8 +64,8 @@ class Mutation:
         name: in words.
         plant: puts it in.
         caught_by: name of the check that must find it.
-        traced: whether the faulty code is compiled, or changes what a mechanism is: its check then works in a lab of
-            its own, and must be one that compiles through its recorders alone.
+        traced: whether the faulty code is compiled, or changes what a mechanism is: what the engine has compiled is
+            then forgotten before and after.
     """
 
     name: str
@@ -87,17 +87,26 @@ class Mutation:
     def _forget(self) -> None:
         forget_plans()
         if self.traced:
-            forget_post_processing()
+            forget_compiled()
 
 
 MUTATIONS: list[Mutation] = []
-Plant = Callable[[Planting], None]
+Function = Callable[..., Any]
 
 
-def fault(name: str, caught_by: str, traced: bool = False) -> Callable[[Plant], Plant]:
-    def register(plant: Plant) -> Plant:
-        MUTATIONS.append(Mutation(name, plant, caught_by, traced))
-        return plant
+def fault(name: str, caught_by: str, *places: tuple[Any, str], traced: bool = False) -> Callable[[Function], Function]:
+    """Register a fault: what stands in all ``places`` meanwhile, with the original as its first argument.
+
+    Without places it is a function of a :class:`Planting`, which it plants itself.
+    """
+
+    def register(function: Function) -> Function:
+        def replace(planting: Planting) -> None:
+            for owner, attribute in places:
+                planting.replace(owner, attribute, lambda original: functools.partial(function, original))
+
+        MUTATIONS.append(Mutation(name, replace if places else function, caught_by, traced))
+        return function
 
     return register
 

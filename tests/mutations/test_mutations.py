@@ -2,68 +2,25 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
-from . import (
-    checks,
-    checks_of_accidents,
-    checks_of_certificates,
-    checks_of_doubly_robust,
-    checks_of_intervals,
-    checks_of_learning,
-    checks_of_neighbours,
-    checks_of_people,
-    checks_of_primal_dual,
-    claims,
-    faults_in_accidents,
-    faults_in_certificates,
-    faults_in_claims,
-    faults_in_doubly_robust,
-    faults_in_intervals,
-    faults_in_learning,
-    faults_in_mechanisms,
-    faults_in_neighbours,
-    faults_in_primal_dual,
-    faults_in_programs,
-    faults_with_people,
-)
-from .lab import Caught, Lab
+from .lab import CHECKS, Caught, Lab
 from .planting import MUTATIONS
 
-# all are imported, and fill the one list
-FAULTS = (
-    faults_in_accidents,
-    faults_in_certificates,
-    faults_in_claims,
-    faults_in_doubly_robust,
-    faults_in_intervals,
-    faults_in_learning,
-    faults_in_mechanisms,
-    faults_in_neighbours,
-    faults_in_primal_dual,
-    faults_in_programs,
-    faults_with_people,
-)
-assert len({module.fault for module in FAULTS}) == 1
-CHECKS = {
-    **checks.CHECKS,
-    **claims.CHECKS,
-    **checks_of_accidents.CHECKS,
-    **checks_of_certificates.CHECKS,
-    **checks_of_doubly_robust.CHECKS,
-    **checks_of_intervals.CHECKS,
-    **checks_of_people.CHECKS,
-    **checks_of_primal_dual.CHECKS,
-    **checks_of_learning.CHECKS,
-    **checks_of_neighbours.CHECKS,
-}
-
-# networks take long to compile: with the slow tests
-LONG = {*checks_of_primal_dual.CHECKS, *checks_of_learning.CHECKS}
-# many releases take long, too; the quickest are tried always
-LONG |= {*checks_of_neighbours.CHECKS} - {"neighbours in logs", "neighbours in places of a log"}
-SLOW = {name: [pytest.mark.slow] if name in LONG else [] for name in CHECKS}
-CHECKED = [pytest.param(name, marks=marks, id=name) for name, marks in SLOW.items()]
+# networks and many releases take long: with the slow tests, but for the quickest
+LONG = {"checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours"}
+QUICK = ("neighbours in logs", "neighbours in places of a log")
+SLOW: dict[str, list[pytest.MarkDecorator]] = {}
+# all checks and faults are in modules of their own, and fill one table each
+for path in sorted(Path(__file__).parent.glob("*.py")):
+    if path.stem.startswith(("checks", "faults")):
+        import_module(f"{__package__}.{path.stem}")
+        for name in CHECKS.keys() - SLOW.keys():
+            SLOW[name] = [pytest.mark.slow] * (path.stem in LONG and name not in QUICK)
+CHECKED = [pytest.param(name, marks=marks, id=name) for name, marks in sorted(SLOW.items())]
 PLANTED = [pytest.param(mutation, marks=SLOW[mutation.caught_by], id=mutation.name) for mutation in MUTATIONS]
 
 
@@ -78,10 +35,10 @@ def test_without_a_fault_every_check_passes(lab, check):
 
 
 @pytest.mark.parametrize("mutation", PLANTED)
-def test_every_mutation_is_caught(lab, mutation, tmp_path):
+def test_every_mutation_is_caught(lab, mutation):
     with mutation.planted() as planting:
         with pytest.raises(Caught):
-            CHECKS[mutation.caught_by](Lab(tmp_path) if mutation.traced else lab)
+            CHECKS[mutation.caught_by](lab)
         assert planting.ran, "the check never came to the planted code"
 
 

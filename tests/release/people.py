@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import dprl
-from dprl.audits.entering import Door
+from dprl.audits.record_replay import Recorder
 from dprl.mechanisms.grid import grid_step
 
 UNITS, STEPS, BATCH, ACTIONS = 48, 3, 16, 3
@@ -24,7 +24,7 @@ BUDGET = dprl.Budget(8.0, 1e-4)
 class Training:
     """What one training let into its mechanism: the exact sum ``(dimension,)`` of every batch. Private."""
 
-    door: Door
+    recorder: Recorder
     totals: list[np.ndarray]
 
 
@@ -42,9 +42,9 @@ def trained(source: Any, first: Training | None = None, missing: int | None = No
         release = dprl.train(source, BUDGET, algorithm=dprl.DPPG(**own | options), seed=seed)
         return {"policy": release.policy.theta}
 
-    door = Door() if first is None else first.door
-    (entries,) = door.record(train, missing).sums.entries.values()
-    return Training(door, [np.array(entry.total, np.int64) for entry in entries])
+    recorder = Recorder() if first is None else first.recorder
+    (entries,) = recorder.record(train, missing).entries.values()
+    return Training(recorder, [np.array(entry.total, np.int64) for entry in entries])
 
 
 def moved(one: Training, other: Training) -> np.ndarray:

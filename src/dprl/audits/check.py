@@ -1,4 +1,4 @@
-"""What the suite runs on dprl's own algorithms, on somebody else's: it finds faults, and proves nothing.
+"""The suite of dprl's own algorithms, run on somebody else's: it finds faults, and proves nothing.
 
 The algorithm is released through :func:`dprl.evaluate` on simulated neighbouring logs and what enters its mechanisms is
 compared with what is declared; then the attacks that its entry names bound its epsilon from below. Nothing here is
@@ -7,15 +7,15 @@ private.
 
 from __future__ import annotations
 
-import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dprl.audits.log_neighbours import Found, log_neighbours
 from dprl.audits.lower_bound import Audit, audit
+from dprl.audits.neighbours import Case, Found
 from dprl.engine.algorithm import Algorithm
 from dprl.engine.program import ValueFunctionConfig
 from dprl.errors import DprlError
@@ -24,25 +24,13 @@ from dprl.user_code import load_python
 
 
 @dataclass(frozen=True)
-class FileEntry(Entry):
-    """The entry of an algorithm that stands in a user's file, and nowhere in the registry."""
-
-    algorithm: Algorithm | None = None
-
-    def load(self) -> Algorithm:
-        """Return what the file says of it."""
-        assert self.algorithm is not None
-        return self.algorithm
-
-
-@dataclass(frozen=True)
 class Checked:
     """What was found out about an algorithm.
 
     Attributes:
-        name: the algorithm's.
-        neighbours: of each variant, what neighbouring logs came to.
-        audits: of each attack, what it showed.
+        name: name of the algorithm.
+        neighbours: what neighbouring logs came to, for each variant.
+        audits: what each attack showed.
     """
 
     name: str
@@ -73,7 +61,7 @@ def read_algorithm(path: str | Path) -> Entry:
         raise DprlError(f"The file {str(path)!r} defines no ALGORITHM = dprl.engine.algorithm.Algorithm(...).")
     if not issubclass(algorithm.config, ValueFunctionConfig):
         raise DprlError(f"ALGORITHM in {str(path)!r} learns no value function from a log: nothing else can be checked.")
-    return FileEntry(algorithm.name, module.__name__, "", "unit of the log", algorithm=algorithm)
+    return Entry(algorithm.name, module.__name__, "")
 
 
 def check(entry: Entry, trials: int = 20_000, seed: int = 0, progress: Callable[[int], None] | None = None) -> Checked:
@@ -89,32 +77,23 @@ def check(entry: Entry, trials: int = 20_000, seed: int = 0, progress: Callable[
         DprlError: the algorithm's own code raised.
     """
     algorithm = entry.load()
-    neighbours, audits = list[Found](), list[Audit]()
-    for part in _parts(entry, algorithm, trials, seed):
-        found = _explained(part)
-        if isinstance(found, Found):
-            neighbours.append(found)
-        else:
-            audits.append(found)
+    cases = [Case(entry, setting, "arrays by person", turn) for turn, setting in enumerate(algorithm.settings)]
+    parts: list[Callable[[], Any]] = [case.run for case in cases]
+    parts += [partial(_attacked, entry, attack, trials, seed) for attack in algorithm.attacks]
+    found = []
+    for number, part in enumerate(parts, 1):
+        found.append(_explained(part))
         if progress is not None:
-            progress(len(neighbours) + len(audits))
-    return Checked(algorithm.name, tuple(neighbours), tuple(audits))
+            progress(number)
+    return Checked(algorithm.name, tuple(found[: len(cases)]), tuple(found[len(cases) :]))
 
 
-def _parts(entry: Entry, algorithm: Algorithm, trials: int, seed: int) -> Iterator[Callable[[], Any]]:
-    for turn, setting in enumerate(algorithm.settings):
-
-        def compared(setting: str = setting, turn: int = turn) -> Found:
-            with tempfile.TemporaryDirectory(prefix="dprl-check-") as folder:
-                return log_neighbours(entry, setting, Path(folder), turn=turn)
-
-        yield compared
-    for attack in algorithm.attacks:
-        yield lambda attack=attack: audit(entry.load_canary(attack), trials=trials, seed=seed)
+def _attacked(entry: Entry, attack: Any, trials: int, seed: int) -> Audit:
+    return audit(entry.load_canary(attack), trials=trials, seed=seed)
 
 
 def _explained(part: Callable[[], Any]) -> Any:
-    """What a part gives; whatever the user's code raises is one sentence with its place: these logs are nobody's."""
+    """Return what a part gives; whatever the user's code raises is one sentence with its place: no log is real."""
     try:
         return part()
     except DprlError:

@@ -1,8 +1,10 @@
-"""Record and replay: run an algorithm twice on neighbouring data and look at what enters its mechanisms.
+"""Record and replay: release neighbouring data one after the other and look at what enters the mechanisms.
 
-The second run sees the released outputs of the first, so that adaptivity hides nothing: step by step, along the same
-outputs, the exact integer totals must lie within the declared sensitivity, and nothing else may differ: not the number
-of steps, not a coin's rate or a draw's scale, not a shape of what is released, not a word that is printed.
+A call is released as users release it; what stands at the mechanisms' doors is replaced for the length of the call.
+Every call after the first has the same key and sees what the first one released, so that adaptivity hides nothing: step
+by step, along the same outputs, the exact integer totals must lie within the declared sensitivity, and nothing else may
+differ: not the number of steps, not a coin's rate or a draw's scale, not a shape of what is released, not a word that
+is printed. Where the private thing is a reward function, :mod:`dprl.audits.record_rewards` compares what was asked.
 """
 
 from __future__ import annotations
@@ -13,25 +15,35 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.experimental import io_callback
 
 from dprl import x64 as x64
 from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE
 from dprl.accounting.user_relation import CLIPS
+from dprl.audits.record_rewards import Question, RecordingAnswers, compare_questions
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
+from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.protocols import NoiseSource
 
 _SLACK = 1.0 + 1e-9  # of float sums here
+SEED = 11
+"""Seed of every recorded call, which stands for the key that neighbours share."""
+
+Call = Callable[[int], Mapping[str, np.ndarray]]
+"""A public call with a seed, which returns all that it hands out, by name."""
+Relation = Literal["add or remove one", "replace one"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +51,10 @@ class Entry:
     """One release of one mechanism, as grid points and as numbers, and what it was made of. Private.
 
     Attributes:
-        total: without the noise; of a filtered sum its norm, too.
-        level: of a filtered sum.
+        total: sum without the noise, and the norm of a filtered sum.
+        points: grid points that were released.
+        released: the same as numbers.
+        level: noise level of a filtered sum.
     """
 
     total: tuple[int, ...]
@@ -51,14 +65,34 @@ class Entry:
 
 @dataclass
 class Tape:
-    """One run: the releases of each mechanism in the order in which they were wrapped, the calls of the noise source,
-    the run's results, and what it said (printed, logged, warned of)."""
+    """Everything that one call let into its mechanisms, asked of its noise source, said and handed out. Private.
 
+    Attributes:
+        mechanisms: noisy sums, in the order in which they first released.
+        entries: releases of each of these, by place.
+        questions: rewards that were asked of a private reward function.
+        answering: mechanism that answered them.
+        calls: calls of the noise source.
+        results: everything that was handed out.
+        messages: everything that was printed, logged or warned of.
+    """
+
+    mechanisms: list[GaussianSum] = field(default_factory=list)
     entries: dict[int, list[Entry]] = field(default_factory=dict)
+    questions: list[Question] = field(default_factory=list)
+    answering: Any = None
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     results: Mapping[str, np.ndarray] = field(default_factory=dict)
-    mechanisms: list[GaussianSum] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
+
+    def place_of(self, mechanism: GaussianSum) -> int:
+        """Return the place of that very object, for another mechanism may equal it."""
+        for place, known in enumerate(self.mechanisms):
+            if known is mechanism:
+                return place
+        self.mechanisms.append(mechanism)
+        self.entries[len(self.entries)] = []
+        return len(self.mechanisms) - 1
 
 
 @dataclass(frozen=True)
@@ -76,59 +110,6 @@ class Comparison:
     releases: int
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RecordingMechanism(GaussianSum):
-    """Does what ``inner`` does, and tells its recorder. Works inside ``jit`` and ``scan``.
-
-    Compared by identity: two of them are never the same static argument of a compiled function.
-    """
-
-    inner: GaussianSum
-    recorder: Recorder
-    place: int
-
-    __hash__ = object.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def _check_proved(self) -> None:
-        """Accept what ``inner`` has checked."""
-
-    def coins(self, noise: Any, step: Any, units: int) -> Any:
-        return self.inner.coins(noise, step, units)
-
-    @property
-    def released(self) -> int:
-        return self.inner.released
-
-    def admit(self, spent: Any, level: Any) -> tuple[Any, Any]:
-        """Of a filtered sum."""
-        assert isinstance(self.inner, FilteredGaussianSum)
-        return self.inner.admit(spent, level)
-
-    def draw(self, noise: Any, step: Any, width: int | None = None, **level: Any) -> Any:
-        if level:
-            self.recorder.draw_level(self.place, int(level["level"]))
-        return self.inner.draw(noise, step, width, **level)
-
-    def clipped_sum(self, vectors: jax.Array, included: jax.Array) -> jax.Array:
-        return self.inner.clipped_sum(vectors, included)
-
-    def scaled(self, points: jax.Array) -> jax.Array:
-        return self.inner.scaled(points)
-
-    def noised(self, total: jax.Array, draw: jax.Array) -> jax.Array:
-        points = self.inner.noised(total, draw)
-        if isinstance(self.inner, FilteredGaussianSum):
-            total = self.inner.answer(total)
-        shape = jax.ShapeDtypeStruct(points.shape, points.dtype)
-        return io_callback(self._note, shape, total, points, ordered=True)
-
-    def _note(self, total: Any, points: Any) -> np.ndarray:
-        return self.recorder.note(self.place, np.asarray(total), np.asarray(points))
-
-
 @dataclass(frozen=True)
 class RecordingNoise:
     """A noise source that writes down what it is asked for, streams included.
@@ -142,41 +123,34 @@ class RecordingNoise:
     name: str = ""
     missing: int | None = None
 
-    @property
-    def secure(self) -> bool:
-        return self.inner.secure
-
-    @property
-    def total_variation_per_draw(self) -> float:
-        return self.inner.total_variation_per_draw
-
-    def describe(self) -> str:
-        return self.inner.describe()
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the source has (paths, blocks of draws), which is not written down."""
+        return getattr(self.inner, name)
 
     def stream(self, name: str) -> RecordingNoise:
+        """Return the stream of that name, whose calls are written down with it."""
         return RecordingNoise(self.inner.stream(name), self.calls, f"{self.name}/{name}", self.missing)
 
     def coins(self, step: Any, count: int, rate: float) -> Any:
-        # the number of units is private and is not compared
+        """Return coins ``(count,)``; the number of units is private and is not compared."""
         self.calls.append((self.name, "coins", int(step), float(rate)))
         if self.missing is None:
             return self.inner.coins(step, count, rate)
         return np.delete(np.asarray(self.inner.coins(step, count + 1, rate)), self.missing)
 
-    def __getattr__(self, name: str) -> Any:
-        """What else the source has (paths, blocks of draws, coins of actions) is not written down."""
-        return getattr(self.inner, name)
-
     def gaussian(self, step: Any, dimension: int, std: float) -> Any:
-        if not isinstance(step, Tracer):
+        """Return a draw ``(dimension,)``."""
+        if not isinstance(step, Tracer):  # what compiled code draws is compared in what it answers
             self.calls.append((self.name, "gaussian", int(step), int(dimension), float(std)))
         return self.inner.gaussian(step, dimension, std)
 
     def below(self, step: Any, count: int) -> Any:
+        """Return a whole number below ``count``."""
         self.calls.append((self.name, "below", int(step)))
         return self.inner.below(step, count)
 
     def actions(self) -> Any:
+        """Return the coins of actions."""
         self.calls.append((self.name, "actions"))
         coins = self.inner.actions()
         return coins if self.missing is None else CoinsWithout(coins, self.missing)
@@ -193,9 +167,11 @@ class CoinsWithout:
         return getattr(self.inner, name)
 
     def of_batch(self, step: int) -> CoinsWithout:
+        """Return the coins of one batch."""
         return CoinsWithout(self.inner.of_batch(step), self.missing)
 
     def words_at(self, places: np.ndarray, draw: int) -> np.ndarray:
+        """Return the coins of those who stand at ``places`` now."""
         return self.inner.words_at(places + (places >= self.missing), draw)
 
 
@@ -203,71 +179,85 @@ jax.tree_util.register_dataclass(CoinsWithout, data_fields=["inner"], meta_field
 
 
 class Recorder:
-    """Wraps the mechanisms of a run and keeps its tape; later runs replay the released outputs of the first."""
+    """The keeper of the mechanisms' doors while neighbours are released: the first call is what later ones replay."""
 
     def __init__(self) -> None:
-        self._wrapped: list[RecordingMechanism] = []
         self._first: Tape | None = None
-        self._tape = Tape()
-        self._level: dict[int, int] = {}
-
-    def wrap(self, mechanism: GaussianSum) -> RecordingMechanism:
-        place = len(self._tape.mechanisms)
-        self._tape.mechanisms.append(mechanism)
-        self._tape.entries[place] = []
-        # one object for the same place of every run, so that its compiled code is the same code
-        if place >= len(self._wrapped) or self._wrapped[place].inner != mechanism:
-            fields = {name: getattr(mechanism, name) for name in GaussianSum.__dataclass_fields__}
-            self._wrapped[place:] = [RecordingMechanism(**fields, inner=mechanism, recorder=self, place=place)]
-        return self._wrapped[place]
-
-    def place_of(self, mechanism: GaussianSum) -> int:
-        """The place of a mechanism that no wrapper told of; it is that very object, for others may equal it."""
-        for place, known in enumerate(self._tape.mechanisms):
-            if known is mechanism:
-                return place
-        self._tape.mechanisms.append(mechanism)
-        place = len(self._tape.mechanisms) - 1
-        self._tape.entries[place] = []
-        return place
-
-    def draw_level(self, place: int, level: int) -> None:
-        """The level of the release that comes next."""
-        self._level[place] = level
-
-    def note(self, place: int, total: np.ndarray, points: np.ndarray) -> np.ndarray:
-        entries = self._tape.entries[place]
-        if self._first is not None:
-            before = self._first.entries.get(place, [])
-            if len(entries) < len(before):
-                points = before[len(entries)].points
-        released = points * grid_step(self._tape.mechanisms[place].clip_norm)
-        level = self._level.pop(place, None)
-        entries.append(Entry(tuple(int(x) for x in total), np.array(points), released, level))
-        return entries[-1].points
-
-    def forget(self) -> None:
-        """Start over with a new first run; what was compiled is kept."""
-        self._first = None
 
     def record(
         self,
-        run: Callable[[Any, Any], Mapping[str, np.ndarray]],
-        noise: NoiseSource,
+        call: Call,
         missing: int | None = None,
+        others: Sequence[Any] = (),
+        *,
+        noise: NoiseSource | None = None,
     ) -> Tape:
-        """Run once. ``run(noise, wrap)`` must pass every mechanism through ``wrap`` and return what it releases.
+        """Call once, with :data:`SEED`.
 
-        ``missing`` is the place of a unit that the run's data lack: the others keep their coins.
+        Args:
+            call: what is released; whatever noise it makes of a seed is ``noise``.
+            missing: place of the unit that this call's data lack: the others keep the coins that they have beside that
+                unit, which is the coupling of the proofs.
+            others: what else is replaced meanwhile, as arguments of :func:`replaced`.
+            noise: source of all calls that are compared; a function of (key, step), as ours are.
         """
-        self._tape = Tape()
-        with listening(self._tape.messages):
-            results = run(RecordingNoise(noise, self._tape.calls, missing=missing), self.wrap)
-            jax.effects_barrier()
-        self._tape.results = {name: np.asarray(value) for name, value in results.items()}
-        if self._first is None:
-            self._first = self._tape
-        return self._tape
+        tape, level = Tape(), dict[int, int]()
+        first = self._first or Tape()
+
+        def noised(original: Any) -> Any:
+            def recorded(mechanism: GaussianSum, total: Any, draw: Any) -> Any:
+                points = np.asarray(original(mechanism, total, draw))
+                exact = mechanism.answer(total) if isinstance(mechanism, FilteredGaussianSum) else total
+                place = tape.place_of(mechanism)
+                entries, before = tape.entries[place], first.entries.get(place, [])
+                points = before[len(entries)].points if len(entries) < len(before) else points
+                released = points * grid_step(mechanism.clip_norm)
+                exact = tuple(int(x) for x in np.asarray(exact))
+                entries.append(Entry(exact, np.array(points), released, level.pop(place, None)))
+                return jnp.asarray(entries[-1].points)
+
+            return recorded
+
+        def drawn(original: Any) -> Any:
+            def recorded(mechanism: FilteredGaussianSum, *asked: Any, **chosen: Any) -> Any:
+                level[tape.place_of(mechanism)] = int(chosen["level"])
+                return original(mechanism, *asked, **chosen)
+
+            return recorded
+
+        def bind(original: Any) -> Any:
+            def recorded(mechanism: Any, noise: Any) -> Any:
+                tape.answering = mechanism
+                return RecordingAnswers(original(mechanism, noise), tape.questions, first.questions)
+
+            return recorded
+
+        source = RecordingNoise(noise or SeededNoise.from_seed(SEED), tape.calls, missing=missing)
+        with contextlib.ExitStack() as stack:
+            for owner, name, make in (
+                (SeededNoise, "from_seed", lambda _: staticmethod(lambda seed: source)),
+                (GaussianSum, "noised", noised),
+                (FilteredGaussianSum, "noised", noised),
+                (FilteredGaussianSum, "draw", drawn),
+                *((answering, "bind", bind) for answering in (FunctionNoise, RewardNoise, RewardGradient)),
+                *others,
+            ):
+                stack.enter_context(replaced(owner, name, make))
+            stack.enter_context(listening(tape.messages))
+            tape.results = {name: np.asarray(value) for name, value in call(SEED).items()}
+        self._first = self._first or tape
+        return tape
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """Put ``make(original)`` in the place of a class's or module's ``name``, meanwhile."""
+    original = vars(owner)[name]
+    setattr(owner, name, make(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 class _Hearing(logging.Handler):
@@ -302,40 +292,34 @@ def listening(messages: list[str]) -> Iterator[None]:
         warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-Relation = Literal["add or remove one", "replace one"]
-
-
 def record_replay(
-    run: Callable[[Any, Any, Any], Mapping[str, np.ndarray]],
-    first: Any,
-    second: Any,
-    noise: NoiseSource,
-    recorder: Recorder | None = None,
+    first: Call,
+    second: Call,
     *,
+    noise: NoiseSource | None = None,
     missing: int | None = None,
     relation: Relation = "add or remove one",
 ) -> Comparison:
-    """Run on ``first``, then on its neighbour ``second`` under the same randomness and the same released outputs.
+    """Release ``first``, then its neighbour ``second`` under the same randomness, along the same released outputs.
 
     Args:
-        run: ``run(data, noise, wrap)`` passes every mechanism through ``wrap`` and returns what it releases.
-        noise: one source for both runs; it must be a function of (key, step), as ours are.
-        recorder: of earlier comparisons of the same algorithm, so that nothing is compiled twice.
-        missing: place among the units of ``first`` of the one that ``second`` lacks, where it is not the last: so
-            that the others' coins do not move.
+        first: call on one data set.
+        second: call on its neighbour.
+        noise: source of both.
+        missing: place among the units of ``first`` of the one that ``second`` lacks, where it is not the last.
         relation: of the two data sets; replacing one may move a sum by twice the sensitivity.
     """
-    recorder = recorder or Recorder()
-    recorder.forget()
-    one = recorder.record(lambda n, wrap: run(first, n, wrap), noise)
-    two = recorder.record(lambda n, wrap: run(second, n, wrap), noise, missing)
-    return compare(one, two, relation)
+    recorder = Recorder()
+    return compare(recorder.record(first, noise=noise), recorder.record(second, missing, noise=noise), relation)
 
 
 def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> Comparison:
-    """What two tapes of neighbouring data disagree on, in exact integers."""
+    """Return what two tapes of neighbouring data disagree on, in exact integers.
+
+    Sums over sampled people are compared under ``relation``, batches of users under the mechanism's own.
+    """
     problems: list[str] = []
-    if one.mechanisms != two.mechanisms:
+    if one.mechanisms != two.mechanisms or one.answering != two.answering:
         problems.append("the mechanisms differ")
     if one.calls != two.calls:
         problems.append("the coins or draws that were asked for differ")
@@ -351,6 +335,9 @@ def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> C
     for place, mechanism in enumerate(one.mechanisms):
         a, b = one.entries.get(place, []), two.entries.get(place, [])
         problems += _numbers_of_releases(mechanism, a, b)
+        if any(len(entry.total) != mechanism.released for entry in (*a, *b)):
+            problems.append("the dimension of a release is not the declared one")
+            continue
         if mechanism.participation == "once each":
             releases += len(a)
             moved = _moved_in_all(mechanism, a, b, problems)
@@ -358,11 +345,7 @@ def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> C
             continue
         parts = _parts(mechanism, relation)
         for step, (x, y) in enumerate(zip(a, b, strict=False)):
-            releases += 1
-            if len(x.total) != len(y.total) or len(x.total) != mechanism.released:
-                problems.append(f"the dimension of release {step} is not the declared one")
-                continue
-            start = 0
+            releases, start = releases + 1, 0
             for size, limit in parts:
                 pairs = zip(x.total[start : start + size], y.total[start : start + size], strict=True)
                 squared = Fraction(sum((p - q) ** 2 for p, q in pairs)) / limit**2
@@ -372,18 +355,19 @@ def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> C
                         f"the inputs of release {step} of mechanism {place} differ by more than the sensitivity"
                     )
                 largest = max(largest, squared)
-    return Comparison(tuple(problems), math.sqrt(largest), releases)
+    largest = math.sqrt(largest)
+    if one.answering is not None and one.answering == two.answering:
+        asked, moved = compare_questions(one.questions, two.questions, one.answering)
+        problems, largest, releases = [*problems, *asked], max(largest, moved), releases + len(one.questions)
+    return Comparison(tuple(dict.fromkeys(problems)), largest, releases)
 
 
 def _moved_in_all(mechanism: GaussianSum, one: list[Entry], two: list[Entry], problems: list[str]) -> Fraction:
-    """How far apart the sums of all steps lie, of what the noise allows: of units that take part once.
+    """Return how far apart the sums of all steps lie, over what the noise allows, for units that take part once.
 
     They are seen through the strategy of correlated noise, for that is what is drawn independently.
     """
     if not len(one) == len(two) == mechanism.steps:
-        return Fraction(0)
-    if any(len(entry.total) != mechanism.dimension for entry in (*one, *two)):
-        problems.append("the dimension of a release is not the declared one")
         return Fraction(0)
     sums = (np.array([entry.total for entry in entries], np.int64) for entries in (two, one))
     # int64 wraps around: so does the exact sum, and the difference is right all the same

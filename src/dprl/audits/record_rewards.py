@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from dprl.audits.attacks.reward_functions import kernel_product
-from dprl.audits.record_replay import Comparison
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
@@ -77,22 +76,24 @@ class RecordingAnswers:
         return found
 
 
-def compare_questions(one: Questions, two: Questions, mechanism: Any) -> Comparison:
-    """How far apart lies what two neighbouring reward functions were asked, and what differs of it that must not.
+def compare_questions(one: Questions, two: Questions, mechanism: Any) -> tuple[list[str], float]:
+    """Return what two neighbouring reward functions' questions disagree on, and how far apart they lie.
 
     Args:
+        one: questions of the first run.
+        two: questions of the second run.
         mechanism: what is accounted for: :class:`FunctionNoise`, :class:`RewardNoise` or :class:`RewardGradient`.
     """
     if len(one) != len(two) or any(
         a.number != b.number or not _same(a.places, b.places) or not _same(a.actions, b.actions)
         for a, b in zip(one, two, strict=False)
     ):
-        return Comparison(("what was asked for differs",), math.inf, len(one))
+        return ["what was asked for differs"], math.inf
     compared = {FunctionNoise: _paths, RewardNoise: _drawn, RewardGradient: _gradients}[type(mechanism)]
     problems, largest = compared(one, two, mechanism)
     if largest > _SLACK:
         problems.append("the rewards that were asked for differ by more than the sensitivity")
-    return Comparison(tuple(problems), largest, len(one))
+    return problems, largest
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -200,7 +200,7 @@ def _run_all(asked: Audited) -> None:
 
 
 def _run_neighbours(out: Path | None) -> None:
-    from dprl.audits.neighbour_cases import cases, run_cases, section, with_section
+    from dprl.audits.neighbours import cases, run_cases, section, with_section
 
     if out is not None and not out.is_file():
         raise DprlError(f"There is no page {str(out)!r} for the section: write it with dprl audit --all --out.")

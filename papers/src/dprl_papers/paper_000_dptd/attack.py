@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import Simulation, always, mixed
+from dprl.audits.attacks.evaluation import LogCanary, always, mixed
 from dprl.engine.layouts import SharedTransitions
 from dprl.engine.program import run_steps
 from dprl.errors import DprlError
@@ -31,7 +31,7 @@ _SMALL = 1e-7  # weight of a transition, against which its reward is so large th
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedCanary(Simulation):
+class PublishedCanary(LogCanary):
     """The first noised gradients of Algorithm 1 with the noise of Theorem 5.1.
 
     Attributes:

@@ -2,24 +2,21 @@
 
 The algorithms' own code runs on both logs, trials in parallel: all records push one way and the canary's pushes the
 other, at full clip norm whatever the iterates are. The score is the summed log-likelihood ratio of what is seen.
-``program_attack.py`` attacks every program in the same way, without knowing it.
+``programs.py`` attacks every program in the same way, without knowing it.
 Everything in here is simulated; nothing is private.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.trials import next_power, scores_of_trials
+from dprl.audits.attacks.trials import Simulation
 from dprl.engine.layouts import SharedTransitions
 from dprl.engine.plan import Plan
 from dprl.engine.program import run_steps
@@ -29,76 +26,31 @@ from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds, Precondition
+from dprl.protocols import Bounds
 
-_TRIALS_AT_ONCE, _FEWEST_AT_ONCE, _SUMS_AT_ONCE = 1 << 14, 1 << 10, 1 << 22
 FAR = 1e6  # times the clip norm: a reward so large that the gradient is clipped whatever the iterates are
 _OTHERS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulation:
+class LogCanary(Simulation):
     """A pair of logs, and many runs on either.
 
     Attributes:
-        plan: of the release; its claim is the budget's.
-        others: records beside the canary.
-        description: of the pair and of what is seen.
+        others: number of records beside the canary.
     """
 
-    plan: Plan
     others: int
-    description: str
-
-    @property
-    def preconditions(self) -> tuple[Precondition, ...]:
-        """What is assumed by the claim, where it is another distribution's."""
-        return () if self.plan.claim is None else self.plan.claim.conditions
-
-    @property
-    def epsilon(self) -> float:
-        return self.plan.budget.epsilon
-
-    @property
-    def delta(self) -> float:
-        return self.plan.budget.delta
-
-    @property
-    def gaussian(self) -> bool:
-        return all(s.mechanism.sampling_rate == 1.0 for s in self.plan.stages)
-
-    def scores(
-        self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
-    ) -> np.ndarray:
-        data, at_once = self._data(present), min(self._at_once, max(next_power(trials), _FEWEST_AT_ONCE))
-        return scores_of_trials(lambda keys: self._scores(keys, data), seed, trials, present, at_once, progress)
-
-    @property
-    def _at_once(self) -> int:
-        """Runs side by side, fewer where each keeps many noised sums."""
-        return min(_TRIALS_AT_ONCE, max(64, 1 << (_SUMS_AT_ONCE // max(self.plan.steps, 1)).bit_length() - 1))
-
-    @cached_property
-    def _scores(self) -> Callable[[Any, Any], Any]:
-        return jax.jit(jax.vmap(self._score, in_axes=(0, None)))
-
-    def _data(self, present: bool) -> tuple[Any, Any]:
-        """The two logs: the units' vectors for the values, and their transitions."""
-        raise NotImplementedError
-
-    def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
-        """Of one run."""
-        raise NotImplementedError
 
     def value_score(self, noise: Any, vectors: Any) -> Any:
-        """What the noised vector of the values tells, where every unit's lies in its first coordinate."""
+        """Return what the noised vector of the values tells, where every unit's lies in its first coordinate."""
         mechanism = self.plan.value_mechanism
         base = -self.others * mechanism.clip_norm
         seen = noised_sum(mechanism, noise.stream("value"), vectors)[0] - base
         return log_ratio(seen, mechanism.clip_norm, mechanism.noise_std, 1.0)
 
     def value_vectors(self, signs: np.ndarray) -> Any:
-        """At full clip norm, in the first coordinate."""
+        """Return vectors ``(U, dimension)`` at full clip norm, in the first coordinate."""
         value = self.plan.value_mechanism
         vectors = np.zeros((len(signs), value.dimension))
         vectors[:, 0] = signs * value.clip_norm
@@ -106,7 +58,7 @@ class Simulation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationCanary(Simulation):
+class EvaluationCanary(LogCanary):
     """Values and, with GPOPE, updates, in which every unit's vector is clipped to a known one.
 
     Attributes:
@@ -116,7 +68,7 @@ class EvaluationCanary(Simulation):
     released: str = "all"
 
     def _data(self, present: bool) -> tuple[Any, Any]:
-        """Signs of the units' pushes, as the vectors of the value release and the transitions of GPOPE."""
+        """Return the units' pushes, as the vectors of the value release and the transitions of GPOPE."""
         # adding and removing are the same thing as a record that is worth nothing: its coins are drawn alike
         signs = np.append(np.full(self.others, -1.0), 1.0 if present else 0.0)
         vectors = self.value_vectors(signs)
@@ -142,7 +94,7 @@ class EvaluationCanary(Simulation):
         return score + jnp.sum(log_ratio(seen, mechanism.clip_norm, mechanism.noise_std, mechanism.sampling_rate))
 
     def updates(self, noise: Any, transitions: Any) -> tuple[Any, Any]:
-        """All updates of GPOPE: the state after the last, and every noised sum."""
+        """Run all updates of GPOPE; return the state after the last, and every noised sum."""
         program, (stage,) = self.plan.program, self.plan.stages
         assert program is not None
         mechanism, stream = stage.mechanism, noise.stream(stage.name)
@@ -153,7 +105,7 @@ class EvaluationCanary(Simulation):
 
 
 def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str, **options: Any) -> EvaluationCanary:
-    """GPOPE at full clip norm, to which a record is added."""
+    """Return the attack on GPOPE: a record at full clip norm is added."""
     plan = make_plan(kind.from_mapping(options, "options"), attack_bounds(units), budget, [always], "tabular")
     others, relation = addition(units, plan)
     what = "every noised sum" if released == "all" else "the last iterate"
@@ -163,7 +115,7 @@ def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str
 def importance_canary(
     kind: type[ImportanceSampling], *, units: int, budget: Budget, released: str, **options: Any
 ) -> EvaluationCanary:
-    """One release of everybody, with a record at full clip norm added."""
+    """Return the attack on one release of everybody: a record at full clip norm is added."""
     if released != "all":
         raise DprlError("importance-sampling has no iterates, of which the last could be seen: leave out released.")
     config = kind.from_mapping(options, "options")
@@ -173,7 +125,7 @@ def importance_canary(
 
 
 def addition(units: int, plan: Plan) -> tuple[int, str]:
-    """How many others there are in the worst log to which a record is added, and the pair of logs in words."""
+    """Return how many others the worst log has to which a record is added, and the pair of logs in words."""
     # in a random batch the others' number would only hide the canary: the worst log has nobody else in it
     full = all(stage.mechanism.sampling_rate == 1.0 for stage in plan.stages)
     others = min(_OTHERS, units - 1) if full else 0
@@ -181,13 +133,13 @@ def addition(units: int, plan: Plan) -> tuple[int, str]:
 
 
 def noised_sum(mechanism: GaussianSum, noise: Any, vectors: Any) -> Any:
-    """:func:`~dprl.engine.value_query.release_vector` for traced values."""
+    """Return the noised sum of ``vectors``, as :func:`~dprl.engine.value_query.release_vector`, for traced values."""
     total = mechanism.clipped_sum(vectors, jnp.ones(len(vectors), dtype=bool))
     return mechanism.release(total, mechanism.draw(noise, 0))
 
 
 def pushes(signs: np.ndarray, mechanism: GaussianSum, discount: float) -> SharedTransitions:
-    """Units whose dual gradient is plus or minus the clip norm, or zero, whatever the iterates are.
+    """Return units whose dual gradient is plus or minus the clip norm, or zero, whatever the iterates are.
 
     One state that leads to itself: the temporal difference is the reward, which is huge, and next to nothing else.
     """
@@ -199,19 +151,20 @@ def pushes(signs: np.ndarray, mechanism: GaussianSum, discount: float) -> Shared
 
 
 def log_ratio(z: Any, push: float, std: float, rate: float) -> Any:
-    """log of (1 - rate) N(0, std^2) + rate N(push, std^2) over N(0, std^2), at ``z``."""
+    """Return the logarithm of (1 - rate) N(0, std^2) + rate N(push, std^2) over N(0, std^2), at ``z``."""
     return mixed(push * (z - push / 2.0) / std**2, rate)
 
 
 def mixed(ratio: Any, rate: float) -> Any:
-    """The log-likelihood ratio where what has ``ratio`` happens with probability ``rate``."""
+    """Return the log-likelihood ratio where what has ``ratio`` happens with probability ``rate``."""
     return ratio if rate == 1.0 else jnp.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
 
 
 def attack_bounds(units: int) -> Bounds:
+    """Return bounds of logs with one state, one action and one step."""
     return Bounds(units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=1)
 
 
 def always(states: np.ndarray) -> np.ndarray:
-    """The policy with one action."""
+    """Return probabilities ``(N, 1)`` of the policy with one action."""
     return np.ones((len(states), 1))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import FAR, Simulation, addition, always, mixed
+from dprl.audits.attacks.evaluation import FAR, LogCanary, addition, always, mixed
 from dprl.engine.layouts import PaddedUnits, SharedTransitions
 from dprl.engine.plan import Plan
 from dprl.engine.program import Program, Stage, ValueFunctionConfig, run
@@ -32,7 +32,7 @@ _SIGNED = {"reward", "returns", "raw_reward", "to_end"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgramCanary(Simulation):
+class ProgramCanary(LogCanary):
     """The values and every stage of a program, whatever it does, seen by one who knows all but the canary.
 
     The canary's vector is the one that the program's own code makes of its rows at the state that was released up to

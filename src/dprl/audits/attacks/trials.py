@@ -17,75 +17,87 @@ _AT_ONCE, _FEWEST_AT_ONCE, _DRAWS_AT_ONCE = 1 << 13, 64, 1 << 21
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanCanary:
-    """Two neighbours of what a learning algorithm protects, and many runs on either.
+class Simulation:
+    """Two neighbours of what an algorithm protects, and many runs on either; see :class:`dprl.protocols.Canary`.
 
     Attributes:
-        plan: of the release: its ``budget`` is the claim, its ``claim`` what another distribution says of it.
-        score: of one run: ``score(key, present)``, key ``(2,)`` uint32 and present 0.0 or 1.0.
-        draws: normals of a run, by which so many of them run side by side.
-        description: of the pair and of what is seen.
-        gaussian: whether scores are Gaussian with one variance on both.
+        plan: plan of the release; its ``budget`` is the claim, its ``claim`` what another distribution says of it.
+        description: the pair and what is seen of it.
     """
 
     plan: Any
-    score: Callable[[Any, Any], Any] = field(repr=False)
-    draws: int
     description: str
-    gaussian: bool = True
 
     @property
     def epsilon(self) -> float:
+        """Claimed epsilon."""
         return self.plan.budget.epsilon
 
     @property
     def delta(self) -> float:
+        """Claimed delta."""
         return self.plan.budget.delta
 
     @property
     def preconditions(self) -> tuple[Precondition, ...]:
+        """Assumptions of the claim, where it is another distribution's."""
         return () if self.plan.claim is None else self.plan.claim.conditions
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether scores are Gaussian with one variance on both."""
+        return all(stage.mechanism.sampling_rate == 1.0 for stage in self.plan.stages)
+
+    @property
+    def draws(self) -> int:
+        """Normals of a run, by which so many of them run side by side."""
+        return self.plan.steps
 
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        at_once, there = min(self._at_once, max(next_power(trials), _FEWEST_AT_ONCE)), float(present)
-        return scores_of_trials(lambda keys: self._scores(keys, there), seed, trials, present, at_once, progress)
+        """Return scores ``(trials,)``, each of a run with a key of its own; the two data sets share no key."""
+        data, parts = self._data(present), [np.zeros(0)]
+        at_once = min(self._at_once, max(1 << max(trials - 1, 1).bit_length(), _FEWEST_AT_ONCE))
+        for start in range(0, trials, at_once):
+            trial = jnp.arange(start, start + at_once, dtype=jnp.uint32)
+            key = jnp.full_like(trial, 2 * (seed % 2**31) + int(present))
+            parts.append(np.asarray(self._scores(jnp.stack([key, trial], axis=1), data)))
+            if progress is not None:
+                progress(min(start + at_once, trials))
+        return np.concatenate(parts)[:trials]
 
     @property
     def _at_once(self) -> int:
+        """Runs side by side, fewer where each keeps many draws."""
         return min(_AT_ONCE, max(_FEWEST_AT_ONCE, 1 << (_DRAWS_AT_ONCE // max(self.draws, 1)).bit_length() - 1))
 
     @cached_property
     def _scores(self) -> Callable[[Any, Any], Any]:
-        return jax.jit(jax.vmap(self.score, in_axes=(0, None)))
+        return jax.jit(jax.vmap(self._score, in_axes=(0, None)))
+
+    def _data(self, present: bool) -> Any:
+        """Return one of the two neighbours, as arrays."""
+        return float(present)
+
+    def _score(self, key: Any, data: Any) -> Any:
+        """Return the score of one run, of a key ``(2,)`` uint32."""
+        raise NotImplementedError
 
 
-def scores_of_trials(
-    score: Callable[[Any], Any],
-    seed: int,
-    trials: int,
-    present: bool,
-    at_once: int,
-    progress: Callable[[int], None] | None = None,
-) -> np.ndarray:
-    """``(trials,)`` scores, each of a run with a key of its own.
+@dataclass(frozen=True, kw_only=True)
+class PlanCanary(Simulation):
+    """An attack whose score is a function.
 
-    Args:
-        score: of keys ``(at_once, 2)`` uint32, ``(at_once,)``; compiled.
-        present: which of the two data sets; they share no key.
-        progress: called with the number of runs done.
+    Attributes:
+        score: score of one run: ``score(key, present)``, present 0.0 or 1.0.
+        draws: normals of a run.
+        gaussian: whether scores are Gaussian with one variance on both.
     """
-    parts = [np.zeros(0)]
-    for start in range(0, trials, at_once):
-        trial = jnp.arange(start, start + at_once, dtype=jnp.uint32)
-        key = jnp.full_like(trial, 2 * (seed % 2**31) + int(present))
-        parts.append(np.asarray(score(jnp.stack([key, trial], axis=1))))
-        if progress is not None:
-            progress(min(start + at_once, trials))
-    return np.concatenate(parts)[:trials]
 
+    score: Callable[[Any, Any], Any] = field(repr=False)
+    draws: int = 1
+    gaussian: bool = True
 
-def next_power(trials: int) -> int:
-    """The power of two that holds so many trials."""
-    return 1 << max(trials - 1, 1).bit_length()
+    def _score(self, key: Any, data: Any) -> Any:
+        return self.score(key, data)

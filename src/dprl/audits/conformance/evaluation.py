@@ -1,35 +1,44 @@
-"""How the conformance suite runs the evaluation algorithms on small simulated logs; nothing in here is private.
+"""How the evaluation algorithms are released and attacked on small simulated logs; nothing in here is private.
 
-The attacks themselves are in :mod:`dprl.audits.attacks.evaluation` and
-:mod:`dprl.audits.attacks.programs`; which of them are published is said here.
+One person is added to a log or removed from it, first, in the middle or last, in logs of sizes around the declared
+number, whatever that person's rows hold. People in common keep the same coins: the coupling of
+docs/proofs/clipped-gaussian-sum.md. The attacks are in :mod:`dprl.audits.attacks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import noised_sum
 from dprl.audits.attacks.units import unit_canary, values_of_nothing_known
-from dprl.audits.conformance.suite import Suite, load
+from dprl.audits.conformance.suite import Suite, handed_out, load
+from dprl.audits.neighbours import Group, Neighbour
+from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, place_of, walks, without
+from dprl.audits.record_replay import Call
+from dprl.data.partition import partition
+from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine import program as engine
 from dprl.engine.algorithm import Algorithm
-from dprl.engine.layouts import padded_units, unit_rows
+from dprl.engine.layouts import UnitRows, padded_units
 from dprl.engine.plan import Plan
 from dprl.engine.ratios import step_ratios
-from dprl.engine.value_query import release_vector
 from dprl.errors import DprlError
+from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
-from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.mechanisms.gaussian_sum import RELATION, GaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protocols import Bounds, Canary, NoiseSource
+from dprl.protocols import Bounds, Canary
+from dprl.release.evaluate import evaluate
 
 
 def _policy(states: np.ndarray) -> np.ndarray:
@@ -52,6 +61,9 @@ _BOUNDS = Bounds(
     max_cumulative_ratio=4.0,
 )
 _BUDGET = Budget(2.0, 1e-4)
+_AMPLE = 16.0  # epsilon at which values of so few people are not refused for their noise
+_PEOPLE = 8  # declared number, where a setting does not need more
+_FILLED = 512
 
 
 @dataclass(frozen=True)
@@ -67,90 +79,109 @@ class EvaluationConformance(Suite):
 
     @property
     def budget(self) -> Budget:
+        """The budget of the suite's releases."""
         return _BUDGET
 
     def plan(self, setting: str) -> Plan:
+        """Return the plan of a release under the suite's bounds."""
         chosen = self.algorithm.settings[setting]
         return _plan(chosen.config, replace(self.bounds, **chosen.facts), chosen.features)
 
     def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
+        """Return the values' noisy sum and those of the stages."""
         plan = self.plan(setting)
         return {"value": plan.value_mechanism, **{stage.name: stage.mechanism for stage in plan.stages}}
 
-    def event(self, setting: str) -> events.DpEvent:
-        return self.plan(setting).event
-
     def columns(self, units: int, seed: int) -> dict[str, np.ndarray]:
-        """Walks around three states, of lengths from 1 to the horizon."""
-        rng = np.random.default_rng(seed)
-        rows: dict[str, list[Any]] = {
-            name: [] for name in ("episode_id", "t", "observation", "action", "reward", "behavior_prob", "terminated")
-        }
-        for unit in range(units):
-            state, length = int(rng.integers(0, 3)), int(rng.integers(1, self.bounds.horizon + 1))
-            for t in range(length):
-                action = int(rng.integers(0, 2))
-                last = t == length - 1
-                row = (
-                    unit,
-                    t,
-                    min(max(state + 0.8 * rng.random() - 0.4, 0.0), 2.0),
-                    action,
-                    float(rng.random() < 0.2 + 0.3 * action),
-                    0.5,
-                    last,
-                )
-                for values, value in zip(rows.values(), row, strict=True):
-                    values.append(value)
-                state = min(max(state + 2 * action - 1, 0), 2)
-        kinds = {"episode_id": np.int64, "t": np.int64, "action": np.int64, "terminated": bool}
-        return {name: np.array(values, dtype=kinds.get(name, np.float64)) for name, values in rows.items()}
+        """Return a simulated log of ``units`` units; episode ids are whole numbers from 0."""
+        return walks(units, self.bounds.horizon, seed)
 
-    def run(
-        self, setting: str, log: Trajectories, noise: NoiseSource, wrap: Callable[[Any], Any] | None = None
-    ) -> dict[str, np.ndarray]:
-        plan, wrap = self.plan(setting), wrap or (lambda mechanism: mechanism)
-        streams, log = cast(Any, noise), within(log, plan.bounds)
+    # --- releases ---------------------------------------------------------------------------------------------------
 
-        def values_around(function: Any) -> dict[str, np.ndarray]:
-            query = plan.query.around(function)
-            vectors = query.unit_vectors(log, _POLICIES)
-            noised = release_vector(wrap(plan.value_mechanism), streams.stream("value"), vectors)
-            estimates = query.decode(plan.value_mechanism, noised)
-            return {
-                "value vector": noised,
-                "values": np.array([e.value for e in estimates]),
-                "intervals": np.array([e.interval for e in estimates]),
-            }
+    def releasing(self, setting: str, log: Any, budget: Budget | None = None, **engine: Any) -> Call:
+        """Return the public call that releases ``log`` in this setting."""
+        chosen = self.algorithm.settings[setting]
 
-        released = {} if plan.around_function else values_around(None)
-        if plan.program is not None:
-            mechanisms = [wrap(stage.mechanism) for stage in plan.stages]
-            units = unit_rows(plan.rows(log, step_ratios(_POLICIES[0], log)), plan.bounds.units)
-            released["value function"] = np.asarray(
-                engine.run_on_host(plan.program, streams, units, mechanisms=mechanisms)[1]
+        def call(seed: int) -> Mapping[str, np.ndarray]:
+            release = evaluate(
+                log,
+                list(self.policies),
+                budget or self.budget,
+                algorithm=chosen.config,
+                features=chosen.features,
+                seed=seed,
+                **engine,
             )
-        if plan.around_function:
-            released |= values_around(plan.function_of(released["value function"]))
-        return released
+            function = {} if release.value_function is None else {"theta": release.value_function.theta}
+            return handed_out({"estimate": release.estimate, "certificate": release.certificate}, **function)
+
+        return call
+
+    def relation(self, setting: str) -> str:
+        """Return the relation of all noisy sums over a log."""
+        del setting
+        return RELATION
+
+    def sources(self, setting: str) -> tuple[str, ...]:
+        """Return in which form a log is read, and by which unit; a person has two trajectories."""
+        del setting
+        return ("arrays by person", "file by trajectory", "parts by person")
+
+    def neighbours(self, setting: str, source: str, folder: Path, turn: int) -> Iterator[Group]:
+        """Yield logs without a person, and the same with that person, whatever the rows of this one hold."""
+        form, unit = source.split(" by ")
+        chosen, person = self.algorithm.settings[setting], unit == "person"
+        bounds = replace(self.bounds, **{"units": _PEOPLE, **chosen.facts})
+        people = LogOf(bounds, trajectories=2 if person else 1, persons=person)
+        by = None if form == "file" else "person_id" if person else "episode_id"
+        few = isinstance(chosen.config, ImportanceSampling) or chosen.config.around_function
+        budget = replace(self.budget, epsilon=_AMPLE) if few else self.budget
+        workers = {"engine": "ray", "shards": 2} if form == "ray" else {}
+
+        def released(present: Sequence[int], different: int | None = None, kind: str | None = None) -> Call:
+            rows: Any = people.columns(present, different, None if kind is None else {**ROWS, **UNNAMED}[kind])
+            rows = rows if form == "arrays" else written(rows, folder, by)
+            return self.releasing(setting, read_log(rows, bounds=bounds, unit=unit), budget, **workers)
+
+        # a file's column of names has one type
+        kinds = [*ROWS, *(UNNAMED if form == "arrays" else [next(iter(UNNAMED))])]
+        for count, position, some in pairs_of(kinds, bounds.units, turn):
+            place, everybody = place_of(position, count), range(count)
+            yield Group(
+                released(without(everybody, place)),
+                (
+                    Neighbour(
+                        f"{count} people, {position}, {kind}",
+                        released(everybody, place, kind),
+                        # whose rows name nobody is not there: the others keep their coins
+                        missing=place if kind in UNNAMED else None,
+                        covered=person or kind != MANY,
+                    )
+                    for kind in some
+                ),
+                missing=place,
+                replaced=[(UnitRows, "arrays", _filled)] if form in ("arrays", "file") else [],
+            )
+
+    # --- compiled code and attacks ----------------------------------------------------------------------------------
 
     def arrays(self, setting: str, log: Trajectories) -> Any:
+        """Return the log, read under the plan's bounds, as the pytree of arrays that :meth:`compute` takes."""
         plan = self.plan(setting)
-        log = within(log, plan.bounds)
         vectors = values_of_nothing_known(plan, log, _POLICIES)
         return (vectors, None if plan.program is None else padded_units(plan.rows(log, step_ratios(_POLICIES[0], log))))
 
     def compute(self, setting: str, key: Any, arrays: Any) -> Any:
+        """Run the algorithm as a pure JAX function of a ``(2,)`` uint32 noise key and the log's arrays."""
         plan, (vectors, units), noise = self.plan(setting), arrays, SeededNoise(key)
-        if plan.around_function:  # values are made on the host, after it
-            assert plan.program is not None
-            return None, engine.run(plan.program, noise, units, batch=8)[1]
-        value = noised_sum(plan.value_mechanism, noise.stream("value"), vectors)
-        if plan.program is None:
-            return value, None
-        return value, engine.run(plan.program, noise, units, batch=8)[1]
+        # values around a function are made on the host, after it
+        value = None
+        if not plan.around_function:
+            value = noised_sum(plan.value_mechanism, noise.stream("value"), vectors)
+        return value, None if plan.program is None else engine.run(plan.program, noise, units, batch=8)[1]
 
     def attack(self, asked: dict[str, Any]) -> Canary:
+        """Return the entry's attack, or the one through columns where a privacy unit is asked for."""
         unit = asked.pop("unit")
         if unit is None:
             # an optimizer has noise and steps of its own: the attack on any program
@@ -169,17 +200,23 @@ def _plan(config: Any, bounds: Bounds, features: str) -> Plan:
     return make_plan(config, bounds, _BUDGET, list(_POLICIES), features, total_variation=2.0**-49)
 
 
-def within(log: Trajectories, bounds: Bounds) -> Trajectories:
-    """The log as it is read under tighter ``bounds``, of which only horizon, ratios and units may differ."""
-    if log.bounds == bounds:
-        return log
-    kept = log.time() < bounds.horizon
-    lengths = np.minimum(log.lengths(), bounds.horizon)
-    rows = ("observation", "next_observation", "action", "reward", "behavior_prob", "terminated", "has_next")
-    return replace(
-        log,
-        **{name: getattr(log, name)[kept] for name in rows},
-        target_prob={name: values[kept] for name, values in log.target_prob.items()},
-        episode_offsets=np.append(0, np.cumsum(lengths)),
-        bounds=bounds,
-    )
+def written(columns: Mapping[str, Any], folder: Path, by: str | None) -> Path:
+    """Write a new Parquet file in ``folder``, or a log in parts by a column of the file; return its path."""
+    here = folder / str(len(list(folder.iterdir())))
+    here.mkdir()
+    pq.write_table(pa.table(dict(columns)), here / "log.parquet")
+    if by is not None:
+        partition(here / "log.parquet", by, 3, here / "parts")
+    return here / ("log.parquet" if by is None else "parts")
+
+
+def _filled(original: Any) -> Any:
+    """Add rows of nobody at the end, so that logs of any size have one shape and are compiled once."""
+
+    def arrays(units: UnitRows) -> dict[str, Any]:
+        def fill(x: Any) -> Any:
+            return np.concatenate([x, np.zeros((_FILLED - len(x), *x.shape[1:]), x.dtype)]) if len(x) < _FILLED else x
+
+        return {name: fill(x) for name, x in original.fget(units).items()}
+
+    return property(arrays)

@@ -1,27 +1,32 @@
-"""How the conformance suite runs and attacks functional Q-learning, on a walk whose rewards differ as neighbours' do.
+"""How functional Q-learning is released and attacked, on a walk whose rewards differ as neighbours' do.
 
 Nothing in here is private. The attacks themselves are in :mod:`dprl.audits.attacks.reward_functions`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import random
 
-from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary
-from dprl.audits.conformance.suite import UNITS, Suite, load
+from dprl.audits.conformance.suite import UNITS, Suite, handed_out, load
+from dprl.audits.neighbours import Group, Neighbour
+from dprl.audits.record_replay import Call
 from dprl.environments.interval_walk import LONGEST_MOVE, IntervalWalk
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, Mechanism, make_learning_plan
 from dprl.learning_facts import LearningFacts, RewardOf
+from dprl.release.train import train
 
 _RADIUS = 0.01
 _WIDTH = 1.0 / 8.0
@@ -76,29 +81,104 @@ class Walk(IntervalWalk):
         return self.amount - self.slope * jnp.abs(x % _WIDTH - _WIDTH / 2.0)
 
 
+WAYS = ("state", "action", "next state", "end", "chance")
+"""Things of which the difference of two neighbours is a function."""
+
+
+class Equal(Walk):
+    """A walk that compares equal whatever its rewards, as a subclass with a further table does."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Unhashable(Walk):
+    """A walk that cannot be hashed, as one that holds an array."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+KINDS: Mapping[str, type[Walk]] = {"unequal": Walk, "equal": Equal, "unhashable": Unhashable}
+
+
+def ways_of(config: FunctionalQ) -> tuple[dict[str, RewardOf | None], RewardOf]:
+    """Return the ways in which two rewards are made to differ, each with what the environment declares them to be of.
+
+    What is not declared to be of the state must be refused, where the relation is of functions of the state. One path
+    and a planned Q look at no other rewards.
+    """
+    of: RewardOf = "state" if config.shared_path else "state-action"
+    inside = ("state",) if of == "state" else ("state", "action")
+    if config.variant == "functional" and not config.shared_path:
+        return {way: of if way in inside else None for way in WAYS}, of
+    return dict.fromkeys(inside if config.variant in ("functional", "output") else WAYS, of), of
+
+
+def learned_from(environment: Any, budget: Budget, config: FunctionalQ) -> Call:
+    """Return the public call that learns in this environment."""
+
+    def call(seed: int) -> Mapping[str, np.ndarray]:
+        release = train(environment, budget, algorithm=config, seed=seed)
+        q = np.frombuffer(release.q_function.to_bytes(), np.uint8)
+        return handed_out({"training": release.training, "certificate": release.certificate}, q=q)
+
+    return call
+
+
 _BUDGET = Budget(0.9, 1e-4)
 
 
 @dataclass(frozen=True)
 class LearningConformance(Suite):
-    """A learning algorithm: its plans in the walk, and how it is attacked."""
+    """The audits of a learner from rewards: its plans in the walk, neighbouring reward functions, and its attack."""
 
     @property
     def budget(self) -> Budget:
+        """The budget of the suite's releases."""
         return _BUDGET
 
     def plan(self, setting: str) -> LearningPlan:
+        """Return the plan of a release."""
         return _plan(self.config(setting), _BUDGET)
 
     def mechanisms(self, setting: str) -> dict[str, Mechanism]:
+        """Return the one mechanism that answers."""
         mechanism = self.plan(setting).mechanism
         return {} if mechanism is None else {"reward": mechanism}
 
-    def event(self, setting: str) -> events.DpEvent | None:
-        return self.plan(setting).event
+    def relation(self, setting: str) -> str:
+        """Return how far apart two reward functions may be."""
+        return self.plan(setting).relation.words()
+
+    def sources(self, setting: str) -> tuple[str, ...]:
+        """Return kinds of environments."""
+        del setting
+        return tuple(f"{kind} environments" for kind in KINDS)
+
+    def neighbours(self, setting: str, source: str, folder: Path, turn: int) -> Iterator[Group]:
+        """Yield reward functions as far apart as neighbours may be, and others, which are refused."""
+        del folder, turn
+        kind, config, relation = KINDS[source.split()[0]], self.config(setting), self.plan(setting).relation
+        ways, of = ways_of(config)
+        far: dict[str, Any] = {"ends": 0.2, "amount": relation.radius, "slope": relation.lipschitz or 0.0}
+        yield Group(
+            learned_from(kind(ends=0.2, declares=of), self.budget, config),
+            [
+                Neighbour(
+                    f"by {way}",
+                    learned_from(kind(**far, declares=declared, way=way), self.budget, config),
+                    covered=declared is not None,
+                    moves=True,
+                )
+                for way, declared in ways.items()
+            ],
+        )
 
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
-        """The privacy unit is the reward function, of which there is one."""
+        """Return the entry's attack; the privacy unit is the reward function, of which there is one."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
         if units != UNITS or unit is not None:
             raise DprlError(f"{self.name} protects the reward function and knows no other units: leave units out.")

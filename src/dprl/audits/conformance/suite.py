@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from dprl.accounting import events
 from dprl.accounting.budget import Budget
+from dprl.audits.neighbours import Group
 from dprl.engine.algorithm import Algorithm
 from dprl.errors import DprlError
 from dprl.protocols import Attack, Canary
@@ -17,16 +24,18 @@ UNITS = 200
 
 @dataclass(frozen=True)
 class Suite:
-    """The audits of one algorithm; see :class:`dprl.protocols.Conformance`."""
+    """The audits of one algorithm: how it is planned, released on neighbouring inputs, and attacked."""
 
     algorithm: Algorithm
 
     @property
     def name(self) -> str:
+        """Name of the algorithm."""
         return self.algorithm.name
 
     @property
     def attacks(self) -> tuple[Attack, ...]:
+        """The attacks that are published (docs/audits.md)."""
         return self.algorithm.attacks
 
     @property
@@ -36,10 +45,43 @@ class Suite:
 
     @property
     def settings(self) -> tuple[str, ...]:
+        """Names of the configurations that the suite runs."""
         return tuple(self.algorithm.settings)
 
     def config(self, setting: str) -> Any:
+        """Return the options of a setting."""
         return self.algorithm.settings[setting].config
+
+    def plan(self, setting: str) -> Any:
+        """Return the plan of a release."""
+        raise NotImplementedError
+
+    def mechanisms(self, setting: str) -> Mapping[str, Any]:
+        """Return every mechanism that touches what is private, by the name of its noise stream, in order of use."""
+        raise NotImplementedError
+
+    def event(self, setting: str) -> events.DpEvent | None:
+        """Return the privacy event that is accounted for."""
+        return self.plan(setting).event
+
+    def relation(self, setting: str) -> str:
+        """Return the neighbouring relation in words."""
+        raise NotImplementedError
+
+    def sources(self, setting: str) -> tuple[str, ...]:
+        """Return what a release of this setting may read, by name."""
+        raise NotImplementedError
+
+    def neighbours(self, setting: str, source: str, folder: Path, turn: int) -> Iterator[Group]:
+        """Yield inputs with their neighbours.
+
+        Args:
+            setting: of the algorithm.
+            source: one of :meth:`sources`.
+            folder: for files.
+            turn: another one makes other pairs.
+        """
+        raise NotImplementedError
 
     def canary(
         self,
@@ -51,17 +93,40 @@ class Suite:
         unit: str | None = None,
         **options: Any,
     ) -> Canary:
+        """Return the strongest attack known.
+
+        Args:
+            units: declared number of units.
+            epsilon: of the claim.
+            delta: of the claim.
+            released: what is seen: ``all``, or the ``last`` iterate alone.
+            unit: privacy unit by which the pair of logs is read from columns; None for a pair as a program sees it.
+            options: of the algorithm's configuration; the others have their defaults.
+
+        Raises:
+            DprlError: an option is not the algorithm's, or means nothing to it.
+        """
         if released not in ("all", "last"):
             raise DprlError("An audit looks at all that is released, or at the last iterate: say 'all' or 'last'.")
         asked = {"units": units, "budget": Budget(epsilon, delta), "released": released, "unit": unit, **options}
         return self.attack(asked)
 
     def attack(self, asked: dict[str, Any]) -> Canary:
-        """The attack that the entry names."""
+        """Return the attack that the entry names."""
         return load(self.algorithm.canary)(self.algorithm.config, **asked)
 
 
 def load(target: str) -> Any:
-    """What ``module:name`` names."""
+    """Return what ``module:name`` names."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def handed_out(artifacts: Mapping[str, Any], **arrays: Any) -> dict[str, np.ndarray]:
+    """Return all that a release hands out: its records as text, without the day and what was read, and arrays."""
+    texts = {name: np.frombuffer(_text(record).encode(), np.uint8) for name, record in artifacts.items()}
+    return texts | {name: np.asarray(value) for name, value in arrays.items()}
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    return json.dumps({n: v for n, v in record.items() if n not in ("created", "log")}, sort_keys=True, default=str)

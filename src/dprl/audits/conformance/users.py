@@ -1,101 +1,59 @@
-"""How the conformance suite runs and attacks private policy gradient, on users of its own.
+"""How private policy gradient is released on neighbouring sets of people, and attacked; nothing in here is private.
 
-Nothing in here is private. The attack itself is in :mod:`dprl.audits.attacks.users`.
+People are made up, in logs and in streams. The attack itself is in :mod:`dprl.audits.attacks.users`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, ClassVar
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import random
 
-from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.audits.attacks.users import small_facts
-from dprl.audits.conformance.suite import Suite, load
+from dprl.audits.conformance.evaluation import written
+from dprl.audits.conformance.suite import Suite, handed_out, load
+from dprl.audits.neighbours import Group, Neighbour
+from dprl.audits.people import CELLS, VisitsOf, missing_names, pairs_of, place_of, without
+from dprl.audits.record_replay import Call
+from dprl.environments.bandit import Bandit
+from dprl.environments.user_stream import Acting, Answer, UserStream
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG
-from dprl.learning.policy_gradient.estimator import Shape, Trajectory
-from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan, program_of
+from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
 from dprl.learning_facts import LearningFacts
-from dprl.mechanisms.action_coins import ActionCoins
-from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, GaussianSum, Stability
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Bounds
+from dprl.release.train import train
 
 _HORIZON = 3
 _BUDGET = Budget(1.0, 1e-6)
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """People in compiled code, whose contexts, coins and rewards are given: what they do depends on the policy.
-
-    Attributes:
-        contexts: ``(N, H, d)`` observations of every place.
-        coins: ``(N, H)`` uniform numbers by which the policy draws, or ``(N, H, k)`` normals.
-        paid: ``(N, H, A)`` reward of each action; ``(N, H, 1)`` where they are continuous.
-        length: ``(N,)`` steps, 0 of a place that stays empty.
-    """
-
-    contexts: Any
-    coins: Any
-    paid: Any
-    length: Any
-    shape: Shape
-    stability: ClassVar[tuple[Stability, ...]] = ALTERS_ONE_PLACE
-
-    @property
-    def units(self) -> int:
-        return self.shape.users
-
-    def block(self, units: Any, state: Any = None) -> Trajectory:
-        """See :class:`~dprl.engine.unit_source.Blocks`."""
-        place, policy = jnp.minimum(units, self.units - 1), self.shape.policy
-        contexts, coins, paid = (jnp.asarray(x)[place] for x in (self.contexts, self.coins, self.paid))
-        count, horizon = contexts.shape[:2]
-        flat = (x.reshape(count * horizon, *x.shape[2:]) for x in (contexts, coins))
-        actions = policy.draw(state.theta, *flat).reshape(count, horizon, *self.coins.shape[2:])
-        which = jnp.zeros_like(paid[..., 0], jnp.int32) if policy.gaussian else actions
-        rewards = jnp.take_along_axis(paid, which[..., None], axis=2)[..., 0]
-        return Trajectory(contexts, actions, rewards, jnp.asarray(self.length)[place], jnp.ones(count, bool))
-
-    def without(self, place: int) -> Crowd:
-        """The user in ``place`` answers nothing."""
-        return replace(self, length=_put(self.length, place, 0))
-
-    def replaced(self, place: int) -> Crowd:
-        """The user in ``place`` is another one, who wants the opposite."""
-        return replace(self, paid=_put(self.paid, place, -self.paid[place]))
-
-
-jax.tree_util.register_dataclass(Crowd, data_fields=["contexts", "coins", "paid", "length"], meta_fields=["shape"])
-
-
-def _put(values: np.ndarray, place: int, value: Any) -> np.ndarray:
-    out = np.array(values)
-    out[place] = value
-    return out
+UNITS = 12
+"""Declared number of people."""
+_ONCE, _SAMPLED = {"batch": 4}, {"batch": 6, "steps": 8}
+Cells = tuple[float, float]
+NOBODY: Cells = (float("nan"), float("nan"))
+"""What is seen and paid in a place that is empty: no answer comes of it."""
 
 
 @dataclass(frozen=True)
 class PolicyGradientConformance(Suite):
-    """A learner from users: how it is run with a set of users and with its neighbours, and attacked."""
+    """The audits of a learner from people: how it is run with a set of them and with its neighbours, and attacked."""
 
     @property
     def budget(self) -> Budget:
+        """The budget of the suite's releases."""
         return _BUDGET
 
     def facts(self, setting: str) -> LearningFacts:
-        """Episodes of several steps, or of one; of two components."""
-        policy = str(self.config(setting).policy)
-        continuous = "gaussian" in policy
+        """Return the public facts: episodes of several steps, or of one; of two components."""
+        continuous = "gaussian" in str(self.config(setting).policy)
         return LearningFacts(
             name="crowd",
             observation=((-1.0, 1.0),) * 2,
@@ -107,47 +65,61 @@ class PolicyGradientConformance(Suite):
         )
 
     def plan(self, setting: str) -> PGPlan:
+        """Return the plan of a release."""
         return _plan(self.config(setting), self.facts(setting), _BUDGET)
 
     def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
+        """Return the one noisy sum, of the batches."""
         mechanism = self.plan(setting).mechanism
         return {} if mechanism is None else {trainer.STREAM: mechanism}
 
-    def event(self, setting: str) -> events.DpEvent | None:
-        return self.plan(setting).event
+    def relation(self, setting: str) -> str:
+        """Return the setting's own relation: zero out, replace one, or add or remove one."""
+        return self.config(setting).relation_words
 
-    def users(self, setting: str) -> Crowd:
-        """As many as there are places; some of them leave theirs empty."""
-        facts, count = self.facts(setting), int(self.plan(setting).config.users or 0)
-        rng, size = np.random.default_rng(0), (count, facts.horizon)
-        coins = rng.random(size) if facts.action is None else rng.standard_normal((*size, len(facts.action)))
-        length = rng.integers(1, facts.horizon + 1, count) * (rng.random(count) < 0.9)
-        return Crowd(
-            contexts=rng.uniform(-1.0, 1.0, (*size, facts.dimensions)).astype(np.float32),
-            coins=coins.astype(np.float32),
-            paid=rng.uniform(-1.0, 1.0, (*size, max(facts.actions, 1))).astype(np.float32),
-            length=length.astype(np.int32),
-            shape=program_of(self.plan(setting))[0].shape,
-        )
+    def sources(self, setting: str) -> tuple[str, ...]:
+        """Return logs of visits, and people who arrive; with a second kind of each in which names are missing."""
+        facts = self.facts(setting)
+        logs = () if facts.action is not None or facts.horizon == 0 else ("file", "parts", "arrays")
+        stream = () if self.config(setting).poisson else ("stream",)
+        return (*logs, *stream, *(f"{source} without names" for source in (*logs[-1:], *stream)))
 
-    def run(
-        self, setting: str, people: Any, noise: Any, wrap: Callable[[Any], Any] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Run by the compiled loop, with the mechanism replaced by ``wrap(mechanism)``; returns all that is released.
-
-        The host's loop is run through the front door, see :mod:`dprl.audits.user_neighbours`.
-        """
-        plan = self.plan(setting)
-        program, rates = program_of(plan)
-        if wrap is not None:
-            program = replace(program, mechanism=wrap(program.mechanism))
-        stream = noise.stream(trainer.STREAM)
-        state, history = trainer.run(program, people, stream, rates, ActionCoins.of_key(random.key(7)))
-        weights = trainer.released(plan.config, state, history, ActionCoins.of_key(random.key(8)))
-        return {"policy": weights, "iterates": np.asarray(history), "baseline": np.asarray(state.baseline)}
+    def neighbours(self, setting: str, source: str, folder: Path, turn: int) -> Iterator[Group]:
+        """Yield a place emptied, an answer replaced in its place, or a person added; or people without names."""
+        source, _, nameless = source.partition(" without ")
+        users = Users(self, setting, source, folder)
+        if nameless:
+            yield from users.without_names()
+            return
+        config, outside = users.config, list[Neighbour]()
+        if source == "file":
+            outside = [
+                Neighbour("people who come one after the other", users.of_arrivals(iter(())), covered=False)
+                if config.poisson
+                else Neighbour(
+                    "the first person removed, and all others a place earlier",
+                    users.trained_on(Crowd(range(1, UNITS))),
+                    covered=False,
+                )
+            ]
+        for count, position, kinds in pairs_of(list(CELLS), UNITS, turn):
+            place, people = place_of(position, count), range(count)
+            base = Crowd(people, place, NOBODY if config.relation == "zero-out" else CELLS["paid the most"])
+            yield Group(
+                users.trained_on(Crowd(without(people, place)) if config.poisson else base),
+                [
+                    Neighbour(
+                        f"{count} people, {position}, {kind}", users.trained_on(Crowd(people, place, CELLS[kind]))
+                    )
+                    for kind in kinds
+                ],
+                missing=place if config.poisson else None,
+            )
+        if outside:
+            yield Group(users.trained_on(Crowd(range(UNITS))), outside)
 
     def attack(self, asked: dict[str, Any]) -> PlanCanary:
-        """``units`` is the number of places for users."""
+        """Return the entry's attack; ``units`` is the number of places for users."""
         units, unit, released, budget = (asked.pop(name) for name in ("units", "unit", "released", "budget"))
         if unit is not None:
             raise DprlError(f"{self.name} protects a user and knows no other unit: leave unit out.")
@@ -162,3 +134,113 @@ class PolicyGradientConformance(Suite):
 @lru_cache(maxsize=64)
 def _plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int | None = None) -> PGPlan:
     return make_pg_plan(config, facts, budget, units)
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """People in the order in which they come, of whom one may see and be paid other ``cells``."""
+
+    people: Sequence[int]
+    different: int | None = None
+    cells: Cells | None = None
+
+
+@dataclass(frozen=True)
+class Users:
+    """A setting of a learner, and who it learns from.
+
+    Attributes:
+        suite: of the learner.
+        setting: its variant.
+        source: ``file``, ``arrays``, ``parts``, those with workers of ``ray``, or ``stream``.
+        folder: for files.
+    """
+
+    suite: PolicyGradientConformance
+    setting: str
+    source: str
+    folder: Path
+
+    @property
+    def facts(self) -> LearningFacts:
+        """The public facts of the setting."""
+        return self.suite.facts(self.setting)
+
+    @cached_property
+    def config(self) -> DPPG:
+        """The options of the setting, for few people."""
+        config = self.suite.config(self.setting)
+        users = UNITS if self.source == "stream" else None
+        return replace(config, users=users, **(_SAMPLED if config.poisson else _ONCE))
+
+    @cached_property
+    def visits(self) -> VisitsOf:
+        """The people, who visit as often as an episode has steps."""
+        facts = self.facts
+        shared = {"units": UNITS, "horizon": facts.horizon, "reward": facts.reward_bounds}
+        return VisitsOf(
+            Bounds(**shared, observation=facts.observation, actions=facts.actions or 1), visits=facts.horizon
+        )
+
+    def trained_on(self, crowd: Crowd) -> Call:
+        """Return the call that learns from these people."""
+        return lambda seed: self._train(self._opened(crowd), seed)
+
+    def of_arrivals(self, arrivals: Iterator[Any]) -> Call:
+        """Return the call that learns from a stream, once."""
+        return lambda seed: self._train(UserStream(self.facts, arrivals, named=True, units=UNITS), seed)
+
+    def without_names(self) -> Iterator[Group]:
+        """Yield people of whom one without a name comes again and again, beside the same without any answer of it."""
+        paid = CELLS["paid the most"]
+        for kind, name in missing_names().items():
+            if self.source == "stream":
+                one, two = (self.of_arrivals(self._arrivals(name, cells)) for cells in (NOBODY, paid))
+            else:
+                one, two = (self._of_names([*names, "p1", "p2"]) for names in ([], [name() for _ in range(UNITS)]))
+            yield Group(one, [Neighbour(f"a name that is {kind}", two)])
+
+    def _arrivals(self, name: Any, cells: Cells) -> Iterator[Any]:
+        for place in range(UNITS):
+            named = place % 3 == 2
+            yield f"p{place}" if named else name(), self._answering(place if named else 0, None if named else cells)
+
+    def _of_names(self, names: Sequence[Any]) -> Call:
+        """Learn from visits of people called so, of whom nobody is paid for anything else than the last."""
+        cells = [(-0.5, -1.0) if name in ("p1", "p2") else CELLS["paid the most"] for name in map(str, names)]
+        seen, paid = (np.repeat([[cell[i]] for cell in cells], n, axis=1) for i, n in ((0, 2), (1, 3)))
+        return lambda seed: self._train(Bandit.of_arrays(seen, paid, self.visits.bounds, people=names), seed)
+
+    def _train(self, users: Any, seed: int) -> Mapping[str, np.ndarray]:
+        bounds = self.visits.bounds if isinstance(users, str) else None
+        ray: dict[str, Any] = {"engine": "ray", "shards": 2} if self.source == "ray" else {}
+        release = train(users, self.suite.budget, algorithm=self.config, bounds=bounds, seed=seed, **ray)
+        policy = np.frombuffer(release.policy.to_bytes(), np.uint8)
+        return handed_out({"training": release.training, "certificate": release.certificate}, policy=policy)
+
+    def _opened(self, crowd: Crowd) -> Any:
+        """Return the crowd as a public call takes it."""
+        if self.source == "stream":
+            arrivals = (
+                (f"p{p}", self._answering(p, crowd.cells if p == crowd.different else None)) for p in crowd.people
+            )
+            return UserStream(self.facts, arrivals, named=True, units=UNITS)
+        seen, paid, names = self.visits.rows(crowd.people, crowd.different, crowd.cells)
+        if self.source == "arrays":
+            return Bandit.of_arrays(seen, paid, self.visits.bounds, people=names)
+        columns = {"person_id": names} | {f"observation_{i}": column for i, column in enumerate(seen.T)}
+        columns |= {f"reward_{i}": column for i, column in enumerate(paid.T)}
+        return f"bandit:{written(columns, self.folder, None if self.source == 'file' else 'person_id')}"
+
+    def _answering(self, person: int, cells: Cells | None) -> Any:
+        """Return what a person of a stream does: act on every visit's observation, and be paid by action."""
+        seen, paid, _ = self.visits.rows([person], None if cells is None else person, cells)
+
+        def answer(policy: Acting) -> Answer | None:
+            if cells == NOBODY:
+                return None
+            actions = [policy(observation) for observation in seen]
+            rewards = [row[0 if self.facts.action else a] for row, a in zip(paid, actions, strict=True)]
+            return Answer(seen, actions, rewards)
+
+        return answer

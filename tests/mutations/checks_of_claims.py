@@ -24,14 +24,14 @@ from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.registry import evaluating
 
-from .lab import FULL, Caught, Lab, flat, last_unit, require, rows_where, small_log, suite_of
+from .lab import FULL, Caught, Lab, check, flat, last_unit, require, rows_where, small_log, suite_of
 
 _BUDGET = dprl.Budget(1.0, 1e-4)
 
 
-def the_canary_stays_below_the_claim(lab: Lab) -> None:
+@check
+def the_canary_stays_below_the_claim() -> None:
     """A quick audit: Gaussian scores bound epsilon from below, and must not exceed the claim."""
-    del lab
     options: dict[str, Any] = {"importance-sampling": {}, "gpope": {"steps": 4}}
     for name, chosen in options.items():
         attack = evaluating()[name].load_conformance().canary(units=200, epsilon=1.0, delta=1e-5, **chosen)
@@ -39,17 +39,17 @@ def the_canary_stays_below_the_claim(lab: Lab) -> None:
         require(not result.violated, f"{name}: the audit disproves the claim")
 
 
-def the_canary_of_a_program_stays_below_the_claim(lab: Lab) -> None:
+@check
+def the_canary_of_a_program_stays_below_the_claim() -> None:
     """The attack that fits all programs, on one whose stage has most of the budget."""
-    del lab
     attack = evaluating()["constant"].load_conformance().canary(units=200, epsilon=1.0, delta=1e-5, value_share=0.2)
     require(attack.gaussian, "full batches are Gaussian")
     require(not audit(attack, trials=8_000, seed=1, confidence=0.9999).violated, "the audit disproves the claim")
 
 
-def the_accountant_agrees_with_closed_forms(lab: Lab) -> None:
+@check
+def the_accountant_agrees_with_closed_forms() -> None:
     """Gaussians, and one Poisson-sampled step in both directions, whose curves are known exactly."""
-    del lab
 
     def gaussian(epsilon: float, mu: float) -> float:
         return float(norm.sf(epsilon / mu - mu / 2) - math.exp(epsilon) * norm.sf(epsilon / mu + mu / 2))
@@ -107,6 +107,7 @@ def _verified(release: dprl.Release, folder: Path) -> verification.VerifiedCerti
         raise Caught(str(error)) from error
 
 
+@check
 def the_certificate_covers_what_was_drawn(lab: Lab) -> None:
     """A release from the front door: the noise it drew, against what its certificate states and costs."""
     drawn: list[tuple[int, float]] = []
@@ -134,12 +135,13 @@ def the_certificate_covers_what_was_drawn(lab: Lab) -> None:
     require(stated["neighbouring_relation"] == RELATION, "the certificate states another relation")
 
 
-def two_releases_share_no_noise(lab: Lab) -> None:
-    del lab
+@check
+def two_releases_share_no_noise() -> None:
     values = [_evaluate(small_log(), algorithm=dprl.ImportanceSampling()).value for _ in range(2)]
     require(values[0] != values[1], "two releases of one log are the same: they share their noise")
 
 
+@check
 def a_seeded_release_is_not_certified(lab: Lab) -> None:
     release = _evaluate(small_log(), algorithm=dprl.ImportanceSampling(), seed=3)
     folder = lab.folder()
@@ -147,6 +149,7 @@ def a_seeded_release_is_not_certified(lab: Lab) -> None:
     require(not (folder / "results" / "certificate.json").exists(), "a release with seeded noise has a certificate")
 
 
+@check
 def the_ledger_is_charged_first(lab: Lab) -> None:
     """Charged with the whole budget before the rows are read, once a release, and never beyond what there is."""
     ledger = Ledger.create(lab.folder() / "ledger.db", "trial", dprl.Budget(2.0, 2e-4), "trajectory", RELATION)
@@ -166,6 +169,7 @@ def the_ledger_is_charged_first(lab: Lab) -> None:
     require(releases == 2, "the ledger lets more be spent than there is")
 
 
+@check
 def the_same_rows_have_one_name(lab: Lab) -> None:
     """Rows that were charged under one name are not released again under another one."""
     path = lab.folder() / "ledger.db"
@@ -179,6 +183,7 @@ def the_same_rows_have_one_name(lab: Lab) -> None:
     raise Caught("the same rows are released under two names")
 
 
+@check
 def a_resumed_run_draws_each_step_once(lab: Lab) -> None:
     """After an interruption no step is noised again, and none is left out."""
     run, drawn = lab.folder() / "run", []
@@ -196,6 +201,7 @@ def a_resumed_run_draws_each_step_once(lab: Lab) -> None:
     require(len(drawn) == 4, "a resumed run leaves a step out")
 
 
+@check
 def rows_are_not_heard(lab: Lab) -> None:
     """Whatever is in the rows, the front door does the same things: no message, no refusal, as many draws and files."""
     columns = small_log()
@@ -223,20 +229,3 @@ def rows_are_not_heard(lab: Lab) -> None:
         require(np.isfinite([*release.interval, *getattr(function, "theta", [])]).all(), "a value is not finite")
         heard.add((tuple(files), tuple(draws), tuple(str(m.message) for m in messages)))
     require(len(heard) == 1, "rows decide what is drawn, written or said")
-
-
-CHECKS: dict[str, Callable[[Lab], None]] = {
-    check.__name__.replace("_", " "): check
-    for check in (
-        the_canary_stays_below_the_claim,
-        the_canary_of_a_program_stays_below_the_claim,
-        the_accountant_agrees_with_closed_forms,
-        the_certificate_covers_what_was_drawn,
-        two_releases_share_no_noise,
-        a_seeded_release_is_not_certified,
-        the_ledger_is_charged_first,
-        the_same_rows_have_one_name,
-        a_resumed_run_draws_each_step_once,
-        rows_are_not_heard,
-    )
-}

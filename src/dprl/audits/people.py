@@ -1,0 +1,241 @@
+"""Made-up people: their logs and visits, and what the rows of one of them may be instead.
+
+What people in common hold is the same to the last bit, whoever else is there. Everything is made up here, and public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dprl.protocols import Bounds
+
+Columns = dict[str, Any]
+
+NAN, HUGE = float("nan"), 1e308
+POSITIONS = ("first", "middle", "last")
+
+
+def sizes(units: int) -> tuple[int, ...]:
+    """Numbers of people around the declared one, for cuts and normalisers to be wrong at."""
+    return tuple(dict.fromkeys(n for n in (units - 1, units, units + 1, 2 * units) if n > 0))
+
+
+def place_of(position: str, count: int) -> int:
+    """The place of who differs among ``count`` people."""
+    return {"first": 0, "middle": count // 2, "last": count - 1}[position]
+
+
+def missing_names() -> dict[str, Callable[[], Any]]:
+    """What stands for a name that is not known, in the type of whoever writes it: a new object every time."""
+    found: dict[str, Callable[[], Any]] = {
+        "None": lambda: None,
+        "nan": lambda: float("nan"),
+        "np.float32 nan": lambda: np.float32("nan"),
+        "Decimal NaN": lambda: Decimal("NaN"),
+        "NaT": lambda: np.datetime64("NaT"),
+        "empty text": lambda: "".join(()),
+    }
+    try:
+        import pandas
+    except ImportError:
+        return found
+    return found | {"pandas.NA": lambda: pandas.NA, "pandas.NaT": lambda: pandas.NaT}
+
+
+# --- logs of trajectories -------------------------------------------------------------------------------------------
+
+_WALKS = {
+    "episode_id": np.int64, "t": np.int64, "observation": np.float64, "action": np.int64,
+    "reward": np.float64, "behavior_prob": np.float64, "terminated": bool,
+}  # fmt: skip
+
+
+def walks(units: int, horizon: int, seed: int) -> dict[str, np.ndarray]:
+    """Return the columns of ``units`` walks around three states, of lengths from 1 to ``horizon``."""
+    rng, rows = np.random.default_rng(seed), list[tuple[float, ...]]()
+    for unit in range(units):
+        state, length = int(rng.integers(0, 3)), int(rng.integers(1, horizon + 1))
+        for t in range(length):
+            action = int(rng.integers(0, 2))
+            seen, paid = min(max(state + 0.8 * rng.random() - 0.4, 0.0), 2.0), rng.random() < 0.2 + 0.3 * action
+            rows.append((unit, t, seen, action, paid, 0.5, t == length - 1))
+            state = min(max(state + 2 * action - 1, 0), 2)
+    return {name: np.array(column, _WALKS[name]) for name, column in zip(_WALKS, zip(*rows, strict=True), strict=True)}
+
+
+Change = Callable[[Columns, Bounds], Columns]
+
+
+def cells(**values: float) -> Change:
+    """Every row of the person says so."""
+    return lambda rows, bounds: {**rows, **{name: np.full(len(rows["t"]), cell) for name, cell in values.items()}}
+
+
+def _longest(rows: Columns, bounds: Bounds) -> Columns:
+    """Each trajectory goes on far beyond the horizon, at the largest reward and ratio."""
+    count = bounds.horizon + 9
+    found = {name: np.repeat(values[rows["t"] == 0], count) for name, values in rows.items()}
+    time = np.tile(np.arange(float(count)), len(found["t"]) // count)
+    return {**found, "t": time, "reward": np.ones(len(time)), "behavior_prob": np.full(len(time), 1e-6)}
+
+
+def _many(rows: Columns, bounds: Bounds) -> Columns:
+    """Nine times the trajectories."""
+    del bounds
+    found = {name: np.tile(values, 9) for name, values in rows.items()}
+    names = [f"{name}-{i // len(rows['t'])}" for i, name in enumerate(found["episode_id"])]
+    return {**found, "episode_id": np.array(names, dtype=object)}
+
+
+def _unnamed(name: Callable[[], Any]) -> Change:
+    """Rows that name nobody: who they are about is not known."""
+
+    def change(rows: Columns, bounds: Bounds) -> Columns:
+        del bounds
+        by = "person_id" if "person_id" in rows else "episode_id"
+        return {**rows, by: np.array([name() for _ in rows[by]], dtype=object)}
+
+    return change
+
+
+def _one_cell(**values: float) -> Change:
+    """The first row alone says so."""
+
+    def change(rows: Columns, bounds: Bounds) -> Columns:
+        del bounds
+        return {n: np.where(rows["t"] == 0, values[n], v) if n in values else v for n, v in rows.items()}
+
+    return change
+
+
+MANY = "nine times the trajectories"
+ROWS: Mapping[str, Change] = {
+    "the largest rewards and ratios": cells(reward=1.0, observation=2.0, behavior_prob=1e-6),
+    "the smallest rewards": cells(reward=0.0, observation=0.0, behavior_prob=0.9),
+    "not a number": cells(reward=NAN, observation=NAN),
+    "one cell not a number": _one_cell(reward=NAN),
+    "infinite rewards": cells(reward=np.inf, behavior_prob=1e-6),
+    "huge": cells(observation=HUGE, reward=-HUGE),
+    "beyond the bounds": cells(reward=50.0, observation=-7.0),
+    "behaviour probability zero": cells(behavior_prob=0.0, reward=1.0),
+    "negative behaviour probability": cells(behavior_prob=-0.5),
+    "behaviour probability above one": cells(behavior_prob=7.0),
+    "unknown action": cells(action=17.0),
+    "no action": cells(action=NAN),
+    "one time for all rows": cells(t=3.0),
+    "ended before the end": cells(terminated=1.0),
+    "longer than the horizon": _longest,
+    MANY: _many,
+}
+"""What the rows of the person who differs may be; every one is a neighbour of the log without that person."""
+
+# an empty text is a name in an array, and whoever has it is one person
+UNNAMED: Mapping[str, Change] = {
+    f"a name that is {kind}": _unnamed(name) for kind, name in missing_names().items() if kind != "empty text"
+}
+"""Rows that belong to nobody: the log is that without them."""
+
+
+@dataclass(frozen=True)
+class LogOf:
+    """People with trajectories of one length, in the order of their names.
+
+    Attributes:
+        bounds: public; rewards in [0, 1], one observation in [0, 2], two actions.
+        trajectories: of each person.
+        persons: whether the log has a column of people; otherwise each person has one trajectory.
+    """
+
+    bounds: Bounds
+    trajectories: int = 1
+    persons: bool = False
+
+    def columns(self, people: Sequence[int], different: int | None = None, change: Change | None = None) -> Columns:
+        """The log of ``people``, of whom ``different`` has other rows."""
+        parts = [change(self._rows(p), self.bounds) if change and p == different else self._rows(p) for p in people]
+        names = self._rows(0)
+        return {name: np.concatenate([part[name] for part in parts] or [names[name][:0]]) for name in names}
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019  (what is frozen is equal where it is the same)
+    def _rows(self, person: int) -> Columns:
+        horizon, count = self.bounds.horizon, self.trajectories * self.bounds.horizon
+        rng = np.random.default_rng([7, person])
+        time = np.tile(np.arange(float(horizon)), self.trajectories)
+        episodes = [f"p{person:06d} {i // horizon}" for i in range(count)]
+        found: Columns = {
+            "episode_id": np.array(episodes, dtype=object),
+            "t": time,
+            "observation": rng.integers(0, 3, count).astype(np.float64),
+            "action": rng.integers(0, 2, count).astype(np.float64),
+            "reward": rng.random(count),
+            "behavior_prob": np.full(count, 0.5),
+            "terminated": (time == horizon - 1).astype(np.float64),
+        }
+        return found | ({"person_id": np.full(count, f"p{person:06d}", object)} if self.persons else {})
+
+
+# --- visits of users ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VisitsOf:
+    """People who visit a bandit, in the order of their first visit: what each sees, and what each action would pay.
+
+    Attributes:
+        bounds: public; rewards in [-1, 1], two observations in [-1, 1], three actions.
+        visits: of each person; a person comes again right after the others' first visits.
+    """
+
+    bounds: Bounds
+    visits: int = 1
+
+    def rows(
+        self, people: Sequence[int], different: int | None = None, cells: tuple[float, float] | None = None
+    ) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """``(R, 2)`` observations, ``(R, 3)`` rewards and names; ``different`` has ``cells`` in all of them."""
+        who = [person for _ in range(self.visits) for person in people]
+        seen, paid = np.zeros((len(who), 2)), np.zeros((len(who), 3))
+        for row, person in enumerate(who):
+            rng = np.random.default_rng([9, person, row // max(len(people), 1)])
+            seen[row], paid[row] = rng.uniform(-1.0, 1.0, 2), rng.uniform(-1.0, 1.0, 3)
+            if person == different and cells is not None:
+                seen[row], paid[row] = cells
+        return seen, paid, [f"p{person:06d}" for person in who]
+
+
+CELLS: Mapping[str, tuple[float, float]] = {
+    "paid the most": (1.0, 1.0),
+    "paid the least": (1.0, -1.0),
+    "beyond the bounds": (50.0, -7e9),
+    "huge": (-HUGE, HUGE),
+    "nothing": (0.0, 0.0),
+    "not a number": (NAN, 1.0),
+    "infinite": (1.0, np.inf),
+}
+"""Observation and reward of the person who differs."""
+
+
+def without(people: Sequence[int], place: int) -> list[int]:
+    """Everybody but who stands there."""
+    return [person for index, person in enumerate(people) if index != place]
+
+
+def pairs_of(kinds: Sequence[str], units: int, turn: int) -> Iterator[tuple[int, str, list[str]]]:
+    """A number of people, a position, and in which kinds who stands there differs: of every number some kinds.
+
+    The first kind stands at every number; and first where one more has come than declared, who would push another out.
+    Another ``turn`` puts other kinds and positions there.
+    """
+    foremost, *rest = kinds
+    numbers = sizes(units)
+    for index, count in enumerate(numbers):
+        some = [foremost, *rest[(index + turn) % len(numbers) :: len(numbers)]]
+        yield count, POSITIONS[(index + turn) % 3], some
+    if POSITIONS[(numbers.index(units + 1) + turn) % 3] != "first":
+        yield units + 1, "first", [foremost]
