@@ -7,7 +7,7 @@ from typing import Any
 
 from dprl import machine
 from dprl.accounting.ledger import Ledger
-from dprl.accounting.ledger_file import Books
+from dprl.accounting.ledger_file import OpenLedger
 from dprl.policies import loading
 from dprl.release.journal import FolderJournal
 
@@ -45,7 +45,7 @@ def _(planting: Planting) -> None:
 
 @fault("the ledger's tables are trusted over its intents", "a damaged ledger shows no amount")
 def _(planting: Planting) -> None:
-    planting.replace(Books, "check_tables", lambda original: lambda self: None)
+    planting.replace(OpenLedger, "check_tables", lambda original: lambda self: None)
 
 
 @fault("only Exceptions of a policy are caught", "what user code raises is not heard")
