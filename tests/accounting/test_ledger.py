@@ -34,9 +34,9 @@ def charge(ledger: Ledger, epsilon: float = 0.1, delta: float = 1e-6, token: obj
 
 
 def execute(ledger: Ledger, *statements: str) -> None:
-    with ledger_file.writing(ledger.path) as books:
+    with ledger_file.writing(ledger.path) as opened:
         for statement in statements:
-            books.db.execute(statement)
+            opened.db.execute(statement)
 
 
 def test_the_tables_are_what_they_were():

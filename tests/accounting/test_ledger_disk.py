@@ -141,10 +141,10 @@ def test_an_intent_that_is_cut_off_in_the_middle_is_taken_back(tmp_path, room):
 def test_opening_looks_at_every_page(tmp_path):
     """Also at those that no question about a budget reads."""
     path = create(tmp_path).path
-    with ledger_file.writing(path) as books:
+    with ledger_file.writing(path) as opened:
         for i in range(150):
             token = f"{i:032x}"
-            books.enter(
+            opened.enter(
                 Entry("charge", "trial", "0.001", "1e-09", "person", RELATION, "2001-02-03T04:05:06Z", "", token)
             )
     sound = path.read_bytes()

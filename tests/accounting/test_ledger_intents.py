@@ -29,8 +29,8 @@ def charge(ledger: Ledger, epsilon: float = 0.1, dataset: str = "trial", token: 
 
 def enter_and_stop(path: Path, entry: Entry) -> None:
     """Everything but the commit, as when Ctrl-C comes in between."""
-    with ledger_file.writing(path) as books:
-        books.enter(entry)
+    with ledger_file.writing(path) as opened:
+        opened.enter(entry)
         raise KeyboardInterrupt
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dprl import machine
 from dprl.accounting.ledger import Ledger
-from dprl.accounting.ledger_file import Books
+from dprl.accounting.ledger_file import OpenLedger
 from dprl.policies import loading
 from dprl.release.journal import FolderJournal
 
@@ -45,7 +45,9 @@ def _(original: Any, self: Any, tag: bytes, step: int, dimension: int, compute: 
     return kept
 
 
-@fault("the ledger's tables are trusted over its intents", "a damaged ledger shows no amount", (Books, "check_tables"))
+@fault(
+    "the ledger's tables are trusted over its intents", "a damaged ledger shows no amount", (OpenLedger, "check_tables")
+)
 def _(original: Any, self: Any) -> Any:
     return None
 

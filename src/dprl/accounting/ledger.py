@@ -114,16 +114,16 @@ class Ledger:
         amount = _amount(budget)
         ledger = cls(Path(path))
         ledger_file.create(ledger.path)
-        with ledger_file.writing(ledger.path) as books:
-            known = books.db.execute("SELECT 1 FROM dataset WHERE name = ?", (dataset,)).fetchone()
+        with ledger_file.writing(ledger.path) as opened:
+            known = opened.db.execute("SELECT 1 FROM dataset WHERE name = ?", (dataset,)).fetchone()
             require(not known, f"The ledger {path} already has a dataset {dataset!r}; its budget is not changed.")
             others = "SELECT unit, relation FROM dataset WHERE unit <> ? OR relation <> ?"
-            kept = books.db.execute(others, (unit, relation)).fetchone()
+            kept = opened.db.execute(others, (unit, relation)).fetchone()
             if kept is not None:
                 keeps = f"The ledger {path} keeps the unit {kept[0]!r} and the relation {kept[1]!r}"
                 raise DprlError(f"{keeps}; declare {dataset!r} by {unit!r} and {relation!r} in a ledger of its own.")
             try:
-                books.enter(Entry("dataset", dataset, *amount.as_text(), unit, relation, ledger_file.now()))
+                opened.enter(Entry("dataset", dataset, *amount.as_text(), unit, relation, ledger_file.now()))
             except sqlite3.IntegrityError as error:  # nothing is declared in it yet, and its tables refuse the unit
                 older = f"The ledger {path} was made before dprl knew the unit {unit!r}"
                 raise DprlError(f"{older}: declare {dataset!r} in a new one.") from error
@@ -163,26 +163,26 @@ class Ledger:
         token = os.urandom(16).hex() if token is None else token
         require(hexadecimal(32)(token), "A charge's token is 32 hexadecimal digits.")
         amount = _amount(budget)
-        with ledger_file.writing(self.path) as books:
-            declared = self._find(books.db, dataset)
+        with ledger_file.writing(self.path) as opened:
+            declared = self._find(opened.db, dataset)
             for name, asked, kept in (("privacy unit", unit, declared.unit), ("relation", relation, declared.relation)):
                 keeps = f"The ledger keeps {dataset!r} by {name} {kept!r}; a release by {name} {asked!r} does not"
                 require(asked == kept, f"{keeps} compose with it: ask for the ledger's own, or charge another ledger.")
             charged = "SELECT id, dataset, epsilon, delta FROM charge WHERE token = ?"
-            known = books.db.execute(charged, (token,)).fetchone()
+            known = opened.db.execute(charged, (token,)).fetchone()
             if known is not None:
                 same = (known[1], _stored(*known[2:])) == (dataset, amount)
                 other = f"The ledger {self.path} has this run's token on a charge of another dataset or amount"
                 require(same, f"{other}: start a new run.")
                 return known[0]
-            left = _subtract(declared.budget, self._spent(books.db, dataset))
+            left = _subtract(declared.budget, self._spent(opened.db, dataset))
             if amount.epsilon > left.epsilon or amount.delta > left.delta:
                 raise OverspendError(
                     f"The ledger has epsilon {_show(left.epsilon)} and delta {_show(left.delta)} left for {dataset!r}; "
                     f"this release asks for epsilon {_show(amount.epsilon)} and delta {_show(amount.delta)}."
                 )
             entry = Entry("charge", dataset, *amount.as_text(), unit, relation, ledger_file.now(), purpose, token)
-            return books.enter(entry)
+            return opened.enter(entry)
 
     def commit(self, charge_id: int, digest: str) -> None:
         """Mark a charged release as finished, after its artifact was renamed into place.
@@ -193,14 +193,14 @@ class Ledger:
         """
         sound = hexadecimal(64)(digest)
         require(sound, "A release is committed with the SHA-256 digest of its certificate, 64 hexadecimal digits.")
-        with ledger_file.writing(self.path) as books:
-            row = books.db.execute("SELECT digest FROM charge WHERE id = ?", (charge_id,)).fetchone()
+        with ledger_file.writing(self.path) as opened:
+            row = opened.db.execute("SELECT digest FROM charge WHERE id = ?", (charge_id,)).fetchone()
             require(row, f"The ledger {self.path} has no charge {charge_id}.")
             other = f"Charge {charge_id} of the ledger {self.path} already belongs to another release."
             require(row[0] in (None, digest), other)
             if row[0] is None:
                 finished = (digest, ledger_file.now(), charge_id)
-                books.db.execute("UPDATE charge SET digest = ?, finished = ? WHERE id = ?", finished)
+                opened.db.execute("UPDATE charge SET digest = ?, finished = ? WHERE id = ?", finished)
 
     def bind(self, charge_id: int, content: str) -> bool:
         """Return whether the charge belongs to ``content``: to what it was bound first, here or by an earlier call.
@@ -213,13 +213,13 @@ class Ledger:
             content: 64 hexadecimal digits that say nothing of what they stand for, such as a MAC.
         """
         require(hexadecimal(64)(content), "A charge is bound to 64 hexadecimal digits.")
-        with ledger_file.writing(self.path) as books:
-            row = books.db.execute(
+        with ledger_file.writing(self.path) as opened:
+            row = opened.db.execute(
                 "SELECT dataset, token, content FROM charge LEFT JOIN binding ON charge = id WHERE id = ?", (charge_id,)
             ).fetchone()
             require(row, f"The ledger {self.path} has no charge {charge_id}.")
             if row[2] is None:
-                books.enter(Entry("binding", row[0], time=ledger_file.now(), token=row[1], content=content))
+                opened.enter(Entry("binding", row[0], time=ledger_file.now(), token=row[1], content=content))
         return row[2] in (None, content)
 
     def claim(self, dataset: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
@@ -239,32 +239,32 @@ class Ledger:
         """
         from dprl.accounting.fingerprint import fingerprint_of_blocks
 
-        with ledger_file.reading(self.path) as books:
-            self._find(books.db, dataset)
-            secret = books.secret
+        with ledger_file.reading(self.path) as opened:
+            self._find(opened.db, dataset)
+            secret = opened.secret
         blocks: Iterable[Any] = [columns] if isinstance(columns, Mapping) else columns
         content = fingerprint_of_blocks(blocks, secret)
         if content is None:
             return
-        with ledger_file.writing(self.path) as books:
+        with ledger_file.writing(self.path) as opened:
             row = (content, dataset, ledger_file.now())
-            books.db.execute("INSERT INTO claim VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
-            owner = books.db.execute("SELECT dataset FROM claim WHERE fingerprint = ?", (content,)).fetchone()[0]
+            opened.db.execute("INSERT INTO claim VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
+            owner = opened.db.execute("SELECT dataset FROM claim WHERE fingerprint = ?", (content,)).fetchone()[0]
         stand = f"The rows of this log stand in the ledger {self.path} under another name than {dataset!r}"
         spent = f"whose budget they have; what was charged to {dataset!r} stays spent"
         require(owner == dataset, f"{stand}: evaluate them under that name, {spent}.")
 
     def datasets(self) -> list[Dataset]:
         """Return what is declared, by name."""
-        with ledger_file.reading(self.path) as books:
-            return [_dataset(row) for row in books.db.execute("SELECT * FROM dataset ORDER BY name")]
+        with ledger_file.reading(self.path) as opened:
+            return [_dataset(row) for row in opened.db.execute("SELECT * FROM dataset ORDER BY name")]
 
     def history(self, dataset: str | None = None) -> list[Charge]:
         """Return every charge in order, of one dataset or of all."""
-        with ledger_file.reading(self.path) as books:
+        with ledger_file.reading(self.path) as opened:
             if dataset is not None:
-                self._find(books.db, dataset)
-            rows = books.db.execute(
+                self._find(opened.db, dataset)
+            rows = opened.db.execute(
                 "SELECT id, dataset, epsilon, delta, purpose, token, created, settled, digest, finished FROM charge "
                 "WHERE ?1 IS NULL OR dataset = ?1 ORDER BY id",
                 (dataset,),
@@ -273,14 +273,14 @@ class Ledger:
 
     def spent(self, dataset: str) -> Amount:
         """Return the sum of all charges, finished or not, recorded or settled."""
-        with ledger_file.reading(self.path) as books:
-            self._find(books.db, dataset)
-            return self._spent(books.db, dataset)
+        with ledger_file.reading(self.path) as opened:
+            self._find(opened.db, dataset)
+            return self._spent(opened.db, dataset)
 
     def remaining(self, dataset: str) -> Amount:
         """Return what may still be charged."""
-        with ledger_file.reading(self.path) as books:
-            return _subtract(self._find(books.db, dataset).budget, self._spent(books.db, dataset))
+        with ledger_file.reading(self.path) as opened:
+            return _subtract(self._find(opened.db, dataset).budget, self._spent(opened.db, dataset))
 
     # --- below the floor ------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from dprl.errors import DprlError, explained, require
 BUSY_SECONDS = 30.0
 
 
-class Books:
+class OpenLedger:
     """Both files of a ledger, checked and open; the ``secret`` keys fingerprints and never leaves the process."""
 
     def __init__(self, path: Path, db: sqlite3.Connection, intents: Intents, secret: bytes) -> None:
@@ -53,7 +53,7 @@ class Books:
         differs = any(self.db.execute(query, (entered,)).fetchone()[0] for query in tables)
         require(not differs, _explain(self._path))
 
-    def settle(self) -> None:
+    def replay_pending(self) -> None:
         """Enter what the intents hold and the database does not; needs the write lock."""
         self.check_tables()
         if _version(self.db) < VERSION:
@@ -114,40 +114,40 @@ _INSERT = {
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Books]:
+def writing(path: Path) -> Iterator[OpenLedger]:
     """Open a ledger for one immediate transaction, settled first.
 
     It is committed when the block ends, and rolled back when the block raises.
     """
-    with _opened(path) as books:
+    with _opened(path) as opened:
         try:
-            with _transaction(books.db):
-                books.settle()
-                yield books
+            with _transaction(opened.db):
+                opened.replay_pending()
+                yield opened
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorname", None) == "SQLITE_FULL":
-                books.withdraw()
+                opened.withdraw()
             raise
 
 
 @contextmanager
-def reading(path: Path, *, whole: bool = False) -> Iterator[Books]:
+def reading(path: Path, *, whole: bool = False) -> Iterator[OpenLedger]:
     """Open one snapshot of a settled ledger; ``whole`` looks at every page of the database first."""
-    with _opened(path) as books:
+    with _opened(path) as opened:
         if whole:
-            _check_pages(path, books.db)
-        books.db.execute("BEGIN")
-        if books.behind():
+            _check_pages(path, opened.db)
+        opened.db.execute("BEGIN")
+        if opened.behind():
             # somebody is charging just now, or was interrupted: whoever has the lock knows which
-            books.db.execute("ROLLBACK")
+            opened.db.execute("ROLLBACK")
             with writing(path):
                 pass
-            books.db.execute("BEGIN")
+            opened.db.execute("BEGIN")
         try:
-            books.check_tables()
-            yield books
+            opened.check_tables()
+            yield opened
         finally:
-            books.db.execute("ROLLBACK")
+            opened.db.execute("ROLLBACK")
 
 
 def create(path: Path) -> None:
@@ -175,13 +175,13 @@ def now() -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Books]:
+def _opened(path: Path) -> Iterator[OpenLedger]:
     with _connected(path) as db:
         ledger, secret = db.execute("SELECT ledger, secret FROM book").fetchone() or ("", None)
         if not isinstance(secret, bytes) or len(secret) != 32 or not isinstance(ledger, str):
             raise DprlError(_explain(path))
         with open_intents(path, intents_path(_real(path)), ledger, secret) as intents:
-            yield Books(path, db, intents, secret)
+            yield OpenLedger(path, db, intents, secret)
 
 
 @contextmanager
