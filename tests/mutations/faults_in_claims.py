@@ -233,7 +233,7 @@ def _(planting: Planting) -> None:
 
 @fault("forgotten charge", "the ledger is charged first")
 def _(planting: Planting) -> None:
-    planting.replace(pipeline, "_charged", lambda original: lambda *args: (None, None))
+    planting.replace(pipeline, "_charged", lambda original: lambda *args: None)
 
 
 @fault("charged after the rows were read", "the ledger is charged first")
@@ -243,19 +243,19 @@ def _(planting: Planting) -> None:
     def later(original: Callable[..., Any]) -> Callable[..., Any]:
         def charge(*args: Any) -> Any:
             waiting.append(lambda: original(*args))
-            return None, None
+            return None
 
         return charge
 
     def paying(original: Callable[..., Any]) -> Callable[..., Any]:
-        def touch(*args: Any) -> Any:
+        def release_rows(*args: Any) -> Any:
             waiting.pop()()
             return original(*args)
 
-        return touch
+        return release_rows
 
     planting.replace(pipeline, "_charged", later)
-    planting.replace(touching, "touch", paying)
+    planting.replace(front, "release_rows", paying)
 
 
 @fault("charged half of what is spent", "the ledger is charged first")
