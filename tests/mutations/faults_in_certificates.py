@@ -13,7 +13,7 @@ from dprl.accounting import advisories, field_verification, rows, verification
 from dprl.engine import value_query
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.release import status
+from dprl.release import certificate as released
 
 from .planting import Planting, fault
 
@@ -55,7 +55,7 @@ def _(planting: Planting) -> None:
 
 @fault("whatever class is released is certified", "only proved algorithms are certified")
 def _(planting: Planting) -> None:
-    planting.replace(status, "is_own", lambda original: lambda config, program=None: True)
+    planting.replace(released, "is_own", lambda original: lambda config, program=None: True)
 
 
 @fault("verify takes any algorithm's certificate", "only proved algorithms are certified")

@@ -28,12 +28,11 @@ from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import Bounds
 from dprl.registry import DEFAULT, find
-from dprl.release.account import open_account
 from dprl.release.artifacts import certificate_of, estimate_of
+from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine, open_engine
 from dprl.release.pipeline import Asked, Handout, Purpose, release
 from dprl.release.run_folder import RunFolder
-from dprl.release.status import status_of
 from dprl.release.touch import InMemory, InParts, read_rows, references, release_rows
 from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 
@@ -134,7 +133,16 @@ def evaluate(
             with which a resumed run was begun, and whether the ledger knows them under another name, is told to the
             curator.
     """
-    asked = Asked(budget=budget, seed=seed, simulated=simulated, progress=progress, run=run, resume=resume)
+    asked = Asked(
+        budget=budget,
+        ledger=ledger,
+        dataset=dataset,
+        seed=seed,
+        simulated=simulated,
+        progress=progress,
+        run=run,
+        resume=resume,
+    )
     algorithm = find(DEFAULT).load_config()() if algorithm is None else algorithm
     if not isinstance(algorithm, ValueFunctionConfig | importance.ImportanceSampling):
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
@@ -156,7 +164,7 @@ def evaluate(
     asked.expect(plan.steps)
     status = status_of(plan, noise.secure, simulated)
     certificate = certificate_of(plan, log, policies, noise, status, features)
-    account = open_account(ledger, dataset)
+    account = asked.account()
     if chosen == "ray":  # a file's function is loaded again where it is needed
         sent, below = [_sent(named[name], policy) for name, policy in policies.items()], _sent(below, behavior)
     else:

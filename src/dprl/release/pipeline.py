@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from os.path import lexists
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -19,6 +20,7 @@ from dprl.accounting import certificate as certificates
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.accounting.reward_relation import RewardRelation, parse_relation
 from dprl.engine.shards import suppress_warnings
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -36,22 +38,21 @@ class Asked:
     """What every front door is asked besides its own question; refused at once where it contradicts itself.
 
     Attributes:
-        budget, seed, simulated, progress, run, resume, engine, shards, address: see :func:`dprl.evaluate`.
+        budget, ledger, dataset, seed, simulated, progress, run, resume: see :func:`dprl.evaluate`.
         certifies: whether the noise can be that of a private release.
 
     Raises:
-        DprlError: a release that cannot be resumed has a run folder, or the budget or the engine is none.
+        DprlError: a release that cannot be resumed has a run folder, or the budget is none.
     """
 
     budget: Budget
+    ledger: str | Path | Ledger | None = None
+    dataset: str | None = None
     seed: int | None = None
     simulated: bool = False
     progress: Callable[[int], None] | None = None
     run: str | Path | None = None
     resume: bool = False
-    engine: str | None = None
-    shards: int | None = None
-    address: str | None = None
     certifies: bool = True
 
     def __post_init__(self) -> None:
@@ -70,6 +71,43 @@ class Asked:
         """Tell the progress how much there is to do, if it listens."""
         if hasattr(self.progress, "expect"):
             self.progress.expect(steps)  # type: ignore[union-attr]
+
+    def account(self) -> Account | None:
+        """Return the account that pays; None where neither ledger nor dataset is given, refused where only one is."""
+        if self.ledger is None:
+            if self.dataset is not None:
+                raise DprlError("A dataset is named, but no ledger: give --ledger FILE too.")
+            return None
+        if self.dataset is None:
+            raise DprlError(
+                "A ledger is given, but not under which name this data's budget stands: give --dataset NAME."
+            )
+        return (self.ledger if isinstance(self.ledger, Ledger) else Ledger.open(self.ledger)), self.dataset
+
+    def declared_account(self, unit: str, relation: str) -> Account | None:
+        """Return the account of what learns without a log, whose dataset must be declared before.
+
+        Args:
+            unit: privacy unit that the ledger is to declare.
+            relation: neighbouring relation that it is to declare.
+        """
+        declare = f"`dprl ledger create`, --unit {unit!r} and --relation {relation!r}"
+        path, dataset = self.ledger, self.dataset
+        if dataset is not None and isinstance(path, str | Path) and not (lexists(path) or lexists(f"{path}.intents")):
+            raise DprlError(f"There is no ledger at {path}; make one with {declare}.")
+        account = self.account()
+        if account is not None and account[1] not in {declared.name for declared in account[0].datasets()}:
+            raise DprlError(f"The ledger {account[0].path} has no dataset {account[1]!r}; declare it with {declare}.")
+        return account
+
+
+def declared_words(account: Account | None, relation: RewardRelation) -> str:
+    """Return the relation as the ledger declares it: a dataset keeps the words of the day on which it was declared."""
+    words = relation.words()
+    if account is None:
+        return words
+    (declared,) = (found for found in account[0].datasets() if found.name == account[1])
+    return declared.relation if parse_relation(declared.relation) == relation else words
 
 
 class Purpose(NamedTuple):
