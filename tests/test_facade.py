@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import typing
 
 import pytest
 
@@ -37,15 +36,6 @@ def test_every_name_is_there():
         found = getattr(dprl, name)
         assert found.__name__ == name
     assert issubclass(dprl.OverspendError, dprl.DprlError)
-
-
-def test_every_name_is_typed():
-    """What a type checker sees is what there is."""
-    source = typing.cast(str, dprl.__file__)
-    with open(source, encoding="utf-8") as file:
-        text = file.read()
-    for name in dprl.__all__:
-        assert f" import {name} as {name}\n" in text
 
 
 def test_an_unknown_name():

@@ -179,11 +179,11 @@ def test_the_noise_is_that_of_the_whole_budget(domain):
 def test_doubly_robust_is_what_a_release_computes(domain):
     from dprl.evaluation.doubly_robust import DoublyRobust
     from dprl.evaluation.plan import make_plan
-    from dprl.release.touch import touch
+    from dprl.release.touch import InMemory, release_rows
 
     problem = problem_of(domain)
     setting = problem.setting
     config, policies = DoublyRobust(discount=domain.discount), [domain.target_policy]
     plan = make_plan(config, setting.bounds, setting.budget, policies, setting.features.name)
-    (released,), _ = touch(plan, problem.log, policies, None, SeededNoise(key_of(1)), None, None)
+    (released,), _ = release_rows(plan, InMemory(plan, problem.log, policies), SeededNoise(key_of(1)))
     assert policy_value.doubly_robust(problem, key_of(1)) == pytest.approx(released.value, abs=1e-4)

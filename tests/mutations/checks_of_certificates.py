@@ -17,7 +17,7 @@ from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS, grid_step
 from dprl.mechanisms.noise import SeededNoise
-from dprl.release import status
+from dprl.release import certificate as released
 from tests.accounting.test_advisories import OLD, learned, sampled_people
 from tests.accounting.test_strict_verification import block, under_a_filter
 from tests.accounting.test_verification import fill, mechanism, sample
@@ -62,7 +62,7 @@ def only_proved_algorithms_are_certified(lab: Lab) -> None:
     class Plan:
         config, program, claim = Toy(), None, None
 
-    require(status.status_of(Plan(), True, False) == "unreviewed", "a stranger's algorithm gets a certificate")
+    require(released.status_of(Plan(), True, False) == "unreviewed", "a stranger's algorithm gets a certificate")
     folder = fill(lab.folder() / "r", sample())
     stated = json.loads((folder / "estimate.json").read_bytes())
     content = sample() | {"delta": 1e-5}

@@ -13,7 +13,7 @@ from dprl.accounting import advisories, field_verification, rows, verification
 from dprl.engine import value_query
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
-from dprl.release import status
+from dprl.release import certificate as released
 
 from .planting import Planting, fault
 
@@ -60,7 +60,7 @@ def _(planting: Planting) -> None:
     planting.replace(rows, "check_filter", _nothing)
 
 
-@fault("whatever class is released is certified", "only proved algorithms are certified", (status, "is_own"))
+@fault("whatever class is released is certified", "only proved algorithms are certified", (released, "is_own"))
 def _(original: Any, config: Any, program: Any = None) -> Any:
     return True
 

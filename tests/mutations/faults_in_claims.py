@@ -182,7 +182,7 @@ def _(original: Any, cls: Any, seed: int) -> Any:
 
 @fault("forgotten charge", "the ledger is charged first", (pipeline, "_charged"))
 def _(original: Any, *args: Any) -> Any:
-    return (None, None)
+    return None
 
 
 @fault("charged after the rows were read", "the ledger is charged first")
@@ -192,19 +192,19 @@ def _(planting: Planting) -> None:
     def later(original: Callable[..., Any]) -> Callable[..., Any]:
         def charge(*args: Any) -> Any:
             waiting.append(lambda: original(*args))
-            return None, None
+            return None
 
         return charge
 
     def paying(original: Callable[..., Any]) -> Callable[..., Any]:
-        def touch(*args: Any) -> Any:
+        def release_rows(*args: Any) -> Any:
             waiting.pop()()
             return original(*args)
 
-        return touch
+        return release_rows
 
     planting.replace(pipeline, "_charged", later)
-    planting.replace(touching, "touch", paying)
+    planting.replace(front, "release_rows", paying)
 
 
 @fault("charged half of what is spent", "the ledger is charged first", (ledgers.Ledger, "charge"))

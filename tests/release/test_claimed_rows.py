@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,7 +12,7 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.engine import unit_source
-from dprl.release.pipeline import Purpose, read_and_release
+from dprl.release.pipeline import Asked, Handout, Purpose, release
 
 from ..environments.visits import bounds, file_and_parts, visits
 
@@ -60,26 +61,30 @@ def test_the_same_rows_under_another_name_are_refused(tmp_path, ledger, monkeypa
     assert len(ledger.history("shop")) == 6
 
 
+@dataclass(frozen=True)
+class Nothing(Handout):
+    document_name = "nothing.json"
+    files: ClassVar = {}
+
+
 def test_what_is_read_without_a_claim_is_never_released(ledger):
     """A mistake of ours, and nothing may come of it; a release without rows claims none."""
 
     def through(read: Any) -> Any:
-        budget, purpose = dprl.Budget(0.5, 1e-6), Purpose("person", "zero out one", "test")
-        release = lambda rows: seen.append(rows) or "released"  # noqa: E731
-        return read_and_release(
+        return release(
+            Asked(budget=dprl.Budget(0.5, 1e-6)),
+            {},
             (ledger, "shop"),
-            None,
-            False,
-            budget,
-            purpose,
-            restore=lambda path, content: None,
+            Purpose("person", "zero out one", "test"),
+            {},
             read=read,
-            release=release,
+            make=lambda rows, folder: seen.append(rows) or Nothing(document={}),
+            restore=lambda path: Nothing(document={}),
         )
 
     seen: list[Any] = []
     with pytest.raises(RuntimeError, match="without being claimed"):
         through(lambda claim: [1, 2])
     assert not seen
-    assert through(None)[2] == "released"
+    assert through(None).certificate["ledger"]["charge"] == 2
     assert len(ledger.history()) == 2

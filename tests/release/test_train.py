@@ -23,7 +23,7 @@ from dprl.learning import planner
 from dprl.learning_facts import LearningFacts
 from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
-from dprl.release.training_artifacts import NOT_PROTECTED
+from dprl.release.learning_artifacts import REWARDS_NOT_PROTECTED
 
 BUDGET = dprl.Budget(0.9, 1e-4)
 SMALL = {"samples": 100, "round": 50, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
@@ -93,7 +93,7 @@ def test_from_end_to_end(released):
     assert found.epsilon is not None
     assert found.epsilon <= 0.9
     assert (content["privacy_unit"], content["neighbouring_relation"]) == (UNIT, ledger.datasets()[0].relation)
-    assert content["not_protected"] == list(NOT_PROTECTED)
+    assert content["not_protected"] == list(REWARDS_NOT_PROTECTED)
     assert content["ledger"] == {"dataset": "tutor", "charge": 1, "epsilon": 0.9, "delta": 1e-4}
     (charge,) = ledger.history()
     assert (charge.digest, charge.purpose) == (content["digest"], "train functional-q")

@@ -20,7 +20,7 @@ from dprl.engine import program
 from dprl.learning.policy_gradient import trainer
 from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
-from dprl.release.policy_artifacts import NOBODY_IS_NAMED, NOT_PROTECTED, PLACES
+from dprl.release.learning_artifacts import NOBODY_IS_NAMED, PEOPLE_NOT_PROTECTED, PLACES
 
 BUDGET = dprl.Budget(1.0, 1e-6)
 BOUNDS = {"units": 60, "observation": [[-1, 1]] * 2, "reward": [0, 1], "actions": 2}
@@ -79,7 +79,7 @@ def test_from_end_to_end(released):
     assert found.private
     assert found.epsilon == pytest.approx(1.0, rel=1e-3)
     assert (content["privacy_unit"], content["neighbouring_relation"]) == ("person", RELATION)
-    assert content["not_protected"] == [*PLACES, *NOT_PROTECTED]
+    assert content["not_protected"] == [*PLACES, *PEOPLE_NOT_PROTECTED]
     assert "joint differential privacy" in content["released"]
     assert "People are told apart" in content["assumed_public"]["reading"]
     assert content["assumed_public"]["units"] == 60
@@ -303,7 +303,7 @@ def test_people_who_are_sampled_again(tmp_path, monkeypatch):
     release.save(tmp_path / "p")
     content = verify(tmp_path / "p").content
     assert content["neighbouring_relation"] == "add or remove one"
-    assert content["not_protected"] == [*NOT_PROTECTED, NOBODY_IS_NAMED]
+    assert content["not_protected"] == [*PEOPLE_NOT_PROTECTED, NOBODY_IS_NAMED]
     assert content["event"]["count"] == 8
     assert content["mechanisms"][0]["sampling_rate"] == pytest.approx(1.0 / 3.0)
     assert "asked in every batch" in content["assumed_public"]["reading"]

@@ -18,7 +18,7 @@ from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning import planner
 from dprl.learning.learning_plan import make_learning_plan
 from dprl.mechanisms.noise import SecureNoise
-from dprl.release.training_artifacts import certificate_of
+from dprl.release.learning_artifacts import q_certificate_of
 
 BUDGET, KEY = dprl.Budget(0.9, 1e-4), bytes(range(7, 39))
 SMOOTH = RewardRelation(0.01, 0.04)
@@ -37,7 +37,7 @@ def planned(name: str) -> dict[str, Any]:
     options = {"reward_radius": 0.01, "variant": variant} | VARIANTS[name]
     model = IntervalWalk().transition_matrix(planner.POINTS) if name == "output" else None
     plan = make_learning_plan(dprl.FunctionalQ(**options), facts, BUDGET, model)
-    return certificate_of(plan, SecureNoise(KEY), "verified") | {"created": "2026-11-22T04:00:00Z"}
+    return q_certificate_of(plan, SecureNoise(KEY), "verified") | {"created": "2026-11-22T04:00:00Z"}
 
 
 def sealed(content: dict[str, Any], folder: Any) -> Any:

@@ -17,7 +17,7 @@ from dprl.cli.evaluate import lines
 from dprl.cli.verify import verify as verify_command
 from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
 from dprl.environments.interval_walk import IntervalWalk
-from dprl.release.status import status_of
+from dprl.release.certificate import status_of
 from tests.mutations.lab import FULL, small_log, suite_of
 
 

@@ -22,7 +22,7 @@ from dprl.evaluation.intervals import (
 from dprl.evaluation.protected import Protected
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
-from dprl.release.certificate import Statement, certificate_from
+from dprl.release.certificate import certificate_from
 from dprl.value_functions.linear import ValueFunction
 
 NOT_PROTECTED = (
@@ -147,35 +147,35 @@ def _options(plan: Plan) -> dict[str, Any]:
     return renamed | own | {name: {"value": value, "provenance": DERIVED} for name, value in chosen.items()}
 
 
-def divided(share: float, rows: list[dict[str, Any]]) -> list[float]:
-    """The share of a stage over its levels of noise: by what each adds to mu^2 if all units take part."""
-    spent = [row["steps"] / row["noise_multiplier"] ** 2 for row in rows]
-    return [share * (part / sum(spent)) for part in spent]
+def mechanism_rows(plan: Plan) -> list[dict[str, Any]]:
+    """Return one row for each mechanism: what ``describe`` says, and its ``share`` of mu^2, the Gaussian parameter.
+
+    A stage's share is divided over its levels of noise: by what each adds to mu^2 if all units take part.
+    """
+    first = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
+    found = [plan.value_mechanism.describe("Gaussian vector", "values and intervals") | {"share": first}]
+    for stage, share in zip(plan.stages, plan.shares, strict=True):
+        sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
+        filtered = " and its norm, under a Renyi filter" if isinstance(stage.mechanism, FilteredGaussianSum) else ""
+        rows = stage.mechanism.rows(f"{sampled} Gaussian sum{filtered}", stage.name)
+        spent = [row["steps"] / row["noise_multiplier"] ** 2 for row in rows]
+        parts = [(1.0 - first) * share * (part / sum(spent)) for part in spent]
+        found += [row | {"share": part} for row, part in zip(rows, parts, strict=True)]
+    return found
 
 
 def certificate_of(
     plan: Plan, log: Log, policies: Mapping[str, Any], noise: Any, status: str, features: str
 ) -> dict[str, Any]:
     """The certificate before it is sealed: public facts alone, known before the first row is read."""
-    mechanisms = [plan.value_mechanism.describe("Gaussian vector", "values and intervals")]
-    first = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
-    shares = [first]
     around = ", around the released value function," if plan.around_function else ""
     released = f"One noised vector, from which{around} every value and interval is computed"
-    for stage, share in zip(plan.stages, plan.shares, strict=True):
-        sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
-        filtered = " and its norm, under a Renyi filter" if isinstance(stage.mechanism, FilteredGaussianSum) else ""
-        rows = stage.mechanism.rows(f"{sampled} Gaussian sum{filtered}", stage.name)
-        mechanisms += rows
-        shares += divided((1.0 - first) * share, rows)
     if plan.stages:
         if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages):
             released += ", the noised sum of every step and its noised norm, as many as the budget admitted, from which"
         else:
             released += ", and the noised sum of every step, from which"
         released += " the value function is computed"
-    for mechanism, share in zip(mechanisms, shares, strict=True):
-        mechanism["share"] = share
     options = _options(plan)
     asked = plan.query.bounds
     if asked.derives_cumulative_ratio:
@@ -193,13 +193,15 @@ def certificate_of(
     public = {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)}
     if protector is not None:
         public["protector"] = protector
-    said = Statement(
+    return certificate_from(
+        plan,
+        noise,
+        status,
         unit=log.unit,
         relation=RELATION if plan.claim is None else plan.claim.relation,
         released=released + ".",
         not_protected=[*NOT_PROTECTED, *([NOT_A_TRAJECTORY] if log.unit == "transition" else [])],
-        mechanisms=mechanisms,
+        mechanisms=mechanism_rows(plan),
         accountant=accountant_name(plan.event),
         assumed_public=public,
     )
-    return certificate_from(plan, noise, status, said)

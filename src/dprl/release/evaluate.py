@@ -28,13 +28,12 @@ from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import Bounds
 from dprl.registry import DEFAULT, find
-from dprl.release.account import open_account
 from dprl.release.artifacts import certificate_of, estimate_of
+from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine, open_engine
 from dprl.release.pipeline import Asked, Handout, Purpose, release
 from dprl.release.run_folder import RunFolder
-from dprl.release.status import status_of
-from dprl.release.touch import read_rows, release_rows
+from dprl.release.touch import InMemory, InParts, read_rows, references, release_rows
 from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 
 
@@ -134,22 +133,24 @@ def evaluate(
             with which a resumed run was begun, and whether the ledger knows them under another name, is told to the
             curator.
     """
-    asked = Asked(budget=budget, seed=seed, simulated=simulated, progress=progress, run=run, resume=resume)
+    asked = Asked(
+        budget=budget,
+        ledger=ledger,
+        dataset=dataset,
+        seed=seed,
+        simulated=simulated,
+        progress=progress,
+        run=run,
+        resume=resume,
+    )
     algorithm = find(DEFAULT).load_config()() if algorithm is None else algorithm
     if not isinstance(algorithm, ValueFunctionConfig | importance.ImportanceSampling):
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
     chosen = check_engine(engine, shards, address)
     named = _named_policies(target_policy)
-    columns = [p.name for p in named.values() if isinstance(p, ColumnPolicy)]
-    if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):
-        raise DprlError("The log is open already: bounds, unit and person belong into read_log.")
-    if not isinstance(log, Log):
-        log = read_log(
-            log, bounds=bounds, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
-        )
-    elif any(f"target:{c}" not in log.schema.scalars for c in columns):
-        raise DprlError("The log was opened without the target policy's column: name it in target_columns.")
+    log = _opened(log, named, bounds, unit, person, behavior_policy)
     policies = load_policies(target_policy, log.bounds)
+    targets = list(policies.values())
     below = log.behavior_policy if behavior_policy is None else behavior_policy
     behavior = None if below is None else load_policy(below, log.bounds.actions)
     if behavior is not None:
@@ -157,48 +158,53 @@ def evaluate(
             raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
         check_policy(behavior, log.bounds, "behaviour policy")
     noise = asked.noise()
-    plan = make_plan(
-        algorithm,
-        log.bounds,
-        budget,
-        list(policies.values()),
-        features,
-        noise.total_variation_per_draw if noise.secure else 0.0,
-        log.unit,
-    )
+    sampler = noise.total_variation_per_draw if noise.secure else 0.0
+    plan = make_plan(algorithm, log.bounds, budget, targets, features, sampler, log.unit)
     plan.refuse_the_hopeless()
     asked.expect(plan.steps)
     status = status_of(plan, noise.secure, simulated)
     certificate = certificate_of(plan, log, policies, noise, status, features)
-    account = open_account(ledger, dataset)
+    account = asked.account()
     if chosen == "ray":  # a file's function is loaded again where it is needed
         sent, below = [_sent(named[name], policy) for name, policy in policies.items()], _sent(below, behavior)
     else:
-        sent, below = list(policies.values()), behavior
+        sent, below = targets, behavior
     with open_engine(chosen, log, plan, sent, below, exact=simulated, shards=shards, address=address) as units:
+
+        def made(loaded: Trajectories | None, folder: RunFolder | None) -> Release:
+            if units is not None:
+                rows = InParts(plan, log, units)
+            else:
+                assert loaded is not None
+                rows = InMemory(plan, loaded, targets, behavior)
+            estimates, function = release_rows(plan, rows, noise, folder, progress)
+            exact = references(plan, rows, function) if simulated else None
+            values = dict(zip(policies, estimates, strict=True))
+            estimate = estimate_of(plan, log, values, function, exact, status, features, outcome)
+            return Release(values, function, document=estimate)
+
         request = {
             "log": log.name, "unit_column": log.unit_column, "outcome": outcome,
             "behavior_policy": None if behavior is None else policy_name(behavior),
             "strategy": plan.query.strategy.tolist(),
         }  # fmt: skip
+        purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
+        reading = partial(read_rows, log, units)
+        return release(asked, certificate, account, purpose, request, read=reading, make=made, restore=_restored)
 
-        def made(rows: Trajectories | None, folder: RunFolder | None) -> Release:
-            given = log, units, plan, list(policies.values()), behavior, noise, folder, progress, simulated
-            estimates, function, exact = release_rows(rows, *given)
-            values = dict(zip(policies, estimates, strict=True))
-            estimate = estimate_of(plan, log, values, function, exact, status, features, outcome)
-            return Release(values, function, document=estimate)
 
-        return release(
-            asked,
-            certificate,
-            account,
-            Purpose(log.unit, RELATION, f"evaluate {plan.name}"),
-            request,
-            read=partial(read_rows, log, units),
-            make=made,
-            restore=_restored,
+def _opened(log: Any, policies: Mapping[str, Any], bounds: Any, unit: Any, person: Any, behavior_policy: Any) -> Log:
+    """Return the log with the columns that the policies need; no row is read."""
+    columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
+    if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):
+        raise DprlError("The log is open already: bounds, unit and person belong into read_log.")
+    if not isinstance(log, Log):
+        return read_log(
+            log, bounds=bounds, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
         )
+    if any(f"target:{c}" not in log.schema.scalars for c in columns):
+        raise DprlError("The log was opened without the target policy's column: name it in target_columns.")
+    return log
 
 
 def _sent(spec: Any, policy: Any) -> Any:

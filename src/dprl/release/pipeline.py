@@ -1,5 +1,6 @@
-"""The one way of a release: charged, its rows read and claimed, released, certified and saved. Wherever it is
-interrupted, there is one charge and one certificate (docs/proofs/resume.md).
+"""The one way of a release: charged, its rows read and claimed, released, certified and saved.
+
+Wherever a release is interrupted, there is one charge and one certificate (docs/proofs/resume.md).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from os.path import lexists
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -18,6 +20,7 @@ from dprl.accounting import certificate as certificates
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.accounting.reward_relation import RewardRelation, parse_relation
 from dprl.engine.shards import suppress_warnings
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -25,9 +28,9 @@ from dprl.release.run_folder import RunFolder, open_run
 from dprl.release.save import UnsavedError, save_release
 
 Account = tuple[Ledger, str]
-Charge = tuple[Ledger, int]
+"""A ledger, and the name under which it holds the budget of a dataset."""
 Claim = Callable[[Any], object]
-"""Told the raw rows of a log before anything is made of them; what it raises ends the release."""
+"""Receiver of the raw rows of a log before anything is made of them; what it raises ends the release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +38,16 @@ class Asked:
     """What every front door is asked besides its own question; refused at once where it contradicts itself.
 
     Attributes:
-        budget, seed, simulated, progress, run, resume: see :func:`dprl.evaluate`.
+        budget, ledger, dataset, seed, simulated, progress, run, resume: see :func:`dprl.evaluate`.
         certifies: whether the noise can be that of a private release.
+
+    Raises:
+        DprlError: a release that cannot be resumed has a run folder, or the budget is none.
     """
 
     budget: Budget
+    ledger: str | Path | Ledger | None = None
+    dataset: str | None = None
     seed: int | None = None
     simulated: bool = False
     progress: Callable[[int], None] | None = None
@@ -56,13 +64,79 @@ class Asked:
             raise DprlError("budget must be a dprl.Budget(epsilon, delta).")
 
     def noise(self) -> SecureNoise | SeededNoise:
-        """A source of fresh noise, or of that of the seed."""
+        """Return a source of fresh noise, or of that of the seed."""
         return SecureNoise.fresh() if self.seed is None else SeededNoise.from_seed(self.seed)
 
     def expect(self, steps: int | None) -> None:
         """Tell the progress how much there is to do, if it listens."""
         if hasattr(self.progress, "expect"):
             self.progress.expect(steps)  # type: ignore[union-attr]
+
+    def account(self) -> Account | None:
+        """Return the account that pays; None where neither ledger nor dataset is given, refused where only one is."""
+        if self.ledger is None:
+            if self.dataset is not None:
+                raise DprlError("A dataset is named, but no ledger: give --ledger FILE too.")
+            return None
+        if self.dataset is None:
+            raise DprlError(
+                "A ledger is given, but not under which name this data's budget stands: give --dataset NAME."
+            )
+        return (self.ledger if isinstance(self.ledger, Ledger) else Ledger.open(self.ledger)), self.dataset
+
+    def declared_account(self, unit: str, relation: str) -> Account | None:
+        """Return the account of what learns without a log, whose dataset must be declared before.
+
+        Args:
+            unit: privacy unit that the ledger is to declare.
+            relation: neighbouring relation that it is to declare.
+        """
+        declare = f"`dprl ledger create`, --unit {unit!r} and --relation {relation!r}"
+        path, dataset = self.ledger, self.dataset
+        if dataset is not None and isinstance(path, str | Path) and not (lexists(path) or lexists(f"{path}.intents")):
+            raise DprlError(f"There is no ledger at {path}; make one with {declare}.")
+        account = self.account()
+        if account is not None and account[1] not in {declared.name for declared in account[0].datasets()}:
+            raise DprlError(f"The ledger {account[0].path} has no dataset {account[1]!r}; declare it with {declare}.")
+        return account
+
+
+def declared_words(account: Account | None, relation: RewardRelation) -> str:
+    """Return the relation as the ledger declares it: a dataset keeps the words of the day on which it was declared."""
+    words = relation.words()
+    if account is None:
+        return words
+    (declared,) = (found for found in account[0].datasets() if found.name == account[1])
+    return declared.relation if parse_relation(declared.relation) == relation else words
+
+
+class Purpose(NamedTuple):
+    """What a release is charged for, as the ledger declares it."""
+
+    unit: str
+    relation: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One charge of a ledger; it belongs to one certificate, named by its digest."""
+
+    ledger: Ledger
+    number: int
+
+    def refuse_another(self, digest: str | None, folder: RunFolder) -> None:
+        """Refuse a run, such as a copied one, whose charge belongs to another certificate than ``digest``."""
+        known = next((charge.digest for charge in self.ledger.history() if charge.id == self.number), None)
+        if known is not None and known != digest:
+            raise DprlError(
+                f"The release of the run in {folder.path} is out already, says the ledger: delete the run folder, for "
+                "with its key the noise can be subtracted."
+            )
+
+    def commit(self, digest: str) -> None:
+        """Note in the ledger that the release is out."""
+        self.ledger.commit(self.number, digest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,26 +165,45 @@ class Handout(ABC):
 
         The first time, this finishes the release: its charge is committed and its run folder removed.
 
+        Args:
+            folder: new folder for the release.
+            sign_key: file of the Ed25519 private key (PEM) that signs the certificate.
+
         Returns:
             Name of each artifact -> its path.
+
+        Raises:
+            DprlError: the folder cannot be written, or the key cannot be read.
         """
-        done = _paths_of(self._saved, folder, self.certificate, sign_key)
-        if done is not None:
-            return done
+        if self._saved == Path(os.path.abspath(folder)):  # before the release was resumed
+            if sign_key is not None and "signature" not in self.certificate:
+                raise DprlError(f"The release in {folder} was finished without a signature, and is not signed again.")
+            names = [*self.certificate["artifacts"], certificates.FILES[self.certificate["schema"]]]
+            return {name: self._saved / name for name in names}
+        run = self._run if self._run is not None and self._run.open else None
+
+        def announce(digest: str, path: Path) -> None:
+            if run is not None:
+                if self._charge is not None:
+                    self._charge.refuse_another(digest, run)
+                run.finish(digest, path)
+
         content = self.document_name, self.document, self.files, self.certificate
-        return _save_finished(self._charge, self._run, *content, folder, sign_key)
+        try:
+            paths, digest = save_release(*content, folder, sign_key, announce)
+        except UnsavedError as error:
+            if run is None:
+                raise
+            again = "make room there, and go on by --resume (in Python, save it again, or resume=True)"
+            raise UnsavedError(f"{str(error).removesuffix('.')}: {again}; it is charged once.") from error
+        if self._charge is not None:
+            self._charge.commit(digest)
+        if run is not None:
+            run.remove()
+        return paths
 
 
-T = TypeVar("T")
 H = TypeVar("H", bound=Handout)
-
-
-class Purpose(NamedTuple):
-    """What a release is charged for, as the ledger declares it."""
-
-    unit: str
-    relation: str
-    words: str
 
 
 def release(
@@ -126,33 +219,35 @@ def release(
 ) -> H:
     """Take a checked and planned release all the way: run folder, charge, claim, noise, certificate.
 
+    Every release of rows goes this way, so that none is read before it is charged, and none released under a second
+    name. Where anything is raised the run folder is closed; what was charged stays charged.
+
     Args:
         certificate: public facts, before anything is charged.
         request: what else binds a run folder.
-        read: see :func:`read_and_release`.
+        read: reads the rows, and hands them to the claim that it is given, if it is given one. None where there are no
+            rows, but a simulator, or people who have not come yet.
         make: what is handed out, but for its certificate, of what was read; binds the run folder, if there is one.
-        restore: the same from a folder in which it was saved.
+        restore: the same from a folder in which it was saved; raises if it cannot be read.
     """
     folder = _open_run(asked, certificate, account, request)
-    charge, finished, made = read_and_release(
-        account,
-        folder,
-        asked.resume,
-        asked.budget,
-        purpose,
-        restore=lambda path, sealed: replace(restore(path), certificate=sealed, _saved=path),
-        read=read,
-        release=lambda rows: make(rows, folder),
-    )
-    if finished is not None:
-        return finished
+    try:
+        finished = None if folder is None else _finished(folder, restore)
+        charge = _charged(asked, account, purpose, folder, finished)
+        if folder is not None and finished is not None:
+            if charge is not None:
+                charge.commit(finished.certificate["digest"])
+            folder.remove()
+            return finished
+        with suppress_warnings():
+            made = make(None if read is None else _claimed(read, account), folder)
+    except BaseException:
+        if folder is not None:
+            folder.close()
+        raise
     if charge is not None and account is not None:
-        certificate["ledger"] = {
-            "dataset": account[1],
-            "charge": charge[1],
-            "epsilon": asked.budget.epsilon,
-            "delta": asked.budget.delta,
-        }
+        spent = {"epsilon": asked.budget.epsilon, "delta": asked.budget.delta}
+        certificate["ledger"] = {"dataset": account[1], "charge": charge.number, **spent}
     certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return replace(made, certificate=certificate, _charge=charge, _run=folder)
 
@@ -160,7 +255,7 @@ def release(
 def _open_run(
     asked: Asked, certificate: Mapping[str, Any], account: Account | None, request: Mapping[str, Any]
 ) -> RunFolder | None:
-    """The run folder that was asked for, bound to public facts: the unsealed certificate, and the ``request``."""
+    """Return the run folder that was asked for, bound to the unsealed certificate and to the ``request``."""
     if asked.run is None:
         return None
     facts = {name: value for name, value in certificate.items() if name != "versions"}
@@ -173,45 +268,42 @@ def _open_run(
     return open_run(asked.run, asked.resume, {"request": facts, "versions": machine.versions(), "device": device})
 
 
-def read_and_release(
-    account: Account | None,
-    folder: RunFolder | None,
-    resume: bool,
-    budget: Budget,
-    purpose: Purpose,
-    *,
-    restore: Callable[[Path, Mapping[str, Any]], T],
-    read: Callable[[Claim | None], Any] | None,
-    release: Callable[[Any], Any],
-) -> tuple[Charge | None, T | None, Any]:
-    """Charge the account, read the rows and claim them for it, and release what is made of them.
-
-    Every release of rows goes this way, so that none is read before it is charged, and none released under a second
-    name. Where anything is raised the run folder is closed; what was charged stays charged.
-
-    Args:
-        restore: the release of a folder and its certificate; raises if it cannot be read.
-        read: reads the rows, and hands them to the claim that it is given, if it is given one. None where there are no
-            rows, but a simulator, or people who have not come yet.
-        release: makes of what was read what is to be released.
-
-    Returns:
-        The charge; the finished release, where all was done but the end, and nothing was read; else what was released.
-    """
+def _finished(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:
+    """Return the release of this very run, if it reached its folder before the run was interrupted."""
+    if folder.finished is None:
+        return None
+    digest, path = folder.finished
     try:
-        charge, finished = _charged(account, folder, resume, budget, purpose, restore)
-        if finished is not None:
-            return charge, finished, None
-        with suppress_warnings():
-            return charge, None, release(None if read is None else _claimed(read, account))
-    except BaseException:
-        if folder is not None:
-            folder.close()
+        sealed = verification.verify(path).content
+        return replace(restore(path), certificate=sealed, _saved=path) if sealed["digest"] == digest else None
+    except (DprlError, OSError, ValueError):
+        return None
+
+
+def _charged(
+    asked: Asked, account: Account | None, purpose: Purpose, folder: RunFolder | None, finished: Handout | None
+) -> Charge | None:
+    """Charge the account, once for all that are begun in one run folder."""
+    if folder is not None and finished is None:
+        _ = folder.key  # without it nothing is charged
+    if account is None:
+        return None
+    ledger, dataset = account
+    try:
+        number = ledger.charge(dataset, asked.budget, *purpose, None if folder is None else folder.token)
+    except DprlError:
+        if folder is not None and not asked.resume:
+            folder.remove()
         raise
+    charge = Charge(ledger, number)
+    if folder is not None:
+        folder.recorded = partial(ledger.bind, number)
+        charge.refuse_another(None if finished is None else finished.certificate["digest"], folder)
+    return charge
 
 
 def _claimed(read: Callable[[Claim | None], Any], account: Account | None) -> Any:
-    """What was read, and claimed where there is an account."""
+    """Return what was read, and claimed where there is an account."""
     if account is None:
         return read(None)
     ledger, dataset = account
@@ -226,101 +318,3 @@ def _claimed(read: Callable[[Claim | None], Any], account: Account | None) -> An
     if not claims:  # a mistake of ours, and nothing may come of it
         raise RuntimeError("The rows were read without being claimed.")
     return rows
-
-
-def _charged(
-    account: Account | None,
-    folder: RunFolder | None,
-    resume: bool,
-    budget: Budget,
-    purpose: Purpose,
-    restore: Callable[[Path, Mapping[str, Any]], T],
-) -> tuple[Charge | None, T | None]:
-    """Charge the account, once for all that are begun in one run folder.
-
-    Returns:
-        The charge, and the release where all was done but the end: then it is finished now.
-    """
-    found = None if folder is None else _finished(folder, restore)
-    if folder is not None and found is None:
-        _ = folder.key  # without it nothing is charged
-    charge = None
-    if account is not None:
-        try:
-            token = None if folder is None else folder.token
-            charge = account[0], account[0].charge(account[1], budget, *purpose, token)
-        except DprlError:
-            if folder is not None and not resume:
-                folder.remove()
-            raise
-        if folder is not None:
-            folder.recorded = partial(charge[0].bind, charge[1])
-    _check_unfinished(charge, None if found is None else found[0]["digest"], folder)
-    if folder is None or found is None:
-        return charge, None
-    if charge is not None:
-        charge[0].commit(charge[1], found[0]["digest"])
-    folder.remove()
-    return charge, found[1]
-
-
-def _save_finished(charge: Charge | None, run: RunFolder | None, *arguments: Any) -> dict[str, Path]:
-    """Paths of :func:`~dprl.release.save.save_release` with these ``arguments``.
-
-    Commits the ledger's charge and removes the run folder, if there are such.
-    """
-    run = run if run is not None and run.open else None
-
-    def announce(digest: str, path: Path) -> None:
-        _check_unfinished(charge, digest, run)
-        if run is not None:
-            run.finish(digest, path)
-
-    try:
-        paths, digest = save_release(*arguments, announce=announce)
-    except UnsavedError as error:
-        if run is None:
-            raise
-        again = "make room there, and go on by --resume (in Python, save it again, or resume=True)"
-        raise UnsavedError(f"{str(error).removesuffix('.')}: {again}; it is charged once.") from error
-    if charge is not None:
-        charge[0].commit(charge[1], digest)
-    if run is not None:
-        run.remove()
-    return paths
-
-
-def _paths_of(
-    saved: Path | None, folder: str | Path, certificate: Mapping[str, Any], sign_key: str | Path | None
-) -> dict[str, Path] | None:
-    """The artifacts of a release that was ``saved`` in this very ``folder`` before it was resumed; else None."""
-    if saved is None or saved != Path(os.path.abspath(folder)):
-        return None
-    if sign_key is not None and "signature" not in certificate:
-        raise DprlError(f"The release in {folder} was finished without a signature, and is not signed again.")
-    return {name: saved / name for name in [*certificate["artifacts"], certificates.FILES[certificate["schema"]]]}
-
-
-def _check_unfinished(charge: Charge | None, digest: str | None, folder: RunFolder | None) -> None:
-    """One charge, one release: refuse a run, such as a copied one, whose charge belongs to another certificate."""
-    if charge is None or folder is None:
-        return
-    ledger, number = charge
-    known = next((c.digest for c in ledger.history() if c.id == number), None)
-    if known is not None and known != digest:
-        raise DprlError(
-            f"The release of the run in {folder.path} is out already, says the ledger: delete the run folder, for with "
-            "its key the noise can be subtracted."
-        )
-
-
-def _finished(folder: RunFolder, restore: Callable[[Path, Mapping[str, Any]], T]) -> tuple[Mapping[str, Any], T] | None:
-    """Certificate and release of this very run, if it reached its folder before the run was interrupted."""
-    if folder.finished is None:
-        return None
-    digest, path = folder.finished
-    try:
-        content = verification.verify(path).content
-        return (content, restore(path, content)) if content["digest"] == digest else None
-    except (DprlError, OSError, ValueError):
-        return None

@@ -10,15 +10,12 @@ from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
-from dprl.engine.program import ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation.plan import Algorithm, make_plan
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
-from dprl.release.artifacts import MEAN_REWARD, RETURN, divided, public_cautions
+from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
 from dprl.release.evaluate import load_policies
-
-VALUES = "values and intervals"
 
 
 def plan_release(
@@ -49,8 +46,6 @@ def plan_release(
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit)
     plan.refuse_the_hopeless()
-    mechanisms = [plan.value_mechanism.describe("Gaussian vector", VALUES)]
-    mechanisms += [row for s in plan.stages for row in s.mechanism.rows("Clipped Gaussian sum", s.name)]
     return {
         "algorithm": plan.name,
         "estimator": plan.estimator,
@@ -59,7 +54,7 @@ def plan_release(
         "delta": budget.delta,
         "epsilon_of_event": plan.epsilon_of_event,
         "unit": unit,
-        "mechanisms": mechanisms,
+        "mechanisms": mechanism_rows(plan),
         "cautions": public_cautions(plan, list(policies)),
         "max_cumulative_ratio": {
             "value": plan.query.bounds.cumulative_ratio,
@@ -91,20 +86,13 @@ def calibrate_release(
     plan = make_plan(algorithm, read_bounds(bounds), budget, [ColumnPolicy()], features, TOTAL_VARIATION)
     if plan.claim is not None:
         raise DprlError(f"{plan.name}: a paper's formula gives the noise: nothing is calibrated to the budget.")
-    value_share = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
-    rows, shares = plan.value_mechanism.rows("", VALUES), [value_share]
-    for stage, share in zip(plan.stages, plan.shares, strict=True):
-        levels = stage.mechanism.rows("", stage.name)
-        rows, shares = rows + levels, shares + divided((1.0 - value_share) * share, levels)
+    names = ("purpose", "noise_multiplier", "sampling_rate", "steps", "share")
     return {
         "algorithm": plan.name,
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "relation": RELATION,
-        "stages": [
-            {name: row[name] for name in ("purpose", "noise_multiplier", "sampling_rate", "steps")} | {"share": share}
-            for row, share in zip(rows, shares, strict=True)
-        ],
+        "stages": [{name: row[name] for name in names} for row in mechanism_rows(plan)],
         "epsilon_of_event": plan.epsilon_of_event,
         "delta_of_event": plan.delta_of_event,
         "event": events.to_json(plan.event),

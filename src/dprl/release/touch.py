@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
+from jaxtyping import Float, Int
 
+from dprl.arrays import AnyArray
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
@@ -15,16 +19,108 @@ from dprl.engine.plan import Plan
 from dprl.engine.program import run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import ALWAYS
-from dprl.engine.shards import FirstPass
-from dprl.engine.value_query import as_numbers, exact_sum, release_total, release_vector
+from dprl.engine.value_query import as_numbers, clipped_total, exact_sum, release_total
 from dprl.evaluation.intervals import ValueEstimate
-from dprl.protocols import NO_JOURNAL, Journal
+from dprl.protocols import NO_JOURNAL
 from dprl.release.engines.engine import Engine
 from dprl.release.pipeline import Claim
 from dprl.release.run_folder import RunFolder
 from dprl.value_functions.linear import ValueFunction
 
-Touched = tuple[list[ValueEstimate], ValueFunction | None]
+
+class PrivateRows(Protocol):
+    """Rows of a log, on their way into the mechanisms of a plan. All that it gives is private."""
+
+    @property
+    def units(self) -> Any:
+        """The units of which the program asks its sums; see :func:`~dprl.engine.program.run_on_host`."""
+        ...
+
+    def entering(self) -> Iterator[Any]:
+        """Yield everything made of the rows that enters a mechanism, for a run folder to bind."""
+        ...
+
+    def total(self, function: ValueFunction | None) -> Int[AnyArray, " dim"]:
+        """Return the exact sum of the clipped vectors of the values, taken around ``function``."""
+        ...
+
+    def exact(self, function: ValueFunction | None) -> tuple[int, ...]:
+        """Return the sum without clipping; see :func:`~dprl.engine.value_query.exact_sum`."""
+        ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A log in memory, with the target policies and the public behaviour policy, if there is one."""
+
+    plan: Plan
+    log: Trajectories
+    policies: Sequence[Any]
+    behavior: Any = None
+
+    @cached_property
+    def units(self) -> UnitRows | None:
+        """The units as the program takes them; None without a program."""
+        if self.plan.program is None:
+            return None
+        ratios = step_ratios(self.policies[0], self.log, self.behavior)
+        return unit_rows(self.plan.rows(self.log, ratios), self.plan.bounds.units)
+
+    @cached_property
+    def _vectors(self) -> Float[np.ndarray, "units dim"]:
+        return self._vectors_around(None)
+
+    def _vectors_around(self, function: ValueFunction | None) -> Float[np.ndarray, "units dim"]:
+        return self.plan.query.around(function).unit_vectors(self.log, self.policies, self.behavior)
+
+    def entering(self) -> Iterator[Any]:
+        """Yield vectors, or all that they are made of, and the program's rows: policies, features and row order too."""
+        if self.plan.around_function:
+            log = self.log
+            yield from (log.observation, log.reward, log.valid, log.episode_offsets, log.unit_offsets)
+            yield from (step_ratios(policy, log, self.behavior) for policy in self.policies)
+        else:
+            yield self._vectors
+        units = self.units
+        if units is not None:
+            own = ("phi", "delta_phi", *ALWAYS)
+            yield from (*(units.columns[name] for name in own), units.units, units.declared)
+            yield from (units.columns[name] for name in sorted(units.columns) if name not in own)
+            for members, index in units.buckets:
+                yield from (members, index)
+
+    def total(self, function: ValueFunction | None) -> Int[AnyArray, " dim"]:
+        """Return the sum of the clipped vectors."""
+        vectors = self._vectors_around(function) if self.plan.around_function else self._vectors
+        return clipped_total(self.plan.value_mechanism, vectors)
+
+    def exact(self, function: ValueFunction | None) -> tuple[int, ...]:
+        """Return the sum without clipping."""
+        return exact_sum(self._vectors_around(function))
+
+
+class InParts:
+    """A log in parts, whose rows an engine reads block by block."""
+
+    def __init__(self, plan: Plan, log: Log, units: Engine) -> None:
+        self.units = units
+        self._plan, self._digest = plan, log.source.digest
+        self._pass = units.begin()
+
+    def entering(self) -> Iterator[Any]:
+        """Yield the digest of all rows, and what policies, which are functions, make of them."""
+        yield from (self._digest, self.units.units, self._pass.total, f"{self._pass.digest:032x}")
+
+    def total(self, function: ValueFunction | None) -> Int[AnyArray, " dim"]:
+        """Return the sum of the clipped vectors; around a function this takes a second pass."""
+        if self._plan.around_function and function is not None:
+            self._pass = self.units.begin(function.theta)
+        return self._pass.total
+
+    def exact(self, function: ValueFunction | None) -> tuple[int, ...]:
+        """Return the sum without clipping, of the last pass."""
+        del function
+        return self._pass.exact
 
 
 def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectories | None:
@@ -40,132 +136,38 @@ def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectori
 
 
 def release_rows(
-    rows: Trajectories | None,
-    log: Log,
-    units: Engine | None,
-    plan: Plan,
-    policies: list[Any],
-    behavior: Any,
-    noise: Any,
-    folder: RunFolder | None,
-    progress: Any,
-    simulated: bool,
-) -> tuple[list[ValueEstimate], ValueFunction | None, list[float] | None]:
-    """Release what the plan says of what :func:`read_rows` gave.
+    plan: Plan, rows: PrivateRows, noise: Any, folder: RunFolder | None = None, progress: Any = None
+) -> tuple[list[ValueEstimate], ValueFunction | None]:
+    """Release the values and the value function, in the plan's order.
 
     Args:
-        units: of a log in parts; None for one that fits into memory.
+        noise: source of all noise of a release without a run folder.
+        folder: run folder that is bound to the rows, and from then on gives noise and journal.
+        progress: told the number of updates done, if anybody is to be.
 
     Returns:
-        Estimates, value function, and for a simulation the estimates without noise.
+        One estimate for each target policy; and the value function, if the plan has a program.
     """
-    if units is None:
-        assert rows is not None
-        found = touch(plan, rows, policies, behavior, noise, folder, progress)
-        return *found, references(plan, rows, policies, behavior, found[1]) if simulated else None
-    found, begun = touch_parts(plan, units, log.source.digest, noise, folder, progress)
-    return *found, references_of(plan, begun.exact, found[1]) if simulated else None
-
-
-def touch(
-    plan: Plan,
-    trajectories: Trajectories,
-    policies: list[Any],
-    behavior: Any,
-    noise: Any,
-    folder: RunFolder | None,
-    progress: Any,
-) -> Touched:
-    """What is released of a log in memory."""
-
-    def vectors_around(function: ValueFunction | None) -> np.ndarray:
-        return plan.query.around(function).unit_vectors(trajectories, policies, behavior)
-
-    vectors = None if plan.around_function else vectors_around(None)
-    units = None
-    if plan.program is not None:
-        rows = plan.rows(trajectories, step_ratios(policies[0], trajectories, behavior))
-        units = unit_rows(rows, plan.bounds.units)
     journal: Any = NO_JOURNAL
     if folder is not None:
-        first = [vectors] if vectors is not None else _under(trajectories, policies, behavior)
-        noise = folder.bind(_entering(first, units))
+        noise = folder.bind(rows.entering())
         journal = folder.journal
 
-    def value_vector(function: ValueFunction | None) -> np.ndarray:
-        own = vectors_around(function) if vectors is None else vectors
-        stream = noise.stream("value")
-        return release_vector(plan.value_mechanism, stream, own, journal=journal.stream("value"))
+    def value_vector(function: ValueFunction | None) -> Float[np.ndarray, " dim"]:
+        own = noise.stream("value"), lambda: rows.total(function), journal.stream("value")
+        return release_total(plan.value_mechanism, *own)
 
-    return _in_order(plan, value_vector, units, noise, journal, progress)
-
-
-def touch_parts(
-    plan: Plan, units: Engine, parts: str, noise: Any, folder: RunFolder | None, progress: Any
-) -> tuple[Touched, FirstPass]:
-    """What is released of a log in parts, whose digest is ``parts``; and the engine's first pass."""
-    begun = units.begin()
-    journal: Any = NO_JOURNAL
-    if folder is not None:
-        # all rows; and what policies, which are functions, make of them
-        noise = folder.bind((parts, units.units, begun.total, f"{begun.digest:032x}"))
-        journal = folder.journal
-
-    def value_vector(function: ValueFunction | None) -> np.ndarray:
-        nonlocal begun
-        if plan.around_function and function is not None:
-            begun = units.begin(function.theta)
-        return release_total(plan.value_mechanism, noise.stream("value"), lambda: begun.total, journal.stream("value"))
-
-    found = _in_order(plan, value_vector, None if plan.program is None else units, noise, journal, progress)
-    return found, begun
-
-
-def _in_order(
-    plan: Plan,
-    value_vector: Callable[[ValueFunction | None], np.ndarray],
-    units: UnitRows | Engine | None,
-    noise: Any,
-    journal: Journal,
-    progress: Any,
-) -> Touched:
-    """The values and the value function, in the plan's order; ``value_vector`` releases that of the values."""
     noised = None if plan.around_function else value_vector(None)
     function = None
-    if units is not None:
-        assert plan.program is not None
-        function = plan.function_of(run_on_host(plan.program, noise, units, progress=progress, journal=journal)[1])
+    if plan.program is not None:
+        weights = run_on_host(plan.program, noise, rows.units, progress=progress, journal=journal)[1]
+        function = plan.function_of(weights)
     if noised is None:
         noised = value_vector(function)
     return plan.query.around(function).decode(plan.value_mechanism, noised), function
 
 
-def _under(trajectories: Trajectories, policies: list[Any], behavior: Any) -> Iterator[Any]:
-    """All that a vector of values is made of, besides what is released."""
-    yield from (trajectories.observation, trajectories.reward, trajectories.valid)
-    yield from (trajectories.episode_offsets, trajectories.unit_offsets)
-    yield from (step_ratios(policy, trajectories, behavior) for policy in policies)
-
-
-def _entering(first: Iterable[Any], units: UnitRows | None) -> Iterator[Any]:
-    """Everything made of the rows that enters a mechanism, in order: policies, features and row order included."""
-    yield from first
-    if units is not None:
-        own = ("phi", "delta_phi", *ALWAYS)
-        yield from (*(units.columns[name] for name in own), units.units, units.declared)
-        yield from (units.columns[name] for name in sorted(units.columns) if name not in own)
-        for members, index in units.buckets:
-            yield from (members, index)
-
-
-def references(
-    plan: Plan, trajectories: Trajectories, policies: list[Any], behavior: Any, function: ValueFunction | None
-) -> list[float]:
-    """The same estimator without noise, around the same value function: for simulations only."""
-    vectors = plan.query.around(function).unit_vectors(trajectories, policies, behavior)
-    return references_of(plan, exact_sum(vectors), function)
-
-
-def references_of(plan: Plan, exact: tuple[int, ...], function: ValueFunction | None) -> list[float]:
-    """:func:`references` from the sum of the units' vectors."""
-    return [e.value for e in plan.query.around(function).decode(plan.value_mechanism, as_numbers(exact))]
+def references(plan: Plan, rows: PrivateRows, function: ValueFunction | None) -> list[float]:
+    """Return the same estimates without noise, around the same value function: for simulations only."""
+    exact = as_numbers(rows.exact(function))
+    return [estimate.value for estimate in plan.query.around(function).decode(plan.value_mechanism, exact)]

@@ -16,6 +16,7 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import UNIT
+from dprl.added import VERIFIED
 from dprl.compiled import nothing_compiled_on_disk
 from dprl.environments.interval_walk import is_own
 from dprl.environments.learning_source import declared_facts, open_environment, source_of
@@ -27,11 +28,11 @@ from dprl.learning.learning_plan import LearningPlan, answers_of, make_learning_
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
-from dprl.release.account import declared_words, learning_account
-from dprl.release.pipeline import Asked, Handout, Purpose, release
+from dprl.release.certificate import status_of
+from dprl.release.engines.engine import check_engine
+from dprl.release.learning_artifacts import TRAINING, q_certificate_of, q_training_of
+from dprl.release.pipeline import Asked, Handout, Purpose, declared_words, release
 from dprl.release.returns import mean_returns
-from dprl.release.status import status_of
-from dprl.release.training_artifacts import TRAINING, certificate_of, training_of
 from dprl.user_code import quietly
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
 
@@ -132,61 +133,65 @@ def train(
             Where a run is interrupted nothing was released: it is resumed from its run folder, and begins anew without
             one.
     """
-    if isinstance(algorithm, DPPG):
+    learns_policy = isinstance(algorithm, DPPG)
+    if not learns_policy:
+        if any(x is not None for x in (engine, shards, address)):
+            raise DprlError("engine, shards and address are for people of a log in parts: leave them out.")
+        if run is not None or resume:
+            raise DprlError("Only what is learned from a bandit's log can be resumed: leave run and resume out.")
+        if not isinstance(algorithm, FunctionalQ):
+            raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.DPPG(users=10000).")
+    asked = Asked(
+        budget=budget,
+        ledger=ledger,
+        dataset=dataset,
+        seed=seed,
+        simulated=simulated,
+        progress=progress,
+        run=run,
+        resume=resume,
+        certifies=not learns_policy or algorithm.calibration == VERIFIED,
+    )
+    if learns_policy:
         from dprl.release.train_policy import train_policy
 
         return train_policy(
-            environment,
-            budget,
-            algorithm=algorithm,
-            bounds=bounds,
-            ledger=ledger,
-            dataset=dataset,
-            seed=seed,
-            simulated=simulated,
-            progress=progress,
-            run=run,
-            resume=resume,
-            engine=engine,
-            shards=shards,
-            address=address,
+            environment, algorithm, bounds, asked, check_engine(engine, shards, address), shards, address
         )
-    if any(x is not None for x in (engine, shards, address)):
-        raise DprlError("engine, shards and address are for people of a log in parts: leave them out.")
-    if run is not None or resume:
-        raise DprlError("Only what is learned from a bandit's log can be resumed: leave run and resume out.")
-    if not isinstance(algorithm, FunctionalQ):
-        raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.DPPG(users=10000).")
-    request = Asked(budget=budget, seed=seed, simulated=simulated, progress=progress)
+    return _train_q(environment, algorithm, bounds, asked)
+
+
+def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: Asked) -> TrainedRelease:
+    """Learn a Q-function from noised answers about the reward; see :func:`train`."""
     facts, source = _opened(environment, bounds)
-    asked = quietly(lambda: source_of(source, facts), source)
+    steps = quietly(lambda: source_of(source, facts), source)
     model = None
     if algorithm.variant == "output":
         matrix = quietly(lambda: getattr(source, "transition_matrix", None), None)
         # one that cannot be read is refused as no matrix
         model = None if matrix is None else quietly(lambda: np.asarray(matrix(planner.POINTS), np.float64), np.zeros(0))
-    noise = request.noise()
-    plan = make_learning_plan(algorithm, facts, budget, model)
+    noise = asked.noise()
+    plan = make_learning_plan(algorithm, facts, asked.budget, model)
     if plan.claim is not None and not is_own(source):
         raise DprlError(f"{plan.config.calibration}: what is not verified is kept for interval-walk alone.")
     weight_shapes(str(plan.config.network), facts.dimensions, facts.actions)  # refuses what is no network
     answers = None if plan.claim is not None else answers_of(plan, noise.stream("reward"))
-    status = status_of(plan, noise.secure, simulated)
-    certificate = certificate_of(plan, noise, status)
-    request.expect(plan.steps)
-    account = learning_account(ledger, dataset, UNIT, plan.relation.words())
+    status = status_of(plan, noise.secure, asked.simulated)
+    certificate = q_certificate_of(plan, noise, status)
+    asked.expect(plan.steps)
+    account = asked.declared_account(UNIT, plan.relation.words())
 
     def made(_rows: Any, _folder: Any) -> TrainedRelease:
         with nothing_compiled_on_disk():
-            function = _learn(plan, source, asked, answers, noise, progress)
+            function = _learn(plan, source, steps, answers, noise, asked.progress)
             returns = None
-            if simulated:
+            if asked.simulated:
                 coins = int(noise.stream("evaluation").below(0, 2**31 - 1))
-                returns = mean_returns(source, asked, facts, function, coins)
-        return TrainedRelease(function, document=training_of(plan, function, status, returns))
+                returns = mean_returns(source, steps, facts, function, coins)
+        return TrainedRelease(function, document=q_training_of(plan, function, status, returns))
 
     purpose = Purpose(UNIT, declared_words(account, plan.relation), f"train {plan.name}")
-    return release(request, certificate, account, purpose, {}, read=None, make=made, restore=_never_restored)
+    return release(asked, certificate, account, purpose, {}, read=None, make=made, restore=_never_restored)
 
 
 def _never_restored(path: Path) -> TrainedRelease:

@@ -14,9 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from dprl.accounting.budget import Budget
-from dprl.accounting.ledger import Ledger
-from dprl.added import VERIFIED
 from dprl.environments.user_source import people_of
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
@@ -28,14 +25,12 @@ from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.released import FILE, ReleasedPolicy, read_policy
 from dprl.protocols import NO_JOURNAL, Bounds
-from dprl.release.account import learning_account
-from dprl.release.engines.engine import check_engine
+from dprl.release.certificate import status_of
 from dprl.release.engines.logged_users import open_users_engine
+from dprl.release.learning_artifacts import TRAINING, policy_certificate_of, policy_training_of
 from dprl.release.pipeline import Asked, Handout, Purpose, release
-from dprl.release.policy_artifacts import TRAINING, policy_certificate_of, policy_training_of
 from dprl.release.policy_returns import measure, measure_on_host
 from dprl.release.run_folder import RunFolder
-from dprl.release.status import status_of
 
 _ASKED = 1000  # places on the host whose true answers are measured, in a simulation
 
@@ -63,85 +58,64 @@ class TrainedPolicy(Handout):
 
 
 def train_policy(
-    users: str | Any,
-    budget: Budget,
-    *,
+    users: Any,
     algorithm: DPPG,
-    bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
-    ledger: str | Path | Ledger | None = None,
-    dataset: str | None = None,
-    seed: int | None = None,
-    simulated: bool = False,
-    progress: Callable[[int], None] | None = None,
-    run: str | Path | None = None,
-    resume: bool = False,
-    engine: str | None = None,
-    shards: int | None = None,
-    address: str | None = None,
+    bounds: Bounds | Mapping[str, Any] | str | Path | None,
+    asked: Asked,
+    engine: str,
+    shards: int | None,
+    address: str | None,
 ) -> TrainedPolicy:
     """Learn a policy from users of whom each interacts once; see :func:`dprl.train`.
 
     Args:
         users: a name (:func:`dprl.environments.user_source.open_users`), a JAX environment
             (:class:`dprl.protocols.Environment`), or :class:`~dprl.environments.people.People`, such as a
-            :class:`~dprl.environments.bandit.Bandit`; what has ``facts`` and ``batch`` alone is taken for people who
+            :class:`~dprl.environments.bandit.Bandit`; what has only ``facts`` and ``batch`` is taken for people who
             arrive.
-        run, resume: of users of a log, who can be asked again what they were asked before.
-        engine, shards, address: of users of a log in parts.
+        asked: what every front door is asked; it may have a run folder if the users stand in a log, who can be asked
+            again what they were asked before.
+        engine, shards, address: where users of a log in parts are asked, see
+            :func:`~dprl.release.engines.engine.check_engine`.
 
     Raises:
-        DprlError: one sentence about the request; never about an answer. What was charged stays charged. Where a run
-            is interrupted nothing was released: it is resumed from its run folder, and begins anew without one.
+        DprlError: one sentence about the request; never about an answer.
     """
-    own = algorithm.calibration == VERIFIED
-    request = Asked(
-        budget=budget, seed=seed, simulated=simulated, progress=progress, run=run, resume=resume, certifies=own
-    )
-    chosen = check_engine(engine, shards, address)
-    noise = request.noise()
-    if seed is None and not own:  # has floating-point noise, which is no secure one
+    noise = asked.noise()
+    if asked.seed is None and not asked.certifies:  # has floating-point noise, which is no secure one
         noise = SeededNoise.from_seed(int(noise.below(0, 2**31 - 1)))
     people = people_of(users, bounds, int(noise.stream("environment").below(2, 2**31 - 1)))
-    plan = make_pg_plan(algorithm, people.facts, budget, people.units)
+    plan = make_pg_plan(algorithm, people.facts, asked.budget, people.units)
     program, rates = program_of(plan)
     program.mechanism.check_source(people)
     if plan.config.interactions > 1 and people.simulator is None:
         raise DprlError("dp-pg: several interactions of one user need a simulator: leave out interactions.")
     people.check()
-    status = status_of(plan, seed is None, simulated)
+    status = status_of(plan, asked.seed is None, asked.simulated)
     certificate = policy_certificate_of(plan, noise, status, people.people)
-    request.expect(plan.steps if algorithm.poisson else plan.config.users)
-    if run is not None and not people.in_log:
+    asked.expect(plan.steps if algorithm.poisson else plan.config.users)
+    if asked.run is not None and not people.in_log:
         raise DprlError("Only what is learned from a bandit's log can be resumed: leave the run folder out.")
-    account = learning_account(ledger, dataset, UNIT, plan.relation)
-    with open_users_engine(chosen, people, program, shards, address) as source:
+    account = asked.declared_account(UNIT, plan.relation)
+    with open_users_engine(engine, people, program, shards, address) as source:
 
         def made(_rows: Any, folder: RunFolder | None) -> TrainedPolicy:
-            if folder is None:
-                theta, history = _learn(plan, (program, rates), source, noise, NO_JOURNAL, progress)
-            else:
+            bound, journal = noise, NO_JOURNAL
+            if folder is not None:
                 bound, journal = folder.bind(people.entering()), folder.journal.stream(trainer.STREAM)
-                theta, history = _learn(plan, (program, rates), source, bound, journal, progress)
+            theta, history = _learn(plan, (program, rates), source, bound, journal, asked.progress)
             policy = ReleasedPolicy(plan.policy, theta)
             measured, evaluation = None, int(noise.stream("evaluation").below(0, 2**31 - 1))
             # the library's own simulators know nobody; of other environments only the caller can say so
-            if people.simulator is not None and (simulated or isinstance(users, str)):
+            if people.simulator is not None and (asked.simulated or isinstance(users, str)):
                 measured = measure(people.simulator, policy, history, plan.config, evaluation)
-            elif simulated and people.simulator is None and not people.asked_once:
+            elif asked.simulated and people.simulator is None and not people.asked_once:
                 asked_again = min(plan.config.users or 0, _ASKED)
                 measured = measure_on_host(people, policy, history[0], asked_again, evaluation)
             return TrainedPolicy(policy, document=policy_training_of(plan, policy, status, measured))
 
-        return release(
-            request,
-            certificate,
-            account,
-            Purpose(UNIT, plan.relation, f"train {plan.name}"),
-            {},
-            read=people.load if people.in_log else None,
-            make=made,
-            restore=_restored,
-        )
+        purpose, read = Purpose(UNIT, plan.relation, f"train {plan.name}"), people.load if people.in_log else None
+        return release(asked, certificate, account, purpose, {}, read=read, make=made, restore=_restored)
 
 
 def _restored(path: Path) -> TrainedPolicy:
