@@ -93,10 +93,12 @@ class Watched:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
+        """Return the stages of the inner program."""
         return self.inner.stages
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Return the columns that the inner program asks for."""
         return self.inner.columns
 
     def init(self) -> tuple[Any, Any, Any]:
@@ -104,6 +106,7 @@ class Watched:
         return self.inner.init(), jnp.zeros((), dtype=jnp.float64), jnp.ones((), dtype=jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Any) -> Any:
+        """Return what the inner program makes of each unit."""
         return self.inner.contribution(stage, state[0], block)
 
     def level(self, stage: int, state: Any, step: Any) -> Any:
@@ -111,6 +114,7 @@ class Watched:
         return self.inner.level(stage, state[0], step)  # type: ignore[attr-defined]
 
     def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
+        """Update the inner state, and add what the noised sum tells of the canary."""
         inner, score, least = state
         mechanism = self.stages[stage].mechanism
         vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
@@ -133,9 +137,11 @@ class Watched:
         return self.inner.update(stage, inner, noised, step), score, least
 
     def finish(self, stage: int, state: Any) -> Any:
+        """Finish a stage of the inner program."""
         return self.inner.finish(stage, state[0]), *state[1:]
 
     def answer(self, state: Any) -> Any:
+        """Return the answer of the inner program."""
         return self.inner.answer(state[0])
 
 
