@@ -79,7 +79,7 @@ def check_runs(trials: int, seed: int, confidence: float, selection_trials: int 
 
 
 def total(trials: int) -> int:
-    """Runs of an audit with so many held-out trials, for a progress bar."""
+    """Return the number of runs of an audit with so many held-out trials, for a progress bar."""
     return 2 * (trials + max(trials // 4, 1))
 
 
@@ -92,7 +92,7 @@ def canary_of(
     released: str,
     unit: str | None = None,
 ) -> Canary:
-    """The worst-case pair on which ``algorithm`` is attacked."""
+    """Return the worst-case pair on which ``algorithm`` is attacked."""
     if isinstance(algorithm, str):
         name, stated, options = algorithm, VERIFIED, dict[str, Any]()
     else:
@@ -120,7 +120,7 @@ def canary_of(
 
 
 def changed_options(config: Config) -> dict[str, Any]:
-    """The options that differ from the algorithm's defaults."""
+    """Return the options that differ from the algorithm's defaults."""
     defaults = type(config)()
     return {
         name: getattr(config, name) for name in config.options() if getattr(config, name) != getattr(defaults, name)

@@ -97,7 +97,7 @@ class Audit:
         return "violated" if self.violated else "not violated"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         gaussian = self.gaussian and {
             name: getattr(self.gaussian, name) for name in ("epsilon_lower", "mu_lower", "mu_estimate")
         }
@@ -155,7 +155,7 @@ def audit(
 def epsilon_lower_bound(
     selection: tuple[Any, Any], held_out: tuple[Any, Any], *, delta: float, confidence: float = 0.95
 ) -> LowerBound:
-    """Clopper-Pearson lower bound on epsilon, with threshold and direction chosen on ``selection`` alone.
+    """Return the Clopper-Pearson lower bound on epsilon, with threshold and direction chosen on ``selection`` alone.
 
     Args:
         selection: scores ``(n,)`` on D and on D' (larger: more like D').
@@ -184,7 +184,7 @@ def epsilon_lower_bound(
 
 
 def clopper_pearson(successes: Any, trials: int, confidence: float) -> tuple[Any, Any]:
-    """Two-sided exact interval for a probability, elementwise (Clopper and Pearson, 1934)."""
+    """Return the two-sided exact interval for a probability, elementwise (Clopper and Pearson, 1934)."""
     from scipy.special import betaincinv
 
     tail = (1.0 - confidence) / 2.0
@@ -196,7 +196,7 @@ def clopper_pearson(successes: Any, trials: int, confidence: float) -> tuple[Any
 
 
 def gaussian_lower_bound(absent: Any, present: Any, *, delta: float, confidence: float = 0.95) -> GaussianLowerBound:
-    """Lower bound on mu from Gaussian scores of one variance, and the epsilon of mu-GDP at ``delta``.
+    """Return a lower bound on mu from Gaussian scores of one variance, and the epsilon of mu-GDP at ``delta``.
 
     The t statistic of the two samples is noncentral t with noncentrality mu sqrt(n n' / (n + n')); its quantile at
     (1 + confidence) / 2 is inverted for mu. Valid only where the scores are Gaussian.
@@ -227,7 +227,7 @@ def gaussian_lower_bound(absent: Any, present: Any, *, delta: float, confidence:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Epsilon of mu-GDP at ``delta``, exactly (Balle and Wang, 2018).
+    """Return epsilon of mu-GDP at ``delta``, exactly (Balle and Wang, 2018).
 
     >>> round(gaussian_epsilon(1.0, 1e-5), 3)
     4.377
@@ -258,7 +258,7 @@ def _epsilon(likely: Any, unlikely: Any, delta: float) -> Any:
 def _choose(
     absent: np.ndarray, present: np.ndarray, held_out: int, delta: float, confidence: float
 ) -> tuple[float, Direction]:
-    """The event that promises the best bound on ``held_out`` trials, from these."""
+    """Return the event that promises the best bound on ``held_out`` trials, from these."""
     pooled = np.unique(np.concatenate([absent, present]))
     if len(pooled) > _CANDIDATES:
         # even ranks in the middle, every rank at both ends: the best event is often a rare one
@@ -300,7 +300,7 @@ def _choose(
 
 @np.errstate(all="ignore")
 def _smoothed(pooled: np.ndarray, above: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Counts at or above each of ``pooled``, with the ratio of the two densities smoothed; None where that fails.
+    """Return counts at or above each of ``pooled``, with the densities' ratio smoothed; None where that fails.
 
     The log-ratio is fitted as a quadratic in the score (logistic regression; of scores that are log-likelihood ratios
     it is the score itself), so that a rare event is judged by all trials and not by the few that fell into it.

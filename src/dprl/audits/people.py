@@ -22,17 +22,17 @@ POSITIONS = ("first", "middle", "last")
 
 
 def sizes(units: int) -> tuple[int, ...]:
-    """Numbers of people around the declared one, for cuts and normalisers to be wrong at."""
+    """Return numbers of people around the declared one, for cuts and normalisers to be wrong at."""
     return tuple(dict.fromkeys(n for n in (units - 1, units, units + 1, 2 * units) if n > 0))
 
 
 def place_of(position: str, count: int) -> int:
-    """The place of who differs among ``count`` people."""
+    """Return the place of who differs among ``count`` people."""
     return {"first": 0, "middle": count // 2, "last": count - 1}[position]
 
 
 def missing_names() -> dict[str, Callable[[], Any]]:
-    """What stands for a name that is not known, in the type of whoever writes it: a new object every time."""
+    """Return what stands for a name that is not known, in the type of whoever writes it: a new object every time."""
     found: dict[str, Callable[[], Any]] = {
         "None": lambda: None,
         "nan": lambda: float("nan"),
@@ -73,12 +73,12 @@ Change = Callable[[Columns, Bounds], Columns]
 
 
 def cells(**values: float) -> Change:
-    """Every row of the person says so."""
+    """Return the change after which every row of the person holds these values."""
     return lambda rows, bounds: {**rows, **{name: np.full(len(rows["t"]), cell) for name, cell in values.items()}}
 
 
 def _longest(rows: Columns, bounds: Bounds) -> Columns:
-    """Each trajectory goes on far beyond the horizon, at the largest reward and ratio."""
+    """Make each trajectory go on far beyond the horizon, at the largest reward and ratio."""
     count = bounds.horizon + 9
     found = {name: np.repeat(values[rows["t"] == 0], count) for name, values in rows.items()}
     time = np.tile(np.arange(float(count)), len(found["t"]) // count)
@@ -86,7 +86,7 @@ def _longest(rows: Columns, bounds: Bounds) -> Columns:
 
 
 def _many(rows: Columns, bounds: Bounds) -> Columns:
-    """Nine times the trajectories."""
+    """Give the person nine times the trajectories."""
     del bounds
     found = {name: np.tile(values, 9) for name, values in rows.items()}
     names = [f"{name}-{i // len(rows['t'])}" for i, name in enumerate(found["episode_id"])]
@@ -94,7 +94,7 @@ def _many(rows: Columns, bounds: Bounds) -> Columns:
 
 
 def _unnamed(name: Callable[[], Any]) -> Change:
-    """Rows that name nobody: who they are about is not known."""
+    """Return the change after which the rows name nobody."""
 
     def change(rows: Columns, bounds: Bounds) -> Columns:
         del bounds
@@ -105,7 +105,7 @@ def _unnamed(name: Callable[[], Any]) -> Change:
 
 
 def _one_cell(**values: float) -> Change:
-    """The first row alone says so."""
+    """Return the change after which only the first row holds these values."""
 
     def change(rows: Columns, bounds: Bounds) -> Columns:
         del bounds
@@ -157,7 +157,7 @@ class LogOf:
     persons: bool = False
 
     def columns(self, people: Sequence[int], different: int | None = None, change: Change | None = None) -> Columns:
-        """The log of ``people``, of whom ``different`` has other rows."""
+        """Return the log of ``people``, of whom ``different`` has other rows."""
         parts = [change(self._rows(p), self.bounds) if change and p == different else self._rows(p) for p in people]
         names = self._rows(0)
         return {name: np.concatenate([part[name] for part in parts] or [names[name][:0]]) for name in names}
@@ -198,7 +198,7 @@ class VisitsOf:
     def rows(
         self, people: Sequence[int], different: int | None = None, cells: tuple[float, float] | None = None
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """``(R, 2)`` observations, ``(R, 3)`` rewards and names; ``different`` has ``cells`` in all of them."""
+        """Return ``(R, 2)`` observations, ``(R, 3)`` rewards and names; ``different`` has ``cells`` in all of them."""
         who = [person for _ in range(self.visits) for person in people]
         seen, paid = np.zeros((len(who), 2)), np.zeros((len(who), 3))
         for row, person in enumerate(who):
@@ -222,12 +222,12 @@ CELLS: Mapping[str, tuple[float, float]] = {
 
 
 def without(people: Sequence[int], place: int) -> list[int]:
-    """Everybody but who stands there."""
+    """Return everybody but who stands at ``place``."""
     return [person for index, person in enumerate(people) if index != place]
 
 
 def pairs_of(kinds: Sequence[str], units: int, turn: int) -> Iterator[tuple[int, str, list[str]]]:
-    """A number of people, a position, and in which kinds who stands there differs: of every number some kinds.
+    """Yield a number of people, a position, and in which kinds who stands there differs: of every number some kinds.
 
     The first kind stands at every number; and first where one more has come than declared, who would push another out.
     Another ``turn`` puts other kinds and positions there.

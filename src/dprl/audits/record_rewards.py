@@ -45,12 +45,12 @@ Questions = Sequence[Question]
 
 
 class RecordingAnswers:
-    """Answers as ``inner`` does and writes down what was asked, or replays the answers of an earlier run.
+    """A recorder of questions, which answers as ``inner`` does or replays the answers of an earlier run.
 
     Args:
-        inner: what a mechanism is bound to.
-        questions: this run's, to which is added.
-        first: those of the run that is replayed.
+        inner: answers that a mechanism is bound to.
+        questions: questions of this run, to which is added.
+        first: questions of the run that is replayed.
     """
 
     def __init__(self, inner: Any, questions: list[Question], first: Questions = ()) -> None:
@@ -60,9 +60,11 @@ class RecordingAnswers:
         return getattr(self._inner, name)
 
     def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
+        """Answer rewards at positions, and write them down."""
         return self._told(rewards, positions, actions, round_, self._inner.noised(rewards, positions, actions, round_))
 
     def noised_mean(self, rewards: Any, clipped: Any, step: Any) -> np.ndarray:
+        """Answer the mean of rewards times clipped gradients, and write it down."""
         return self._told(rewards, clipped, (), step, self._inner.noised_mean(rewards, clipped, step))
 
     def _told(self, rewards: Any, places: Any, actions: Any, number: Any, answer: Any) -> np.ndarray:
@@ -101,7 +103,7 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _paths(one: Questions, two: Questions, mechanism: FunctionNoise) -> tuple[list[str], float]:
-    """The kernel norm of the differences at all different points that were asked, over the sensitivity."""
+    """Return the kernel norm of the differences at all different points that were asked, over the sensitivity."""
     problems: list[str] = []
     differences: dict[int, dict[tuple[int, ...], float]] = {}
     answers: dict[tuple[int, ...], tuple[float, float]] = {}
@@ -127,7 +129,7 @@ def _paths(one: Questions, two: Questions, mechanism: FunctionNoise) -> tuple[li
 
 
 def kernel_norm2(values: Mapping[tuple[int, ...], float], decay: float, dimensions: int) -> float:
-    """``f' K^-1 f`` at grid positions for the kernel ``exp(-decay |x - y|_1)``."""
+    """Return ``f' K^-1 f`` at grid positions for the kernel ``exp(-decay |x - y|_1)``."""
     points = np.array(sorted(values), dtype=np.float64) * 2.0 ** -DEPTHS[dimensions]
     f = np.array([values[key] for key in sorted(values)])
     if dimensions == 1:
@@ -137,7 +139,7 @@ def kernel_norm2(values: Mapping[tuple[int, ...], float], decay: float, dimensio
 
 
 def _drawn(one: Questions, two: Questions, mechanism: RewardNoise) -> tuple[list[str], float]:
-    """The largest difference of two rewards over the radius."""
+    """Return the largest difference of two rewards over the radius."""
     problems = []
     if sum(len(a.rewards) for a in one) != mechanism.steps:
         problems.append("the number of rewards is not the declared number of steps")
@@ -149,7 +151,7 @@ def _drawn(one: Questions, two: Questions, mechanism: RewardNoise) -> tuple[list
 
 
 def _gradients(one: Questions, two: Questions, mechanism: RewardGradient) -> tuple[list[str], float]:
-    """The largest L2 difference of two means of reward times gradient over the sensitivity."""
+    """Return the largest L2 difference of two means of reward times gradient over the sensitivity."""
     problems = []
     if len(one) != mechanism.steps or len({a.number for a in one}) != mechanism.steps:
         problems.append("the number of noised means is not the declared number of steps")

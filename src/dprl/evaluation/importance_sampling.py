@@ -358,5 +358,5 @@ ALGORITHM = Algorithm(
         "self-normalised": Setting(ImportanceSampling(discount=0.9, estimator="self-normalised")),
         "one decision": Setting(ImportanceSampling(discount=0.9), facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
     },
-    canary="dprl.audits.attacks.evaluation:importance_canary",
+    canary="dprl.audits.attacks.programs:importance_canary",
 )

@@ -1,0 +1,1 @@
+"""The strongest attacks known on dprl's algorithms, on simulated neighbours."""

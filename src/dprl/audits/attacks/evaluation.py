@@ -1,8 +1,8 @@
-"""The strongest attacks known on GPOPE and importance sampling: worst-case pairs of logs, scores of what is released.
+"""The strongest attack known on GPOPE: worst-case pairs of logs, scores of what is released.
 
-The algorithms' own code runs on both logs, trials in parallel: all records push one way and the canary's pushes the
+The algorithm's own code runs on both logs, trials in parallel: all records push one way and the canary's pushes the
 other, at full clip norm whatever the iterates are. The score is the summed log-likelihood ratio of what is seen.
-``programs.py`` attacks every program in the same way, without knowing it.
+``programs.py`` attacks every plan in the same way, without knowing it.
 Everything in here is simulated; nothing is private.
 """
 
@@ -20,9 +20,7 @@ from dprl.audits.attacks.trials import Simulation
 from dprl.engine.layouts import SharedTransitions
 from dprl.engine.plan import Plan
 from dprl.engine.program import run_steps
-from dprl.errors import DprlError
 from dprl.evaluation.gpope import GPOPE
-from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -42,24 +40,10 @@ class LogCanary(Simulation):
 
     others: int
 
-    def value_score(self, noise: Any, vectors: Any) -> Any:
-        """Return what the noised vector of the values tells, where every unit's lies in its first coordinate."""
-        mechanism = self.plan.value_mechanism
-        base = -self.others * mechanism.clip_norm
-        seen = noised_sum(mechanism, noise.stream("value"), vectors)[0] - base
-        return log_ratio(seen, mechanism.clip_norm, mechanism.noise_std, 1.0)
-
-    def value_vectors(self, signs: np.ndarray) -> Any:
-        """Return vectors ``(U, dimension)`` at full clip norm, in the first coordinate."""
-        value = self.plan.value_mechanism
-        vectors = np.zeros((len(signs), value.dimension))
-        vectors[:, 0] = signs * value.clip_norm
-        return jnp.asarray(vectors)
-
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationCanary(LogCanary):
-    """Values and, with GPOPE, updates, in which every unit's vector is clipped to a known one.
+    """Values and updates of GPOPE, in which every unit's vector is clipped to a known one.
 
     Attributes:
         released: ``all``, or the ``last`` iterate alone.
@@ -71,20 +55,19 @@ class EvaluationCanary(LogCanary):
         """Return the units' pushes, as the vectors of the value release and the transitions of GPOPE."""
         # adding and removing are the same thing as a record that is worth nothing: its coins are drawn alike
         signs = np.append(np.full(self.others, -1.0), 1.0 if present else 0.0)
-        vectors = self.value_vectors(signs)
-        if not self.plan.stages:
-            return vectors, None
         (stage,) = self.plan.stages
-        return vectors, pushes(signs, stage.mechanism, self.plan.config.discount)
+        return value_vectors(self.plan.value_mechanism, signs), pushes(
+            signs, stage.mechanism, self.plan.config.discount
+        )
 
     def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
         plan, noise = self.plan, SeededNoise(key)
         vectors, transitions = data
         score = jnp.zeros((), dtype=jnp.float64)
         if self.released == "all":
-            score += self.value_score(noise, vectors)
-        if plan.program is None:
-            return score
+            value = plan.value_mechanism
+            seen = noised_sum(value, noise.stream("value"), vectors)[0] + self.others * value.clip_norm
+            score += log_ratio(seen, value.clip_norm, value.noise_std, 1.0)
         state, sums = self.updates(noise, transitions)
         mechanism = plan.stages[0].mechanism
         if self.released == "last":
@@ -112,16 +95,11 @@ def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str
     return EvaluationCanary(plan=plan, others=others, description=f"{relation}; {what} is seen", released=released)
 
 
-def importance_canary(
-    kind: type[ImportanceSampling], *, units: int, budget: Budget, released: str, **options: Any
-) -> EvaluationCanary:
-    """Return the attack on one release of everybody: a record at full clip norm is added."""
-    if released != "all":
-        raise DprlError("importance-sampling has no iterates, of which the last could be seen: leave out released.")
-    config = kind.from_mapping(options, "options")
-    plan = make_plan(config, attack_bounds(units), budget, [always])
-    others, relation = addition(units, plan)
-    return EvaluationCanary(plan=plan, others=others, description=f"{relation}; the noised vector is seen")
+def value_vectors(mechanism: GaussianSum, signs: np.ndarray) -> Any:
+    """Return vectors ``(U, dimension)`` for the values, at full clip norm in the first coordinate."""
+    vectors = np.zeros((len(signs), mechanism.dimension))
+    vectors[:, 0] = signs * mechanism.clip_norm
+    return jnp.asarray(vectors)
 
 
 def addition(units: int, plan: Plan) -> tuple[int, str]:

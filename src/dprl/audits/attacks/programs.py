@@ -6,7 +6,7 @@ what rows can have. Everything in here is simulated; nothing is private.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,12 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import FAR, LogCanary, addition, always, mixed
+from dprl.audits.attacks.evaluation import FAR, addition, always, attack_bounds, mixed, noised_sum, value_vectors
+from dprl.audits.attacks.trials import Simulation
 from dprl.engine.layouts import PaddedUnits, SharedTransitions
 from dprl.engine.plan import Plan
 from dprl.engine.program import Program, Stage, ValueFunctionConfig, run
 from dprl.engine.rows import COEFFICIENTS
 from dprl.errors import DprlError
+from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.grid import grid_step
@@ -32,36 +34,48 @@ _SIGNED = {"reward", "returns", "raw_reward", "to_end"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgramCanary(LogCanary):
-    """The values and every stage of a program, whatever it does, seen by one who knows all but the canary.
+class ProgramCanary(Simulation):
+    """The values and every stage of a plan, whatever they are, seen by one who knows all but the canary.
 
     The canary's vector is the one that the program's own code makes of its rows at the state that was released up to
-    then; its coefficients are so large that the clip binds wherever the vector is not zero.
+    then.
+
+    Attributes:
+        without: the log without the canary as arrays: the units' vectors for the values, and their rows.
+        with_canary: the log with it.
+        canary: which unit of that is the canary.
     """
 
+    without: tuple[Any, Any] = field(repr=False, compare=False)
+    with_canary: tuple[Any, Any] = field(repr=False, compare=False)
+    canary: int
+
     def _data(self, present: bool) -> tuple[Any, Any]:
-        signs = np.append(np.full(self.others, -1.0), 1.0 if present else 0.0)
-        return self.value_vectors(signs), _saturating(self.plan, signs)
+        return self.with_canary if present else self.without
 
     def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
-        noise, (vectors, transitions) = SeededNoise(key), data
-        (_, score, _), _ = run(self._watched(), noise, transitions, batch=min(8, self.others + 1))
-        return self.value_score(noise, vectors) + score
+        noise, (vectors, rows) = SeededNoise(key), data
+        score = self._value_score(noise, vectors)
+        return score if self.plan.program is None else score + self._run(noise, rows)[1]
 
-    def _watched(self) -> Watched:
-        assert self.plan.program is not None
-        return Watched(self.plan.program, self._data(True)[1], self.others)
+    def _value_score(self, noise: Any, vectors: Any) -> Any:
+        """Return what the noised vector of the values tells, whichever way the canary's points."""
+        mechanism, known = self.plan.value_mechanism, self.with_canary[0]
+        alone = jnp.arange(len(known)) == self.canary
+        push, base = (mechanism.scaled(mechanism.clipped_sum(known, units)) for units in (alone, ~alone))
+        noised = noised_sum(mechanism, noise.stream("value"), vectors)
+        return (jnp.sum(push * (noised - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
+
+    def _run(self, noise: Any, rows: Any) -> tuple[Any, Any, Any]:
+        """Run the program; return its state, what was seen, and how near the canary's vector came to the clip norm."""
+        watched = Watched(self.plan.program, self.with_canary[1], self.canary)
+        return run(watched, noise, rows, batch=min(8, len(self.with_canary[0])))[0]
 
     def nearness(self, trials: int = 64) -> float:
-        """Smallest norm of the canary's clipped vector over the clip norm, over all steps of some runs with it."""
-        watched, (_, transitions) = self._watched(), self._data(True)
-
-        def least(key: Any) -> Any:
-            (_, _, least), _ = run(watched, SeededNoise(key), transitions, batch=min(8, self.others + 1))
-            return least
-
+        """Return the smallest norm of the canary's clipped vector over the clip norm, in all steps of some runs."""
         keys = jnp.stack([jnp.arange(trials, dtype=jnp.uint32), jnp.zeros(trials, dtype=jnp.uint32)], axis=1)
-        return float(jnp.min(jax.jit(jax.vmap(least))(keys)))
+        least = jax.jit(jax.vmap(lambda key: self._run(SeededNoise(key), self.with_canary[1])[2]))
+        return float(jnp.min(least(keys)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +93,12 @@ class Watched:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
+        """Return the stages of the inner program."""
         return self.inner.stages
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Return the columns that the inner program asks for."""
         return self.inner.columns
 
     def init(self) -> tuple[Any, Any, Any]:
@@ -90,6 +106,7 @@ class Watched:
         return self.inner.init(), jnp.zeros((), dtype=jnp.float64), jnp.ones((), dtype=jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Any) -> Any:
+        """Return what the inner program makes of each unit."""
         return self.inner.contribution(stage, state[0], block)
 
     def level(self, stage: int, state: Any, step: Any) -> Any:
@@ -97,6 +114,7 @@ class Watched:
         return self.inner.level(stage, state[0], step)  # type: ignore[attr-defined]
 
     def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
+        """Update the inner state, and add what the noised sum tells of the canary."""
         inner, score, least = state
         mechanism = self.stages[stage].mechanism
         vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
@@ -119,9 +137,11 @@ class Watched:
         return self.inner.update(stage, inner, noised, step), score, least
 
     def finish(self, stage: int, state: Any) -> Any:
+        """Finish a stage of the inner program."""
         return self.inner.finish(stage, state[0]), *state[1:]
 
     def answer(self, state: Any) -> Any:
+        """Return the answer of the inner program."""
         return self.inner.answer(state[0])
 
 
@@ -134,7 +154,7 @@ def program_canary(
     features: str = "tabular",
     **options: Any,
 ) -> ProgramCanary:
-    """Any program with options of its configuration ``kind``, on policy in three states; see :func:`canary_of_plan`."""
+    """Return the attack on a program with options of its configuration ``kind``, on policy in three states."""
     if released != "all":
         raise DprlError(f"{kind.algorithm} is audited on all that it releases: leave out released.")
     config = kind.from_mapping(options, "options")
@@ -142,16 +162,39 @@ def program_canary(
     return canary_of_plan(make_plan(config, bounds, budget, [always], features))
 
 
+def importance_canary(
+    kind: type[ImportanceSampling], *, units: int, budget: Budget, released: str, **options: Any
+) -> ProgramCanary:
+    """Return the attack on one release of everybody: a record at full clip norm is added."""
+    if released != "all":
+        raise DprlError("importance-sampling has no iterates, of which the last could be seen: leave out released.")
+    plan = make_plan(kind.from_mapping(options, "options"), attack_bounds(units), budget, [always])
+    others, relation = addition(units, plan)
+    return saturated_canary(plan, others, f"{relation}; the noised vector is seen")
+
+
 def canary_of_plan(plan: Plan) -> ProgramCanary:
-    """The attack on a plan as it is: its bounds, features and calibration; a record at full clip norm is added."""
+    """Return the attack on a plan as it is, with its bounds and calibration: a record at full clip norm is added."""
     others, relation = addition(plan.bounds.units, plan)
     filtered = any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages)
     seen = "every noised sum and its noised norm are seen" if filtered else "every noised sum is seen"
-    return ProgramCanary(plan=plan, others=others, description=f"{relation}; {seen}")
+    return saturated_canary(plan, others, f"{relation}; {seen}")
+
+
+def saturated_canary(plan: Plan, others: int, description: str) -> ProgramCanary:
+    """Return the attack with a canary at full clip norm; ``others`` push against it."""
+
+    def log(sign: float) -> tuple[Any, Any]:
+        # adding and removing are the same thing as a record that is worth nothing: its coins are drawn alike
+        signs = np.append(np.full(others, -1.0), sign)
+        rows = None if plan.program is None else _saturating(plan, signs)
+        return value_vectors(plan.value_mechanism, signs), rows
+
+    return ProgramCanary(plan=plan, description=description, without=log(0.0), with_canary=log(1.0), canary=others)
 
 
 def _saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
-    """Units of one transition each with coefficients far beyond what rows can have: their vectors are clipped.
+    """Return units of one transition each with coefficients far beyond what rows can have: their vectors are clipped.
 
     Rewards and returns are as many times larger again, so that where they are added to products with the state the
     vector's direction is known whatever the state is. Those of negative sign stand at another state than the canary.

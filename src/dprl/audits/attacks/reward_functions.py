@@ -27,7 +27,7 @@ TEETH = 64
 
 
 def canary_of_plan(plan: LearningPlan) -> PlanCanary:
-    """The attack that fits."""
+    """Return the attack that fits the plan's mechanism."""
     match plan.mechanism:
         case FunctionNoise():
             return _output(plan, plan.mechanism) if plan.config.variant == "output" else _path(plan, plan.mechanism)
@@ -39,7 +39,7 @@ def canary_of_plan(plan: LearningPlan) -> PlanCanary:
 
 
 def kernel_product(decay: float, points: np.ndarray, f: np.ndarray, g: Any) -> Any:
-    """``f' K^-1 g`` for the kernel ``exp(-decay |x - y|)`` on increasing points, by the Markov property.
+    """Return ``f' K^-1 g`` for the kernel ``exp(-decay |x - y|)`` on increasing points, by the Markov property.
 
     Args:
         points, f: ``(N,)``.
@@ -51,13 +51,13 @@ def kernel_product(decay: float, points: np.ndarray, f: np.ndarray, g: Any) -> A
 
 
 def teeth(sup: float, lipschitz: float, points: np.ndarray) -> np.ndarray:
-    """Up and down with all of the slope, from just below ``sup`` to it: what comes near the largest kernel norm."""
+    """Return values ``(N,)`` that rise to ``sup`` and fall with all of the slope, near the largest kernel norm."""
     falls = np.minimum(lipschitz * np.diff(points).max(), 2.0 * sup)
     return np.where(np.arange(len(points)) % 2 == 0, sup, sup - falls)
 
 
 def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
-    """All actions' rewards change alike, by the sawtooth. Of several components the others stay at 0."""
+    """Return the attack in which all actions' rewards change by the sawtooth; further components stay at 0."""
     points = np.linspace(0.0, 1.0, TEETH + 1)
     f = teeth(mechanism.sup, mechanism.lipschitz, points)
     actions = plan.facts.actions
@@ -90,7 +90,7 @@ def _path_ratio(mechanism: FunctionNoise, points: np.ndarray, f: np.ndarray, see
 
 
 def _observed(plan: LearningPlan, mechanism: RewardNoise) -> PlanCanary:
-    """Every reward is larger by R."""
+    """Return the attack in which every reward is larger by R."""
     radius, level = mechanism.radius, _level(plan, mechanism.radius)
 
     def score(key: Any, present: Any) -> Any:
@@ -112,7 +112,7 @@ def _observed(plan: LearningPlan, mechanism: RewardNoise) -> PlanCanary:
 
 
 def _gradient(plan: LearningPlan, mechanism: RewardGradient) -> PlanCanary:
-    """Every reward is larger by R, and every gradient of Q the same, at full clip norm."""
+    """Return the attack in which every reward is larger by R, and every gradient of Q the same, at full clip norm."""
     radius, level = mechanism.radius, _level(plan, mechanism.radius)
     push = radius * mechanism.clip_norm
 
@@ -135,14 +135,15 @@ def _gradient(plan: LearningPlan, mechanism: RewardGradient) -> PlanCanary:
 
 
 def _level(plan: LearningPlan, radius: float) -> float:
-    """A reward to which the radius can be added within the bounds."""
+    """Return a reward to which the radius can be added within the bounds."""
     low, high = plan.facts.reward_bounds
     return low + max(0.0, high - low - radius) / 2.0
 
 
 def _output(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
-    """Every reward is larger by R, so that all of Q is by R / (1 - gamma). Its slope does not change: the attack is
-    weaker than the bound of which the claim is made.
+    """Return the attack in which every reward is larger by R, so that all of Q is by R / (1 - gamma).
+
+    Its slope does not change: the attack is weaker than the bound of which the claim is made.
     """
     config, actions, points = plan.config, plan.facts.actions, planner.POINTS
     assert config.reward_radius is not None
@@ -182,8 +183,10 @@ class Shifted:
         return getattr(self.inner, name)
 
     def reward(self, states: Any, actions: Any) -> Any:
+        """Return rewards ``(B,)``, larger by :attr:`by`."""
         return self.inner.reward(states, actions) + self.by(states, actions)
 
     def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
+        """Return the next state, the larger reward, and whether the episode is over."""
         following, reward, over = self.inner.step(key, state, action)
         return following, reward + self.by(jnp.asarray(state)[None], jnp.asarray(action)[None])[0], over

@@ -9,15 +9,14 @@ private.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import addition, always, noised_sum
-from dprl.audits.attacks.programs import ProgramCanary, Watched
+from dprl.audits.attacks.evaluation import addition, always
+from dprl.audits.attacks.programs import ProgramCanary
 from dprl.data.readers import UNITS, read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import PaddedUnits, padded_units
@@ -33,36 +32,6 @@ HORIZON, TRAJECTORIES = 4, 3
 _LOW, _HIGH = 0.0, 2.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnitCanary(ProgramCanary):
-    """The values and every stage of a program on logs that were read; see :class:`ProgramCanary`.
-
-    Attributes:
-        without, with_canary: the two logs as arrays: the units' vectors for the values, and their rows.
-        canary: which unit of the second log is the canary.
-    """
-
-    without: tuple[Any, PaddedUnits] = field(repr=False, compare=False)
-    with_canary: tuple[Any, PaddedUnits] = field(repr=False, compare=False)
-    canary: int
-
-    def _data(self, present: bool) -> tuple[Any, Any]:
-        return self.with_canary if present else self.without
-
-    def _watched(self) -> Watched:
-        assert self.plan.program is not None
-        return Watched(self.plan.program, self.with_canary[1], self.canary)
-
-    def value_score(self, noise: Any, vectors: Any) -> Any:
-        """What the noised vector of the values tells, whichever way the canary's points."""
-        mechanism = self.plan.value_mechanism
-        known = self.with_canary[0]
-        alone = jnp.arange(len(known)) == self.canary
-        push, base = (mechanism.scaled(mechanism.clipped_sum(known, units)) for units in (alone, ~alone))
-        noised = noised_sum(mechanism, noise.stream("value"), vectors)
-        return (jnp.sum(push * (noised - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
-
-
 def unit_canary(
     kind: type[ValueFunctionConfig | ImportanceSampling],
     unit: str,
@@ -71,8 +40,8 @@ def unit_canary(
     budget: Budget,
     features: str | None = None,
     **options: Any,
-) -> UnitCanary:
-    """A program with options of its configuration ``kind``, by the privacy unit ``unit``, on policy.
+) -> ProgramCanary:
+    """Return the attack on a program with options of ``kind``, by the privacy unit ``unit``, on policy.
 
     ``features`` are a small network where the algorithm learns one, and else columns.
 
@@ -92,13 +61,13 @@ def unit_canary(
     known = [-1.0] * others or [np.nan]
     middle = len(known) // 2
     columns = _columns([*known[:middle], 1.0, *known[middle:]], unit)
-    logs = [_read(rows, bounds, unit) for rows in (_without(columns, middle), columns)]
+    fewer = {name: values[columns["who"] != middle] for name, values in columns.items()}
+    logs = [read_log(rows, bounds=bounds, unit=unit).load() for rows in (fewer, columns)]
     rewards = logs[1].reward[logs[1].episode_offsets[logs[1].unit_offsets[:-1]]]
     whose = f"person with {TRAJECTORIES} trajectories" if unit == "person" else unit
     where = f"a log of {others}" if others else "a log of one whose cells are broken"
-    return UnitCanary(
+    return ProgramCanary(
         plan=plan,
-        others=len(known),
         description=f"a {whose}, as far out as the bounds allow, is added to {where}, both read as columns by the "
         f"unit {unit}; every noised sum is seen",
         without=_arrays(plan, logs[0]),
@@ -108,7 +77,7 @@ def unit_canary(
 
 
 def _columns(rewards: list[float], unit: str) -> dict[str, np.ndarray]:
-    """A log with a unit for each of ``rewards``, which is that of all its rows; ``who`` says whose a row is.
+    """Return a log with a unit for each of ``rewards``, which is that of all its rows; ``who`` says whose a row is.
 
     Transitions are those of one trajectory, in order, so that without one of them its trajectory has a gap.
     """
@@ -131,21 +100,13 @@ def _columns(rewards: list[float], unit: str) -> dict[str, np.ndarray]:
     }
 
 
-def _without(columns: dict[str, np.ndarray], unit: int) -> dict[str, np.ndarray]:
-    return {name: values[columns["who"] != unit] for name, values in columns.items()}
-
-
-def _read(columns: dict[str, np.ndarray], bounds: Bounds, unit: str) -> Trajectories:
-    return read_log(columns, bounds=bounds, unit=unit).load()
-
-
 def _arrays(plan: Plan, log: Trajectories) -> tuple[Any, PaddedUnits]:
-    """What a release makes of the log, as arrays of the compiled loop."""
+    """Return what a release makes of the log, as arrays of the compiled loop."""
     rows = plan.rows(log, step_ratios(always, log))
     return values_of_nothing_known(plan, log, [always]), padded_units(rows)
 
 
 def values_of_nothing_known(plan: Plan, log: Trajectories, policies: Sequence[Any]) -> Any:
-    """``(U, dimension)`` vectors for the values; around a value function, if any, that is the middle everywhere."""
+    """Return vectors ``(U, dimension)`` for the values; around a function, if any, that is the middle everywhere."""
     function = None if plan.features is None else plan.function_of(np.zeros(plan.features.size))
     return jnp.asarray(plan.query.around(function).unit_vectors(log, policies))

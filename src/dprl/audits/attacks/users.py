@@ -32,7 +32,7 @@ from dprl.mechanisms.noise import SeededNoise
 
 
 def small_facts(policy: str | None) -> LearningFacts:
-    """A bandit in which a score is longer than the default clip, of linear policies and of networks."""
+    """Return a bandit in which a score is longer than the default clip, of linear policies and of networks."""
     continuous = policy is not None and "gaussian" in policy
     return LearningFacts(
         name="small bandit",
@@ -46,7 +46,7 @@ def small_facts(policy: str | None) -> LearningFacts:
 
 
 def canary_of_plan(plan: PGPlan) -> PlanCanary:
-    """The attack that fits a plan for :func:`small_facts`."""
+    """Return the attack that fits a plan for :func:`small_facts`."""
     return _resampled(plan) if plan.config.poisson else _one_pass(plan, cast(GaussianSum, plan.mechanism))
 
 
@@ -77,9 +77,10 @@ class Pushing(People):
 
 
 def push(facts: LearningFacts, interactions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Context ``(1, d)``, action ``(1,)`` or ``(1, k)`` and reward ``(1,)``, whatever the policy; the negative of the
-    reward makes the opposite vector. Of several interactions, which have a leading axis, every other one is the
-    opposite action for the opposite reward: else each would be the baseline of the others.
+    """Return context ``(1, d)``, action ``(1,)`` or ``(1, k)`` and reward ``(1,)``, whatever the policy.
+
+    The negative of the reward makes the opposite vector. Of several interactions, which have a leading axis, every other
+    one is the opposite action for the opposite reward: else each would be the baseline of the others.
     """
     (low, high), turns = facts.reward_bounds, np.arange(interactions) % 2
     context = np.array([[end for _, end in facts.observation]], np.float32)
@@ -127,7 +128,7 @@ class _Silence:
 
 
 def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
-    """``(T, dimension)``, int64 where verified: the sum of every batch before its noise, by the release's own loop."""
+    """Return ``(T, dimension)``, int64 where verified: each batch's sum before its noise, by the release's own loop."""
     (program, rates), silence = program_of(plan), _Silence()
     asked, coins = Asked(people, program.shape.users), ActionCoins.of_key(random.key(0))
     trainer.run_on_host(program, asked, silence, rates, coins, journal=silence)
@@ -155,7 +156,7 @@ def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
 
 
 def canary_of_sums(plan: PGPlan, absent: np.ndarray, present: np.ndarray, description: str) -> PlanCanary:
-    """Tells ``(T, dimension)`` exact sums of all batches from those of neighbours, by everything that is released."""
+    """Return the attack that tells exact sums ``(T, dimension)`` from those of neighbours, by all that is released."""
     mechanism = program_of(plan)[0].mechanism
     scale, whitened = mechanism.grid_step if mechanism.certifies else 1.0, mechanism.correlation.whitened
     signal = whitened((present - absent) * scale)
@@ -192,9 +193,11 @@ class Crowded(LoggedPeople):
     last: float
 
     def count(self) -> int:
+        """Return how many people there are."""
         return self.units + self.present
 
     def answers(self, places: np.ndarray, act: Any) -> Trajectory:
+        """Return what the people at ``places`` answer."""
         del act
         context, action, reward = push(self.facts)
         first, last = (places == 0) & self.present, places == self.units - 1 + self.present
@@ -205,8 +208,10 @@ class Crowded(LoggedPeople):
 
 
 def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
-    """``(count, dimension)`` int64: what each of those who have a coin adds to a batch, by the release's own loop,
-    under the first policy."""
+    """Return ``(count, dimension)`` int64: what each of those who have a coin adds to a batch under the first policy.
+
+    It runs by the release's own loop.
+    """
     (program, rates), silence = program_of(plan), _Silence()
     asked, coins, mechanism = Asked(people, None), ActionCoins.of_key(random.key(0)), program.mechanism
     once = PolicyGradient(replace(program.shape, steps=1), replace(mechanism, steps=1))
@@ -216,8 +221,10 @@ def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
 
 
 def _resampled(plan: PGPlan) -> PlanCanary:
-    """Of two pairs of logs the one that is further apart: where the canary pushes the last person out, that is one in
-    which this person pushes against the canary."""
+    """Return the attack on that of two pairs of logs which is further apart.
+
+    Where the canary pushes the last person out, it is the one in which this person pushes against the canary.
+    """
     users = int(plan.config.users or 1)
     pairs = [[vectors_of(plan, Crowded(plan.facts, users, there, last)) for there in (False, True)] for last in (0, -1)]
     apart = [float(np.linalg.norm(present.sum(axis=0) - absent.sum(axis=0))) for absent, present in pairs]
@@ -225,7 +232,7 @@ def _resampled(plan: PGPlan) -> PlanCanary:
 
 
 def canary_of_vectors(plan: PGPlan, absent: np.ndarray, present: np.ndarray) -> PlanCanary:
-    """Tells :func:`vectors_of` a log from those of its neighbour, by all noised sums of people who are sampled.
+    """Return the attack that tells :func:`vectors_of` a log from its neighbour's, by all sums of sampled people.
 
     Who is in a batch is secret: only probabilities are known. The attacker computes the likelihood of either log.
     """

@@ -54,6 +54,7 @@ class Walk(IntervalWalk):
 
     @property
     def facts(self) -> LearningFacts:
+        """Return the public facts of the walk."""
         return replace(super().facts, name="small walk", reward_of=self.declares)
 
     def reward(self, state: Any, action: Any) -> Any:
@@ -64,6 +65,7 @@ class Walk(IntervalWalk):
         return paid + self.amount * (jnp.asarray(action) % 2) if self.way == "action" else paid
 
     def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
+        """Return the next state, the reward, and whether the episode is over."""
         coins = random.uniform(key, (2,), jnp.float64)
         move = self._on_grid(LONGEST_MOVE * coins[0])
         following = jnp.clip(jnp.where(jnp.asarray(action) % 2 == 1, state + move, state - move), 0.0, 1.0)
