@@ -59,7 +59,12 @@ class _Chain:
         self.environment = Chain(horizon=self.horizon)
         self.states, self.truth = np.arange(39.0)[:, None], self.environment.values()
         self.bounds = Bounds(
-            units=1000, horizon=self.horizon, reward=(0.0, 1.0), observation=((0.0, 38.0),), actions=1, value=(0.0, 1.0)
+            units=1000,
+            horizon=self.horizon,
+            reward=(0.0, 1.0),
+            observation=((0.0, 38.0),),
+            actions=1,
+            return_range=(0.0, 1.0),
         )
 
     def log(self, seed: int) -> Any:
@@ -139,7 +144,7 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
     bounds, states = simulation.bounds, simulation.states
     arm = min(1, bounds.actions - 1)
     policy = lambda s: np.tile(np.eye(bounds.actions)[arm], (len(s), 1))  # noqa: E731
-    plan = make_plan(GPOPE(value_share=share), bounds, Budget(epsilon, 1e-5), [policy], simulation.features)
+    plan = make_plan(GPOPE(value_budget_fraction=share), bounds, Budget(epsilon, 1e-5), [policy], simulation.features)
     features, algorithm = plan.features, plan.program
     function = algorithm.stages[0].mechanism
     value = bounds.value_interval(0.99)

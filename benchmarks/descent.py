@@ -68,8 +68,8 @@ def serve_candidates() -> None:
             vectors = np.add.reduceat(error[:, None] * phi, starts)
             norms = np.linalg.norm(vectors, axis=1)
             vectors *= np.minimum(1.0, clip / np.maximum(norms, 1e-30))[:, None]
-            noised = vectors.sum(axis=0) + std * generator.standard_normal(features.size)
-            theta = theta + config.step_size * noised / UNITS
+            noisy = vectors.sum(axis=0) + std * generator.standard_normal(features.size)
+            theta = theta + config.step_size * noisy / UNITS
             theta *= min(1.0, 1.5 / max(np.linalg.norm(theta), 1e-30))
             total += theta if step >= STEPS // 2 else 0.0
         return total / (STEPS - STEPS // 2)

@@ -136,7 +136,7 @@ def dptd_work(size: Size) -> Work:
     seen = frames(rng, count + 1)[:, :inputs]
     bounds = Bounds(
         units=count, horizon=1000, reward=(-1.0, 1.0), observation=((0.0, 255.0),) * inputs, actions=3,
-        value=(-1.25, 1.25),
+        return_range=(-1.25, 1.25),
     )  # fmt: skip
     zeros = np.zeros(count, dtype=np.int64)
     log = read_log(
@@ -208,7 +208,7 @@ def dp_pg_work(size: Size) -> Work:
         with jax.default_matmul_precision("highest"):
             return ghost_sum(mechanism, policy_layers(policy, theta, *rows), everybody)
 
-    moved = jax.jit(lambda theta, noised: theta + np.float32(1e-3) * noised.astype(np.float32))
+    moved = jax.jit(lambda theta, noisy: theta + np.float32(1e-3) * noisy.astype(np.float32))
 
     def update() -> int:
         fresh, here = mechanism.in_order(SecureNoise.fresh()), theta

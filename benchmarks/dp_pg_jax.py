@@ -68,8 +68,8 @@ def main(size: str, cores: int) -> None:
         x, action, weight = users
         return jax.grad(lambda theta: jnp.sum(weight * policy.log_prob(theta, x, action)))(theta)
 
-    def moved(theta: Any, noised: Any) -> Any:
-        return theta + np.float32(STEP_SIZE) * noised.astype(jnp.float32)
+    def moved(theta: Any, noisy: Any) -> Any:
+        return theta + np.float32(STEP_SIZE) * noisy.astype(jnp.float32)
 
     def run(of: Callable[[Any, Any], Any], by: GaussianSum, noise: bool) -> Any:
         """Steps in a scan on the ``(d,)`` sums of ``by``, whose noise is drawn in it, as for the trainer."""

@@ -2,7 +2,7 @@
 
 A policy of one hidden layer of tanh units and a softmax over actions; user ``i`` has a context ``x_i``, an action
 ``a_i`` and a weight ``w_i`` (its reward less a baseline). Its vector is ``w_i`` times the gradient of the logarithm of
-``pi(a_i | x_i)``, clipped to C; what is asked for is the noised sum over the users.
+``pi(a_i | x_i)``, clipped to C; what is asked for is the noisy sum over the users.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def measured(problem: str, title: str, least: float, seconds: float) -> dict[str
         "title": title,
         "notes": [
             f"Microseconds a step a seed. As published: one of {TRANSITIONS:,} transitions a step, "
-            f"{2 * facts['weights']:,} noised coordinates; in single precision, as experiments run it, or on the "
+            f"{2 * facts['weights']:,} noisy coordinates; in single precision, as experiments run it, or on the "
             "integer grid of a release with the seeded noise. The torch loop has its weights, momenta and noise as one "
             "vector each, its inputs scaled beforehand, and a step of few operations; its gradients are one "
             "autograd.grad with create_graph and another of its result. On one core: processor time of a process that "

@@ -39,7 +39,7 @@ def columns(name: str) -> tuple[Any, Any]:
     if name == "pong":
         from dprl.environments.atari import atari_bounds
 
-        bounds = replace(atari_bounds(TRANSITIONS, observation="80x80"), value=(-1.25, 1.25))
+        bounds = replace(atari_bounds(TRANSITIONS, observation="80x80"), return_range=(-1.25, 1.25))
         rng = np.random.default_rng(0)
         seen = frames(rng, TRANSITIONS + 1)
         reward = rng.choice([-1.0, 0.0, 1.0], TRANSITIONS, p=[0.02, 0.96, 0.02])
@@ -83,7 +83,7 @@ def main(name: str, folder: str, cores: int) -> None:
     class Drawn(SeededNoise):
         """The check: given transitions. The key carries the seed's draws."""
 
-        def below(self, step: Any, count: int) -> Any:
+        def uniform_index(self, step: Any, count: int) -> Any:
             return self.key[step].astype(jnp.int32)
 
     def quiet(mechanism: GaussianSum) -> GaussianSum:

@@ -74,7 +74,7 @@ def run() -> dict[str, Any]:
         "title": "GPOPE, chain of 40 states, 100 trials",
         "notes": [
             f"Microseconds an update a trial: as published (one trajectory a step), {chain_data.TRAJECTORIES} "
-            f"trajectories a trial, {2 * chain_data.STATES} noised coordinates an update. On one core: processor "
+            f"trajectories a trial, {2 * chain_data.STATES} noisy coordinates an update. On one core: processor "
             "time of a process that is kept on one core; on two: the clock. Medians over alternated rounds.",
             f"Without noise all candidates agree to {max(errors.values()) / scale:.1e} of the largest weight "
             f"after {chain_data.CHECK_STEPS} updates, in {clipped:.0%} of which the clip binds.",

@@ -40,7 +40,7 @@ def main(path: str, cores: int) -> None:
     class Drawn(SeededNoise):
         """The check: given trajectories, no noise. The key carries the trial's draws."""
 
-        def below(self, step: Any, count: int) -> Any:
+        def uniform_index(self, step: Any, count: int) -> Any:
             return self.key[step].astype(jnp.int32)
 
         def gaussian(self, step: Any, dimension: int, std: float) -> Any:

@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
     import jax
     import jax.numpy as jnp
 
-    from dprl.protectors.projector import Architecture, Hand
+    from dprl.protectors.projector import Architecture, HandSchedule
     from dprl.protectors.simulation import Simulation, begin, step_of, unroll
 
     problem = make()
@@ -54,8 +54,8 @@ def main(arguments: list[str]) -> None:
         name, algorithm, dimension, units, blocks = "regression", "", DIMENSION, RECORDS, (0,) * DIMENSION
 
         @property
-        def hand(self) -> Hand:
-            return Hand(steps=self.steps, sampling_rate=1.0, clip_norm=CLIP, step_sizes=(STEP_SIZE,), tail=0.0)
+        def hand(self) -> HandSchedule:
+            return HandSchedule(steps=self.steps, sampling_rate=1.0, clip_norm=CLIP, step_sizes=(STEP_SIZE,), tail=0.0)
 
         def initial(self, task: Any) -> Any:
             return jnp.zeros(DIMENSION, jnp.float32)

@@ -1,6 +1,6 @@
 """One meta-gradient of a protector, for all candidates alike: how its loss depends on its weights. NumPy alone.
 
-A coordinate-wise LSTM of two layers of 20 units, shared by 785 coordinates, turns the clipped and noised mean gradient
+A coordinate-wise LSTM of two layers of 20 units, shared by 785 coordinates, turns the clipped and noisy mean gradient
 of a logistic regression into updates, T times; what is asked for is the gradient of the last loss by the LSTM's
 weights, through all steps. The equations are those of ``dprl.protectors.projector``.
 """

@@ -33,7 +33,7 @@ def bounds(people: int) -> dict[str, Any]:
     """Public bounds of the logs."""
     return {
         "units": people, "horizon": STEPS, "reward": [0, 1], "observation": [[0, 1]], "actions": 2,
-        "max_importance_ratio": 2, "value": [0, STEPS],
+        "max_importance_ratio": 2, "return_range": [0, STEPS],
     }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def bounds(units: int) -> dict[str, Any]:
     """Public bounds of the chain's logs."""
     return {
         "units": units, "horizon": 400, "reward": [0, 1], "observation": [[0, STATES - 1]], "actions": 2,
-        "max_importance_ratio": 2, "value": [0, 1],
+        "max_importance_ratio": 2, "return_range": [0, 1],
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ def walks(reward: tuple[float, float], columns: tuple[str, ...]) -> tuple[Any, A
     rows, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
     bounds = Bounds(
         units=UNITS, horizon=LONGEST, reward=reward, observation=((0.0, 1.0), (0.0, 1.0)), actions=2,
-        value=(-100.0, 0.0),
+        return_range=(-100.0, 0.0),
     )  # fmt: skip
     features = make_features(FEATURES, bounds.observation)
     states = np.abs(np.cumsum(rng.normal(0.0, 0.02, (rows, 2)), axis=0)) % 1.0

@@ -16,7 +16,7 @@ import numpy as np
 import dprl
 
 GREETINGS = 3
-FACTS = dprl.LearningFacts(
+FACTS = dprl.EnvironmentSpec(
     name="greetings",
     observation=((0.0, 24.0), (0.0, 1.0)),  # hour of the day, share of earlier visits that ended well
     actions=GREETINGS,
@@ -40,10 +40,10 @@ def arriving(visits: int, seed: int = 0) -> Iterator[tuple[str, Any]]:
         person = f"visitor {draws.integers(9 * visits)}" if draws.random() < 0.9 else "a regular"
         seen = np.array([draws.uniform(0.0, 24.0), draws.uniform()])
 
-        def answer(policy: Any, seen: np.ndarray = seen) -> dprl.Answer:
+        def answer(policy: Any, seen: np.ndarray = seen) -> dprl.Interaction:
             greeting = policy(seen)
             liked = draws.random() < likes(seen[None])[0, greeting]
-            return dprl.Answer([seen], [greeting], [float(liked)])
+            return dprl.Interaction([seen], [greeting], [float(liked)])
 
         yield person, answer
 

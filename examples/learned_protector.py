@@ -24,7 +24,7 @@ def main(folder: str) -> None:
     # a process that the training did not see
     chain, log = family.simulate(jax.random.key(2**20))
     task, trajectories = family.task_of(chain, log), trajectories_of(family, log)
-    plain = dprl.GPOPE(discount=family.discount, value_share=0.5)
+    plain = dprl.GPOPE(discount=family.discount, value_budget_fraction=0.5)
     for name, algorithm in (("gpope", plain), ("with the protector", plain.replace(optimizer=folder))):
         errors = []
         for seed in range(SEEDS):

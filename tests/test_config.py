@@ -10,6 +10,7 @@ import pytest
 
 from dprl.config import DERIVED, LIBRARY_DEFAULT, STATED_IN_CODE, Config, merge
 from dprl.errors import DprlError
+from dprl.evaluation.td import TD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,3 +180,18 @@ def test_values_that_fit(name, value, kept):
 def test_values_that_do_not_fit(name, value, words):
     with pytest.raises(DprlError, match=words):
         Options.from_mapping({name: value}, "flag")
+
+
+def test_former_names_of_options_are_understood():
+    told = {"value_share": 0.5, "limit": False, "provenance": {"value_share": "public: a paper"}}
+    config = merge(TD, [(told, "run.toml")])
+    assert (config.value_budget_fraction, config.cap_step_size) == (0.5, False)
+    assert provenance(config)["value_budget_fraction"] == "public: a paper"
+    assert config == TD.from_mapping({"value_share": 0.5, "cap_step_size": False}, "flag")
+
+
+def test_an_option_by_both_of_its_names_is_refused():
+    with pytest.raises(DprlError, match="no option 'value_share'"):
+        TD.from_mapping({"value_share": 0.5, "value_budget_fraction": 0.5}, "flag")
+    with pytest.raises(DprlError, match="no option 'square_scale'"):
+        TD.from_mapping({"square_scale": 0.5}, "flag")

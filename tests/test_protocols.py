@@ -37,7 +37,7 @@ HUGE = 10**400
         *(({name: value}, f"{name} must be a finite number of at least 1")
           for name in ("max_importance_ratio", "max_cumulative_ratio")
           for value in (0.5, math.inf, math.nan, "2", True, HUGE)),
-        ({"value": (1.0, 0.0)}, "value must be \\[low, high\\]"),
+        ({"return_range": (1.0, 0.0)}, "return_range must be \\[low, high\\]"),
     ],
 )  # fmt: skip
 def test_bounds_that_are_not_sound(change, words):
@@ -57,7 +57,7 @@ def test_an_unknown_bound_is_named():
 
 
 def test_bounds_survive_plain_data():
-    full = replace(BOUNDS, max_cumulative_ratio=3.0, value=(-1.0, 2.0))
+    full = replace(BOUNDS, max_cumulative_ratio=3.0, return_range=(-1.0, 2.0))
     assert Bounds.from_mapping(full.as_dict()) == full
     assert "action" not in full.as_dict()
 
@@ -83,7 +83,7 @@ def test_the_value_interval_is_what_the_extreme_trajectories_return(discount, re
 
 
 def test_a_known_value_range_wins():
-    assert replace(BOUNDS, value=(0.0, 0.5)).value_interval(0.9) == (0.0, 0.5)
+    assert replace(BOUNDS, return_range=(0.0, 0.5)).value_interval(0.9) == (0.0, 0.5)
 
 
 def test_the_largest_bounds_keep_every_product_finite():
@@ -94,3 +94,10 @@ def test_the_largest_bounds_keep_every_product_finite():
 
 def test_a_plain_function_is_a_policy():
     assert isinstance(lambda states: np.ones((len(states), 1)), Policy)
+
+
+def test_the_former_name_of_a_range_is_understood():
+    told = BOUNDS.as_dict()
+    assert Bounds.from_mapping(told | {"value": [0, 0.5]}) == Bounds.from_mapping(told | {"return_range": [0, 0.5]})
+    with pytest.raises(DprlError, match="unknown name 'value'"):
+        Bounds.from_mapping(told | {"value": [0, 0.5], "return_range": [0, 0.5]})

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dprl.data import memory
-from dprl.environments.user_stream import Answer, UserStream
-from dprl.learning_facts import LearningFacts
+from dprl.environment_spec import EnvironmentSpec
+from dprl.environments.user_stream import Interaction, UserStream
 from dprl.policies.loading import policy_probabilities
 from dprl.user_code import quietly
 
@@ -76,13 +76,13 @@ def test_an_answer_that_panics_when_it_is_looked_at(raised):
     assert not policy_probabilities(lambda states: Array(), np.ones((3, 1)), 2).any()
 
 
-FACTS = LearningFacts(
+FACTS = EnvironmentSpec(
     name="shop", observation=((0.0, 1.0),), actions=2, horizon=1, discount=0.9, reward_bounds=(0.0, 1.0)
 )
 
 
 def pays(policy):
-    return Answer([[0.5]], [policy([0.5])], [1.0], True)
+    return Interaction([[0.5]], [policy([0.5])], [1.0], True)
 
 
 class Arrivals:

@@ -293,7 +293,8 @@ OWN = """
 
     DOMAIN = Domain(
         name="short", label="A short chain", discount=0.99, features="tabular",
-        public=Bounds(units=1, horizon=20, reward=(0.0, 1.0), observation=((0.0, 2.0),), actions=2, value=(0.0, 1.0)),
+        public=Bounds(units=1, horizon=20, reward=(0.0, 1.0), observation=((0.0, 2.0),), actions=2,
+                      return_range=(0.0, 1.0)),
         target_policy=POLICY, behavior=POLICY, simulate=simulate, mean_reward=0.1, moment_units=2000,
         true_values=lambda: Truth(np.arange(3.0)[:, None], CHAIN.values(), np.full(3, 1 / 3), np.zeros(3)),
     )

@@ -84,7 +84,7 @@ def test_the_longest_unit_reaches_the_clip_norm():
     for states, horizon in ((5, 5), (5, 40), (9, 3)):
         length = min(states, horizon)
         bounds = Bounds(units=1, horizon=horizon, reward=(0.0, 1.0), observation=((0.0, states - 1.0),), actions=1,
-                        value=(0.0, 1.0))  # fmt: skip
+                        return_range=(0.0, 1.0))  # fmt: skip
         columns = {
             "episode_id": [0] * length, "t": list(range(length)), "observation": [float(s) for s in range(length)],
             "action": [0] * length, "reward": [0.0] * length, "behavior_prob": [1.0] * length,
@@ -263,7 +263,7 @@ def test_it_beats_noise_on_the_answer_at_the_same_guarantee():
         theta = np.asarray(answer(np.r_[counts, 2.0 * totals - counts] + drawn))
         verified.append(np.mean((0.5 + 0.5 * math.sqrt(39) * theta - truth) ** 2))
         values = [
-            smooth.noised_tabular_lsl(multiplier, weights, ridge, visits, value, noise.stream("output"), 9 * trial + i)
+            smooth.noisy_tabular_lsl(multiplier, weights, ridge, visits, value, noise.stream("output"), 9 * trial + i)
             for i, ridge in enumerate(ridges)
         ]
         output.append([np.mean((np.clip(v, *value) - truth) ** 2) for v in values])

@@ -27,7 +27,7 @@ from dprl_papers.harness.metrics import Metrics
 from dprl_papers.harness.neural import NeuralMetrics, answers, run_curves
 
 CHAIN, POLICY = Chain(length=6, horizon=60), UniformPolicy(1)
-BOUNDS = Bounds(units=1, horizon=60, reward=(0.0, 1.0), observation=((0.0, 4.0),), actions=1, value=(-0.5, 1.0))
+BOUNDS = Bounds(units=1, horizon=60, reward=(0.0, 1.0), observation=((0.0, 4.0),), actions=1, return_range=(-0.5, 1.0))
 DOMAIN = Domain(
     name="small",
     label="Small chain",
@@ -51,7 +51,7 @@ def test_linear_value_functions_have_the_errors_of_metrics(monkeypatch: pytest.M
     features = make_features("tabular", BOUNDS.observation)
     metrics, theta = NeuralMetrics(DOMAIN, features), np.random.default_rng(0).normal(size=(3, 5))
     reward_units = metrics.centre * features.constant() + metrics.half * theta
-    reference = replace(DOMAIN, public=replace(BOUNDS, value=(-100.0, 100.0)))
+    reference = replace(DOMAIN, public=replace(BOUNDS, return_range=(-100.0, 100.0)))
     for clamp in (False, True):
         found = metrics.errors(theta, clamp=clamp)
         assert set(found) == {"rmse", "msbe", "mspbe", "value"}

@@ -45,7 +45,7 @@ def traced(program: PrimalDualProgram, data: PaddedUnits, mechanisms: Any, noise
     for number, stage in enumerate(program.stages):
         stream = noise.stream(stage.name)
         state, trace = engine.run_steps(
-            program, number, mechanisms[number], stream, data, state, trace=lambda state, noised: state
+            program, number, mechanisms[number], stream, data, state, trace=lambda state, noisy: state
         )
         state = program.finish(number, state)
         traces.append(trace)
@@ -86,12 +86,12 @@ def test_without_noise_the_recursion_of_a_full_batch_is_the_gradient(recursion: 
 @pytest.mark.parametrize("share", [None, 0.2])
 def test_the_recursion_spends_the_budget_on_its_stages(share: float | None) -> None:
     start = "constant" if share else "mid-range"
-    options: dict[str, Any] = {} if share is None else {"start_share": share}
+    options: dict[str, Any] = {} if share is None else {"start_budget_fraction": share}
     config = DPSRM(discount=GAMMA, start=start, initial_share=0.25, sampling_rate=0.5, recursion=0.3, **options)
     program, _ = prepared(config)
     names = [stage.name for stage in program.stages]
     assert names == (["start"] if share else []) + ["initial gradient", "value function"]
-    assert sum(shape.share for shape in config.shapes(program.facts)) == pytest.approx(1.0)
+    assert sum(shape.share for shape in config.queries(program.facts)) == pytest.approx(1.0)
     *_, initial, last = (stage.mechanism for stage in program.stages)
     assert (initial.steps, initial.sampling_rate, last.steps, last.sampling_rate) == (1, 1.0, 199, 0.5)
     assert initial.noise_multiplier == pytest.approx(((1 - (share or 0)) * 0.25) ** -0.5 / program.facts.mu)

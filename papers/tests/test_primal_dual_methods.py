@@ -13,7 +13,7 @@ from papers.tests.test_neural import BOUNDS, DOMAIN
 from dprl.accounting import events
 from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
-from dprl.engine.options import Facts
+from dprl.engine.options import PublicFacts
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.method import library_methods
@@ -55,7 +55,7 @@ def test_trajectories_are_padded_to_one_length_and_keep_their_weight() -> None:
 
 def test_the_noise_of_langevin_dynamics_is_just_what_its_claim_asks_for() -> None:
     budget, steps = Budget(1.0, 1e-5), 400
-    facts = Facts(dataclasses.replace(BOUNDS, units=300), make_features("columns", BOUNDS.observation), 0.9, 1.0)
+    facts = PublicFacts(dataclasses.replace(BOUNDS, units=300), make_features("columns", BOUNDS.observation), 0.9, 1.0)
     (stage,) = primal_dual.langevin_stages(facts, steps, budget)
     # a replaced transition moves a sum by 2 G, G the clip: half of the multiplier
     event = events.poisson_gaussian(1.0, stage.mechanism.noise_multiplier / 2.0, steps)

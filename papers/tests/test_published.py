@@ -79,10 +79,10 @@ def test_published_form_takes_one_trajectory_a_step():
     algorithm = gpope.program_of(config, mechanism, 20, FREE)
     total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))
     for step in range(5):
-        np.testing.assert_allclose(total(jnp.uint32(step)), gradients[int(noise.below(step, 20))], atol=1e-12)
-    counts = np.bincount(jax.jit(jax.vmap(lambda s: noise.below(s, 4)))(jnp.arange(400)), minlength=4)
+        np.testing.assert_allclose(total(jnp.uint32(step)), gradients[int(noise.uniform_index(step, 20))], atol=1e-12)
+    counts = np.bincount(jax.jit(jax.vmap(lambda s: noise.uniform_index(s, 4)))(jnp.arange(400)), minlength=4)
     secure = SecureNoise.fresh()
-    also = np.bincount([secure.below(s, 4) for s in range(400)], minlength=4)
+    also = np.bincount([secure.uniform_index(s, 4) for s in range(400)], minlength=4)
     for found in (counts, also):
         assert ((found - 100) ** 2 / 100).sum() < 25  # chi-square with 3 degrees of freedom, p < 2e-5
 
@@ -109,13 +109,13 @@ def test_dptd_as_published_is_caught_and_verified_is_not():
     assert result.epsilon_lower > 3.0
     assert result.violated
     assert [condition.holds for condition in result.preconditions] == [False, False, False]
-    assert "the first 17 noised gradients" in result.description
-    alike = Attack(units=10_000, options={"steps": 1001, "sampling_rate": 1e-4, "value_share": 0.05})
+    assert "the first 17 noisy gradients" in result.description
+    alike = Attack(units=10_000, options={"steps": 1001, "sampling_rate": 1e-4, "value_budget_fraction": 0.05})
     verified = audit(find_audited("dptd").load_canary(alike), trials=20_000, seed=3)
     assert not verified.violated
     # where no release finds a record, the first hundred are looked at, and nothing is found
     weak = AS_PUBLISHED["dptd"].load_canary(Attack(units=1000, options={"steps": 100_001}))
-    assert "the first 100 noised gradients" in weak.description
+    assert "the first 100 noisy gradients" in weak.description
     assert not audit(weak, trials=4_000, seed=3).violated
 
 

@@ -90,8 +90,8 @@ def test_noise_of_a_step_is_the_multiplier_times_the_clip_over_the_records():
     run = lambda z, seed: descent.descend(  # noqa: E731
         descent.Descent(steps=1), loss, records, jnp.zeros(4), z, 0.5, 1.0, seed
     )[-1]
-    noised = jax.vmap(lambda s: run(3.0, s))(jnp.arange(1500))
-    found = float(jnp.std(noised - run(0.0, 0)))
+    noisy = jax.vmap(lambda s: run(3.0, s))(jnp.arange(1500))
+    found = float(jnp.std(noisy - run(0.0, 0)))
     for factor, fits in ((1.0, True), (2.0 / 3.0, False), (1.5, False)):
         assert (abs(found / (factor * 3.0 * 0.5 / 50) - 1.0) < 0.05) == fits
     # the clip: no record's gradient is longer than it

@@ -12,7 +12,7 @@ from dprl.learning.planner import POINTS
 from dprl_papers.harness.reproduce import make_request, reproduce
 from dprl_papers.harness.spec import load_paper
 from dprl_papers.paper_001_functional_q import returns
-from dprl_papers.paper_001_functional_q.balle import noised_values
+from dprl_papers.paper_001_functional_q.balle import noisy_values
 from dprl_papers.paper_001_functional_q.inverse import recovered_reward, recovery_error
 from dprl_papers.paper_001_functional_q.returns import BEST, GRID, RANDOM, EndsWalk, Point, policy_returns
 
@@ -54,7 +54,7 @@ def test_the_bellman_equation_gives_the_reward_back():
 
 def test_first_visits_of_a_long_budget_are_the_returns_of_chance():
     """At a huge epsilon: the noise is gone, and middle cells are worth more than those at the ends."""
-    values = np.mean([noised_values(1e6, 1e-4, seed) for seed in range(4)], axis=0)
+    values = np.mean([noisy_values(1e6, 1e-4, seed) for seed in range(4)], axis=0)
     assert values[4:6].mean() > values[[0, 9]].mean() + 0.3
     assert values[0, 1] > values[0, 0]  # at the left end it is better to go right
     assert values[9, 0] > values[9, 1]

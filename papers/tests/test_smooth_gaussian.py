@@ -49,7 +49,7 @@ def test_noise_has_the_stated_scale_and_no_other(calibration):
     """In a correct mechanism this fails with a probability of at most 1e-6."""
     mechanism, bound, answer = published(0.3, 50, calibration), 0.7, np.linspace(-3.0, 2.0, 50)
     noise = SeededNoise.from_seed(1).stream("lsw")
-    draws = np.stack([mechanism.noised(answer, bound, noise, step) - answer for step in range(200)])
+    draws = np.stack([mechanism.add_noise(answer, bound, noise, step) - answer for step in range(200)])
     std = bound * mechanism.noise_over_bound
     assert scale_accepted(draws, std)
     assert not scale_accepted(draws, std * 2.0 / 3.0)
@@ -60,7 +60,7 @@ def test_noise_has_the_stated_scale_and_no_other(calibration):
 
 def test_noise_of_a_global_sensitivity_has_the_stated_scale_and_no_other():
     mechanism, answer = OutputGaussian(sensitivity=0.2, noise_multiplier=30.0, dimension=10_000), np.ones(10_000)
-    draws = mechanism.noised(answer, SeededNoise.from_seed(2)) - answer
+    draws = mechanism.add_noise(answer, SeededNoise.from_seed(2)) - answer
     assert scale_accepted(draws, 6.0)
     assert not scale_accepted(draws, 4.0)
     assert not scale_accepted(draws, 9.0)
@@ -145,9 +145,9 @@ def test_it_certifies_nothing():
         OutputGaussian(sensitivity=1.0, noise_multiplier=1.0, dimension=3).event()
     secure = SecureNoise(bytes(32))
     with pytest.raises(DprlError, match="reproducible noise only"):
-        published(1.0, 3).noised(np.zeros(3), 1.0, secure)
+        published(1.0, 3).add_noise(np.zeros(3), 1.0, secure)
     with pytest.raises(DprlError, match="reproducible noise only"):
-        OutputGaussian(sensitivity=1.0, noise_multiplier=1.0, dimension=3).noised(np.zeros(3), secure)
+        OutputGaussian(sensitivity=1.0, noise_multiplier=1.0, dimension=3).add_noise(np.zeros(3), secure)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_bad_sensitivities_are_refused():
         with pytest.raises(DprlError, match="positive finite"):
             OutputGaussian(sensitivity=wrong, noise_multiplier=1.0, dimension=3)
     with pytest.raises(DprlError, match="shape"):
-        published(1.0, 3).noised(np.zeros(4), 1.0, SeededNoise.from_seed(0))
+        published(1.0, 3).add_noise(np.zeros(4), 1.0, SeededNoise.from_seed(0))
 
 
 def test_shape_is_normal():
-    draws = published(1.0, 100_000).noised(np.zeros(100_000), 1.0, SeededNoise.from_seed(3))
+    draws = published(1.0, 100_000).add_noise(np.zeros(100_000), 1.0, SeededNoise.from_seed(3))
     ranks = norm.cdf(draws * published(1.0, 100_000).alpha)
     counts = np.histogram(ranks, bins=100, range=(0.0, 1.0))[0]
     assert np.sum((counts - 1000.0) ** 2 / 1000.0) <= chi2.ppf(1.0 - 1e-6, 99)

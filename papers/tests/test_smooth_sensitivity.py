@@ -223,7 +223,7 @@ def test_default_outside_the_range_breaks_it():
     values = [smooth.lsw(np.eye(1), np.ones(1), v) for v in (nobody, somebody)]
     bound = smooth.lsw_local(np.eye(1), np.ones(1), np.ones(1), 1.0)
     assert distance(*values) == pytest.approx(6.0 * bound)
-    # counted from the low end of the range, as the noised form does, it holds
+    # counted from the low end of the range, as the noisy form does, it holds
     values = [smooth.lsw(np.eye(1), np.ones(1), v.relative_to(5.0)) for v in (nobody, somebody)]
     assert distance(*values) <= bound * (1.0 + 1e-12)
 
@@ -363,7 +363,12 @@ def test_first_visits_against_a_plain_loop():
 
 def test_cells_of_a_continuous_state():
     bounds = Bounds(
-        units=9, horizon=3, reward=(-1.0, 0.0), observation=((-1.0, 1.0), (0.0, 4.0)), actions=1, value=(-3.0, 0.0)
+        units=9,
+        horizon=3,
+        reward=(-1.0, 0.0),
+        observation=((-1.0, 1.0), (0.0, 4.0)),
+        actions=1,
+        return_range=(-3.0, 0.0),
     )
     columns = {
         "episode_id": [0, 0, 0, 1], "t": [0, 1, 2, 0],
@@ -381,26 +386,26 @@ def test_cells_of_a_continuous_state():
 # --- with noise -------------------------------------------------------------------------------------------------------
 
 
-def test_noised_answers_centre_on_the_estimators_in_a_shifted_range():
+def test_noisy_answers_centre_on_the_estimators_in_a_shifted_range():
     """Rewards of -1: returns are counted from the low end, and the answer is moved back."""
     value, counts = (-100.0, 0.0), np.array([900.0, 40.0, 300.0])
     visits, table, weights = FirstVisits(counts, np.array([-10.0, -60.0, -90.0]) * counts), np.eye(3), np.full(3, 1 / 3)
     mechanism, noise = SmoothGaussian(epsilon=1e6, delta=0.4, dimension=3), SeededNoise.from_seed(0)
-    got = smooth.noised_lsw(mechanism, table, weights, visits, value, noise)
+    got = smooth.noisy_lsw(mechanism, table, weights, visits, value, noise)
     np.testing.assert_allclose(got, [-10.0, -60.0, -90.0], atol=0.1)
-    got = smooth.noised_lsl(mechanism, table, weights, 1.0, visits, 1000, value, noise, step=1)
+    got = smooth.noisy_lsl(mechanism, table, weights, 1.0, visits, 1000, value, noise, step=1)
     expected = -100.0 + np.array([90.0, 40.0, 10.0]) * counts / (counts + 1.5)
     np.testing.assert_allclose(got, expected, atol=0.1)
-    got = smooth.noised_tabular_lsl(1e-9, weights, 1.0, visits, value, noise)
+    got = smooth.noisy_tabular_lsl(1e-9, weights, 1.0, visits, value, noise)
     np.testing.assert_allclose(got, expected, atol=1e-5)
-    got = smooth.noised_tabular_lsl(1e-9, weights, 1.0, visits, value, noise, centred=True)
+    got = smooth.noisy_tabular_lsl(1e-9, weights, 1.0, visits, value, noise, centred=True)
     np.testing.assert_allclose(got, -50.0 + np.array([40.0, -10.0, -40.0]) * counts / (counts + 1.5), atol=1e-5)
 
 
 def test_centred_noise_is_half():
     visits, weights, value = FirstVisits(np.zeros(200), np.zeros(200)), np.full(200, 0.1), (0.0, 1.0)
     draws = [
-        smooth.noised_tabular_lsl(10.0, weights, 1.0, visits, value, SeededNoise.from_seed(5), centred=centred)
+        smooth.noisy_tabular_lsl(10.0, weights, 1.0, visits, value, SeededNoise.from_seed(5), centred=centred)
         for centred in (False, True)
     ]
     np.testing.assert_allclose(draws[1] - 0.5, draws[0] / 2.0, rtol=1e-9)

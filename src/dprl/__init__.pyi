@@ -4,8 +4,9 @@ from dprl.audits.audit import audit as audit
 from dprl.data.bounds_file import read_bounds as read_bounds
 from dprl.data.readers import read_log as read_log
 from dprl.data.trajectories import Trajectories as Trajectories
+from dprl.environment_spec import EnvironmentSpec as EnvironmentSpec
 from dprl.environments.bandit import Bandit as Bandit
-from dprl.environments.user_stream import Answer as Answer
+from dprl.environments.user_stream import Interaction as Interaction
 from dprl.environments.user_stream import UserStream as UserStream
 from dprl.errors import DprlError as DprlError
 from dprl.errors import OverspendError as OverspendError
@@ -24,7 +25,6 @@ from dprl.evaluation.return_regression import ReturnRegression as ReturnRegressi
 from dprl.evaluation.td import TD as TD
 from dprl.learning.functional_q import FunctionalQ as FunctionalQ
 from dprl.learning.policy_gradient.dp_pg import DPPG as DPPG
-from dprl.learning_facts import LearningFacts as LearningFacts
 from dprl.policies.loading import load_policy as load_policy
 from dprl.policies.released import ReleasedPolicy as ReleasedPolicy
 from dprl.protocols import Bounds as Bounds

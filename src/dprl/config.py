@@ -22,13 +22,24 @@ _STATEMENT = re.compile(r"(public|simulated|charged): *\S.*")
 _LONGEST_STATEMENT = 200
 
 
-class Mark(str):
+class Provenance(str):
     """A provenance that this library writes itself; whatever else stands as one is a user's statement."""
 
     __slots__ = ()
 
 
-DERIVED = Mark("derived from public bounds and the budget")
+DERIVED = Provenance("derived from public bounds and the budget")
+
+RENAMED = {
+    "box": "parameter_bound",
+    "caution": "variance_margin",
+    "limit": "cap_step_size",
+    "rows": "max_rows_per_unit",
+    "square_scale": "second_moment_weight",
+    "start_share": "start_budget_fraction",
+    "value_share": "value_budget_fraction",
+}
+"""Options by the names that they had before 0.2.0, which flags and run files may still use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +73,9 @@ class Config:
             DprlError: every wrong option, together.
         """
         mistakes = Mistakes()
+        mapping = _renamed(cls, mapping)
         values = _read(cls, mapping, source, mistakes)
-        marks = dict.fromkeys(values, Mark(f"{source} (stated public)"))
+        marks = dict.fromkeys(values, Provenance(f"{source} (stated public)"))
         made = mistakes.attempt(_made, cls, values, marks, mapping.keys() - values.keys())
         mistakes.check()
         return made
@@ -106,10 +118,12 @@ def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
     marks: dict[str, str] = {}
     about_others: dict[str, str] = {}
     for mapping, source in sources:
-        given = {name: value for name, value in mapping.items() if name != "provenance"}
-        stated = mistakes.attempt(_checked_provenance, kind, mapping.get("provenance", {}), source) or {}
+        given = _renamed(kind, {name: value for name, value in mapping.items() if name != "provenance"})
+        about = mapping.get("provenance", {})
+        about = _renamed(kind, about) if isinstance(about, Mapping) else about
+        stated = mistakes.attempt(_checked_provenance, kind, about, source) or {}
         values.update(_read(kind, given, source, mistakes))
-        marks.update(dict.fromkeys(given, Mark(f"{source} (stated public)")))
+        marks.update(dict.fromkeys(given, Provenance(f"{source} (stated public)")))
         marks.update({name: text for name, text in stated.items() if name in given})
         about_others.update({name: text for name, text in stated.items() if name not in given})
     wrong = marks.keys() - values.keys()
@@ -200,6 +214,12 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
+def _renamed(kind: type[Config], mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same options by their present names; one that is given by both names keeps both, to be refused."""
+    now = {old: RENAMED[old] for old in mapping if old not in kind.options() and RENAMED.get(old) in kind.options()}
+    return {now[name] if name in now and now[name] not in mapping else name: x for name, x in mapping.items()}
+
+
 def _read(kind: type[Config], mapping: Mapping[str, Any], source: str, mistakes: Mistakes) -> dict[str, Any]:
     """Return the options that fit their types; note the others."""
     hints, values = typing.get_type_hints(kind), {}
@@ -261,7 +281,7 @@ def _checked_provenance(kind: type[Config], stated: Any, source: str) -> dict[st
                 f"{source}: provenance of {name!r}, but {kind.__name__} has no such option; "
                 f"it has {', '.join(kind.options())}."
             )
-        if isinstance(text, Mark):
+        if isinstance(text, Provenance):
             continue
         if not (
             isinstance(text, str)

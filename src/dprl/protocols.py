@@ -16,7 +16,7 @@ from dprl.errors import DprlError
 
 Interval = tuple[float, float]
 
-# Beyond these, products of bounds leave the range of floating-point numbers, and a noised sum with them.
+# Beyond these, products of bounds leave the range of floating-point numbers, and a noisy sum with them.
 _LARGEST, _LARGEST_COUNT = 1e50, 10**12
 
 
@@ -43,7 +43,7 @@ class NoiseSource(Protocol):
 
     def describe(self) -> str: ...
 
-    def coins(self, step: Any, count: int, rate: float) -> Any:
+    def participation_mask(self, step: Any, count: int, rate: float) -> Any:
         """``(count,)`` booleans, each true with probability ``rate`` (never more)."""
         ...
 
@@ -53,9 +53,9 @@ class NoiseSource(Protocol):
 
 
 class Journal(Protocol):
-    """Where the noised steps of a release are kept, so that none is ever drawn twice.
+    """Where the noisy steps of a release are kept, so that none is ever drawn twice.
 
-    An algorithm hands every noised step through :meth:`step` and goes on with what it gets back, and that alone.
+    An algorithm hands every noisy step through :meth:`step` and goes on with what it gets back, and that alone.
     """
 
     def stream(self, name: str) -> Journal:
@@ -127,7 +127,7 @@ class Bounds:
         action: bounds of each action component, or None where actions are discrete.
         max_importance_ratio: largest ratio of target to behaviour probability of one step.
         max_cumulative_ratio: larger products of ratios along a trajectory are cut; see :attr:`cumulative_ratio`.
-        value: smallest and largest discounted return, where known more tightly than from ``reward``.
+        return_range: smallest and largest discounted return, where known more tightly than from ``reward``.
         observation_names: what each observation component is called in the report.
     """
 
@@ -139,7 +139,7 @@ class Bounds:
     action: tuple[Interval, ...] | None = None
     max_importance_ratio: float = 1.0
     max_cumulative_ratio: float | None = None
-    value: Interval | None = None
+    return_range: Interval | None = None
     observation_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -182,8 +182,8 @@ class Bounds:
                 continue
             if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 1 <= ratio <= _LARGEST:
                 raise DprlError(f"bounds: {name} must be a finite number of at least 1 (at most {_LARGEST:g}).")
-        if self.value is not None:
-            interval("value", self.value)
+        if self.return_range is not None:
+            interval("return_range", self.return_range)
         names = self.observation_names
         if names is not None and not (
             isinstance(names, tuple) and len(names) == len(self.observation) and all(isinstance(n, str) for n in names)
@@ -223,8 +223,8 @@ class Bounds:
 
     def value_interval(self, discount: float) -> Interval:
         """Smallest and largest discounted return of a trajectory that may end at any step up to the horizon."""
-        if self.value is not None:
-            return self.value
+        if self.return_range is not None:
+            return self.return_range
         longest = self.horizon if discount == 1.0 else (1.0 - discount**self.horizon) / (1.0 - discount)
         low, high = self.reward
         return (low * (longest if low < 0 else 1.0), high * (longest if high > 0 else 1.0))
@@ -235,7 +235,7 @@ class Bounds:
 
     def of_one_transition(self) -> Bounds:
         """The same where nothing follows a trajectory: every transition is one of its own, and its return a reward."""
-        return replace(self, horizon=1, value=None, max_cumulative_ratio=None)
+        return replace(self, horizon=1, return_range=None, max_cumulative_ratio=None)
 
     def in_force(self) -> dict[str, Any]:
         """Plain data for a certificate: what was given, and the bound of a trajectory's ratio even if it was not."""
@@ -244,6 +244,8 @@ class Bounds:
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Bounds:
         """From parsed TOML or JSON; unknown and missing names are refused."""
+        if "return_range" not in mapping and "value" in mapping:  # its name before 0.2.0
+            mapping = {"return_range" if name == "value" else name: x for name, x in mapping.items()}
         known = set(cls.__dataclass_fields__)
         unknown = sorted(set(mapping) - known)
         if unknown:

@@ -96,7 +96,7 @@ def test_what_was_chosen_on_the_way_stays_within_the_budget(order):
 def excess(order: int, rate: float, norm: float, choose) -> float:
     """``log E[(P/Q)^alpha exp(-(alpha - 1) cost)]`` of a step: at most zero where the cost is one.
 
-    ``choose`` gives the sum's noise from the noised norm of the same sample; both are moved by one unit of noise.
+    ``choose`` gives the sum's noise from the noisy norm of the same sample; both are moved by one unit of noise.
     """
     n = np.linspace(-9.0 * norm, 9.0 * norm + order, 301)
     log_n, chosen, found = -0.5 * (n / norm) ** 2 - math.log(norm * math.sqrt(2.0 * math.pi)), choose(n), []

@@ -83,8 +83,8 @@ def test_the_norm_is_the_supremum_of_what_a_dense_kernel_says():
             assert np.all(np.abs(np.diff(f)) <= slope * np.diff(x) + 1e-12)
             assert dense_norm(x, f, decay) <= bound * (1.0 + 1e-9)
         x = np.linspace(0.0, 1.0, 513)
-        teeth = np.where(np.arange(513) % 2 == 0, radius, radius - slope / 512)
-        assert dense_norm(x, teeth, decay) >= 0.99 * bound
+        sawtooth_reward = np.where(np.arange(513) % 2 == 0, radius, radius - slope / 512)
+        assert dense_norm(x, sawtooth_reward, decay) >= 0.99 * bound
     assert kernel_norm(1.0, 4.0, 4.0) == pytest.approx(math.sqrt(1.0 + 4.0))
     assert path_sensitivity(1.0, 4.0, 4.0, 3) == pytest.approx(math.sqrt(15.0))
 

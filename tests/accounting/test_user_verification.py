@@ -38,7 +38,7 @@ def certificate(mechanism: GaussianSum) -> dict[str, Any]:
         "delta": DELTA,
         "privacy_unit": "person",
         "neighbouring_relation": WORDS[mechanism.relation],
-        "released": "the noised sums",
+        "released": "the noisy sums",
         "not_protected": ["who took part"],
         "mechanisms": [mechanism.describe(MECHANISM, "gradients")],
         "event": events.to_json(event),

@@ -40,7 +40,7 @@ def sample() -> dict[str, Any]:
         "delta": 1e-5,
         "privacy_unit": "person",
         "neighbouring_relation": "add or remove one",
-        "released": "the noised sums and iterates",
+        "released": "the noisy sums and iterates",
         "not_protected": ["that the log exists"],
         "mechanisms": [
             row("Gaussian vector", 8.0, 1.0, 1) | {"share": 0.75},

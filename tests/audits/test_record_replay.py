@@ -29,7 +29,7 @@ def descent(data: np.ndarray, *, mechanism=MECHANISM, divisor: float | None = 4.
         noise: Any = SeededNoise.from_seed(seed)
         x = np.zeros(3)
         for step in range(fault.get("steps", lambda data: mechanism.steps)(data)):
-            included = np.asarray(mechanism.coins(noise, step, len(data)))
+            included = np.asarray(mechanism.participation_mask(noise, step, len(data)))
             if fault.get("shuffled"):
                 # a batch of fixed size in random order: who is in it depends on how many there are
                 included = np.isin(
@@ -99,8 +99,8 @@ class LouderForMore(GaussianSum):
     def draw(self, noise, step, width=None):
         return noise.gaussian(step, self.dimension, self.noise_on_grid)
 
-    def coins(self, noise, step, units):
-        return noise.coins(step, units, self.sampling_rate if units == len(DATA) else 0.9)
+    def participation_mask(self, noise, step, units):
+        return noise.participation_mask(step, units, self.sampling_rate if units == len(DATA) else 0.9)
 
 
 SMALL = {"parts": ((3, 1.0),), "noise_multiplier": 2.0, "steps": 6}

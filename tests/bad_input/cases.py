@@ -136,7 +136,8 @@ VALUES: list[Any] = ["infer", "", "é", -1, 0, 1, 3, 1.5, math.inf, -math.inf, m
                      [1e50, 1e50], [-1e50, 1e50], [5e-324, 1e-323], [10**30, 10**31], [True, False]]  # fmt: skip
 REQUESTS = ("log", "target_policy", "bounds", "unit", "person_column", "epsilon", "delta", "algorithm", "features",
             "ledger",
-            "dataset", "behavior_policy", "outcome", "discount", "estimator", "square_scale", "confidence", "caution",
+            "dataset", "behavior_policy", "outcome", "discount", "estimator", "second_moment_weight", "confidence",
+            "variance_margin",
             "noise_multiplier", "provenance", "steps", "out", "seed", "stepz", "é")  # fmt: skip
 FLAGS: dict[str, list[Any]] = {
     "unit": ["person", "trajectory", "transition", "family", "", "Person"],
@@ -168,16 +169,17 @@ FLAGS: dict[str, list[Any]] = {
 }  # fmt: skip
 STEPPED, TABULAR = ("gpope", "td", "return-regression"), ("noisy-counts", "first-visit")
 PROGRAMS = (*STEPPED, *TABULAR, "recommended", "adassp", "lstd", "doubly-robust", "constant")
-SETTINGS = ["caution=1", "confidence=0.8", "estimator=self-normalised", "estimator=trajectory",
+SETTINGS = ["variance_margin=1", "confidence=0.8", "estimator=self-normalised", "estimator=trajectory",
             "estimator=per-decision",
-            "estimator=x", "caution=nan", "caution=inf", "caution=-1", "caution=[1]", "caution={}", "caution='",
+            "estimator=x", "variance_margin=nan", "variance_margin=inf",
+            "variance_margin=-1", "variance_margin=[1]", "variance_margin={}", "variance_margin='",
             "x", "=", "",
-            "steps=1", "stepz=1", "provenance={caution='public: x'}", "provenance={caution='private'}",
+            "steps=1", "stepz=1", "provenance={variance_margin='public: x'}", "provenance={variance_margin='private'}",
             "provenance=1",
-            "provenance={stepz='public: x'}", "é=1", "caution=" + "9" * 400, "square_scale=0.05",
-            "square_scale=1e-320",
-            "confidence=0.9999999999999999", "confidence=1", "discount=0.0", "caution=1979-05-27", "[x]\n=1",
-            "provenance={caution='charged: 1'}", "confidence=1e400"]  # fmt: skip
+            "provenance={stepz='public: x'}", "é=1", "variance_margin=" + "9" * 400, "second_moment_weight=0.05",
+            "second_moment_weight=1e-320",
+            "confidence=0.9999999999999999", "confidence=1", "discount=0.0", "variance_margin=1979-05-27", "[x]\n=1",
+            "provenance={variance_margin='charged: 1'}", "confidence=1e400"]  # fmt: skip
 
 BROKEN = [b"", b"\xff", b"x", b"units =", b"units = 12\nunits = 13", b"[[" * 2000, b"[" * 3000, b"a" * 10**5, b"\0",
           b"=1", b"[x]", b"units = " + b"9" * 5000, b"epsilon = " + b"9" * 5000, "é = 1".encode()]  # fmt: skip

@@ -256,7 +256,7 @@ def facts(content: dict[str, bytes]) -> tuple[str, str]:
             found = json.loads(data)
             found["cautions"] = None
             for target in found["targets"]:
-                target["notes"] = None  # what the noised numbers say
+                target["notes"] = None  # what the noisy numbers say
             estimate = masked(json.dumps(found))
     return certificate, estimate
 

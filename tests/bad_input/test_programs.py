@@ -141,6 +141,11 @@ def test_continuous_actions_need_a_column(name):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_shares_and_confidence_have_ranges(name):
-    for option, wrong in (("value_share", 0.0), ("value_share", 1.0), ("confidence", 1.0), ("discount", 1.5)):
+    for option, wrong in (
+        ("value_budget_fraction", 0.0),
+        ("value_budget_fraction", 1.0),
+        ("confidence", 1.0),
+        ("discount", 1.5),
+    ):
         with pytest.raises(library.DprlError, match=f"{name}: {option} must be"):
             evaluating()[name].load_config().from_mapping({option: wrong}, "code")

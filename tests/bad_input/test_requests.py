@@ -77,7 +77,7 @@ def test_a_range_of_one_point_still_gets_noise(evaluate, fixed_noise, kind):
 
 @pytest.mark.parametrize("algorithm", ["gpope", "importance-sampling"])
 def test_the_value_function_of_a_single_point_is_that_point(doors, algorithm):
-    release = library.evaluate(LOG, "uniform", Budget(1.0, 1e-5), bounds=replace(BOUNDS, value=(0.5, 0.5)),
+    release = library.evaluate(LOG, "uniform", Budget(1.0, 1e-5), bounds=replace(BOUNDS, return_range=(0.5, 0.5)),
                                algorithm=library.GPOPE(steps=2))  # fmt: skip
     assert release.value_function is not None
     assert (release.value_function(np.zeros((3, 2))) == 0.5).all()
@@ -197,20 +197,22 @@ def run_file(trial, text: str) -> Path:
 
 @pytest.mark.parametrize("said", ["public: the protocol, section 4", "simulated: chain", "charged: charge 1 of trial"])
 def test_provenance_stands_in_the_certificate(dprl, trial, said):
-    run = run_file(trial, f'square_scale = 0.5\n[provenance]\nsquare_scale = "{said}"\n')
+    run = run_file(trial, f'second_moment_weight = 0.5\n[provenance]\nsquare_scale = "{said}"\n')
     assert dprl(*trial.arguments(config=run)).code == 0
     options = json.loads((trial.out / "certificate.json").read_text())["assumed_public"]["hyper_parameters"]
-    assert options["square_scale"] == {"value": 0.5, "provenance": said}
-    assert options["caution"]["provenance"] == "library default (public)"
+    assert options["second_moment_weight"] == {"value": 0.5, "provenance": said}
+    assert options["variance_margin"]["provenance"] == "library default (public)"
     assert dprl("verify", trial.out).code == 0
     assert said in (trial.out / "report.html").read_text().replace("&#39;", "'")
 
 
 def test_provenance_in_python():
-    config = library.ImportanceSampling(square_scale=0.5, provenance={"square_scale": "simulated: chain"})
+    config = library.ImportanceSampling(
+        second_moment_weight=0.5, provenance={"second_moment_weight": "simulated: chain"}
+    )
     release = library.evaluate(LOG, "uniform", Budget(1.0, 1e-5), bounds=BOUNDS, algorithm=config)
     options = release.certificate["assumed_public"]["hyper_parameters"]
-    assert options["square_scale"] == {"value": 0.5, "provenance": "simulated: chain"}
+    assert options["second_moment_weight"] == {"value": 0.5, "provenance": "simulated: chain"}
     config = library.GPOPE(steps=2, step_size=0.1, provenance={"step_size": "simulated: chain"})
     release = library.evaluate(LOG, "uniform", Budget(1.0, 1e-5), bounds=BOUNDS, algorithm=config)
     assert release.certificate["assumed_public"]["hyper_parameters"]["step_size"]["provenance"] == "simulated: chain"

@@ -90,11 +90,12 @@ def test_json_is_one_object(dprl):
 def test_options_are_those_of_the_algorithm(dprl):
     found = json.loads(
         dprl(
-            "audit", "gpope", "--steps", 3, "--sampling-rate", 0.5, "--set", "clip_norm=2", "--set", "value_share=0.5",
+            "audit", "gpope", "--steps", 3, "--sampling-rate", 0.5, "--set", "clip_norm=2",
+            "--set", "value_budget_fraction=0.5",
             "--epsilon", 2, "--delta", "1e-4", "--units", 50, "--trials", 500, "--json",
         ).out
     )  # fmt: skip
-    assert found["options"] == {"steps": 3, "sampling_rate": 0.5, "clip_norm": 2.0, "value_share": 0.5}
+    assert found["options"] == {"steps": 3, "sampling_rate": 0.5, "clip_norm": 2.0, "value_budget_fraction": 0.5}
     assert (found["units"], found["claimed_epsilon"], found["delta"]) == (50, 2.0, 1e-4)
     assert found["description"].startswith("one record at full clip norm is added to an empty log")
     assert found["gaussian"] is None

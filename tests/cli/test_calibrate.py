@@ -103,7 +103,7 @@ def test_every_algorithm_spends_its_budget_in_the_shares_that_are_said(calibrate
 
 
 def test_the_release_is_the_one_that_is_planned(dprl, calibrate, bounds):
-    asked = ["--bounds", bounds, *BUDGET, "--set", "value_share=0.4", "--set", "discount=0.5", "--json"]
+    asked = ["--bounds", bounds, *BUDGET, "--set", "value_budget_fraction=0.4", "--set", "discount=0.5", "--json"]
     planned = json.loads(dprl("plan", "--algorithm", "lstd", *asked).out)
     found = json.loads(calibrate("lstd", *asked))
     names = ("purpose", "noise_multiplier", "sampling_rate", "steps")

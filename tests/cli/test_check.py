@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.protocols import Attack
 
 
@@ -23,10 +23,10 @@ class Level(ValueFunctionConfig):
 
     algorithm: ClassVar[str] = "level"
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        return (Shape("level", facts.features.size, 1.0),)
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        return (Query("level", facts.features.size, 1.0),)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Any:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Any:
         return Program(stages, facts.features.size)
 
 
@@ -43,8 +43,8 @@ class Program:
         mine = jnp.sum(block.weight_return, axis=1, keepdims=True)
         return jnp.broadcast_to(mine, (len(mine), self.size))
 
-    def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
-        return noised
+    def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:
+        return noisy
 
     def finish(self, stage: int, state: Any) -> Any:
         return state

@@ -208,8 +208,8 @@ def test_flags_win_over_settings_and_settings_over_the_run_file(dprl, trial):
     options = json.loads((trial.out / "certificate.json").read_text())["assumed_public"]["hyper_parameters"]
     assert options["discount"] == {"value": 0.7, "provenance": "flag (stated public)"}
     assert options["confidence"] == {"value": 0.9, "provenance": "--set (stated public)"}
-    assert options["caution"] == {"value": 2.0, "provenance": "run.toml (stated public)"}
-    assert options["square_scale"]["provenance"] == "library default (public)"
+    assert options["variance_margin"] == {"value": 2.0, "provenance": "run.toml (stated public)"}
+    assert options["second_moment_weight"]["provenance"] == "library default (public)"
 
 
 def test_bounds_may_stand_in_the_run_file(dprl, trial):

@@ -103,13 +103,13 @@ def test_a_full_disk_at_the_end_names_the_folder_and_the_way_on(dprl, trial, mon
 
 
 def test_a_run_folder_that_was_deleted_cannot_be_resumed(dprl, trial, monkeypatch):
-    run, bind = trial.out.with_name("results.run"), RunFolder.bind
+    run, bind = trial.out.with_name("results.run"), RunFolder.bind_noise_to_data
 
     def gone(folder, parts):
         shutil.rmtree(run)
         return bind(folder, parts)
 
-    monkeypatch.setattr(RunFolder, "bind", gone)
+    monkeypatch.setattr(RunFolder, "bind_noise_to_data", gone)
     found = dprl(*trial.arguments())
     assert found.code == 2
     assert found.err == (

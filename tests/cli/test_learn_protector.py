@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dprl.protectors import learn, tasks
-from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protectors.protector import Protector
 from tests.protectors.small import new_protector
 
@@ -100,7 +100,7 @@ def test_from_the_command_to_a_protector_and_on(dprl, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_release_with_a_protector_is_certified_and_verified(dprl, trial):
     """The algorithm need not be named: the protector knows whom it was learned for."""
-    hand = Hand(steps=5, sampling_rate=0.5, clip_norm=0.1, step_sizes=(0.2,))
+    hand = HandSchedule(steps=5, sampling_rate=0.5, clip_norm=0.1, step_sizes=(0.2,))
     architecture = Architecture(hidden=2, layers=1, scheduler="adaptive")
     origin = {"public": True, "tasks": "bowl", "epsilon": 1.0, "delta": 1e-5}
     protector = new_protector(architecture, hand, algorithm="gpope", provenance=origin)

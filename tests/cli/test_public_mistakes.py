@@ -58,7 +58,7 @@ FLAGS = {
     "tabular over fractions": (
         {"algorithm": "gpope", "features": "tabular", "bounds": "fractions.toml"}, "whole-number"),
     "unknown option": ({"set": "stepz=5"}, "--set: ImportanceSampling has no option 'stepz'"),
-    "option without a value": ({"set": "caution"}, "--set needs NAME=VALUE"),
+    "option without a value": ({"set": "variance_margin"}, "--set needs NAME=VALUE"),
     "option without a name": ({"set": "=5"}, "--set needs NAME=VALUE"),
     "option of a wrong type": ({"set": "caution=high"}, "caution of ImportanceSampling must be a number"),
     "option out of range": ({"set": "confidence=1"}, "confidence must be above 0.5"),

@@ -101,14 +101,14 @@ def test_other_rows_are_refused(dprl, trial, monkeypatch):
 
     from ..sample_log import columns
 
-    bind = run_folder.RunFolder.bind
+    bind = run_folder.RunFolder.bind_noise_to_data
 
     def interrupted(folder, parts):
         bind(folder, parts)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder.RunFolder, "bind", interrupted)
+        patch.setattr(run_folder.RunFolder, "bind_noise_to_data", interrupted)
         assert dprl(*trial.arguments()).code == 130
     trial.write(columns(seed=1))
     found = dprl(*trial.arguments(resume=True))

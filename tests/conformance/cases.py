@@ -9,7 +9,7 @@ import pytest
 
 import dprl
 from dprl.accounting import events
-from dprl.audits.record_replay import Recorder, Tape
+from dprl.audits.record_replay import Recorder, ReleaseTrace
 from dprl.mechanisms.grid import grid_step
 from dprl.registry import Entry, evaluating
 
@@ -51,11 +51,13 @@ def released(conformance: Any, setting: str, columns: Any) -> Any:
     return conformance.releasing(setting, log_of(conformance, setting, columns))
 
 
-def recorded(conformance: Any, setting: str, columns: Any, noise: Any, recorder: Recorder | None = None) -> Tape:
+def recorded(
+    conformance: Any, setting: str, columns: Any, noise: Any, recorder: Recorder | None = None
+) -> ReleaseTrace:
     return (recorder or Recorder()).record(released(conformance, setting, columns), noise=noise)
 
 
-def totals(tape: Tape) -> list[tuple[int, ...]]:
+def totals(tape: ReleaseTrace) -> list[tuple[int, ...]]:
     return [entry.total for place in sorted(tape.entries) for entry in tape.entries[place]]
 
 

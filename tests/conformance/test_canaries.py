@@ -126,7 +126,7 @@ def test_half_the_noise_is_caught(name):
 def test_a_unit_is_what_is_read_from_columns(unit):
     """The pair differs in one unit of the log, and nobody else's vectors move."""
     pair = ENTRIES["dptd"].load_canary(
-        Attack(options={"unit": unit, "steps": 2, "sampling_rate": 1.0, "start": "zero", "rows": None})
+        Attack(options={"unit": unit, "steps": 2, "sampling_rate": 1.0, "start": "zero", "max_rows_per_unit": None})
     )
     (_, fewer), (vectors, rows) = pair.without, pair.with_canary
     assert rows.units == fewer.units + 1 == len(vectors) == 4
@@ -234,12 +234,14 @@ def test_the_score_of_a_program_is_the_likelihood_ratio(setting):
 
 @pytest.mark.parametrize("steps", [1, 200, 5_000, 20_000])
 def test_memory_is_bounded(steps):
-    """Runs side by side keep all their noised sums: fewer of them where there are more steps."""
+    """Runs side by side keep all their noisy sums: fewer of them where there are more steps."""
     assert canary("gpope", steps=steps)._at_once * steps <= max(1 << 22, 64 * steps)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("options", "fraction"), [({}, 0.65), ({"sampling_rate": 0.1, "value_share": 0.05}, 0.45)])
+@pytest.mark.parametrize(
+    ("options", "fraction"), [({}, 0.65), ({"sampling_rate": 0.1, "value_budget_fraction": 0.05}, 0.45)]
+)
 def test_gpope_verified_is_tight_at_length(options, fraction):
     result = audit(canary("gpope", **options), trials=600_000, seed=7)
     assert fraction * EPSILON <= result.epsilon_lower <= EPSILON

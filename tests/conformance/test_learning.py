@@ -11,7 +11,7 @@ import pytest
 
 from dprl.accounting import events
 from dprl.audits.attacks import reward_functions as attacks
-from dprl.audits.attacks.reward_functions import kernel_product, teeth
+from dprl.audits.attacks.reward_functions import kernel_product, sawtooth_reward
 from dprl.audits.conformance.reward_functions import Walk, learned_from
 from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import record_replay
@@ -48,7 +48,7 @@ def test_scores_are_the_likelihood_ratio_of_the_sawtooth():
     """Mean plus and minus mu^2 / 2, variance mu^2, with mu the norm of the sawtooth over the noise."""
     canary = LEARNING["functional-q"].load_canary(ATTACKS[0])
     mechanism, points = canary.plan.mechanism, np.linspace(0.0, 1.0, attacks.TEETH + 1)
-    f = teeth(mechanism.sup, mechanism.lipschitz, points)
+    f = sawtooth_reward(mechanism.sup, mechanism.lipschitz, points)
     distance = np.abs(points[:, None] - points)
     dense = f @ np.linalg.solve(np.exp(-mechanism.decay * distance), f)
     assert kernel_product(mechanism.decay, points, f, f) == pytest.approx(dense, rel=1e-9)

@@ -17,13 +17,13 @@ from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
 from dprl.audits.conformance.users import NOBODY, UNITS, Crowd, Users
 from dprl.audits.lower_bound import audit
 from dprl.audits.people import CELLS
-from dprl.audits.record_replay import Comparison, Entry, Tape, compare, record_replay
+from dprl.audits.record_replay import Comparison, Entry, ReleaseTrace, compare, record_replay
 from dprl.engine import program as engine
 from dprl.environments.bandit import Bandit
-from dprl.environments.user_stream import Answer, UserStream
+from dprl.environments.user_stream import Interaction, UserStream
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer, users
-from dprl.learning.policy_gradient.users import Asked
+from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Attack
@@ -94,7 +94,7 @@ def arriving(plan: Any, present: bool) -> UserStream:
     context, action, reward = attacks.push(plan.facts)
 
     def answer(sign: float) -> Any:
-        return lambda policy: Answer(context, action, sign * reward)
+        return lambda policy: Interaction(context, action, sign * reward)
 
     def nothing(policy: Any) -> None:
         return None
@@ -156,10 +156,10 @@ def test_what_is_no_neighbour_is_noticed():
     unit = np.zeros(mechanism.dimension, np.int64)
     unit[0] = int(mechanism.clip_norm / mechanism.grid_step)
 
-    def tape(*moved: int) -> Tape:
+    def tape(*moved: int) -> ReleaseTrace:
         nothing = np.zeros(mechanism.dimension)
         entries = [Entry(tuple((times * unit).tolist()), nothing, nothing) for times in moved]
-        return Tape(entries={0: entries}, mechanisms=[mechanism])
+        return ReleaseTrace(entries={0: entries}, mechanisms=[mechanism])
 
     nobody = tape(0, 0, 0, 0, 0)
     assert compare(nobody, tape(0, 0, 1, 0, 0)) == Comparison((), pytest.approx(1.0), 5)
@@ -204,7 +204,7 @@ def leaking(original: Any) -> Any:
 
 
 def learned_from_leaks(original: Any) -> Any:
-    """A step along the exact sum beside the one on the noised one."""
+    """A step along the exact sum beside the one on the noisy one."""
 
     def faulty(program: Any, stage: int, mechanism: Any, state: Any, points: Any, step: Any) -> Any:
         found = original(program, stage, mechanism, state, points, step)
@@ -225,7 +225,7 @@ def unclipped(original: Any) -> Any:
         pytest.param([(Bandit, "answers", centred)], TOO_FAR, id="baseline of the block"),
         pytest.param([(arithmetic, "clip_to_grid", unclipped)], TOO_FAR, id="clip left out"),
         pytest.param(
-            [(Asked, "total", leaking), (engine, "_advance", learned_from_leaks)],
+            [(AskedPeople, "total", leaking), (engine, "_advance", learned_from_leaks)],
             "the shapes of what is released differ",  # of policies as text
             id="a step on the exact sum",
         ),

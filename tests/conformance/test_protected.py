@@ -19,7 +19,7 @@ from dprl.accounting.renyi_filter import WHOLE
 from dprl.audits.attacks.programs import canary_of_plan
 from dprl.audits.conformance.evaluation import EvaluationConformance
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Call, Tape, record_replay, replaced
+from dprl.audits.record_replay import Call, ReleaseTrace, record_replay, replaced
 from dprl.engine.algorithm import Setting
 from dprl.engine.plan import Plan
 from dprl.evaluation.gpope import ALGORITHM, GPOPE
@@ -27,19 +27,19 @@ from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
-from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.release import evaluate as front
 from tests.protectors.small import new_protector
 
 from . import cases
 from .cases import emitted, log_of, released, same_event, without
 
-HAND = Hand(steps=8, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
+HAND = HandSchedule(steps=8, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
 NOISE: Any = SecureNoise(bytes(32))
 STAGE = "/value function"
 
 
-def saved(folder, scheduler: str, hand: Hand = HAND, *, least_noise: bool = False, **architecture: Any) -> str:
+def saved(folder, scheduler: str, hand: HandSchedule = HAND, *, least_noise: bool = False, **architecture: Any) -> str:
     """A protector with random weights; ``least_noise``: it asks for as little as it can, in every step."""
     made = Architecture(hidden=3, layers=1, scheduler=scheduler, **architecture)  # type: ignore[arg-type]
     protector = new_protector(made, hand, algorithm="gpope", provenance={"public": True, "tasks": "none"})
@@ -76,7 +76,7 @@ class Suite(EvaluationConformance):
 
 
 def suite_of(folder: str, **more: Any) -> Suite:
-    config = GPOPE(discount=0.9, optimizer=folder, value_share=0.3)
+    config = GPOPE(discount=0.9, optimizer=folder, value_budget_fraction=0.3)
     return Suite(dataclasses.replace(ALGORITHM, settings={"it": Setting(config)}), **more)
 
 
@@ -89,7 +89,7 @@ def walks(suite: Suite, units: int = 6) -> Any:
     return {n: np.searchsorted(kept, v[rows]) if n == "episode_id" else v[rows] for n, v in columns.items()}
 
 
-def recorded(suite: Suite, columns: Any, noise: Any = NOISE) -> Tape:
+def recorded(suite: Suite, columns: Any, noise: Any = NOISE) -> ReleaseTrace:
     return cases.recorded(suite, "it", columns, noise)
 
 
@@ -345,10 +345,10 @@ def test_a_level_that_depends_on_the_data_is_caught(adaptive):
 def test_a_norm_without_noise_is_caught(adaptive, monkeypatch):
     """The levels would follow private data: of nobody the released norms are all the same."""
 
-    def noised(self: Any, total: Any, draw: Any) -> Any:
+    def add_noise(self: Any, total: Any, draw: Any) -> Any:
         return self.answer(total) + draw.at[-1].set(0)
 
-    monkeypatch.setattr(FilteredGaussianSum, "noised", noised)
+    monkeypatch.setattr(FilteredGaussianSum, "add_noise", add_noise)
     assert not standard(norms_of_nobody(adaptive, 5))
 
 
@@ -377,7 +377,7 @@ def test_protected_releases_are_attacked(scheduler, rate, tmp_path):
     suite = suite_of(folder)
 
     def pair(epsilon: float) -> Any:
-        return suite.canary(units=200, epsilon=epsilon, delta=1e-5, optimizer=folder, value_share=0.05)
+        return suite.canary(units=200, epsilon=epsilon, delta=1e-5, optimizer=folder, value_budget_fraction=0.05)
 
     sound = pair(1.0)
     assert sound.plan.stages[0].mechanism.steps == 20

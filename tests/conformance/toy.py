@@ -1,7 +1,7 @@
 """An algorithm that is nowhere registered: all that somebody writes who adds one, and the suite runs over it.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: the noised sum of mean returns, and the noised sum of every step.
+Released: the noisy sum of mean returns, and the noisy sum of every step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import apply, project
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.protocols import Attack
 from dprl.registry import Entry
 from dprl.value_functions.features import Features
@@ -39,20 +39,20 @@ class Toy(ValueFunctionConfig):
         self._check("steps must be between 1 and 1000", 1 <= self.steps <= 1000)
         self._check("sampling_rate must be above 0 and at most 1", 0.0 < self.sampling_rate <= 1.0)
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         size = facts.features.size
         return (
-            Shape("level", 1, 1.0, share=0.25),
-            Shape("steps", size, 0.3 * facts.features.norm_bound, self.steps, self.sampling_rate, share=0.75),
+            Query("level", 1, 1.0, share=0.25),
+            Query("steps", size, 0.3 * facts.features.norm_bound, self.steps, self.sampling_rate, share=0.75),
         )
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> ToyProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> ToyProgram:
         return ToyProgram(stages, facts.features, facts.units, facts.ratio)
 
 
 class State(NamedTuple):
     theta: jax.Array  # (n,)
-    last: jax.Array  # (n,) the last noised sum
+    last: jax.Array  # (n,) the last noisy sum
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class ToyProgram:
         values = apply(block.phi, state.theta.astype(block.phi.dtype))
         return project(self.ratio * block.weight_return - block.weight * values, block.phi)
 
-    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:
+    def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
         del step
         if stage == 0:
-            return jnp.clip(self.ratio * noised[0] / self.units, -1.0, 1.0)
-        mean = noised / (self.stages[1].mechanism.sampling_rate * self.units)
-        return State(state.theta + 0.1 * mean, noised)
+            return jnp.clip(self.ratio * noisy[0] / self.units, -1.0, 1.0)
+        mean = noisy / (self.stages[1].mechanism.sampling_rate * self.units)
+        return State(state.theta + 0.1 * mean, noisy)
 
     def finish(self, stage: int, state: Any) -> Any:
         if stage == 1:

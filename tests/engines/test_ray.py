@@ -15,7 +15,7 @@ import pytest
 
 import dprl
 from dprl.engine import shards
-from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.release.engines import ray_workers
 from dprl.release.engines.ray_workers import RayWorkers
 from tests.protectors.small import new_protector
@@ -205,7 +205,7 @@ def test_a_worker_that_always_dies_is_given_up(logs, cluster, policies, tmp_path
 def test_a_protector_steers_the_sums_of_workers(logs, cluster, tmp_path, scheduler):
     """It stays with the driver: workers see the state that it made, and nothing of its folder."""
     rng = np.random.default_rng(0)
-    hand = Hand(steps=6, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
+    hand = HandSchedule(steps=6, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
     protector = new_protector(
         Architecture(hidden=2, layers=1, scheduler=scheduler), hand, algorithm="gpope",
         provenance={"public": True, "tasks": "bowl"},

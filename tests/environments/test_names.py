@@ -46,8 +46,8 @@ NOBODY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def answer(policy: Any) -> dprl.Answer:
-    return dprl.Answer([(0.5, 0.5)], [policy((0.5, 0.5))], [1.0])
+def answer(policy: Any) -> dprl.Interaction:
+    return dprl.Interaction([(0.5, 0.5)], [policy((0.5, 0.5))], [1.0])
 
 
 def act(observations: np.ndarray, *_: np.ndarray) -> np.ndarray:

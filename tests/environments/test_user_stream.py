@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprl.environments.user_stream import Answer, UserStream, to_environment
+from dprl.environment_spec import EnvironmentSpec
+from dprl.environments.user_stream import Interaction, UserStream, to_environment
 from dprl.errors import DprlError
-from dprl.learning_facts import LearningFacts
 
-FACTS = LearningFacts(
+FACTS = EnvironmentSpec(
     name="shop", observation=((-1.0, 1.0), (0.0, 4.0)), actions=3, horizon=2, discount=0.9, reward_bounds=(0.0, 1.0)
 )
 
@@ -26,7 +26,7 @@ def visitor(*rewards: float, seen: tuple[float, float] = (0.5, 2.0)):
     def answer(policy):
         actions = [policy(seen) for _ in rewards]
         assert all(type(action) is int for action in actions)
-        return Answer([seen] * len(rewards), actions, rewards, True)
+        return Interaction([seen] * len(rewards), actions, rewards, True)
 
     return answer
 
@@ -62,15 +62,15 @@ def raises(_):
     [
         raises,
         lambda policy: None,
-        lambda policy: Answer([(0.0, 1.0)], [3], [0.5]),  # no such action
-        lambda policy: Answer([(0.0, 1.0)], [0.5], [0.5]),
-        lambda policy: Answer([(0.0, 1.0)], [0], [float("nan")]),
-        lambda policy: Answer([(0.0, float("inf"))], [0], [0.5]),
-        lambda policy: Answer([(0.0, 1.0)], [0, 1], [0.5]),
-        lambda policy: Answer([(0.0, 1.0, 2.0)], [0], [0.5]),
-        lambda policy: Answer([], [], []),
-        lambda policy: Answer([("x", 1.0)], [0], [0.5]),
-        lambda policy: Answer([(0.0, 1.0)], [0], [10**400]),
+        lambda policy: Interaction([(0.0, 1.0)], [3], [0.5]),  # no such action
+        lambda policy: Interaction([(0.0, 1.0)], [0.5], [0.5]),
+        lambda policy: Interaction([(0.0, 1.0)], [0], [float("nan")]),
+        lambda policy: Interaction([(0.0, float("inf"))], [0], [0.5]),
+        lambda policy: Interaction([(0.0, 1.0)], [0, 1], [0.5]),
+        lambda policy: Interaction([(0.0, 1.0, 2.0)], [0], [0.5]),
+        lambda policy: Interaction([], [], []),
+        lambda policy: Interaction([("x", 1.0)], [0], [0.5]),
+        lambda policy: Interaction([(0.0, 1.0)], [0], [10**400]),
     ],
 )
 def test_what_is_no_answer_is_nothing_and_nobody_is_told(answer, recwarn, caplog):
@@ -88,7 +88,7 @@ def test_what_is_no_arrival_is_an_empty_place():
 
 
 def test_cells_are_clamped_and_what_is_too_long_is_cut():
-    users = stream([("a", lambda p: Answer([(-5.0, 9.0)] * 4, [0, 1, 2, 0], [7.0, -3.0, 1.0, 1.0], False))])
+    users = stream([("a", lambda p: Interaction([(-5.0, 9.0)] * 4, [0, 1, 2, 0], [7.0, -3.0, 1.0, 1.0], False))])
     found = users.batch(0, 1, act)
     np.testing.assert_array_equal(found.observations[0], [[-1.0, 4.0]] * 2)
     np.testing.assert_array_equal(found.rewards[0], [1.0, 0.0])
@@ -108,7 +108,7 @@ def test_a_stream_is_read_once_and_in_order():
 
 
 def test_continuous_actions_are_kept_as_they_were_drawn():
-    known = LearningFacts(
+    known = EnvironmentSpec(
         name="dose", observation=((0.0, 1.0),), actions=0, horizon=1, discount=1.0, reward_bounds=(0.0, 1.0),
         action=((0.0, 10.0), (-1.0, 1.0)),
     )  # fmt: skip
@@ -117,7 +117,7 @@ def test_continuous_actions_are_kept_as_they_were_drawn():
     def answer(policy):
         action = policy([0.5])
         given.append(policy.to_environment(action))
-        return Answer([[0.5]], [action], [1.0])
+        return Interaction([[0.5]], [action], [1.0])
 
     users = UserStream(known, [(1, answer)], named=True)
     found = users.batch(0, 1, lambda seen, *_: np.full((len(seen), 2), [1.5, -0.5], np.float32))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from dprl.engine.options import Adaptive
-from dprl.engine.program import Facts, Shape, Stage
+from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.evaluation.gpope import GPOPE, GPOPEProgram
 
 LEVELS = Adaptive((0.5, 0.8, 1.0, 1.5), 3.0)
@@ -28,18 +28,18 @@ class Changing(GPOPE):
 
     algorithm: ClassVar[str] = "gpope"
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        (shape,) = super().shapes(facts)
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        (shape,) = super().queries(facts)
         return (replace(shape, profile=self.profile, adaptive=None if self.greedy is None else LEVELS),)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Any:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Any:
         inner = super().program(facts, stages)
         return inner if self.greedy is None else AdaptiveGPOPE(inner, self.greedy)
 
 
 @dataclass(frozen=True)
 class AdaptiveGPOPE:
-    """The state is GPOPE's, the last noised norm, and the number of updates."""
+    """The state is GPOPE's, the last noisy norm, and the number of updates."""
 
     inner: GPOPEProgram
     greedy: bool
@@ -61,8 +61,8 @@ class AdaptiveGPOPE:
     def contribution(self, stage: int, state: Any, block: Any) -> Any:
         return self.inner.contribution(stage, state[0], block)
 
-    def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
-        return self.inner.update(stage, state[0], noised[:-1], step), noised[-1], state[2] + 1
+    def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:
+        return self.inner.update(stage, state[0], noisy[:-1], step), noisy[-1], state[2] + 1
 
     def finish(self, stage: int, state: Any) -> Any:
         del stage

@@ -30,7 +30,7 @@ def chain_log(episodes: int, seed: int) -> dict[str, Any]:
 
 def chain_bounds(units: int, horizon: int = 400) -> Bounds:
     return Bounds(
-        units=units, horizon=horizon, reward=(0.0, 1.0), observation=((0.0, 38.0),), actions=1, value=(0.0, 1.0)
+        units=units, horizon=horizon, reward=(0.0, 1.0), observation=((0.0, 38.0),), actions=1, return_range=(0.0, 1.0)
     )
 
 

@@ -28,7 +28,7 @@ def extreme_bounds(units: int, components: int = 1) -> Bounds:
     """Values tighter than the rewards imply, ratios above one."""
     return Bounds(
         units=units, horizon=6, reward=(-1.0, 2.0), observation=((0.0, 4.0),) * components, actions=2,
-        max_importance_ratio=1.6, max_cumulative_ratio=2.5, value=(-2.0, 3.0),
+        max_importance_ratio=1.6, max_cumulative_ratio=2.5, return_range=(-2.0, 3.0),
     )  # fmt: skip
 
 

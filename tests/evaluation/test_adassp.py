@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.engine.layouts import padded_units, shared_transitions
-from dprl.engine.program import Facts, run
+from dprl.engine.program import PublicFacts, run
 from dprl.errors import DprlError
 from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSP
@@ -119,8 +119,8 @@ def test_a_constant_that_is_noise_is_not_believed():
     rng = np.random.default_rng(0)
     truth = rng.uniform(-1.0, 1.0, 20000)
     for spread in (0.05, 1.0, 20.0):
-        noised = jnp.asarray(truth + spread * rng.normal(size=truth.size)) / 0.1
-        error = np.asarray(adassp.level_of(noised, spread / 0.1, 0.1)) - truth
+        noisy = jnp.asarray(truth + spread * rng.normal(size=truth.size)) / 0.1
+        error = np.asarray(adassp.level_of(noisy, spread / 0.1, 0.1)) - truth
         assert np.mean(error**2) < min(1.0 / 3.0, 1.2 * spread**2) * 1.02
 
 
@@ -181,7 +181,7 @@ def test_both_layouts_hold_the_same_units():
 def test_more_modes_where_there_is_more_to_learn_from():
     def chosen(mu: float, components: int) -> int:
         features = make_features("fourier:5", ((0.0, 1.0),) * components)
-        return adassp.default_modes(Facts(one_shot.extreme_bounds(1000, components), features, 0.99, mu))
+        return adassp.default_modes(PublicFacts(one_shot.extreme_bounds(1000, components), features, 0.99, mu))
 
     assert [chosen(mu, 1) for mu in (1e-4, 0.03, 0.3, 3.0)] == sorted(chosen(mu, 1) for mu in (1e-4, 0.03, 0.3, 3.0))
     assert chosen(1e-4, 1) == 1 < chosen(3.0, 1) < chosen(3.0, 2)

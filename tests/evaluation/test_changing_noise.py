@@ -65,9 +65,9 @@ class Asked:
     def stream(self, name: str) -> Asked:
         return Asked(self.inner.stream(name), self.calls, f"{self.name}/{name}")
 
-    def coins(self, step: int, count: int, rate: float) -> Any:
+    def participation_mask(self, step: int, count: int, rate: float) -> Any:
         self.calls.append((self.name, "coins", int(step)))
-        return self.inner.coins(step, count, rate)
+        return self.inner.participation_mask(step, count, rate)
 
     def gaussian(self, step: int, dimension: int, std: float) -> Any:
         self.calls.append((self.name, "gaussian", int(step), float(std)))
@@ -251,8 +251,8 @@ def test_a_release_is_certified_resumed_and_checked(name, tmp_path, monkeypatch)
 
 def test_plans_that_are_mistakes():
     class TwoStages(Changing):
-        def shapes(self, facts: Any) -> Any:
-            (shape,) = super().shapes(facts)
+        def queries(self, facts: Any) -> Any:
+            (shape,) = super().queries(facts)
             return (replace(shape, name="first", share=0.5, sampling_rate=1.0), replace(shape, share=0.5))
 
     wrong = {

@@ -20,7 +20,7 @@ from dprl.engine import program as engine
 from dprl.engine.layouts import padded_units, shared_transitions, unit_rows
 from dprl.engine.rows import Rows, rows_of
 from dprl.errors import DprlError
-from dprl.evaluation.descent import ROOM, Descent, DescentConfig, State, feature_scale, strength_of
+from dprl.evaluation.descent import ROOM, Descent, DescentConfig, State, feature_scale, signal_to_noise
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD
@@ -91,7 +91,9 @@ def test_one_step_is_the_one_computed_by_hand(config, basis):
     """theta + step_size a (sum of clipped vectors) / m, with some vectors above the clip and some below."""
     log, ratios = log_of()
     features = make_features(basis, log.bounds.observation)
-    options = config(discount=GAMMA, steps=1, step_size=0.7, clip_norm=0.5, limit=False, decay=0.5, project=False)
+    options = config(
+        discount=GAMMA, steps=1, step_size=0.7, clip_norm=0.5, cap_step_size=False, decay=0.5, project=False
+    )
     rows, program = rows_and_program(options, log, ratios, features)
     theta = np.random.default_rng(0).normal(size=features.size) * 0.3
     state = State(jnp.asarray(theta), jnp.zeros(features.size))
@@ -113,7 +115,7 @@ def test_one_step_is_the_one_computed_by_hand(config, basis):
 def test_noiseless_limit_is_the_least_squares_solution(config, off_policy):
     """TD meets LSTD with the same weights, regression on returns their weighted least squares."""
     log, ratios = log_of(60, 1, off_policy)
-    options = config(discount=GAMMA, steps=6000, step_size=0.4, limit=False, average="last", project=False)
+    options = config(discount=GAMMA, steps=6000, step_size=0.4, cap_step_size=False, average="last", project=False)
     rows, program = rows_and_program(options, log, ratios)
     run = jax.jit(
         lambda data: engine.run(program, SeededNoise.from_seed(0), data, mechanisms=engine.noiseless(program))[1]
@@ -133,12 +135,12 @@ def test_noiseless_limit_is_the_least_squares_solution(config, off_policy):
 def test_a_sum_is_divided_by_the_public_size_of_a_batch(config):
     """By q m with the declared m, whoever took part; the answer is a mean over the last half of the iterates."""
     log, ratios = log_of()
-    options = config(discount=GAMMA, steps=4, sampling_rate=0.25, step_size=0.5, limit=False, project=False)
+    options = config(discount=GAMMA, steps=4, sampling_rate=0.25, step_size=0.5, cap_step_size=False, project=False)
     _, program = rows_and_program(options, log, ratios)
-    state, noised = program.init(), np.array([1.0, -2.0, 3.0])
+    state, noisy = program.init(), np.array([1.0, -2.0, 3.0])
     for step in range(4):
-        state = program.update(0, state, jnp.asarray(noised), step)
-    each = 0.5 * noised / (0.25 * 40)
+        state = program.update(0, state, jnp.asarray(noisy), step)
+    each = 0.5 * noisy / (0.25 * 40)
     np.testing.assert_allclose(state.theta, 4 * each, rtol=1e-12)
     np.testing.assert_allclose(program.answer(state), 3.5 * each, rtol=1e-12)
 
@@ -146,7 +148,7 @@ def test_a_sum_is_divided_by_the_public_size_of_a_batch(config):
 @pytest.mark.parametrize(("average", "expected"), [("tail", 4.0), ("all", 3.0), ("last", 5.0)])
 def test_averages_of_five_iterates(average, expected):
     log, ratios = log_of()
-    options = TD(discount=GAMMA, steps=5, step_size=1.0, limit=False, project=False, average=average)
+    options = TD(discount=GAMMA, steps=5, step_size=1.0, cap_step_size=False, project=False, average=average)
     _, program = rows_and_program(options, log, ratios)
     state = program.init()
     for step in range(5):
@@ -229,9 +231,9 @@ def test_layouts_agree(config):
 
 
 def test_start_at_the_mean_reward():
-    """A stage with its share of mu^2: a ratio of two noised sums, and the constant value that it stands for."""
+    """A stage with its share of mu^2: a ratio of two noisy sums, and the constant value that it stands for."""
     log, ratios = log_of()
-    rows, program = rows_and_program(TD(discount=GAMMA, start="mean-reward", start_share=0.2), log, ratios)
+    rows, program = rows_and_program(TD(discount=GAMMA, start="mean-reward", start_budget_fraction=0.2), log, ratios)
     first, updates = (stage.mechanism for stage in program.stages)
     mu = [np.sqrt(m.steps) / m.noise_multiplier for m in (first, updates)]
     assert mu[0] ** 2 / (mu[0] ** 2 + mu[1] ** 2) == pytest.approx(0.2, rel=0.02)
@@ -269,7 +271,7 @@ def test_a_step_size_that_is_off_is_kept_within_a_factor_of_two(config):
     for factor, kept in ((0.1, 0.5), (0.8, 0.8), (10.0, 2.0)):
         given_size = config(discount=GAMMA, step_size=factor * own)
         assert rows_and_program(given_size, log, ratios)[1].config.step_size == pytest.approx(kept * own)
-        free = dataclasses.replace(given_size, limit=False)
+        free = dataclasses.replace(given_size, cap_step_size=False)
         assert rows_and_program(free, log, ratios)[1].config.step_size == pytest.approx(factor * own)
 
 
@@ -285,21 +287,22 @@ def test_noise_bounds_the_default_step(config):
         assert walk == pytest.approx(0.4, rel=1e-6)
     _, full = rows_and_program(config(discount=GAMMA), log, ratios)
     mu = full.facts.mu
-    assert strength_of(full.stages[0], 20) == pytest.approx(20 * mu, rel=1e-3)
+    assert signal_to_noise(full.stages[0], 20) == pytest.approx(20 * mu, rel=1e-3)
 
 
 @pytest.mark.parametrize(("config", "name"), [(TD, "td"), (ReturnRegression, "return-regression")])
 def test_options_out_of_range_are_refused_in_one_sentence(config, name):
     wrong = [
         {"steps": 0}, {"sampling_rate": 0.0}, {"clip_norm": -1.0}, {"step_size": float("inf")}, {"decay": -0.1},
-        {"discount": 1.5}, *([{"start_share": 1.0}, {"start": "mean-reward", "discount": 1.0}] if config is TD else []),
+        {"discount": 1.5},
+        *([{"start_budget_fraction": 1.0}, {"start": "mean-reward", "discount": 1.0}] if config is TD else []),
     ]  # fmt: skip
     for options in wrong:
         with pytest.raises(DprlError, match=f"^{name}: [^.]*(\\.[0-9]+[^.]*)*\\.$"):
             config(**options)
     log, ratios = log_of()
     with pytest.raises(DprlError, match=f"^{name}: updates with step_size"):
-        rows_and_program(config(step_size=1e30, limit=False), log, ratios)
+        rows_and_program(config(step_size=1e30, cap_step_size=False), log, ratios)
 
 
 def test_fourier_features_are_scaled_by_their_order():

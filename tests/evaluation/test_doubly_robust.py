@@ -144,7 +144,11 @@ def paths(bounds: Bounds, known: reach.ToCome, baseline: reach.ToCome) -> np.nda
     # and just above where the baseline is used no more
     bends = [limit / ratio**i * above for i in range(4) for above in (1.0, 1.0 + 1e-7)]
     after = np.unique([0.0, 1.0, *(ratio**i for i in (1, 2, 3)), *bends])
-    weight, total, left = np.ones(1), np.zeros((2, 1)), np.array([np.inf if bounds.value is None else bounds.value[1]])
+    weight, total, left = (
+        np.ones(1),
+        np.zeros((2, 1)),
+        np.array([np.inf if bounds.return_range is None else bounds.return_range[1]]),
+    )
     over = [total]
     for t in range(bounds.horizon):
         options = itertools.product(after, bounds.reward, (baseline.low[t], baseline.high[t]))
@@ -170,7 +174,7 @@ def test_the_reach_is_that_of_the_farthest_trajectory(case, part):
     horizon, ratio, limit, reward, value = REACHES[case]
     bounds = Bounds(
         units=9, horizon=horizon, reward=reward, observation=((0.0, 1.0),), actions=2, max_importance_ratio=ratio,
-        max_cumulative_ratio=limit, value=value,
+        max_cumulative_ratio=limit, return_range=value,
     )  # fmt: skip
     known = reach.to_come(bounds, GAMMA)
     baseline = known.part(*part)
@@ -190,11 +194,13 @@ def test_the_reach_is_that_of_the_farthest_trajectory(case, part):
 
 
 def test_what_can_still_come_is_what_bounds_allow():
-    bounds = Bounds(units=9, horizon=4, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, value=(0.0, 1.5))
+    bounds = Bounds(
+        units=9, horizon=4, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, return_range=(0.0, 1.5)
+    )
     known = reach.to_come(bounds, 1.0)
     np.testing.assert_allclose(known.low, [0.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(known.high, [1.5, 1.5, 1.5, 1.0])
-    without = reach.to_come(replace(bounds, value=None, reward=(0.5, 1.0)), 0.5)
+    without = reach.to_come(replace(bounds, return_range=None, reward=(0.5, 1.0)), 0.5)
     np.testing.assert_allclose(without.low, 0.5)
     np.testing.assert_allclose(without.high, [1.875, 1.75, 1.5, 1.0])
 
@@ -203,7 +209,7 @@ def test_what_can_still_come_is_what_bounds_allow():
 @given(st.integers(0, 10**6), st.sampled_from([1.0, 2.5, 100.0]))
 def test_no_unit_exceeds_its_clip_norm(seed, cumulative):
     log = one_shot.extreme(60, seed)
-    log = replace(log, bounds=replace(log.bounds, max_cumulative_ratio=cumulative, value=None))
+    log = replace(log, bounds=replace(log.bounds, max_cumulative_ratio=cumulative, return_range=None))
     plan = plan_of(log.bounds, policies=[one_shot.extreme_policy] * 2)
     theta = np.random.default_rng(seed).uniform(-0.5, 0.5, 5)
     vectors = vectors_of(plan, log, theta, [one_shot.extreme_policy] * 2)
@@ -235,7 +241,7 @@ def decoded(plan: Plan, total: np.ndarray, theta: np.ndarray) -> Any:
 def test_units_are_plain_sums(cumulative):
     """``V(s_0) + sum gamma^t w_t (r_t + gamma V(s_{t+1}) - V(s_t))`` by loops, with nothing after the last row."""
     log = one_shot.extreme(50, 3)
-    bounds = replace(log.bounds, max_cumulative_ratio=cumulative, value=None)
+    bounds = replace(log.bounds, max_cumulative_ratio=cumulative, return_range=None)
     log = replace(log, bounds=bounds)
     plan = plan_of(bounds)
     theta = np.random.default_rng(1).uniform(-0.4, 0.4, 5)
@@ -310,14 +316,14 @@ def test_a_unit_without_sound_rows_adds_nothing():
 
 
 def test_stages_share_the_budget():
-    plan = plan_of(one_shot.extreme_bounds(300), value_share=0.6, epsilon=1.0)
+    plan = plan_of(one_shot.extreme_bounds(300), value_budget_fraction=0.6, epsilon=1.0)
     mu = [1.0 / m.noise_multiplier for m in (*(s.mechanism for s in plan.stages), plan.value_mechanism)]
     total = sum(x * x for x in mu)
     np.testing.assert_allclose(np.square(mu) / total, [0.08, 0.32, 0.6], rtol=1e-3)
 
 
 def test_what_is_not_said():
-    for options in ({"value_share": 1.0}, {"modes": 0}, {"square_scale": 2.0}):
+    for options in ({"value_budget_fraction": 1.0}, {"modes": 0}, {"second_moment_weight": 2.0}):
         with pytest.raises(DprlError, match=r"^doubly-robust: "):
             DoublyRobust.from_mapping(options, "flag")
 

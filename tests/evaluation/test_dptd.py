@@ -46,7 +46,7 @@ def test_without_noise_it_meets_lstd_and_the_dual_variable_vanishes(direction):
     found = rows("tabular")
     program = program_of(
         "tabular", direction=direction, start="mid-range", average="last", sampling_rate=1.0, steps=4000, clip_norm=1.0,
-        primal_step=0.5 if direction == "corrected" else 0.3, dual_step=0.5, box=10.0, project=False,
+        primal_step=0.5 if direction == "corrected" else 0.3, dual_step=0.5, parameter_bound=10.0, project=False,
     )  # fmt: skip
     both = jax.jit(lambda data: run(program, SeededNoise.from_seed(0), data, mechanisms=noiseless(program)))
     state, theta = both(padded_units(found))
@@ -59,7 +59,9 @@ def test_corrected_is_tdc():
     features, step = make_features("mlp:3", BOUNDS.observation), 0.37
     found = rows("mlp:3")
     theta, w = 0.3 * np.random.default_rng(2).normal(size=(2, features.size))
-    program = program_of("mlp:3", start="mid-range", steps=3, clip_norm=1.0, primal_step=step, dual_step=0.1, box=9.0)
+    program = program_of(
+        "mlp:3", start="mid-range", steps=3, clip_norm=1.0, primal_step=step, dual_step=0.1, parameter_bound=9.0
+    )
     block = padded_units(found).block(slice(None))
     of_units = jax.jit(lambda theta, w, block: unit_gradients(features, 0.9, theta, w, block))
     ghat = jnp.mean(of_units(jnp.asarray(theta), jnp.asarray(w), block), axis=0)

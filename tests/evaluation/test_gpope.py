@@ -145,7 +145,7 @@ def test_poisson_batches_leave_nobody_out():
     mechanism = GaussianSum(parts=((78, math.inf),), sampling_rate=0.5, steps=1, arithmetic="plain")
     noise = SeededNoise.from_seed(1)
     state = gpope.init(config, jnp.ones(39))
-    drawn = np.asarray(noise.coins(0, 40, 0.5))
+    drawn = np.asarray(noise.participation_mask(0, 40, 0.5))
     assert 3 < drawn.sum() < 40
     gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
     algorithm = gpope.program_of(config, mechanism, 40, FREE)
@@ -182,7 +182,7 @@ def test_private_run_learns_the_chain_at_epsilon_one():
     """At (1, 1e-5) and 1,000 trajectories the defaults beat both zero and the best constant in root mean square."""
     log, rows = chain(1000, 7, np.float32)
     plan = make_plan(
-        GPOPE(discount=helpers.DISCOUNT, value_share=0.05),
+        GPOPE(discount=helpers.DISCOUNT, value_budget_fraction=0.05),
         helpers.chain_bounds(1000),
         Budget(1.0, 1e-5),
         [lambda s: np.ones((len(s), 1))],

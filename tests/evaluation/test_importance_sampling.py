@@ -36,8 +36,8 @@ def plain_values(config: ImportanceSampling, bounds: Bounds, log, policies) -> n
     plan = make_plan(config, bounds, Budget(1.0, 1e-6), policies)
     vectors = plan.query.unit_vectors(log, policies)
     mechanism = GaussianSum(parts=((plan.query.dimension, math.inf),), arithmetic="plain")
-    noised = release_vector(mechanism, SeededNoise.from_seed(0), vectors)
-    return np.array([e.value for e in plan.query.decode(mechanism, noised)])
+    noisy = release_vector(mechanism, SeededNoise.from_seed(0), vectors)
+    return np.array([e.value for e in plan.query.decode(mechanism, noisy)])
 
 
 def test_ratios_against_a_plain_loop():
@@ -156,8 +156,8 @@ def coverage(generate, policy, bounds: Bounds, config: ImportanceSampling, epsil
     for seed in range(logs):
         log = read_log(generate(bounds.units, seed), bounds=bounds).load()
         unit_vectors = plan.query.unit_vectors(log, [policy])
-        noised = release_vector(plan.value_mechanism, SeededNoise.from_seed(seed), unit_vectors)
-        estimate = plan.query.decode(plan.value_mechanism, noised)[0]
+        noisy = release_vector(plan.value_mechanism, SeededNoise.from_seed(seed), unit_vectors)
+        estimate = plan.query.decode(plan.value_mechanism, noisy)[0]
         low, high = estimate.interval
         hits.append(low <= truth <= high)
         widths.append((high - low) / 2.0 / (1.96 * math.hypot(spread, estimate.privacy_standard_error)))

@@ -94,8 +94,8 @@ def test_contributions(logs: Any, name: str, features: str, epsilon: float, on_p
             assert here.any()
             np.testing.assert_array_equal(here[remaining], there)
             if stage.mechanism.steps > 1:
-                noised = SeededNoise.from_seed(number).gaussian(0, stage.mechanism.dimension, 1.0)
-                state = program.update(number, state, 0.1 * PEOPLE * stage.mechanism.clip_norm * noised, 0)
+                noisy = SeededNoise.from_seed(number).gaussian(0, stage.mechanism.dimension, 1.0)
+                state = program.update(number, state, 0.1 * PEOPLE * stage.mechanism.clip_norm * noisy, 0)
         noise = SeededNoise.from_seed(7).stream(stage.name)
         # any released state will do to go on from
         state = run_steps_on_host(program, number, stage.mechanism, noise, with_all, state)

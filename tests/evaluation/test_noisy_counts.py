@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import Facts, run
+from dprl.engine.program import PublicFacts, run
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.noisy_counts import NoisyCounts, reward_bound, support_of
@@ -103,9 +103,9 @@ def test_what_is_off_the_support_is_not_counted():
     assert program.support.ends.tolist() == [4]
 
 
-def facts(features: str = "tabular", components: int = 1) -> Facts:
+def facts(features: str = "tabular", components: int = 1) -> PublicFacts:
     bounds = one_shot.extreme_bounds(10, components)
-    return Facts(bounds, make_features(features, bounds.observation), 0.9, 1.0)
+    return PublicFacts(bounds, make_features(features, bounds.observation), 0.9, 1.0)
 
 
 def test_supports():
@@ -157,7 +157,7 @@ def test_the_clip_norm_is_reached(rewards):
     """A trajectory through every state, with the largest ratio and the largest reward."""
     bounds = Bounds(
         units=5, horizon=9, reward=(0.0, 1.0), observation=((0.0, 3.0),), actions=2, max_importance_ratio=2.0,
-        value=(0.0, 1.0),
+        return_range=(0.0, 1.0),
     )  # fmt: skip
     columns = {
         "episode_id": [0] * 4, "t": [0, 1, 2, 3], "observation": [0.0, 1.0, 2.0, 3.0], "action": [1] * 4,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dprl.accounting.budget import Budget
-from dprl.engine.program import Facts, Shape, Stage
+from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
@@ -32,8 +32,8 @@ class Wrong(PrivateConstant):
 
     algorithm: ClassVar[str] = "wrong"
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        (shape,) = super().shapes(facts)
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        (shape,) = super().queries(facts)
         match self.how:
             case "name":
                 return (replace(shape, name="value"),)
@@ -43,7 +43,7 @@ class Wrong(PrivateConstant):
                 return (replace(shape, name="first", share=0.5, sampling_rate=0.5), replace(shape, share=0.5))
         return (shape,)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Any:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Any:
         (stage,) = stages
         if self.how == "less noise":
             less = replace(stage.mechanism, noise_multiplier=0.7 * stage.mechanism.noise_multiplier)

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import Block
-from dprl.engine.program import Facts, Stage
+from dprl.engine.program import PublicFacts, Stage
 from dprl.errors import DprlError
 from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
@@ -27,12 +27,12 @@ from dprl.value_functions.features import make_features
 BOUNDS = Bounds(units=500, horizon=20, reward=(0.0, 2.0), observation=((0.0, 1.0),), actions=2)
 
 
-def facts(features: str = "fourier:3", unit: str = "trajectory", **changes) -> Facts:
+def facts(features: str = "fourier:3", unit: str = "trajectory", **changes) -> PublicFacts:
     bounds = replace(BOUNDS, **changes)
-    return Facts(bounds, make_features(features, bounds.observation), 0.9, 0.3, unit)
+    return PublicFacts(bounds, make_features(features, bounds.observation), 0.9, 0.3, unit)
 
 
-def made(config: PrimalDualConfig, about: Facts, noise_multiplier: float = 2.0) -> PrimalDualProgram:
+def made(config: PrimalDualConfig, about: PublicFacts, noise_multiplier: float = 2.0) -> PrimalDualProgram:
     stages = [
         Stage(
             shape.name,
@@ -43,7 +43,7 @@ def made(config: PrimalDualConfig, about: Facts, noise_multiplier: float = 2.0) 
                 steps=shape.steps,
             ),
         )
-        for shape in config.shapes(about)
+        for shape in config.queries(about)
     ]
     return config.program(about, tuple(stages))
 
@@ -87,7 +87,7 @@ def test_averages_and_the_random_iterate():
 @pytest.mark.parametrize("discount", [0.9, 1.0])
 def test_start_of_transitions_is_lstd_on_the_constant(discount: float):
     """Units of one row: an endless and a terminating chain have closed forms, and any log LSTD's."""
-    rng, about = np.random.default_rng(0), facts("columns", unit="transition", value=(0.0, 40.0))
+    rng, about = np.random.default_rng(0), facts("columns", unit="transition", return_range=(0.0, 40.0))
     about = replace(about, discount=discount)
     level = start_level(about)
     assert isinstance(level, ConstantLSTD)
@@ -115,7 +115,7 @@ def test_start_of_transitions_is_lstd_on_the_constant(discount: float):
 def test_a_start_takes_its_share_and_gives_a_constant():
     about = facts("mlp:4")
     config = PrimalDualConfig(discount=0.9, steps=7)
-    shapes = config.shapes(about)
+    shapes = config.queries(about)
     assert [s.name for s in shapes] == [START, FUNCTION]
     assert [s.share for s in shapes] == pytest.approx([0.1, 0.9])
     program = made(config, about)
@@ -174,11 +174,11 @@ def test_defaults_follow_public_facts_and_stop_where_the_noise_takes_over():
     [
         ({"steps": 0}, "steps must be between"),
         ({"sampling_rate": 0.0}, "sampling_rate must be"),
-        ({"rows": 0}, "rows must be"),
+        ({"max_rows_per_unit": 0}, "max_rows_per_unit must be"),
         ({"seed": -1}, "seed must be"),
         ({"clip_norm": math.inf}, "clip_norm must be"),
-        ({"start_share": 1.0}, "start_share must be"),
-        ({"box": 0.0}, "box must be"),
+        ({"start_budget_fraction": 1.0}, "start_budget_fraction must be"),
+        ({"parameter_bound": 0.0}, "parameter_bound must be"),
         ({"dual_step": 0.1}, "dual_step means nothing"),
         ({"start": "random"}, "start = 'random' is for networks"),
     ],
@@ -190,4 +190,4 @@ def test_refuses(options, words):
 
 def test_a_transition_has_no_trajectory_to_be_weighted_by():
     with pytest.raises(DprlError, match="weighting = 'transition' means nothing"):
-        NeuralTD(discount=0.9, weighting="transition").shapes(facts(unit="transition"))
+        NeuralTD(discount=0.9, weighting="transition").queries(facts(unit="transition"))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.engine.layouts import padded_units
-from dprl.engine.program import Facts
+from dprl.engine.program import PublicFacts
 from dprl.errors import DprlError
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.value_functions.features import make_features
@@ -17,8 +17,8 @@ from dprl.value_functions.linear import ValueFunction
 from . import helpers, one_shot
 
 
-def facts(log, discount: float) -> Facts:
-    return Facts(log.bounds, make_features("tabular", log.bounds.observation), discount, 1.0)
+def facts(log, discount: float) -> PublicFacts:
+    return PublicFacts(log.bounds, make_features("tabular", log.bounds.observation), discount, 1.0)
 
 
 def released(config, log, features: str, policy=None) -> np.ndarray:

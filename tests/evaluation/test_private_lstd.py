@@ -121,7 +121,7 @@ def test_the_clip_norm_is_reached():
     """One step from one state to another that is not the end, with the largest reward and ratio (full support)."""
     bounds = Bounds(
         units=5, horizon=1, reward=(0.0, 1.0), observation=((0.0, 3.0),), actions=2, max_importance_ratio=2.0,
-        value=(0.0, 1.0),
+        return_range=(0.0, 1.0),
     )  # fmt: skip
     columns = {
         "episode_id": [0, 0], "t": [0, 1], "observation": [0.0, 1.0], "action": [1, 1], "reward": [1.0, 0.0],

@@ -67,7 +67,7 @@ def test_slices_change_memory_and_nothing_else(layouts, monkeypatch, rate):
     units, padded = layouts
     program: Any = Counts(rate)
     mechanism, noise = program.stages[0].mechanism, SeededNoise.from_seed(3)
-    included = np.asarray(mechanism.coins(noise, 0, PEOPLE))
+    included = np.asarray(mechanism.participation_mask(noise, 0, PEOPLE))
     chunks = list(units.chunks(included, rate))
     totals, sizes = [], []
     for summands in (2**22, 2**9):  # of which 13 vectors fit

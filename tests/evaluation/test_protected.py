@@ -22,7 +22,7 @@ from dprl.evaluation.primal_dual import PrimalDualConfig
 from dprl.evaluation.protected import FROM_PROTECTOR, Protected
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.noise import SeededNoise
-from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protectors.protector import Protector
 from dprl.value_functions.features import make_features
 from tests.protectors.small import new_protector
@@ -32,11 +32,11 @@ from . import helpers
 BUDGET = Budget(1.0, 1e-5)
 BOUNDS = replace(helpers.stepped_bounds(40), max_importance_ratio=1.0, max_cumulative_ratio=1.0)
 FEATURES = make_features("tabular", BOUNDS.observation)
-HAND = Hand(steps=6, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
+HAND = HandSchedule(steps=6, sampling_rate=0.5, clip_norm=0.2, step_sizes=(0.4, 0.4), tail=0.5)
 PUBLIC = {"public": True, "tasks": "bowl"}
 
 
-def saved(folder, hand: Hand = HAND, **changes) -> str:
+def saved(folder, hand: HandSchedule = HAND, **changes) -> str:
     options = {"hidden": 2, "layers": 1} | changes.pop("architecture", {})
     facts = {"algorithm": "gpope", "provenance": PUBLIC} | changes
     weights = facts.pop("weights", {})
@@ -106,8 +106,8 @@ def test_the_scheduler_sees_what_was_released_in_units_of_the_clip(tmp_path):
     least, y = program.protector.architecture.least, 1.0 / (1.0 + np.exp(0.7))
     asked = mechanism.noise_multiplier * (least + 2.0 * (1.0 - least) * y)
     assert int(program.level(0, state, 0)) == np.argmin(np.abs(np.log(levels / asked)))
-    noised = np.append(np.full(6, 0.3), 5.0)
-    moved = jax.jit(lambda state: program.update(0, state, noised, 0))(state)
+    noisy = np.append(np.full(6, 0.3), 5.0)
+    moved = jax.jit(lambda state: program.update(0, state, noisy, 0))(state)
     unit = 0.5 * 40 * mechanism.clip_norm
     assert float(moved.protector.norm) == pytest.approx(5.0 / unit)
     assert float(moved.protector.spent) == pytest.approx(mechanism.costs[int(state.level)] / 2**40, rel=1e-5)

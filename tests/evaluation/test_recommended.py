@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import Block, padded_units, unit_rows
-from dprl.engine.program import Facts, run, run_on_host
+from dprl.engine.program import PublicFacts, run, run_on_host
 from dprl.engine.rows import COEFFICIENTS, rows_of
 from dprl.errors import DprlError
 from dprl.evaluation.plan import program_for
@@ -33,12 +33,14 @@ from dprl_papers.harness.exact_chain import Chain
 
 from . import helpers, one_shot
 
-CHAIN = Bounds(units=1000, horizon=1000, reward=(0.0, 1.0), observation=((0.0, 38.0),), actions=1, value=(0.0, 1.0))
+CHAIN = Bounds(
+    units=1000, horizon=1000, reward=(0.0, 1.0), observation=((0.0, 38.0),), actions=1, return_range=(0.0, 1.0)
+)
 WEAK, STRONG, PLENTY = Budget(0.1, 1e-5), Budget(1.0, 1e-5), Budget(60.0, 1e-5)
 
 
-def facts(bounds: Bounds, mu: float, features: str = "columns") -> Facts:
-    return Facts(bounds, make_features(features, bounds.observation), 0.99, mu)
+def facts(bounds: Bounds, mu: float, features: str = "columns") -> PublicFacts:
+    return PublicFacts(bounds, make_features(features, bounds.observation), 0.99, mu)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def facts(bounds: Bounds, mu: float, features: str = "columns") -> Facts:
         ({"horizon": 1, "max_importance_ratio": 4.0}, 0.3, "constant"),
         ({"horizon": 1, "max_importance_ratio": 4.0}, 3.0, "statistics"),
         ({"units": 3000}, 0.03, "statistics and descent"),
-        ({"reward": (-1.0, -1.0), "value": (-100.0, 0.0)}, 0.03, "returns"),
+        ({"reward": (-1.0, -1.0), "return_range": (-100.0, 0.0)}, 0.03, "returns"),
     ],
 )
 def test_it_chooses_by_public_facts(changes: dict[str, Any], mu: float, expected: str) -> None:
@@ -66,7 +68,7 @@ def test_shares_sum_to_one_and_vectors_have_the_stated_length(
 ) -> None:
     known = facts(replace(CHAIN, **changes), mu, features)
     config = Recommended()
-    shapes = config.shapes(known)
+    shapes = config.queries(known)
     assert sum(shape.share for shape in shapes) == pytest.approx(1.0, abs=1e-12)
     log = draw_log(Chain(), replace(CHAIN, units=5), 0)
     program = one_shot.make(config, known.bounds, features)
@@ -76,8 +78,8 @@ def test_shares_sum_to_one_and_vectors_have_the_stated_length(
         size = stage.mechanism.dimension
         vectors = jax.eval_shape(partial(program.contribution, number), state, data.block(slice(None)))
         assert vectors.shape == (5, size)
-        noised = jax.ShapeDtypeStruct((size,), jnp.float64)
-        updated = jax.eval_shape(partial(program.update, number, step=0), state, noised)
+        noisy = jax.ShapeDtypeStruct((size,), jnp.float64)
+        updated = jax.eval_shape(partial(program.update, number, step=0), state, noisy)
         assert jax.tree.map(lambda x: (x.shape, x.dtype), updated) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
         state = jax.eval_shape(partial(program.finish, number), updated)
     assert jax.eval_shape(program.answer, state).shape == (known.features.size,)
@@ -292,7 +294,7 @@ def test_host_and_pure_form_agree(budget: Budget, stages: int) -> None:
 
 def test_off_policy_it_is_td_with_a_larger_clip_where_rewards_vary() -> None:
     bounds = helpers.stepped_bounds(1000)
-    same = replace(bounds, reward=(-1.0, -1.0), value=(-10.0, 0.0))
+    same = replace(bounds, reward=(-1.0, -1.0), return_range=(-10.0, 0.0))
     for known, factor in ((bounds, 3.0), (same, 1.0)):
         program = one_shot.make(Recommended(discount=0.9), known, "fourier:2", PLENTY)
         plain = one_shot.make(TD(discount=0.9, steps=50), known, "fourier:2", PLENTY)
@@ -309,7 +311,7 @@ def test_off_policy_it_is_td_with_a_larger_clip_where_rewards_vary() -> None:
 
 
 def test_a_reward_that_is_always_the_same_asks_for_regression_on_returns() -> None:
-    bounds = replace(CHAIN, units=1000, reward=(-1.0, -1.0), value=(-100.0, 0.0))
+    bounds = replace(CHAIN, units=1000, reward=(-1.0, -1.0), return_range=(-100.0, 0.0))
     for budget in (WEAK, PLENTY):
         program = one_shot.make(Recommended(), bounds, "columns", budget)
         assert program == one_shot.make(ReturnRegression(step_size=program.config.step_size), bounds, "columns", budget)
@@ -317,7 +319,7 @@ def test_a_reward_that_is_always_the_same_asks_for_regression_on_returns() -> No
 
 @pytest.mark.parametrize("reward", [(0.0, 1.0), (-1.0, -1.0)])
 def test_a_step_scale_is_cut_at_two_and_at_what_the_noise_allows(reward: tuple[float, float]) -> None:
-    bounds = replace(helpers.stepped_bounds(1000), reward=reward, value=(-10.0, 10.0))
+    bounds = replace(helpers.stepped_bounds(1000), reward=reward, return_range=(-10.0, 10.0))
     steps = [
         one_shot.make(Recommended(step_scale=scale), bounds, "columns", WEAK).config.step_size
         for scale in (1e-6, 0.5, 1.0, 2.0, 1e6)

@@ -24,7 +24,7 @@ BOUNDS = Bounds(
     actions=2,
     max_importance_ratio=1.5,
     max_cumulative_ratio=3.0,
-    value=(-6.0, 12.0),
+    return_range=(-6.0, 12.0),
 )
 DISCOUNT = 0.9
 VALUE = (-6.0, 12.0)

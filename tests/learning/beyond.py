@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dprl.learning_facts import LearningFacts
+from dprl.environment_spec import EnvironmentSpec
 
 BELOW = -0.75
 """Of an environment's observation range: how far it goes beyond the domain that it declares."""
 
 
-FACTS = LearningFacts(
+FACTS = EnvironmentSpec(
     name="beyond", observation=((0.0, 1.0),), actions=2, horizon=20, discount=0.9, reward_bounds=(0.0, 1.0)
 )
 

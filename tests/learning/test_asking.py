@@ -17,7 +17,7 @@ from dprl.accounting.budget import Budget
 from dprl.audits.conformance.reward_functions import learned_from
 from dprl.audits.record_replay import record_replay
 from dprl.compiled import nothing_compiled_on_disk
-from dprl.learning.asking import Asked, number, rewards_at
+from dprl.learning.asking import EnvironmentSession, number, rewards_at
 from dprl.learning.functional_q import FunctionalQ
 from dprl.user_code import quietly
 
@@ -44,7 +44,7 @@ def test_observations_are_moved_into_their_domain_and_others_are_none():
             return self.observation
 
     def seen(observation: Any, depth: int | None = None) -> Any:
-        return Asked(Given(observation), 2, depth).reset(0)
+        return EnvironmentSession(Given(observation), 2, depth).reset(0)
 
     np.testing.assert_array_equal(seen([-3.0, 1e300]).unit, [0.0, 1.0])
     assert seen([-3.0, 1e300]).known

@@ -21,8 +21,8 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.registry import find_learning
 
 BUDGET = Budget(0.9, 1e-4)
-WALK = Walk()
-FACTS = WALK.facts
+NOISE_TRAVEL_BUDGET = Walk()
+FACTS = NOISE_TRAVEL_BUDGET.facts
 
 
 def test_everything_follows_from_public_facts():
@@ -141,7 +141,7 @@ def test_a_memo_where_the_proof_needs_one():
 def test_the_optimal_q_moves_no_further_than_is_accounted_for():
     """Of random neighbours: in sup norm and in slope."""
     config = resolve(FunctionalQ(variant="output", people=100), FACTS)
-    model = WALK.transition_matrix(planner.POINTS)
+    model = NOISE_TRAVEL_BUDGET.transition_matrix(planner.POINTS)
     assert planner.transition_rate(model) == pytest.approx(8.0, rel=0.05)
     sup, lipschitz = planner.q_bounds(config, FACTS, model)
     rng = np.random.default_rng(0)

@@ -36,7 +36,7 @@ class Certain(IntervalWalk):
 class Exact:
     """No noise at all."""
 
-    def noised(self, rewards: Any, *asked: Any) -> Any:
+    def add_noise(self, rewards: Any, *asked: Any) -> Any:
         return rewards
 
 
@@ -50,9 +50,9 @@ def test_a_planned_q_is_released_with_one_path_an_action():
     assert (exact.network, exact.value) == ("table:257", (0.0, pytest.approx(5.0)))
     best = np.asarray(planner.optimal_q(model, np.nan_to_num(rewards), 0.9))
     np.testing.assert_allclose(exact(planner.POINTS).T, best, rtol=1e-6, atol=1e-6)
-    noised = planner.released(model, rewards, answers_of(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
-    moved = (noised(planner.POINTS).T - best) / plan.mechanism.std
+    noisy = planner.released(model, rewards, answers_of(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
+    moved = (noisy(planner.POINTS).T - best) / plan.mechanism.std
     assert 0.3 < moved.std() < 3.0
     assert abs(np.corrcoef(moved)[0, 1]) < 0.9
     again = planner.released(model, rewards, answers_of(plan, SeededNoise.from_seed(0)), 0.9, walk.facts)
-    np.testing.assert_array_equal(again.weights["V"], noised.weights["V"])
+    np.testing.assert_array_equal(again.weights["V"], noisy.weights["V"])

@@ -13,11 +13,11 @@ from jax import random
 
 from dprl.accounting.budget import Budget
 from dprl.audits.conformance.reward_functions import Walk
+from dprl.environment_spec import EnvironmentSpec
 from dprl.learning import q_learner, q_updates
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import make_learning_plan
 from dprl.learning.q_learner import AddressedCoins
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
 from dprl.release.train import train
@@ -36,7 +36,7 @@ def options(**more: Any) -> FunctionalQ:
 class Clock:
     """An environment outside of JAX that keeps with which seeds it was reset; episodes end after ``length`` steps."""
 
-    facts: LearningFacts = replace(Walk().facts, on_grid=False, horizon=10)
+    facts: EnvironmentSpec = replace(Walk().facts, on_grid=False, horizon=10)
 
     def __init__(self, length: int, reward: float = 0.1) -> None:
         self.length, self.reward = length, reward

@@ -10,7 +10,7 @@ from scipy.stats import kstest
 
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
-from dprl.learning.policy_gradient.estimator import Shape
+from dprl.learning.policy_gradient.estimator import RunShape
 from dprl.learning.policy_gradient.users import Acting, Simulated
 from dprl.mechanisms import keystream
 from dprl.mechanisms.action_coins import ActionCoins, uniform_of
@@ -55,7 +55,7 @@ def test_their_law(coins):
     assert kstest(np.asarray(normal_of(words[1])), "norm").pvalue > 1e-4
     start = coins.of_batch(2**32 - 1).words_at(np.arange(50), 0)
     np.testing.assert_array_equal(coins.initial(50), normal_of(start))
-    assert {ActionCoins.of_key(jax.random.key(i)).below(3) for i in range(40)} == {0, 1, 2}
+    assert {ActionCoins.of_key(jax.random.key(i)).uniform_index(3) for i in range(40)} == {0, 1, 2}
 
 
 def test_a_key_is_not_printed_and_streams_differ():
@@ -73,7 +73,7 @@ def test_who_stands_in_a_place_of_a_simulator_is_the_same_in_any_block(environme
     action = None if kind == "softmax" else environment.action_bounds
     actions = environment.actions if kind == "softmax" else None
     policy = Parametric(kind, environment.observation_bounds, actions, action)
-    shape = Shape(policy=policy, users=64, batch=64, steps=1, horizon=min(environment.horizon, 40), interactions=2)
+    shape = RunShape(policy=policy, users=64, batch=64, steps=1, horizon=min(environment.horizon, 40), interactions=2)
     theta = jnp.zeros(policy.size, jnp.float32)
     answered = jax.jit(lambda coins, slots: Simulated(environment, shape).meet(theta, coins, slots))
     coins = SECURE.of_batch(4)

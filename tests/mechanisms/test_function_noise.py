@@ -54,24 +54,24 @@ def test_an_answer_is_the_reward_and_the_path_rounded_afterwards(source):
     rng = np.random.default_rng(0)
     positions, actions = rng.integers(0, 2**20 + 1, (40, 1)), rng.integers(0, 2, 40)
     rewards = rng.random(40)
-    found = np.asarray(answers.noised(rewards, positions, actions, 0))
+    found = np.asarray(answers.add_noise(rewards, positions, actions, 0))
     p = answers.parameters
     raw = rewards + two.std * np.asarray(
         jax.jit(unit_path)(answers.noise, p, jnp.asarray(positions), jnp.asarray(actions))
     )
     np.testing.assert_array_equal(found, np.round(raw / two.grid_step) * two.grid_step)
     # noise that is the same for every reward, to half a step: a reward is not rounded before
-    moved = np.asarray(answers.noised(rewards + 0.3 * two.grid_step, positions, actions, 7))
+    moved = np.asarray(answers.add_noise(rewards + 0.3 * two.grid_step, positions, actions, 7))
     assert 0 < np.sum(moved != found) < 40
-    other = np.asarray(answers.noised(rewards, positions, 1 - actions, 0))
+    other = np.asarray(answers.add_noise(rewards, positions, 1 - actions, 0))
     assert np.all(other != found)
-    assert np.all(np.asarray(mechanism(paths=1).bind(source).noised(rewards, positions, 1 - actions, 0)) != other)
+    assert np.all(np.asarray(mechanism(paths=1).bind(source).add_noise(rewards, positions, 1 - actions, 0)) != other)
 
 
 def test_one_path_is_the_same_for_every_action():
     answers = mechanism(paths=1).bind(SeededNoise.from_seed(4))
     positions, actions = np.arange(0, 4000, 100)[:, None], np.arange(40) % 2
-    one, other = (np.asarray(answers.noised(np.zeros(40), positions, a, 0)) for a in (actions, 1 - actions))
+    one, other = (np.asarray(answers.add_noise(np.zeros(40), positions, a, 0)) for a in (actions, 1 - actions))
     np.testing.assert_array_equal(one, other)
 
 
@@ -79,7 +79,7 @@ def test_what_is_no_number_and_what_is_out_of_bounds():
     two = mechanism()
     answers = two.bind(SeededNoise.from_seed(4))
     positions, actions = np.full((5, 1), 77), np.zeros(5, dtype=int)
-    found = np.asarray(answers.noised(np.array([0.0, np.nan, np.inf, 1e9, -1e9]), positions, actions, 0))
+    found = np.asarray(answers.add_noise(np.array([0.0, np.nan, np.inf, 1e9, -1e9]), positions, actions, 0))
     assert found[1] == found[2] == found[0]
     # clipped where no honest answer lies, and only after the noise is in
     np.testing.assert_allclose(found[3:], [0.5 + 12 * two.std, -12 * two.std], atol=two.grid_step)
@@ -88,16 +88,16 @@ def test_what_is_no_number_and_what_is_out_of_bounds():
 def test_a_cell_keeps_the_answer_to_its_first_observation():
     inner = mechanism(paths=1, on_grid=False).bind(SeededNoise.from_seed(9))
     memo = Memo(inner, 3, shared=True)
-    first = memo.noised(np.array([0.1, 0.4, 0.2]), np.array([[5], [5], [9]]), np.array([0, 1, 1]), 0)
+    first = memo.add_noise(np.array([0.1, 0.4, 0.2]), np.array([[5], [5], [9]]), np.array([0, 1, 1]), 0)
     assert first[0] == first[1]
-    np.testing.assert_array_equal(first, memo.noised(np.array([0.3, 0.0, 0.5]), [[5], [5], [9]], [1, 1, 0], 1))
-    assert first[0] == float(inner.noised([0.1], np.array([[5]]), np.array([0]), 0)[0])
+    np.testing.assert_array_equal(first, memo.add_noise(np.array([0.3, 0.0, 0.5]), [[5], [5], [9]], [1, 1, 0], 1))
+    assert first[0] == float(inner.add_noise([0.1], np.array([[5]]), np.array([0]), 0)[0])
     # a path an action: the other action is another question
     apart = Memo(mechanism(on_grid=False).bind(SeededNoise.from_seed(9)), 3)
-    answers = apart.noised(np.array([0.1, 0.1]), [[5], [5]], [0, 1], 0)
+    answers = apart.add_noise(np.array([0.1, 0.1]), [[5], [5]], [0, 1], 0)
     assert answers[0] != answers[1]
     with pytest.raises(DprlError, match="charged"):
-        apart.noised(np.array([0.1, 0.1]), [[6], [7]], [0, 1], 1)
+        apart.add_noise(np.array([0.1, 0.1]), [[6], [7]], [0, 1], 1)
 
 
 class Recording:
@@ -106,7 +106,7 @@ class Recording:
     def __init__(self) -> None:
         self.asked: list[tuple[float, int]] = []
 
-    def noised(self, rewards, positions, actions, round_):
+    def add_noise(self, rewards, positions, actions, round_):
         self.asked += zip(np.asarray(rewards).tolist(), np.asarray(positions)[:, 0].tolist(), strict=True)
         return np.asarray(rewards) + 1.0
 
@@ -116,11 +116,11 @@ def test_what_enters_a_path_is_a_function_of_the_position():
     recording = Recording()
     memo = Memo(recording, 3)
     where = [[4], [NOWHERE], [9]]
-    np.testing.assert_array_equal(memo.noised(np.array([0.1, 7.0, 0.2]), where, [0, 0, 0], 0), [1.1, 0.0, 1.2])
+    np.testing.assert_array_equal(memo.add_noise(np.array([0.1, 7.0, 0.2]), where, [0, 0, 0], 0), [1.1, 0.0, 1.2])
     np.testing.assert_array_equal(
-        memo.noised(np.array([0.3, 0.4, 0.5]), [[9], [4], [5]], [0, 0, 0], 1), [1.2, 1.1, 1.5]
+        memo.add_noise(np.array([0.3, 0.4, 0.5]), [[9], [4], [5]], [0, 0, 0], 1), [1.2, 1.1, 1.5]
     )
-    np.testing.assert_array_equal(memo.noised(np.full(3, 9.0), [[NOWHERE]] * 3, [0, 0, 0], 2), np.zeros(3))
+    np.testing.assert_array_equal(memo.add_noise(np.full(3, 9.0), [[NOWHERE]] * 3, [0, 0, 0], 2), np.zeros(3))
     assert set(recording.asked) == {(0.1, 4), (0.2, 9), (0.5, 5)}
     assert len(recording.asked) == 6  # as many as were asked for, of one shape; in the last round none
 

@@ -130,8 +130,8 @@ def test_it_is_the_same_sum_but_for_rounding():
     vectors = vectors.astype(jnp.float32).at[7].set(jnp.inf).at[8, 2].set(jnp.nan)
     noise, fast = SeededNoise.from_seed(3), EXACT.in_float()
     for step in range(3):
-        included = EXACT.coins(noise, step, 50)
-        assert np.array_equal(included, fast.coins(noise, step, 50))
+        included = EXACT.participation_mask(noise, step, 50)
+        assert np.array_equal(included, fast.participation_mask(noise, step, 50))
         exact = EXACT.release(EXACT.clipped_sum(vectors, included), EXACT.draw(noise, step))
         rough = fast.release(fast.clipped_sum(vectors, included), fast.draw(noise, step))
         np.testing.assert_allclose(rough, exact, atol=2e-6)
@@ -234,6 +234,6 @@ def test_few_among_many_are_drawn_as_coins_would_draw_them():
 def test_many_are_listed_from_their_coins():
     fast, noise = dataclasses.replace(RARE, sampling_rate=0.5).in_float(), SeededNoise.from_seed(1)
     order, count = fast.members(noise, 0, UNITS, 32)
-    assert np.array_equal(order[:count], np.flatnonzero(fast.coins(noise, 0, UNITS)))
+    assert np.array_equal(order[:count], np.flatnonzero(fast.participation_mask(noise, 0, UNITS)))
     assert np.all(np.asarray(order[count:]) == UNITS)
     assert len(order) % 32 == 0

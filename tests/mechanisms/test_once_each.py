@@ -1,4 +1,4 @@
-"""Noised sums over units that take part once: what one unit moves, what is drawn, how the parts fit together."""
+"""Noisy sums over units that take part once: what one unit moves, what is drawn, how the parts fit together."""
 
 from __future__ import annotations
 

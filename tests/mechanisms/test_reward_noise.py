@@ -47,7 +47,7 @@ def test_two_rewards_within_the_radius_are_within_the_sensitivity_on_the_grid(ra
     one[::2] = np.round(one[::2] / step) * step  # on the grid: any smaller reward falls a point lower
     other = one + rng.choice([-1.0, 1.0], 20) * radius * np.where(rng.random(20) < 0.8, 1.0, rng.random(20))
     near = [abs(Fraction(a) - Fraction(b)) <= Fraction(radius) for a, b in zip(one, other, strict=True)]
-    a, b = (np.asarray(answers.noised(x, None, None, 0)) for x in (one, other))
+    a, b = (np.asarray(answers.add_noise(x, None, None, 0)) for x in (one, other))
     steps = [abs(Fraction(x) - Fraction(y)) / Fraction(step) for x, y in zip(a, b, strict=True)]
     allowed = math.ceil(Fraction(radius) / Fraction(step))
     assert sum(near) >= 5
@@ -63,7 +63,7 @@ def test_every_reward_has_a_draw_of_its_own(source):
     noise = rewards()
     answers = noise.bind(source)
     assert answers.draws.shape == (3, 20)
-    drawn = np.concatenate([np.asarray(answers.noised(np.zeros(20), None, None, j)) for j in range(3)])
+    drawn = np.concatenate([np.asarray(answers.add_noise(np.zeros(20), None, None, j)) for j in range(3)])
     assert len(np.unique(drawn)) == 60
     assert 0.6 < np.std(drawn) / noise.std < 1.5
     assert np.std(drawn / 60) / noise.std < 0.6
@@ -74,7 +74,7 @@ def test_every_reward_has_a_draw_of_its_own(source):
 
 def test_rewards_out_of_bounds_are_moved_and_no_numbers_are_the_lower_bound():
     answers = silent(rewards(batch=4).bind(SOURCES[0]))
-    found = np.asarray(answers.noised(np.array([math.inf, -math.inf, math.nan, 9.0]), None, None, 0))
+    found = np.asarray(answers.add_noise(np.array([math.inf, -math.inf, math.nan, 9.0]), None, None, 0))
     np.testing.assert_allclose(found, [0.5, -0.25, -0.25, 0.5], atol=1e-11)
 
 
@@ -82,16 +82,16 @@ def test_a_pair_of_state_and_action_is_paid_for_once():
     mechanism = rewards(steps=2, batch=3, rounds=3)
     memo = mechanism.bind(SOURCES[0])
     assert isinstance(memo, Memo)
-    first = memo.noised(np.array([0.1, 0.1, 0.1]), [[1], [1], [2]], [0, 0, 0], 0)
+    first = memo.add_noise(np.array([0.1, 0.1, 0.1]), [[1], [1], [2]], [0, 0, 0], 0)
     assert first[0] == first[1] != first[2]
     np.testing.assert_array_equal(
-        memo.noised(np.array([0.1, 0.1, 0.1]), [[2], [1], [1]], [0, 0, 0], 1), first[[2, 0, 0]]
+        memo.add_noise(np.array([0.1, 0.1, 0.1]), [[2], [1], [1]], [0, 0, 0], 1), first[[2, 0, 0]]
     )
     with pytest.raises(DprlError, match="charged"):
-        memo.noised(np.array([0.1, 0.1, 0.1]), [[2], [1], [1]], [0, 0, 1], 2)
+        memo.add_noise(np.array([0.1, 0.1, 0.1]), [[2], [1], [1]], [0, 0, 1], 2)
 
 
-def test_no_more_rewards_are_noised_than_are_charged_for():
+def test_no_more_rewards_are_noisy_than_are_charged_for():
     """Rounds are drawn as a whole: without a memo a broken one would give more answers than there are steps."""
     with pytest.raises(DprlError, match="whole rounds"):
         rewards(steps=5, batch=3)
@@ -105,7 +105,7 @@ def test_all_rewards_of_a_batch_may_differ():
     assert isinstance(answers, GradientAnswers)
     phi = np.tile(np.array([3.0, 4.0, 0, 0, 0, 0]), (20, 1))
     one = np.random.default_rng(0).uniform(-0.2, 0.4, 20)
-    moved = np.asarray(answers.noised_mean(one + 0.01, phi, 0)) - np.asarray(answers.noised_mean(one, phi, 0))
+    moved = np.asarray(answers.noisy_mean(one + 0.01, phi, 0)) - np.asarray(answers.noisy_mean(one, phi, 0))
     np.testing.assert_allclose(moved, 0.01 * 2.0 * np.array([0.6, 0.8, 0, 0, 0, 0]), atol=1e-10)
     norm = math.sqrt(sum(Fraction(float(x)) ** 2 for x in moved))
     assert 0.999 * mechanism.sensitivity <= norm <= mechanism.sensitivity
@@ -122,7 +122,7 @@ def test_the_sensitivity_covers_what_rounding_adds():
         one = rng.choice([-40.0, 43.9], 20) + rng.random(20)
         one = np.minimum(one, 43.99)
         other = one + 2.0**-20 * rng.choice([-1, 1])
-        a, b = (np.asarray(answers.noised_mean(x, phi, 0)) for x in (one, other))
+        a, b = (np.asarray(answers.noisy_mean(x, phi, 0)) for x in (one, other))
         exact = np.asarray(answers.clip(phi)).mean(0) * abs(other - one).max()
         norm = math.sqrt(sum((Fraction(x) - Fraction(y)) ** 2 for x, y in zip(a, b, strict=True)))
         assert norm <= np.linalg.norm(exact) + 2.0**-21 * mechanism.sensitivity
@@ -135,7 +135,7 @@ def test_every_gradient_has_a_draw_of_its_own(source):
     mechanism = gradient()
     answers = mechanism.bind(source)
     drawn = np.concatenate(
-        [np.asarray(answers.noised_mean(np.full(20, answers.centre), np.ones((20, 6)), j)) for j in range(3)]
+        [np.asarray(answers.noisy_mean(np.full(20, answers.centre), np.ones((20, 6)), j)) for j in range(3)]
     )
     assert len(np.unique(drawn)) == 18
     assert 0.5 < np.std(drawn) / mechanism.std < 1.7

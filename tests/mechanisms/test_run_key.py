@@ -30,7 +30,9 @@ def test_what_is_stored_is_what_is_loaded(path):
         np.testing.assert_array_equal(
             made.noise(b"x").gaussian(step, 5, 2.0**30), loaded.noise(b"x").gaussian(step, 5, 2.0**30)
         )
-        np.testing.assert_array_equal(made.noise(b"x").coins(step, 50, 0.3), loaded.noise(b"x").coins(step, 50, 0.3))
+        np.testing.assert_array_equal(
+            made.noise(b"x").participation_mask(step, 50, 0.3), loaded.noise(b"x").participation_mask(step, 50, 0.3)
+        )
 
 
 def test_mode_does_not_follow_the_umask(path):

@@ -243,13 +243,13 @@ def coins_are_as_declared() -> None:
     mechanism = suite_of(POISSON).mechanisms(POISSON[1])["value function"]
     rate = list(flat(suite_of(POISSON).event(POISSON[1])))[-1][0]
     for noise in (SecureNoise(bytes(32)), SeededNoise.from_seed(3)):
-        sizes = [int(np.sum(np.asarray(mechanism.coins(noise, step, units)))) for step in range(steps)]
+        sizes = [int(np.sum(np.asarray(mechanism.participation_mask(noise, step, units)))) for step in range(steps)]
         spread = sum((size - rate * units) ** 2 for size in sizes) / (units * rate * (1.0 - rate))
         low, high = chi2.ppf([_LEVEL, 1.0 - _LEVEL], steps)
         require(low <= spread <= high, "batch sizes are not those of Poisson sampling at the event's rate")
     noise = SecureNoise(bytes(32))
     for step in range(4):
-        more, fewer = (np.asarray(mechanism.coins(noise, step, n)) for n in (units, units - 1))
+        more, fewer = (np.asarray(mechanism.participation_mask(noise, step, n)) for n in (units, units - 1))
         require(np.array_equal(more[:-1], fewer), "a coin depends on how many others there are")
 
 

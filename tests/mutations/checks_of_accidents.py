@@ -87,7 +87,7 @@ class _Greedy:
     def level(self, *_: Any) -> Any:
         return self.level_now
 
-    def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
+    def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:
         return state
 
     def total(self, *_: Any) -> np.ndarray:

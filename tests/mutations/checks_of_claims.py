@@ -42,7 +42,11 @@ def the_canary_stays_below_the_claim() -> None:
 @check
 def the_canary_of_a_program_stays_below_the_claim() -> None:
     """The attack that fits all programs, on one whose stage has most of the budget."""
-    attack = evaluating()["constant"].load_conformance().canary(units=200, epsilon=1.0, delta=1e-5, value_share=0.2)
+    attack = (
+        evaluating()["constant"]
+        .load_conformance()
+        .canary(units=200, epsilon=1.0, delta=1e-5, value_budget_fraction=0.2)
+    )
     require(attack.gaussian, "full batches are Gaussian")
     require(not audit(attack, trials=8_000, seed=1, confidence=0.9999).violated, "the audit disproves the claim")
 

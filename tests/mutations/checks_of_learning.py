@@ -48,8 +48,8 @@ def a_cell_has_one_answer() -> None:
         plan = make_learning_plan(FunctionalQ(variant="functional", **SHORT), facts, BUDGET)
         answers = answers_of(plan, SeededNoise.from_seed(1))
         place, action = np.array([[7], [7]]), np.array([1, 1])
-        first = np.asarray(answers.noised(np.array([0.1, 0.4]), place, action, 0))
-        later = np.asarray(answers.noised(np.array([0.3, 0.2]), place, action, 1))
+        first = np.asarray(answers.add_noise(np.array([0.1, 0.4]), place, action, 0))
+        later = np.asarray(answers.add_noise(np.array([0.3, 0.2]), place, action, 1))
         found = {*first.tolist(), *later.tolist()}
         require(len(found) == 1, "a cell answered twice: a difference comes out without noise")
 

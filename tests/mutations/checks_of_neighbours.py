@@ -26,8 +26,8 @@ for name, algorithm, setting, source in (
     ("neighbours without names", "dp-pg", "square root", "stream without names"),
     ("neighbours in environments that compare equal", "functional-q", "observed reward", "equal environments"),
     ("neighbours under a path", "functional-q", "functional", "unequal environments"),
-    ("neighbours under noised rewards", "functional-q", "observed reward", "unequal environments"),
-    ("neighbours under noised gradients", "functional-q", "gradient", "unequal environments"),
+    ("neighbours under noisy rewards", "functional-q", "observed reward", "unequal environments"),
+    ("neighbours under noisy gradients", "functional-q", "gradient", "unequal environments"),
     ("neighbours of a planned q", "functional-q", "output", "unequal environments"),
 ):
     check(functools.partial(hold, Case(find_audited(algorithm), setting, source)), name)

@@ -39,7 +39,7 @@ def who_is_silent_moves_nobody_else() -> None:
 
 @check
 def a_name_that_is_missing_is_nobody() -> None:
-    answer = lambda policy: dprl.Answer([(0.5, 0.5)], [policy((0.5, 0.5))], [1.0])  # noqa: E731
+    answer = lambda policy: dprl.Interaction([(0.5, 0.5)], [policy((0.5, 0.5))], [1.0])  # noqa: E731
     users = dprl.UserStream(FACTS, [(np.float32("nan"), answer) for _ in range(5)], named=True)
     found = users.batch(0, 5, lambda observations, *_: np.zeros(len(observations), np.int32))
     require(not found.length.any(), "one person without a name answers several times")

@@ -229,7 +229,7 @@ def _(original: Any, self: Any, dataset: Any, columns: Any) -> Any:
 
 
 @fault(
-    "a noised step is computed again after an interruption",
+    "a noisy step is computed again after an interruption",
     "a resumed run draws each step once",
     (FolderJournal, "_replay"),
 )

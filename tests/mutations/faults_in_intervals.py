@@ -43,7 +43,7 @@ def _(original: Any, end: Any, *mean: Any) -> Any:
     return end
 
 
-@fault("a noised variance that is taken as it is", "sampling errors are bounded", (intervals, "variance_at_most"))
+@fault("a noisy variance that is taken as it is", "sampling errors are bounded", (intervals, "variance_at_most"))
 def _(original: Any, variance: Any, *error: Any) -> Any:
     return max(variance, 0.0)
 

@@ -36,7 +36,7 @@ def _(original: Any, sup: Any, lipschitz: Any, decay: Any, paths: Any, *more: An
 
 
 @fault(
-    "the mean's sensitivity divided by the batch", "neighbours under noised gradients", (RewardGradient, "sensitivity")
+    "the mean's sensitivity divided by the batch", "neighbours under noisy gradients", (RewardGradient, "sensitivity")
 )
 def _(original: Any, self: Any) -> Any:
     """As if one reward of the batch changed, and not all."""
@@ -82,21 +82,21 @@ class Leaking:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def noised(self, rewards: Any, *more: Any) -> Any:
-        return 0.9 * np.asarray(self._inner.noised(rewards, *more)) + 0.1 * rewards
+    def add_noise(self, rewards: Any, *more: Any) -> Any:
+        return 0.9 * np.asarray(self._inner.add_noise(rewards, *more)) + 0.1 * rewards
 
-    def noised_mean(self, rewards: Any, features: Any, step: Any) -> Any:
-        noised = np.asarray(self._inner.noised_mean(rewards, features, step))
+    def noisy_mean(self, rewards: Any, features: Any, step: Any) -> Any:
+        noisy = np.asarray(self._inner.noisy_mean(rewards, features, step))
         Leaking.carried = 0.9 * Leaking.carried + (rewards[:, None] * np.asarray(features)).mean(axis=0)
-        return noised + 0.1 * Leaking.carried
+        return noisy + 0.1 * Leaking.carried
 
 
-@fault("a target with a tenth of the true reward", "neighbours under noised rewards")
+@fault("a target with a tenth of the true reward", "neighbours under noisy rewards")
 def _(planting: Planting) -> None:
     ask(planting, lambda answers, sample, j: (Leaking(answers), sample))
 
 
-@fault("momentum of gradients before their noise", "neighbours under noised gradients")
+@fault("momentum of gradients before their noise", "neighbours under noisy gradients")
 def _(planting: Planting) -> None:
     Leaking.carried = 0.0
     ask(planting, lambda answers, sample, j: (Leaking(answers), sample))
@@ -111,16 +111,16 @@ def _(planting: Planting) -> None:
     )
 
 
-@fault("every reward asked for a second time", "neighbours under noised rewards")
+@fault("every reward asked for a second time", "neighbours under noisy rewards")
 def _(planting: Planting) -> None:
     def twice(answers: Any, sample: Any, j: Any) -> Any:
-        answers.noised(sample.rewards, positions_of(sample.units), sample.actions, j)
+        answers.add_noise(sample.rewards, positions_of(sample.units), sample.actions, j)
         return answers, sample
 
     ask(planting, twice)
 
 
-@fault("a new path every round, of which one is paid for", "neighbours under a path", (PathAnswers, "noised"))
+@fault("a new path every round, of which one is paid for", "neighbours under a path", (PathAnswers, "add_noise"))
 def _(original: Any, self: Any, rewards: Any, positions: Any, actions: Any, round_: Any) -> Any:
     return original(self, rewards, positions, np.asarray(actions) + 2 * int(round_), round_)
 
@@ -131,8 +131,8 @@ def _(planting: Planting) -> None:
         def __init__(self, answers: Any, most: int, shared: bool = False) -> None:
             self._inner = answers
 
-        def noised(self, *asked: Any) -> Any:
-            return self._inner.noised(*asked)
+        def add_noise(self, *asked: Any) -> Any:
+            return self._inner.add_noise(*asked)
 
     planting.replace(learning_plan, "Memo", lambda original: Forgetful)
 
@@ -154,7 +154,7 @@ def _(planting: Planting) -> None:
         used = itertools.count()
         return lambda self, seed: original(self, seed + next(used))
 
-    planting.replace(asking.Asked, "reset", counted)
+    planting.replace(asking.EnvironmentSession, "reset", counted)
 
 
 @fault(
@@ -172,7 +172,11 @@ def _(planting: Planting) -> None:
     planting.replace(release, "nothing_compiled_on_disk", lambda original: nullcontext)
 
 
-@fault("observations that are not moved into their domain", "neighbours beyond the domain", (asking.Asked, "_seen"))
+@fault(
+    "observations that are not moved into their domain",
+    "neighbours beyond the domain",
+    (asking.EnvironmentSession, "_seen"),
+)
 def _(original: Any, self: Any, observation: Any) -> Any:
     """Below 0 every one gets fresh noise for one point of the relation."""
     found = original(self, observation)
@@ -186,7 +190,7 @@ def _(planting: Planting) -> None:
     def seen(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda self, observation: original(self, observation)._replace(known=True)
 
-    planting.replace(asking.Asked, "_seen", seen)
+    planting.replace(asking.EnvironmentSession, "_seen", seen)
     ask(
         planting,
         lambda answers, sample, j: (

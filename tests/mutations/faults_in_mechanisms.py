@@ -139,21 +139,25 @@ def _fixed_size(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @fault("shuffled batches of fixed size under Poisson accounting", "coins are as declared")
 def _(planting: Planting) -> None:
-    planting.replace(SecureNoise, "coins", _fixed_size)
-    planting.replace(SeededNoise, "coins", _fixed_size)
+    planting.replace(SecureNoise, "participation_mask", _fixed_size)
+    planting.replace(SeededNoise, "participation_mask", _fixed_size)
 
 
-@fault("one pass over the log in batches of fixed size", "neighbours in poisson batches", (SecureNoise, "coins"))
+@fault(
+    "one pass over the log in batches of fixed size",
+    "neighbours in poisson batches",
+    (SecureNoise, "participation_mask"),
+)
 def _(original: Any, self: Any, step: Any, count: Any, rate: Any) -> Any:
     return (np.arange(count) * max(round(1.0 / rate), 1) + step) % max(count, 1) < rate * count
 
 
-@fault("coins at twice the rate that is accounted for", "the event is what ran", (GaussianSum, "coins"))
+@fault("coins at twice the rate that is accounted for", "the event is what ran", (GaussianSum, "participation_mask"))
 def _(original: Any, self: Any, noise: Any, step: Any, units: Any) -> Any:
-    return noise.coins(step, units, min(2.0 * self.sampling_rate, 0.99))
+    return noise.participation_mask(step, units, min(2.0 * self.sampling_rate, 0.99))
 
 
-@fault("coins that fall more often than they say", "coins are as declared", (SecureNoise, "coins"))
+@fault("coins that fall more often than they say", "coins are as declared", (SecureNoise, "participation_mask"))
 def _(original: Any, self: Any, step: Any, count: Any, rate: Any) -> Any:
     return original(self, step, count, min(1.2 * rate, 1.0))
 
@@ -224,7 +228,7 @@ def _(planting: Planting) -> None:
 
         return drawn
 
-    planting.replace(GaussianSum, "coins", coins)
+    planting.replace(GaussianSum, "participation_mask", coins)
     planting.replace(GaussianSum, "draw", draw)
 
 

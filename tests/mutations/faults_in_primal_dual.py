@@ -18,7 +18,7 @@ from dprl.release import touch as touching
 
 from .planting import Planting, fault, go_on_without_noise
 
-# --- what is made of a noised sum -----------------------------------------------------------------------------------
+# --- what is made of a noisy sum -----------------------------------------------------------------------------------
 
 
 @fault("momentum that is fed with the sum before its noise", "neighbours of a network")

@@ -72,7 +72,7 @@ def _(planting: Planting) -> None:
     planting.constant(log_rows, "COLUMNS", {**log_rows.COLUMNS, "returns": returns})
 
 
-# --- what is made of a noised sum -----------------------------------------------------------------------------------
+# --- what is made of a noisy sum -----------------------------------------------------------------------------------
 
 
 @fault("one stage goes on with the sum before its noise", "neighbours in stages")

@@ -115,7 +115,7 @@ def go_on_without_noise(planting: Planting, from_stage: int) -> None:
     """What is released is noised; the states of a program, from a stage on, are made of the sums without noise."""
     totals: list[Any] = []
 
-    def noised(original: Callable[..., Any]) -> Callable[..., Any]:
+    def noisy(original: Callable[..., Any]) -> Callable[..., Any]:
         def remembered(self: Any, total: Any, draw: Any) -> Any:
             totals.append(total)
             return original(self, total, draw)
@@ -127,5 +127,5 @@ def go_on_without_noise(planting: Planting, from_stage: int) -> None:
             program, stage, mechanism, state, points if stage < from_stage else totals[-1], step
         )
 
-    planting.replace(GaussianSum, "noised", noised)
+    planting.replace(GaussianSum, "add_noise", noisy)
     planting.replace(engine, "_advance", advance)

@@ -8,18 +8,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dprl.protectors.projector import Architecture, Hand, init_weights
+from dprl.protectors.projector import Architecture, HandSchedule, init_weights
 from dprl.protectors.protector import Protector
 
 CURVATURE = (1.0, 0.25)
-HAND = Hand(steps=6, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.5, 0.8), tail=0.0)
+HAND = HandSchedule(steps=6, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.5, 0.8), tail=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bowl:
     """``f(x) = sum h_i (x_i - c_i)^2 / 2``; the batch is everybody, nothing is clipped."""
 
-    hand: Hand = HAND
+    hand: HandSchedule = HAND
     units: int = 20
     still: bool = False
     """Whether every centre is the origin."""
@@ -60,7 +60,7 @@ class Bowl:
         return {"curvature": list(CURVATURE)}
 
 
-def new_protector(architecture: Architecture, hand: Hand, seed: int = 0, **facts: Any) -> Protector:
+def new_protector(architecture: Architecture, hand: HandSchedule, seed: int = 0, **facts: Any) -> Protector:
     """Before training: exactly the hand schedule."""
     return Protector(
         architecture=architecture, hand=hand, weights=init_weights(architecture, jax.random.key(seed)), **facts

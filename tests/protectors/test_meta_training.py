@@ -11,7 +11,7 @@ from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.protectors import learn, meta_training
 from dprl.protectors.meta_training import Training, train
-from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protectors.protector import Protector
 from dprl.protectors.simulation import Simulation
 
@@ -68,7 +68,7 @@ def test_what_training_spoils_is_not_kept():
     ],
 )
 def test_a_step_size_that_is_ten_times_too_small_is_found(options, most):
-    hand = Hand(steps=8, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.05,), tail=0.0)
+    hand = HandSchedule(steps=8, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.05,), tail=0.0)
     simulation = Simulation(family=Bowl(hand=hand), architecture=Architecture(hidden=4, knots=2), std=0.05)
     training = Training(epochs=60, tasks=8, validate=20, learning_rate=0.05, **options)
     log = train(simulation, training).log
@@ -79,7 +79,7 @@ def test_a_step_size_that_is_ten_times_too_small_is_found(options, most):
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [0, 4])
 def test_an_adaptive_scheduler_learns_to_spend_its_budget(batch):
-    hand = Hand(steps=8, sampling_rate=0.5, clip_norm=1.0, step_sizes=(0.3,), tail=0.0)
+    hand = HandSchedule(steps=8, sampling_rate=0.5, clip_norm=1.0, step_sizes=(0.3,), tail=0.0)
     family = Bowl(hand=hand, units=200)
     architecture = Architecture(hidden=4, layers=1, scheduler="adaptive")
     simulation = learn.simulation_of(family, architecture, Budget(1.0, 1e-5))
@@ -96,10 +96,10 @@ def test_an_adaptive_scheduler_learns_to_spend_its_budget(batch):
 
 @pytest.mark.slow
 def test_learning_writes_down_where_the_protector_comes_from(tmp_path):
-    protector, trained = learn.learn(Bowl(units=300), Budget(1.0, 1e-5), SMALL, SHORT, value_share=0.5)
+    protector, trained = learn.learn(Bowl(units=300), Budget(1.0, 1e-5), SMALL, SHORT, value_budget_fraction=0.5)
     said = protector.provenance
     assert said["public"] is True
-    assert (said["tasks"], said["epsilon"], said["delta"], said["value_share"]) == ("bowl", 1.0, 1e-5, 0.5)
+    assert (said["tasks"], said["epsilon"], said["delta"], said["value_budget_fraction"]) == ("bowl", 1.0, 1e-5, 0.5)
     strength = 300 * np.sqrt(0.5) / learn.gaussian_of(Budget(1.0, 1e-5))
     assert protector.ranges["strength"] == pytest.approx((strength / 1.25, strength * 1.25))
     assert protector.ranges["horizon"] == (1.0, 50.0)
@@ -110,8 +110,8 @@ def test_learning_writes_down_where_the_protector_comes_from(tmp_path):
     folder = learn.save(protector, trained, tmp_path / "p")
     assert Protector.load(folder) == protector
     assert (folder / learn.LOG).read_bytes() == learn.log_bytes(trained)
-    with pytest.raises(DprlError, match="value_share"):
-        learn.learn(Bowl(), Budget(1.0, 1e-5), SMALL, SHORT, value_share=1.0)
+    with pytest.raises(DprlError, match="value_budget_fraction"):
+        learn.learn(Bowl(), Budget(1.0, 1e-5), SMALL, SHORT, value_budget_fraction=1.0)
     with pytest.raises(DprlError, match="batch must divide"):
         train(SIMULATION, dataclasses.replace(SHORT, batch=4))
 

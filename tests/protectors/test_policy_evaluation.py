@@ -83,7 +83,7 @@ def test_a_unit_is_what_it_is_for_dptd():
     assert family.algorithm == "dptd"
     chain, log = jax.jit(family.simulate)(jax.random.key(3))
     task = jax.jit(family.task_of)(chain, log)
-    config = DPTD(discount=family.discount, rows=None)
+    config = DPTD(discount=family.discount, max_rows_per_unit=None)
     features = make_features(family.features, family.observation)
     program = program_for(config, bounds_of(family), features, Budget(1.0, 1e-3))
     trajectories = trajectories_of(family, log)

@@ -13,7 +13,7 @@ from dprl.protectors.projector import (
     LEVELS,
     SIGNALS,
     Architecture,
-    Hand,
+    HandSchedule,
     advance,
     init_state,
     init_weights,
@@ -60,7 +60,7 @@ def test_the_lstm_is_one_network_of_each_coordinate():
 
 
 def test_before_training_it_is_its_hand_schedule_and_that_is_plain_steps():
-    hand = Hand(
+    hand = HandSchedule(
         steps=5, sampling_rate=0.1, clip_norm=2.0, step_sizes=(0.7, 0.2), decay=1.5, offset=3.0, tail=0.4, walk=0.9
     )
     weights = init_weights(EVERYTHING, jax.random.key(3))
@@ -95,7 +95,7 @@ def test_before_training_it_is_its_hand_schedule_and_that_is_plain_steps():
 
 def test_coordinates_are_exchangeable_and_every_learned_part_acts():
     small = Architecture(hidden=3)
-    hand = Hand(steps=4, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.1,))
+    hand = HandSchedule(steps=4, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.1,))
     rng, order = np.random.default_rng(2), np.array([2, 0, 1])
     x, mean = (jnp.asarray(rng.normal(size=3), jnp.float32) for _ in range(2))
 
@@ -120,7 +120,7 @@ def test_coordinates_are_exchangeable_and_every_learned_part_acts():
 def test_steps_and_weights_follow_the_released_signal():
     """Against the definition, step by step in numpy."""
     a = Architecture(layers=0, signal=True, learned_average=True)
-    hand = Hand(steps=5, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.3, 0.1), tail=0.6)
+    hand = HandSchedule(steps=5, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.3, 0.1), tail=0.6)
     weights = {n: np.asarray(w, np.float64) for n, w in random_weights(a, scale=0.5).items()}
     means, noise = np.random.default_rng(4).normal(size=(5, 4)), 0.2
     step = jax.jit(lambda s, p, m, t: advance(a, hand, given, s, p, m, noise, t, BLOCKS, 1.0))
@@ -211,4 +211,4 @@ def test_architectures_that_make_no_sense_are_refused(options, said):
 )
 def test_hand_schedules_that_make_no_sense_are_refused(options, said):
     with pytest.raises(DprlError, match=said):
-        Hand(**{"steps": 2, "sampling_rate": 1.0, "clip_norm": 1.0, "step_sizes": (1.0,)} | options)
+        HandSchedule(**{"steps": 2, "sampling_rate": 1.0, "clip_norm": 1.0, "step_sizes": (1.0,)} | options)

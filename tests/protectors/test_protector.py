@@ -13,12 +13,12 @@ import pytest
 
 from dprl import added
 from dprl.errors import DprlError
-from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protectors.protector import FACTS, WEIGHTS, Protector
 from dprl.protectors.tasks import find_family
 from tests.protectors.small import new_protector
 
-HAND = Hand(steps=8, sampling_rate=0.5, clip_norm=0.1, step_sizes=(0.2, 0.3))
+HAND = HandSchedule(steps=8, sampling_rate=0.5, clip_norm=0.1, step_sizes=(0.2, 0.3))
 
 
 def protector(**changes) -> Protector:

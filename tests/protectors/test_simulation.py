@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.protectors.projector import Architecture, Hand
+from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protectors.simulation import (
     Simulation,
     noise_covariance,
@@ -63,7 +63,7 @@ def test_the_gradient_is_that_of_the_whole_run():
 @pytest.mark.slow
 def test_the_noise_covariance_of_plain_descent_has_its_closed_form():
     """With ``theta' = theta - b (H theta + s nu)``: ``C_T = -b^2 s sum_t tr H (I - b H)^(T-1-t)``."""
-    hand = Hand(steps=5, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.5,), tail=0.0)
+    hand = HandSchedule(steps=5, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.5,), tail=0.0)
     simulation = Simulation(family=Bowl(hand=hand, still=True), architecture=Architecture(layers=0), std=0.3)
     count = 20_000
     keys = jax.random.split(KEY, count)

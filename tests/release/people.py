@@ -14,7 +14,7 @@ from dprl.mechanisms.grid import grid_step
 
 UNITS, STEPS, BATCH, ACTIONS = 48, 3, 16, 3
 BOUNDS = {"units": UNITS, "observation": [[-1, 1]] * 2, "reward": [0, 1], "actions": ACTIONS, "horizon": 2}
-FACTS = dprl.LearningFacts(
+FACTS = dprl.EnvironmentSpec(
     name="shop", observation=((-1.0, 1.0),) * 2, actions=ACTIONS, horizon=2, discount=0.0, reward_bounds=(0.0, 1.0)
 )
 BUDGET = dprl.Budget(8.0, 1e-4)
@@ -83,9 +83,11 @@ def stream_of(people: Sequence[Person], named: bool = True, answers: Any = None)
     """The same people, who arrive; ``answers`` has the answer of some of them in place of their own, by place."""
 
     def own(person: Person) -> Any:
-        def answer(policy: Any) -> dprl.Answer:
+        def answer(policy: Any) -> dprl.Interaction:
             actions = [policy(seen) for seen in person.seen]
-            return dprl.Answer(person.seen, actions, [paid[a] for paid, a in zip(person.paid, actions, strict=True)])
+            return dprl.Interaction(
+                person.seen, actions, [paid[a] for paid, a in zip(person.paid, actions, strict=True)]
+            )
 
         return answer
 

@@ -12,7 +12,7 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.engine import unit_source
-from dprl.release.pipeline import Asked, Handout, Purpose, release
+from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
 
 from ..environments.visits import bounds, file_and_parts, visits
 
@@ -72,7 +72,7 @@ def test_what_is_read_without_a_claim_is_never_released(ledger):
 
     def through(read: Any) -> Any:
         return release(
-            Asked(budget=dprl.Budget(0.5, 1e-6)),
+            ReleaseRequest(budget=dprl.Budget(0.5, 1e-6)),
             {},
             (ledger, "shop"),
             Purpose("person", "zero out one", "test"),

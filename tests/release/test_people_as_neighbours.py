@@ -36,13 +36,13 @@ def test_who_is_added_to_a_log_that_is_sampled_moves_the_sum_by_their_own_vector
     assert any(total.any() for total in without.totals) == (people > 0)
 
 
-def asks_often(policy: Any) -> dprl.Answer:
+def asks_often(policy: Any) -> dprl.Interaction:
     """Looks at many actions, and takes the first."""
     actions = [policy((0.5, -0.5)) for _ in range(20)]
-    return dprl.Answer([(0.5, -0.5)], actions[:1], [1.0])
+    return dprl.Interaction([(0.5, -0.5)], actions[:1], [1.0])
 
 
-def raises(policy: Any) -> dprl.Answer:
+def raises(policy: Any) -> dprl.Interaction:
     policy((0.0, 0.0))
     raise RuntimeError
 

@@ -15,10 +15,10 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.environments.learning_source import open_environment
 from dprl.learning.functional_q import relation, resolve
-from dprl.learning_facts import LearningFacts
 from dprl.release.train import train
 
 from ..compilation_cache import on_disk, persistent_cache
@@ -53,8 +53,8 @@ class Unhashable:
     observation_bounds: Any = ((0.0, 1.0),)
 
     @property
-    def facts(self) -> LearningFacts:
-        return LearningFacts(
+    def facts(self) -> EnvironmentSpec:
+        return EnvironmentSpec(
             name="unhashable", observation=((0.0, 1.0),), actions=2, horizon=50, discount=0.9, reward_bounds=(0.0, 0.5),
             on_grid=True,
         )  # fmt: skip
@@ -146,7 +146,7 @@ ANSWERS = [
 class Odd:
     """Outside of JAX, with answers that are none. ``at`` says what fails: a reward, an observation, or both calls."""
 
-    facts = LearningFacts(
+    facts = EnvironmentSpec(
         name="odd", observation=((0.0, 1.0),), actions=2, horizon=5, discount=0.9, reward_bounds=(0.0, 1.0)
     )
 
@@ -202,7 +202,7 @@ class Secretive:
     """Its public facts cannot be read without an exception that quotes it."""
 
     @property
-    def facts(self) -> LearningFacts:
+    def facts(self) -> EnvironmentSpec:
         raise ValueError(SECRET)
 
 

@@ -93,7 +93,7 @@ def test_other_rows_are_refused(begun, what):
 
 
 def test_other_rows_are_refused_where_there_are_only_values(trial, monkeypatch):
-    bind = RunFolder.bind
+    bind = RunFolder.bind_noise_to_data
 
     def interrupted(folder, parts):
         bind(folder, parts)
@@ -101,7 +101,7 @@ def test_other_rows_are_refused_where_there_are_only_values(trial, monkeypatch):
 
     sampling = dprl.ImportanceSampling()
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "bind", interrupted)
+        patch.setattr(RunFolder, "bind_noise_to_data", interrupted)
         with pytest.raises(KeyboardInterrupt):
             trial.evaluate(algorithm=sampling)
     refused(trial, "begun on other data", algorithm=sampling, log=other_log(reward=0.123))
@@ -247,7 +247,7 @@ def early(trial, monkeypatch):
 def draws(path: Path, facts: dict, parts: list) -> np.ndarray:
     folder = RunFolder.resume(path, facts)
     try:
-        return folder.bind(parts).gaussian(0, 20, 2.0**30)
+        return folder.bind_noise_to_data(parts).gaussian(0, 20, 2.0**30)
     finally:
         folder.journal.close()
         folder.close()

@@ -13,7 +13,7 @@ import pytest
 import dprl
 from dprl.accounting.ledger import Ledger
 from dprl.environments.bandit import Bandit
-from dprl.learning.policy_gradient.users import Asked
+from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
@@ -79,15 +79,15 @@ def paths(tmp_path_factory):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_same_bytes_wherever_it_stopped(paths, tmp_path, monkeypatch, name):
-    """Also if it stopped again and again; a batch whose noised sum is on the disk is neither asked nor summed again."""
+    """Also if it stopped again and again; a batch whose noisy sum is on the disk is neither asked nor summed again."""
     fix_key(monkeypatch)
     file, parts = paths
     expected = Training(tmp_path / "whole", file, name).finish()
     asked, coins = [], []
-    total = Asked.total
-    monkeypatch.setattr(Asked, "total", lambda *given: asked.append(1) or total(*given))
-    flip = GaussianSum.coins
-    monkeypatch.setattr(GaussianSum, "coins", lambda *given: coins.append(1) or flip(*given))
+    total = AskedPeople.total
+    monkeypatch.setattr(AskedPeople, "total", lambda *given: asked.append(1) or total(*given))
+    flip = GaussianSum.participation_mask
+    monkeypatch.setattr(GaussianSum, "participation_mask", lambda *given: coins.append(1) or flip(*given))
     for path, ways in ((file, ((STEPS,), (1, 2, 3))), (parts, ((2,), (1, 2, 3)))):
         for stops in ways:
             asked.clear(), coins.clear()

@@ -18,9 +18,9 @@ from dprl.accounting import certificate as certificates
 from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.accounting.verification import verify
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning import planner
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
 from dprl.release.learning_artifacts import REWARDS_NOT_PROTECTED
@@ -44,8 +44,8 @@ def train(environment: Any = "interval-walk", **changes: Any) -> dprl.TrainedRel
 class Corridor:
     """Four cells in a row, the last of which pays; counts how often a reward was paid."""
 
-    facts: LearningFacts = field(
-        default_factory=lambda: LearningFacts(
+    facts: EnvironmentSpec = field(
+        default_factory=lambda: EnvironmentSpec(
             name="corridor",
             observation=((0.0, 3.0),),
             actions=2,

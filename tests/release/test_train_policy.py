@@ -24,7 +24,7 @@ from dprl.release.learning_artifacts import NOBODY_IS_NAMED, PEOPLE_NOT_PROTECTE
 
 BUDGET = dprl.Budget(1.0, 1e-6)
 BOUNDS = {"units": 60, "observation": [[-1, 1]] * 2, "reward": [0, 1], "actions": 2}
-FACTS = dprl.LearningFacts(
+FACTS = dprl.EnvironmentSpec(
     name="shop", observation=((-1.0, 1.0),) * 2, actions=2, horizon=1, discount=1.0, reward_bounds=(0.0, 1.0)
 )
 RELATION = "zero out one"
@@ -45,10 +45,10 @@ class Shop:
             yield f"person {i}", self.answer(seen, self.first if i == 0 else None)
 
     def answer(self, seen: np.ndarray, paid: float | None) -> Any:
-        def answer(policy: Any) -> dprl.Answer:
+        def answer(policy: Any) -> dprl.Interaction:
             self.asked += 1
             action = policy(seen)
-            return dprl.Answer([seen], [action], [float(seen[action] > 0.0) if paid is None else paid])
+            return dprl.Interaction([seen], [action], [float(seen[action] > 0.0) if paid is None else paid])
 
         return answer
 
@@ -168,7 +168,7 @@ def test_what_is_changed_or_claims_too_much_is_refused(released, tmp_path):
         verify(copy)
 
 
-def test_the_policy_is_made_of_noised_sums_of_the_people(monkeypatch):
+def test_the_policy_is_made_of_noisy_sums_of_the_people(monkeypatch):
     """With the same noise, another answer of one person changes the policy by as little as the clip allows; the noise
     is the one that the certificate states."""
     sums: list[np.ndarray] = []

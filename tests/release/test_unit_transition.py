@@ -22,7 +22,7 @@ from dprl.value_functions.features import make_features
 
 BOUNDS = dprl.Bounds(
     units=300, horizon=20, reward=(-1.0, 2.0), observation=((0.0, 10.0), (-5.0, 5.0)), actions=2,
-    max_importance_ratio=1.5, max_cumulative_ratio=9.0, value=(-2.0, 3.0),
+    max_importance_ratio=1.5, max_cumulative_ratio=9.0, return_range=(-2.0, 3.0),
 )  # fmt: skip
 BUDGET = dprl.Budget(1.0, 1e-5)
 SAMPLING = dprl.ImportanceSampling(discount=0.9)
@@ -92,7 +92,7 @@ def test_the_value_is_the_mean_reward_of_a_transition(algorithm):
     (estimate,) = evaluate(budget=dprl.Budget(200.0, 1e-5), seed=1, algorithm=algorithm).values.values()
     assert abs(estimate.value - expected) < 5.0 * estimate.privacy_standard_error < 0.05
     assert estimate.interval[0] < expected < estimate.interval[1]
-    alike = replace(BOUNDS, horizon=500, value=None, max_cumulative_ratio=None)
+    alike = replace(BOUNDS, horizon=500, return_range=None, max_cumulative_ratio=None)
     plans = [make_plan(SAMPLING, b, BUDGET, [mostly], unit="transition") for b in (BOUNDS, alike)]
     assert plans[0].expectation() == plans[1].expectation()
     assert evaluate(seed=1).estimate["cautions"] == []

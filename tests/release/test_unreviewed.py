@@ -15,7 +15,7 @@ import dprl
 from dprl.accounting.verification import verify
 from dprl.cli.evaluate import lines
 from dprl.cli.verify import verify as verify_command
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.release.certificate import status_of
 from tests.mutations.lab import FULL, small_log, suite_of
@@ -27,10 +27,10 @@ class LargestReturn(ValueFunctionConfig):
 
     algorithm: ClassVar[str] = "td"  # the name of one that is known
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        return (Shape("level", facts.features.size, 1.0),)
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        return (Query("level", facts.features.size, 1.0),)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> LargestProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> LargestProgram:
         return LargestProgram(stages, facts.features.size)
 
 
@@ -48,8 +48,8 @@ class LargestProgram:
         mine = jnp.sum(block.weight_return, axis=1, keepdims=True)
         return jnp.broadcast_to(jnp.max(mine), (len(mine), self.size))
 
-    def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
-        return noised
+    def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:
+        return noisy
 
     def finish(self, stage: int, state: Any) -> Any:
         return state

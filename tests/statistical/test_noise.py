@@ -101,7 +101,7 @@ def test_steps_streams_and_coordinates_are_independent(make):
 
 def test_coins_and_gaussians_of_a_step_are_independent(make):
     source = make(6)
-    coins, draws = source.coins(9, 20_000, 0.5), source.gaussian(9, 20_000, STD)
+    coins, draws = source.participation_mask(9, 20_000, 0.5), source.gaussian(9, 20_000, STD)
     assert not correlated(np.asarray(coins), np.asarray(draws))
     assert not correlated(np.asarray(coins), np.abs(np.asarray(draws)))
 
@@ -110,7 +110,7 @@ def test_a_draw_is_a_function_of_key_stream_and_step():
     for make in SOURCES.values():
         for draw in (
             lambda s, step: s.gaussian(step, 64, STD),
-            lambda s, step: s.coins(step, 64, 0.5),
+            lambda s, step: s.participation_mask(step, 64, 0.5),
         ):
             first = np.asarray(draw(make(7), 3))
             # whatever else was drawn before
@@ -136,14 +136,14 @@ def test_fresh_sources_share_nothing():
 def test_a_person_more_does_not_shift_the_coins_of_the_others(counts):
     """A unit's coin in a release is a function of key, step and the unit's place alone."""
     source = SOURCES["secure"](9)
-    fewer, more = (source.coins(2, n, 0.3) for n in counts)
+    fewer, more = (source.participation_mask(2, n, 0.3) for n in counts)
     np.testing.assert_array_equal(fewer, more[: len(fewer)])
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.05, 0.02])
 def test_coins_fall_at_the_rate(make, rate):
     trials, source = 1_000_000, make(10)
-    count = sum(int(np.sum(np.asarray(source.coins(step, trials // 4, rate)))) for step in range(4))
+    count = sum(int(np.sum(np.asarray(source.participation_mask(step, trials // 4, rate)))) for step in range(4))
 
     def accepted(p: float) -> bool:
         return binom.ppf(LEVEL, trials, p) <= count <= binom.ppf(1.0 - LEVEL, trials, p)
@@ -160,19 +160,19 @@ def test_a_coin_is_never_likelier_than_the_rate(monkeypatch, rate):
     assert limit / 2**64 <= rate
     words = np.array([max(limit, 1) - 1, limit, 2**64 - 1], dtype=np.uint64)
     monkeypatch.setattr("dprl.mechanisms.noise.keystream.words", lambda key, tag, index, block, count: words[:count])
-    np.testing.assert_array_equal(SecureNoise(b"1" * 32).coins(0, 3, rate), [limit > 0, False, False])
+    np.testing.assert_array_equal(SecureNoise(b"1" * 32).participation_mask(0, 3, rate), [limit > 0, False, False])
 
 
 def test_everybody_takes_part_at_rate_one(make):
-    assert np.asarray(make(11).coins(0, 1000, 1.0)).all()
+    assert np.asarray(make(11).participation_mask(0, 1000, 1.0)).all()
 
 
 def test_uniform_index_is_uniform(make):
     source, count = make(12), 7
     if isinstance(source, SeededNoise):
-        indices = jax.vmap(lambda step: source.below(step, count))(jnp.arange(2_100, dtype=jnp.uint32))
+        indices = jax.vmap(lambda step: source.uniform_index(step, count))(jnp.arange(2_100, dtype=jnp.uint32))
     else:
-        indices = [source.below(step, count) for step in range(2_100)]
+        indices = [source.uniform_index(step, count) for step in range(2_100)]
     drawn = np.bincount(np.asarray(indices), minlength=count)
     assert len(drawn) == count
     assert float(np.sum((drawn - 300.0) ** 2 / 300.0)) <= chi2.ppf(1.0 - LEVEL, count - 1)
@@ -243,7 +243,9 @@ def test_a_block_holds_the_draws_of_its_steps(first, steps):
         source.block(first, steps, dimension, STD, filled[:, 1])
         np.testing.assert_array_equal(filled[:, 1], rows)
         assert not filled[:, [0, 2]].any()
-    np.testing.assert_array_equal(source.below_block(first, steps, 11), [source.below(s, 11) for s in numbers])
+    np.testing.assert_array_equal(
+        source.uniform_indices(first, steps, 11), [source.uniform_index(s, 11) for s in numbers]
+    )
 
 
 def test_a_scan_that_pads_its_draws_sees_those_of_the_host():
@@ -338,7 +340,7 @@ def test_no_two_draws_share_any_keystream(monkeypatch):
             noise_module._further(key, asked[1], step, 10, noise_module.table(STD))
         for count in (1, 1000):
             asked = ("coins", step)
-            source.coins(step, count, 0.5)
+            source.participation_mask(step, count, 0.5)
     assert len(taken) > 80
     for stretches in taken.values():
         for (start, stop, one), (begin, end, other) in itertools.combinations(stretches, 2):
@@ -347,7 +349,7 @@ def test_no_two_draws_share_any_keystream(monkeypatch):
 
 def test_indices_share_no_words():
     source = SecureNoise(b"indices".ljust(32))
-    whole = source.below_block(0, 10_000, 2**32 - 1)
+    whole = source.uniform_indices(0, 10_000, 2**32 - 1)
     assert len(np.unique(whole)) > 9_990
     with pytest.raises(ValueError, match="count"):
-        source.below(0, 2**32)
+        source.uniform_index(0, 2**32)

@@ -90,8 +90,8 @@ def test_every_released_number_is_possible_under_the_neighbour():
     source = SecureNoise(b"reachability".ljust(32))
     for step, (present, absent) in enumerate([(0, person), (person, 0)]):
         # a column of its own for each output: the same one-person sum, 100,000 times
-        noised = made.release(jnp.full(OUTPUTS, present, dtype=jnp.int64), made.draw(source, step))
-        points = np.asarray(noised) / grid_step(made.clip_norm)
+        noisy = made.release(jnp.full(OUTPUTS, present, dtype=jnp.int64), made.draw(source, step))
+        points = np.asarray(noisy) / grid_step(made.clip_norm)
         assert (np.abs(points) < 2**53).all()
         integers = points.astype(np.int64)
         np.testing.assert_array_equal(integers, points)

@@ -1,4 +1,4 @@
-"""What the noise of a paper tells by its first noised sum alone, and the words in which ``dprl calibrate`` says it."""
+"""What the noise of a paper tells by its first noisy sum alone, and the words in which ``dprl calibrate`` says it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def noise_in_words(
         f"a gradient), {mechanism.steps} steps of one unit each",
         f"claimed: epsilon {budget.epsilon:g}, delta {budget.delta:g}; this certifies nothing",
         *(f"{c.statement}: this {'holds' if c.holds else 'does not hold'} here" for c in conditions),
-        f"epsilon of the first noised sum alone is at least {rounded_down(least)}, {RELATION}",
+        f"epsilon of the first noisy sum alone is at least {rounded_down(least)}, {RELATION}",
     ]
     return made, "\n".join(lines)
 

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from dprl.accounting.user_relation import CLIPS
-from dprl.config import Config, Mark
-from dprl.engine.options import Claimed, Facts, Shape, Stage
+from dprl.config import Config, Provenance
+from dprl.engine.options import Claimed, PublicFacts, Query, Stage
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Claim, Precondition
 
@@ -62,17 +62,17 @@ class OneUnit(ReplaceOne):
         del units
         return 1
 
-    def coins(self, noise: Any, step: Any, units: int) -> Any:
+    def participation_mask(self, noise: Any, step: Any, units: int) -> Any:
         if units == 0:
             return jnp.zeros(0, dtype=bool)
-        return jnp.arange(units) == noise.below(step, units)
+        return jnp.arange(units) == noise.uniform_index(step, units)
 
     def members(self, noise: Any, step: Any, units: int, multiple: int) -> tuple[jax.Array, jax.Array]:
-        chosen = jnp.asarray(noise.below(step, units), dtype=jnp.int32)
+        chosen = jnp.asarray(noise.uniform_index(step, units), dtype=jnp.int32)
         return jnp.full(multiple, units, dtype=jnp.int32).at[0].set(chosen), jnp.ones((), dtype=jnp.int64)
 
 
-def one_a_step(shape: Shape, units: int, noise_multiplier: float) -> Stage:
+def one_a_step(shape: Query, units: int, noise_multiplier: float) -> Stage:
     """The stage that a shape asks for, with a paper's noise, of one of ``units`` a step."""
     mechanism = OneUnit(
         parts=((shape.dimension, shape.clip_norm),),
@@ -83,13 +83,13 @@ def one_a_step(shape: Shape, units: int, noise_multiplier: float) -> Stage:
     return Stage(shape.name, mechanism)
 
 
-def one_unit_a_step(config: C, facts: Facts) -> C:
+def one_unit_a_step(config: C, facts: PublicFacts) -> C:
     """The options with the rate of one unit a step, as a statement says it."""
-    return config.replace(Mark(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
+    return config.replace(Provenance(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
 
 
 def claimed(
-    shapes: Sequence[Shape], units: int, noise_multiplier: float, conditions: tuple[Precondition, ...]
+    shapes: Sequence[Query], units: int, noise_multiplier: float, conditions: tuple[Precondition, ...]
 ) -> Claimed:
     """What an evaluation as published releases: the values, and one stage of one unit a step."""
     (shape,) = shapes

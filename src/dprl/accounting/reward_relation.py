@@ -137,7 +137,7 @@ def path_sensitivity(
 
 
 def answer_step(std: float) -> float:
-    """Return of what noised rewards are multiples: the power of two between ``std / 256`` and ``std / 128``."""
+    """Return of what noisy rewards are multiples: the power of two between ``std / 256`` and ``std / 128``."""
     return math.ldexp(1.0, math.frexp(std)[1] - 1 - _STEP_BITS)
 
 

@@ -64,7 +64,7 @@ class Entry:
 
 
 @dataclass
-class Tape:
+class ReleaseTrace:
     """Everything that one call let into its mechanisms, asked of its noise source, said and handed out. Private.
 
     Attributes:
@@ -131,12 +131,12 @@ class RecordingNoise:
         """Return the stream of that name, whose calls are written down with it."""
         return RecordingNoise(self.inner.stream(name), self.calls, f"{self.name}/{name}", self.missing)
 
-    def coins(self, step: Any, count: int, rate: float) -> Any:
+    def participation_mask(self, step: Any, count: int, rate: float) -> Any:
         """Return coins ``(count,)``; the number of units is private and is not compared."""
         self.calls.append((self.name, "coins", int(step), float(rate)))
         if self.missing is None:
-            return self.inner.coins(step, count, rate)
-        return np.delete(np.asarray(self.inner.coins(step, count + 1, rate)), self.missing)
+            return self.inner.participation_mask(step, count, rate)
+        return np.delete(np.asarray(self.inner.participation_mask(step, count + 1, rate)), self.missing)
 
     def gaussian(self, step: Any, dimension: int, std: float) -> Any:
         """Return a draw ``(dimension,)``."""
@@ -144,10 +144,10 @@ class RecordingNoise:
             self.calls.append((self.name, "gaussian", int(step), int(dimension), float(std)))
         return self.inner.gaussian(step, dimension, std)
 
-    def below(self, step: Any, count: int) -> Any:
+    def uniform_index(self, step: Any, count: int) -> Any:
         """Return a whole number below ``count``."""
         self.calls.append((self.name, "below", int(step)))
-        return self.inner.below(step, count)
+        return self.inner.uniform_index(step, count)
 
     def actions(self) -> Any:
         """Return the coins of actions."""
@@ -182,7 +182,7 @@ class Recorder:
     """The keeper of the mechanisms' doors while neighbours are released: the first call is what later ones replay."""
 
     def __init__(self) -> None:
-        self._first: Tape | None = None
+        self._first: ReleaseTrace | None = None
 
     def record(
         self,
@@ -191,7 +191,7 @@ class Recorder:
         others: Sequence[Any] = (),
         *,
         noise: NoiseSource | None = None,
-    ) -> Tape:
+    ) -> ReleaseTrace:
         """Call once, with :data:`SEED`.
 
         Args:
@@ -201,10 +201,10 @@ class Recorder:
             others: what else is replaced meanwhile, as arguments of :func:`replaced`.
             noise: source of all calls that are compared; a function of (key, step), as ours are.
         """
-        tape, level = Tape(), dict[int, int]()
-        first = self._first or Tape()
+        tape, level = ReleaseTrace(), dict[int, int]()
+        first = self._first or ReleaseTrace()
 
-        def noised(original: Any) -> Any:
+        def noisy(original: Any) -> Any:
             def recorded(mechanism: GaussianSum, total: Any, draw: Any) -> Any:
                 points = np.asarray(original(mechanism, total, draw))
                 exact = mechanism.answer(total) if isinstance(mechanism, FilteredGaussianSum) else total
@@ -236,8 +236,8 @@ class Recorder:
         with contextlib.ExitStack() as stack:
             for owner, name, make in (
                 (SeededNoise, "from_seed", lambda _: staticmethod(lambda seed: source)),
-                (GaussianSum, "noised", noised),
-                (FilteredGaussianSum, "noised", noised),
+                (GaussianSum, "add_noise", noisy),
+                (FilteredGaussianSum, "add_noise", noisy),
                 (FilteredGaussianSum, "draw", drawn),
                 *((answering, "bind", bind) for answering in (FunctionNoise, RewardNoise, RewardGradient)),
                 *others,
@@ -313,7 +313,7 @@ def record_replay(
     return compare(recorder.record(first, noise=noise), recorder.record(second, missing, noise=noise), relation)
 
 
-def compare(one: Tape, two: Tape, relation: Relation = "add or remove one") -> Comparison:
+def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or remove one") -> Comparison:
     """Return what two tapes of neighbouring data disagree on, in exact integers.
 
     Sums over sampled people are compared under ``relation``, batches of users under the mechanism's own.

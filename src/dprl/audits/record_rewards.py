@@ -59,13 +59,15 @@ class RecordingAnswers:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
+    def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
         """Answer rewards at positions, and write them down."""
-        return self._told(rewards, positions, actions, round_, self._inner.noised(rewards, positions, actions, round_))
+        return self._told(
+            rewards, positions, actions, round_, self._inner.add_noise(rewards, positions, actions, round_)
+        )
 
-    def noised_mean(self, rewards: Any, clipped: Any, step: Any) -> np.ndarray:
+    def noisy_mean(self, rewards: Any, clipped: Any, step: Any) -> np.ndarray:
         """Answer the mean of rewards times clipped gradients, and write it down."""
-        return self._told(rewards, clipped, (), step, self._inner.noised_mean(rewards, clipped, step))
+        return self._told(rewards, clipped, (), step, self._inner.noisy_mean(rewards, clipped, step))
 
     def _told(self, rewards: Any, places: Any, actions: Any, number: Any, answer: Any) -> np.ndarray:
         found = np.array(answer)
@@ -154,7 +156,7 @@ def _gradients(one: Questions, two: Questions, mechanism: RewardGradient) -> tup
     """Return the largest L2 difference of two means of reward times gradient over the sensitivity."""
     problems = []
     if len(one) != mechanism.steps or len({a.number for a in one}) != mechanism.steps:
-        problems.append("the number of noised means is not the declared number of steps")
+        problems.append("the number of noisy means is not the declared number of steps")
     largest = 0.0
     for a, b in zip(one, two, strict=True):
         if np.linalg.norm(a.places, axis=1).max(initial=0.0) > mechanism.clip_norm * _SLACK:

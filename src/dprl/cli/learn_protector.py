@@ -31,7 +31,7 @@ class LearnProtector(Printed, Settings, Budgeted):
         epsilon: budget of the releases that it is for.
         delta: second number of that budget.
         out: new folder for the protector.
-        value_share: share of that budget which pays for values and intervals, as the option of evaluate.
+        value_budget_fraction: share of that budget which pays for values and intervals, as the option of evaluate.
         scheduler: noise: uniform, public (a learned schedule) or adaptive (a Renyi filter).
         steps: steps of a run, in place of the tasks' own.
         epochs: meta-gradient steps.
@@ -47,7 +47,7 @@ class LearnProtector(Printed, Settings, Budgeted):
     epochs: int | None = may(metavar="N")
     scheduler: str | None = may(metavar="NAME")
     resume: bool = may(default=False, flag="--resume")
-    value_share: float = expert(default=0.0, metavar="NUMBER")
+    value_budget_fraction: float = expert(default=0.0, metavar="NUMBER")
     steps: int | None = expert(metavar="N")
     seed: int | None = expert(metavar="N")
     setting: list[str] | None = expert(flag="--set", metavar="PART.NAME=VALUE")
@@ -78,7 +78,7 @@ def learn_protector(asked: LearnProtector) -> None:
     family = mistakes.attempt(find_family, asked.tasks) if asked.tasks is not None else None
     mistakes.check()
     assert out is not None
-    family, architecture, training = _parts(asked, learn.tuned(family, budget, asked.value_share))
+    family, architecture, training = _parts(asked, learn.tuned(family, budget, asked.value_budget_fraction))
     refinement = getattr(family, "refinement", None)
     if asked.start is not None or set(_chosen(asked)["training"]) - {"seed"}:  # what is asked for is all there is
         refinement = None
@@ -94,7 +94,7 @@ def learn_protector(asked: LearnProtector) -> None:
                 budget,
                 architecture,
                 training,
-                value_share=asked.value_share,
+                value_budget_fraction=asked.value_budget_fraction,
                 weights=weights,
                 checkpoint=checkpoint,
                 resume=asked.resume,
@@ -108,7 +108,7 @@ def learn_protector(asked: LearnProtector) -> None:
     learn.remove_checkpoint(checkpoint)
     best, said = learn.best_of(trained), protector.provenance
     names = ("validation_loss", "hand_loss", "geometric_ratio", "worst_ratio")
-    result = {name: said[name] for name in ("tasks", "epsilon", "delta", "value_share")}
+    result = {name: said[name] for name in ("tasks", "epsilon", "delta", "value_budget_fraction")}
     result |= {"fingerprint": protector.fingerprint, "epochs": total, "path": str(out)}
     show(result | {name: best[name] for name in names if name in best}, _words, asked.as_json)
 

@@ -22,7 +22,7 @@ State = Any
 
 
 @dataclass(frozen=True)
-class Facts:
+class PublicFacts:
     """Public facts by which an algorithm may choose.
 
     Attributes:
@@ -101,7 +101,7 @@ class Adaptive:
 
 
 @dataclass(frozen=True)
-class Shape:
+class Query:
     """A sum that a stage asks for, before its noise is calibrated; ``share`` is its part of mu^2.
 
     Attributes:
@@ -146,7 +146,7 @@ class Claimed:
 class Program(Protocol):
     """An algorithm made from public facts only. It is frozen, and equal to another where their facts are equal.
 
-    ``update`` and ``finish`` see noised sums and nothing else of the rows.
+    ``update`` and ``finish`` see noisy sums and nothing else of the rows.
     """
 
     @property
@@ -170,7 +170,7 @@ class Program(Protocol):
         """Return each unit's vector before it is clipped, made from that unit's rows only."""
         ...
 
-    def update(self, stage: int, state: State, noised: Float[Array, " dim"], step: Step) -> State:
+    def update(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Step) -> State:
         """Return the next state, of the same structure, from the step's noisy sum."""
         ...
 
@@ -212,13 +212,13 @@ class ValueFunctionConfig(Config):
 
     Attributes:
         discount: gamma, in [0, 1].
-        value_share: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval; the rest
-            pays for the value function.
+        value_budget_fraction: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval;
+            the rest pays for the value function.
         confidence: nominal coverage of the intervals.
     """
 
     discount: float = 0.99
-    value_share: float = 0.85
+    value_budget_fraction: float = 0.85
     confidence: float = 0.95
 
     algorithm: ClassVar[str] = ""
@@ -236,7 +236,7 @@ class ValueFunctionConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("discount must be between 0 and 1", 0.0 <= self.discount <= 1.0)
-        self._check("value_share must be above 0 and below 1", 0.0 < self.value_share < 1.0)
+        self._check("value_budget_fraction must be above 0 and below 1", 0.0 < self.value_budget_fraction < 1.0)
         # the quantile, as it is rounded
         self._check("confidence must be above 0.5 and below 1", 0.75 < 0.5 + self.confidence / 2.0 < 1.0)
 
@@ -244,19 +244,19 @@ class ValueFunctionConfig(Config):
         if not holds:
             raise DprlError(f"{self.algorithm or type(self).__name__}: {sentence}.")
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums to ask for, from public facts; their shares add up to one.
 
         Refuse facts that the algorithm cannot serve.
         """
         raise NotImplementedError
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Program:
-        """Return the algorithm with these calibrated ``stages``, which are those of :meth:`shapes`."""
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
+        """Return the algorithm with these calibrated ``stages``, which are those of :meth:`queries`."""
         raise NotImplementedError
 
-    def claimed(self, facts: Facts, shapes: Sequence[Shape], budget: Budget) -> Claimed | None:
-        """Return mechanisms for the ``shapes``; None where dprl calibrates them.
+    def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed | None:
+        """Return mechanisms for the ``queries``; None where dprl calibrates them.
 
         For options of other distributions, such as those of dprl-papers that have a paper's own noise.
         """

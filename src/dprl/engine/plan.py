@@ -22,7 +22,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.data.trajectories import Trajectories
-from dprl.engine.options import Program, Shape, Stage
+from dprl.engine.options import Program, Query, Stage
 from dprl.engine.rows import Rows, rows_of
 from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
@@ -102,7 +102,7 @@ class Plan:
             self.bounds.value_interval(discount),
             getattr(self.config, "weighting", "trajectory"),
             columns=self.program.columns,
-            most=getattr(self.config, "rows", None),
+            most=getattr(self.config, "max_rows_per_unit", None),
         )
 
     def function_of(self, weights: Any) -> ValueFunction:
@@ -243,7 +243,7 @@ def calibrate(
 
 
 def calibrated_stages(
-    shapes: Sequence[Shape], before: Sequence[events.DpEvent], mu: float, budget: Budget, given: float | None = None
+    shapes: Sequence[Query], before: Sequence[events.DpEvent], mu: float, budget: Budget, given: float | None = None
 ) -> tuple[Stage, ...]:
     """Give every stage but the last its share of mu^2, and the last one what the accountant leaves of the budget.
 
@@ -272,7 +272,7 @@ def calibrated_stages(
     return (*stages, make_stage(last, multiplier))
 
 
-def make_stage(shape: Shape, noise_multiplier: float) -> Stage:
+def make_stage(shape: Query, noise_multiplier: float) -> Stage:
     """Return the stage for a requested sum with this noise multiplier."""
     common = {"parts": ((shape.dimension, shape.clip_norm),), "sampling_rate": shape.sampling_rate}
     if shape.profile is None:
@@ -283,7 +283,7 @@ def make_stage(shape: Shape, noise_multiplier: float) -> Stage:
     return Stage(shape.name, GaussianSum(**common, multipliers=multipliers))
 
 
-def filtered_stage(shapes: Sequence[Shape], budget: Budget, value_share: float) -> tuple[float, Stage]:
+def filtered_stage(shapes: Sequence[Query], budget: Budget, value_budget_fraction: float) -> tuple[float, Stage]:
     """Return the stage whose noise is chosen on the way, and the noise multiplier of the values before it.
 
     The stage gets what the values leave of the best order's budget.
@@ -292,7 +292,7 @@ def filtered_stage(shapes: Sequence[Shape], budget: Budget, value_share: float) 
     if len(shapes) != 1 or shape.profile is not None or shape.adaptive is None:
         raise RuntimeError("A stage with adaptive noise is the only one of its program, and has no profile.")
     made = plan_filter(
-        budget.epsilon, budget.delta, shape.sampling_rate, shape.steps, shape.adaptive.norm, share=value_share
+        budget.epsilon, budget.delta, shape.sampling_rate, shape.steps, shape.adaptive.norm, share=value_budget_fraction
     )
     z = made.noise_multiplier
     mechanism = FilteredGaussianSum(

@@ -1,11 +1,11 @@
-"""The one loop of every algorithm that learns a value function: noised sums over units, stage after stage.
+"""The one loop of every algorithm that learns a value function: noisy sums over units, stage after stage.
 
-A :class:`Program` says what a unit's vector is and what becomes of a noised sum; everything that touches rows
+A :class:`Program` says what a unit's vector is and what becomes of a noisy sum; everything that touches rows
 (clipping, coins, noise, the journal) happens here, in two forms of the same steps: :func:`run` is a pure function to
 ``jit`` and to ``vmap`` over noise keys and logs, :func:`run_on_host` takes any noise source and logs of any size.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: every noised sum, hence every state and the answer; all that a program computes from them is post-processing.
+Released: every noisy sum, hence every state and the answer; all that a program computes from them is post-processing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 from dprl.engine.devices import all_reduced, sum_over_devices, unit_mesh
 from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
 from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
-from dprl.engine.options import Facts as Facts
 from dprl.engine.options import Program as Program
-from dprl.engine.options import Shape as Shape
+from dprl.engine.options import PublicFacts as PublicFacts
+from dprl.engine.options import Query as Query
 from dprl.engine.options import Stage as Stage
 from dprl.engine.options import State as State
 from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
@@ -89,7 +89,7 @@ def run_steps(
         noise: the stage's own stream, or all its noise drawn beforehand.
         data: see :func:`run`.
         steps: number of the first, which may be traced, and how many; by default all of the stage.
-        trace: of the state before a step and its noised sum; what it gives is stacked and returned second.
+        trace: of the state before a step and its noisy sum; what it gives is stacked and returned second.
     """
     mechanism.check_source(data)
     if isinstance(program.stages[stage].mechanism, FilteredGaussianSum):
@@ -103,12 +103,12 @@ def run_steps(
     def body(carry: tuple[State, Any], step: Any) -> tuple[tuple[State, Any], Any]:
         state, draw = carry
         total = _batch_total(program, stage, mechanism, noise, data, state, step, batch)
-        noised = mechanism.release(total, draw[: mechanism.dimension])
+        noisy = mechanism.release(total, draw[: mechanism.dimension])
         # A step's noise is drawn a step ahead and carried: so XLA keeps the draw a loop of its own instead of fusing it
         # into the slices of the update (3x slower). What the last step draws is not used.
         following = drawn.draw(jnp.minimum(step + jnp.uint32(1), last), width)
-        kept = None if trace is None else trace(state, noised)
-        return (program.update(stage, state, noised, step), following), kept
+        kept = None if trace is None else trace(state, noisy)
+        return (program.update(stage, state, noisy, step), following), kept
 
     carry = (state, drawn.draw(first, width))
     (state, _), kept = jax.lax.scan(body, carry, first + jnp.arange(count, dtype=jnp.uint32))
@@ -263,14 +263,14 @@ def run_steps_on_host(
     mechanism.check_source(data)
     filtered, drawn = isinstance(program.stages[stage].mechanism, FilteredGaussianSum), mechanism.in_order(noise)
 
-    def noised(step: int, state: State, level: int | None) -> Any:
+    def noisy(step: int, state: State, level: int | None) -> Any:
         included = mechanism.included(noise, step, data.units)
         if isinstance(data, UnitRows):
             total = sum_of_rows(program, stage, mechanism, state, data, np.asarray(included))
         else:
             total = jnp.asarray(data.total(program, stage, mechanism, state, included))
         draw = drawn.draw(step) if level is None else drawn.draw(step, level=level)
-        return mechanism.noised(total, jnp.asarray(draw))
+        return mechanism.add_noise(total, jnp.asarray(draw))
 
     def filtered_step(step: int, state: State, spent: int) -> np.ndarray:
         """What the journal keeps of a step: its level, all that is spent after it, and what it releases."""
@@ -278,7 +278,7 @@ def run_steps_on_host(
         admitted, after = mechanism.admit(spent, level)  # type: ignore[union-attr]
         if not admitted:  # before anything is drawn
             return np.array([ENDED, spent] + [0] * mechanism.released)
-        return np.concatenate([np.array([level, int(after)]), np.asarray(noised(step, state, level))])
+        return np.concatenate([np.array([level, int(after)]), np.asarray(noisy(step, state, level))])
 
     spent = 0
     for step in range(mechanism.steps):
@@ -289,7 +289,7 @@ def run_steps_on_host(
             if level == ENDED:
                 break
         else:
-            points = journal.step(step, mechanism.released, partial(noised, step, state, None))
+            points = journal.step(step, mechanism.released, partial(noisy, step, state, None))
         state = _advance(program, stage, mechanism, state, points, np.uint32(step))
         if trace is not None:
             trace(state)

@@ -23,7 +23,7 @@ _MOST_UNITS = 1 << 16  # whose vectors are summed at a time
 class ValueQuery(Protocol):
     """Estimator of the values of all target policies, made from public facts only.
 
-    It says what a unit's vector is, and turns the noised sum of the vectors back into values.
+    It says what a unit's vector is, and turns the noisy sum of the vectors back into values.
     """
 
     around_function: ClassVar[bool]
@@ -69,7 +69,7 @@ class ValueQuery(Protocol):
         """Return the units' vectors, before they are clipped. Private."""
         ...
 
-    def decode(self, mechanism: GaussianSum, noised: Float[np.ndarray, " dim"]) -> list[Any]:
+    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[Any]:
         """Turn the noisy sum into values and intervals of all target policies: post-processing."""
         ...
 
@@ -107,10 +107,10 @@ def release_total(
 ) -> Float[np.ndarray, " dim"]:
     """Return ``total()`` with noise. A step that ``journal`` holds is not computed again."""
 
-    def noised() -> Any:
-        return mechanism.noised(jnp.asarray(total()), jnp.asarray(mechanism.draw(noise, 0)))
+    def noisy() -> Any:
+        return mechanism.add_noise(jnp.asarray(total()), jnp.asarray(mechanism.draw(noise, 0)))
 
-    return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noised))))
+    return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noisy))))
 
 
 def release_vector(

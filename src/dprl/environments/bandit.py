@@ -20,9 +20,9 @@ import numpy as np
 from dprl.data.bandit_file import ArrivingRows, open_rows
 from dprl.data.bounds_file import read_bounds
 from dprl.data.memory import name_of
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.people import Act, Answers, Claim, LoggedPeople
 from dprl.errors import DprlError
-from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds, Interval
 
 
@@ -40,7 +40,7 @@ class Bandit(LoggedPeople):
         read: gives the rows; called by :meth:`load`, or when the first batch is asked for.
     """
 
-    facts: LearningFacts
+    facts: EnvironmentSpec
     units: int = field()
     named: bool
     read: Callable[[], ArrivingRows] = field(repr=False)
@@ -160,10 +160,10 @@ def _codes(people: Any) -> np.ndarray:
     return np.array([known.setdefault(n, len(known)) if n else -1 for n in map(name_of, people)], np.int64)
 
 
-def facts_of_bandit(name: str, known: Bounds) -> LearningFacts:
+def facts_of_bandit(name: str, known: Bounds) -> EnvironmentSpec:
     """What is public about the users of a bandit with these bounds."""
     assert known.actions is not None
-    return LearningFacts(
+    return EnvironmentSpec(
         name=name,
         observation=known.observation,
         actions=known.actions,
@@ -174,7 +174,7 @@ def facts_of_bandit(name: str, known: Bounds) -> LearningFacts:
     )
 
 
-def _in_places(rows: ArrivingRows, facts: LearningFacts) -> Cells:
+def _in_places(rows: ArrivingRows, facts: EnvironmentSpec) -> Cells:
     """Users in the order of their first visit, everybody; rows that name nobody belong to nobody."""
     observations, rewards, codes = rows
     if codes is None:
@@ -200,7 +200,7 @@ def cells_of(
     index: np.ndarray,
     visit: np.ndarray,
     count: int,
-    facts: LearningFacts,
+    facts: EnvironmentSpec,
 ) -> Cells:
     """The cells of ``count`` users from raw rows ``(R, d)`` and ``(R, A)``, of visit ``visit`` of user ``index``.
 

@@ -15,9 +15,9 @@ import numpy as np
 from dprl.data.bandit_file import open_parts, vectors_of
 from dprl.data.parts import Parts
 from dprl.data.schema import Schema
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.bandit import Cells, answered, as_claimed, bandit_bounds, cells_of, facts_of_bandit
 from dprl.environments.people import Act, Answers, Claim, LoggedPeople
-from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
 
 _ROWS = 1 << 16  # that are made numbers of at a time
@@ -34,7 +34,7 @@ _BYTES = 1 << 27
 class UsersInParts:
     """Users by their number in the parts; it goes to other processes as it is, and finds the folder there. Private."""
 
-    facts: LearningFacts
+    facts: EnvironmentSpec
     parts: Parts
     schema: Schema
 
@@ -110,7 +110,7 @@ class BanditInParts(LoggedPeople):
         users: those who came, by number.
     """
 
-    facts: LearningFacts
+    facts: EnvironmentSpec
     units: int = field()
     users: UsersInParts = field(repr=False)
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import dprl.x64  # noqa: F401  (the state is float64)
+from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
-from dprl.learning_facts import LearningFacts
 from dprl.protocols import Interval
 
 NAME = "interval-walk"
@@ -69,9 +69,9 @@ class IntervalWalk:
         return (0.0, 0.5)
 
     @property
-    def facts(self) -> LearningFacts:
+    def facts(self) -> EnvironmentSpec:
         """What is public. One person's reward function, of which the rewards are means, has Lipschitz constant 1."""
-        return LearningFacts(
+        return EnvironmentSpec(
             name=NAME,
             observation=self.observation_bounds,
             actions=self.actions,

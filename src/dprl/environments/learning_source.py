@@ -1,6 +1,6 @@
 """Environments in which is learned, step by step on the host: Gymnasium's, and JAX environments, which stay untraced.
 
-What a source raises is caught by whoever asks it: :class:`dprl.learning.asking.Asked`.
+What a source raises is caught by whoever asks it: :class:`dprl.learning.asking.EnvironmentSession`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from jax import random
 
 from dprl.data.bounds_file import read_bounds
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments import gymnasium_adapter
 from dprl.environments.interval_walk import NAME, IntervalWalk, is_own
 from dprl.environments.names import DISCOUNT
 from dprl.errors import DprlError
-from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.q_function import unit_states
 
@@ -34,7 +34,7 @@ class HostSource:
         environment: as ``gymnasium.make`` gives it.
     """
 
-    facts: LearningFacts
+    facts: EnvironmentSpec
     environment: Any = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Stepwise:
         environment: whose observations are clamped to the bounds of ``facts`` and scaled to [0, 1].
     """
 
-    facts: LearningFacts
+    facts: EnvironmentSpec
     environment: Any = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -115,12 +115,12 @@ def _scaled(observation: Any, bounds: tuple[Interval, ...]) -> np.ndarray:
     return unit_states(np.where(np.isfinite(flat), flat, np.nan), bounds)[0]
 
 
-def source_of(environment: Any, facts: LearningFacts) -> Any:
+def source_of(environment: Any, facts: EnvironmentSpec) -> Any:
     """Whatever was handed over, with ``reset(seed)`` and ``step(action)`` on the host."""
     return Stepwise(facts, environment) if hasattr(environment, "observation_bounds") else environment
 
 
-def declared_facts(environment: Any, facts: LearningFacts) -> LearningFacts:
+def declared_facts(environment: Any, facts: EnvironmentSpec) -> EnvironmentSpec:
     """What an environment that was handed over declares; without what it inherits from the interval walk about rewards.
 
     A subclass or a wrapper of the walk has rewards of its own, of which the walk's facts say nothing.
@@ -131,7 +131,7 @@ def declared_facts(environment: Any, facts: LearningFacts) -> LearningFacts:
 
 def open_environment(
     name: str, bounds: Bounds | Mapping[str, Any] | str | Path | None = None
-) -> tuple[LearningFacts, IntervalWalk | HostSource]:
+) -> tuple[EnvironmentSpec, IntervalWalk | HostSource]:
     """What is public about an environment, and the environment itself.
 
     Args:
@@ -155,7 +155,7 @@ def open_environment(
     return facts, HostSource(facts, gymnasium_adapter.make(identifier, stated.horizon))
 
 
-def gymnasium_facts(name: str, identifier: str, stated: Bounds) -> LearningFacts:
+def gymnasium_facts(name: str, identifier: str, stated: Bounds) -> EnvironmentSpec:
     """What is public about a Gymnasium environment: its stated bounds, which must be those of ``identifier``.
 
     Raises:
@@ -169,7 +169,7 @@ def gymnasium_facts(name: str, identifier: str, stated: Bounds) -> LearningFacts
             f"bounds: observation lists {len(stated.observation)} components; the environment {identifier!r} has "
             f"{len(found.observation)}."
         )
-    return LearningFacts(
+    return EnvironmentSpec(
         name=name,
         observation=stated.observation,
         actions=found.actions,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dprl.learning_facts import LearningFacts
+from dprl.environment_spec import EnvironmentSpec
 
 Act = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """The current policy: ``(n, d)`` observations to actions ``(n,)``, or ``(n, k)`` scaled ones.
@@ -51,7 +51,7 @@ class People:
         asked_once: whether nobody can be asked again, even in a simulation.
     """
 
-    facts: LearningFacts
+    facts: EnvironmentSpec
     units: int | None = None
     people: str = "unnamed"
     stability: ClassVar[tuple[Any, ...]] = ("alters one place",)

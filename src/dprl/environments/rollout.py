@@ -192,7 +192,7 @@ def environment_bounds(environment: Environment, units: int, max_importance_rati
         observation=environment.observation_bounds,
         actions=environment.actions,
         max_importance_ratio=max_importance_ratio,
-        value=getattr(environment, "value_bounds", None),
+        return_range=getattr(environment, "value_bounds", None),
     )
 
 

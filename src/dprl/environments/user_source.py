@@ -17,6 +17,7 @@ import numpy as np
 
 from dprl.data.bounds_file import read_bounds
 from dprl.data.parts import MANIFEST
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments import gymnasium_adapter
 from dprl.environments.bandit import Bandit
 from dprl.environments.bandit_parts import BanditInParts
@@ -25,7 +26,6 @@ from dprl.environments.names import NAMES
 from dprl.environments.people import Act, Answers, Arriving, People
 from dprl.environments.user_stream import empty_answers, fill
 from dprl.errors import DprlError
-from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
 from dprl.user_code import quietly
 
@@ -43,7 +43,7 @@ class GymnasiumUsers(People):
         seed: of the episodes.
     """
 
-    facts: LearningFacts
+    facts: EnvironmentSpec
     identifier: str
     seed: int = 0
 
@@ -116,7 +116,7 @@ class _Episode:
 
 def open_users(
     name: str, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0
-) -> tuple[LearningFacts, Any]:
+) -> tuple[EnvironmentSpec, Any]:
     """What is public about the users called ``name``, and the users: a simulator, or a source on the host.
 
     Args:
@@ -174,12 +174,12 @@ def people_of(users: Any, bounds: Bounds | Mapping[str, Any] | str | Path | None
     )
 
 
-def facts_of(simulator: Any) -> LearningFacts:
+def facts_of(simulator: Any) -> EnvironmentSpec:
     """What is public about a simulator: everything."""
     words = type(simulator).__name__
     name = "".join(f"-{c.lower()}" if c.isupper() else c for c in words).strip("-")
     action = getattr(simulator, "action_bounds", None)
-    return LearningFacts(
+    return EnvironmentSpec(
         name=name,
         observation=simulator.observation_bounds,
         actions=0 if action is not None else simulator.actions,

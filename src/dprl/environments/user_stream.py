@@ -15,15 +15,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dprl.data.memory import name_of
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.people import Act, Answers, People
 from dprl.errors import DprlError
-from dprl.learning_facts import LearningFacts
 from dprl.user_code import quietly
 
 _NOBODY = object()
 
 
-class Answer(NamedTuple):
+class Interaction(NamedTuple):
     """What one user did: ``(L, d)`` observations, ``(L,)`` or ``(L, k)`` actions as :class:`Acting` gave them, ``(L,)``
     rewards, and whether it ended by itself."""
 
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 class Acting:
     """The current policy, for the user in one place."""
 
-    def __init__(self, act: Act, facts: LearningFacts, place: int) -> None:
+    def __init__(self, act: Act, facts: EnvironmentSpec, place: int) -> None:
         self._act, self._facts = act, facts
         self._place, self._turn = np.array([place]), 0
 
@@ -52,7 +52,7 @@ class Acting:
         return to_environment(action, self._facts)
 
 
-def to_environment(actions: Any, facts: LearningFacts) -> Any:
+def to_environment(actions: Any, facts: EnvironmentSpec) -> Any:
     """Scaled continuous actions ``(..., k)``, cut to [-1, 1], in their public bounds; discrete ones as they are."""
     if facts.action is None:
         return actions
@@ -60,7 +60,7 @@ def to_environment(actions: Any, facts: LearningFacts) -> Any:
     return low + (high - low) * (np.clip(actions, -1.0, 1.0) + 1.0) / 2.0
 
 
-def empty_answers(facts: LearningFacts, count: int) -> Answers:
+def empty_answers(facts: EnvironmentSpec, count: int) -> Answers:
     """``count`` empty places, to be filled."""
     size = (count, facts.horizon)
     actions = np.zeros(size, np.int32) if facts.action is None else np.zeros((*size, len(facts.action)), np.float32)
@@ -68,8 +68,8 @@ def empty_answers(facts: LearningFacts, count: int) -> Answers:
     return Answers(observations, actions, np.zeros(size, np.float32), np.zeros(count, np.int32), np.zeros(count, bool))
 
 
-def fill(answers: Answers, row: int, answer: Any, facts: LearningFacts) -> None:
-    """Put one user's :class:`Answer` into its place; the place stays empty where anything about it is wrong."""
+def fill(answers: Answers, row: int, answer: Any, facts: EnvironmentSpec) -> None:
+    """Put one user's :class:`Interaction` into its place; the place stays empty where anything about it is wrong."""
     cells = quietly(lambda: _cells(answer, facts), None)  # whatever is raised, it is this user's
     if cells is None:
         return
@@ -83,7 +83,7 @@ def fill(answers: Answers, row: int, answer: Any, facts: LearningFacts) -> None:
     answers.terminated[row] = ended
 
 
-def _cells(answer: Any, facts: LearningFacts) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
+def _cells(answer: Any, facts: EnvironmentSpec) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
     """Observations, actions, rewards and whether it terminated; None of what is no answer."""
     observations, actions, rewards, terminated = answer
     observations = np.asarray(observations, np.float64).reshape(-1, facts.dimensions)[: facts.horizon]
@@ -117,7 +117,7 @@ class UserStream(People):
         units: places that are declared, if they are.
     """
 
-    facts: LearningFacts
+    facts: EnvironmentSpec
     users: Iterable[tuple[Any, Callable[[Acting], Any]]] = field(repr=False)
     _: KW_ONLY
     named: bool
@@ -125,8 +125,8 @@ class UserStream(People):
     asked_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.facts, LearningFacts):
-            raise DprlError("A stream of users needs the public facts: dprl.LearningFacts(...).")
+        if not isinstance(self.facts, EnvironmentSpec):
+            raise DprlError("A stream of users needs the public facts: dprl.EnvironmentSpec(...).")
         self.people = "named" if self.named else "unnamed"
         self._arriving: Iterator[Any] | None = None
         self._seen: set[str] = set()

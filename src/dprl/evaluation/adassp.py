@@ -1,9 +1,9 @@
-"""Monte Carlo ridge regression on returns from noised sufficient statistics, released once (AdaSSP).
+"""Monte Carlo ridge regression on returns from noisy sufficient statistics, released once (AdaSSP).
 
 Paper: Wang (2018), "Revisiting differentially private linear regression", Algorithm 2: statistics, noise, ridge.
 Here the two statistics are clipped and noised as one vector, the ridge is public, and few features are used.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: a noised mean return, and one noised vector of statistics around it; the solve is post-processing.
+Released: a noisy mean return, and one noisy vector of statistics around it; the solve is post-processing.
 Proof: docs/proofs/adassp.md.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation.recommended_modes import MOST_COLUMNS, make_modes
 from dprl.value_functions.features import Columns, Features, Fourier, Tabular
@@ -68,15 +68,15 @@ class AdaSSP(StatisticsConfig):
 
     algorithm: ClassVar[str] = "adassp"
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         k = modes_of(self.algorithm, self.modes, facts)
         clip = modes_bound(facts.features, k) ** 2 * math.hypot(1.0, self.kappa)
         return (
             *constant_shape(self.constant_share),
-            Shape(STATISTICS, k * (k + 1) // 2 + k, clip, share=1.0 - self.constant_share),
+            Query(STATISTICS, k * (k + 1) // 2 + k, clip, share=1.0 - self.constant_share),
         )
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> AdaSSPProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> AdaSSPProgram:
         k = modes_of(self.algorithm, self.modes, facts)
         return AdaSSPProgram(
             config=self.replace(DERIVED, modes=k) if self.modes is None else self,
@@ -90,14 +90,14 @@ class AdaSSP(StatisticsConfig):
 
 
 class State(NamedTuple):
-    """Made of noised sums alone, in public units."""
+    """Made of noisy sums alone, in public units."""
 
     level: jax.Array  # () the constant value function
     theta: jax.Array  # (n,)
 
 
-def default_modes(facts: Facts) -> int:
-    """``n0^(1 / (2 + 2.5 / d))`` for ``d`` components that vary and ``n0`` = :attr:`Facts.strength`.
+def default_modes(facts: PublicFacts) -> int:
+    """``n0^(1 / (2 + 2.5 / d))`` for ``d`` components that vary and ``n0`` = :attr:`PublicFacts.strength`.
 
     With ``k`` modes the noise grows as a power of ``k`` over ``n0``, and the part of a smooth function that they cannot
     express shrinks as a power of ``k^(1/d)``. The exponent was chosen on simulated chains.
@@ -106,7 +106,7 @@ def default_modes(facts: Facts) -> int:
     return max(1, int(max(facts.strength, 1.0) ** (1.0 / (2.0 + 2.5 / d))))
 
 
-def modes_of(algorithm: str, asked: int | None, facts: Facts) -> int:
+def modes_of(algorithm: str, asked: int | None, facts: PublicFacts) -> int:
     """How many modes are used; refuses features of which none are known, and more than there are."""
     if not isinstance(facts.features, Columns | Tabular | Fourier):
         raise DprlError(f"{algorithm}: no smooth modes are known of these features; use columns, tabular or fourier.")
@@ -132,9 +132,9 @@ def modes_bound(features: Features, modes: int) -> float:
     return math.sqrt(float(make_modes(features).extreme[:, :modes].sum(axis=1).max())) * (1.0 + 1e-6)
 
 
-def constant_shape(share: float) -> tuple[Shape, ...]:
+def constant_shape(share: float) -> tuple[Query, ...]:
     """The stage of the constant; none if it has no share."""
-    return (Shape(CONSTANT, 1, 1.0, share=share),) if share else ()
+    return (Query(CONSTANT, 1, 1.0, share=share),) if share else ()
 
 
 def mixed_rows(block: Block, start_weight: float) -> tuple[jax.Array, jax.Array]:
@@ -143,11 +143,11 @@ def mixed_rows(block: Block, start_weight: float) -> tuple[jax.Array, jax.Array]
     return rows, (1.0 - start_weight) * block.weight_return + start_weight * block.start_return
 
 
-def level_of(noised: jax.Array, noise: float, scale: float) -> jax.Array:
-    """The constant from its noised sum, for a prior variance of 1/3 (that of a uniform level): near zero where it is
+def level_of(noisy: jax.Array, noise: float, scale: float) -> jax.Array:
+    """The constant from its noisy sum, for a prior variance of 1/3 (that of a uniform level): near zero where it is
     noise, and in [-1, 1].
     """
-    return jnp.clip(scale * noised / (1.0 + 3.0 * (scale * noise) ** 2), -1.0, 1.0)
+    return jnp.clip(scale * noisy / (1.0 + 3.0 * (scale * noise) ** 2), -1.0, 1.0)
 
 
 def svec(features: jax.Array) -> jax.Array:
@@ -187,15 +187,15 @@ class StatisticsProgram:
     def init(self) -> State:
         return State(jnp.zeros((), jnp.float64), jnp.zeros(self.features.size, jnp.float64))
 
-    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
+    def update(self, stage: int, state: State, noisy: jax.Array, step: Any) -> State:
         del step
         if self.stages[stage].name == CONSTANT:
             noise = self.stages[stage].mechanism.noise_std
-            return State(level_of(noised[0], noise, self.ratio / self.units), state.theta)
-        return State(state.level, self.solution(state.level, noised))
+            return State(level_of(noisy[0], noise, self.ratio / self.units), state.theta)
+        return State(state.level, self.solution(state.level, noisy))
 
-    def solution(self, level: jax.Array, noised: jax.Array) -> jax.Array:
-        """``(n,)`` weights of what is added to the constant ``level``, from the noised statistics."""
+    def solution(self, level: jax.Array, noisy: jax.Array) -> jax.Array:
+        """``(n,)`` weights of what is added to the constant ``level``, from the noisy statistics."""
         raise NotImplementedError
 
     def finish(self, stage: int, state: State) -> State:
@@ -243,12 +243,12 @@ class AdaSSPProgram(StatisticsProgram):
         error = (self.ratio * returns - level * rows) / (self.ratio + jnp.abs(level))
         return jnp.concatenate([project(rows, svec(f)), self._kappa * project(error, f)], axis=-1)
 
-    def solution(self, level: jax.Array, noised: jax.Array) -> jax.Array:
+    def solution(self, level: jax.Array, noisy: jax.Array) -> jax.Array:
         k = self.modes
         split = k * (k + 1) // 2
         # the matrix without noise has no negative eigenvalue
-        values, vectors = jnp.linalg.eigh(smat(noised[:split], k))
-        cross = noised[split:] / self._kappa * (self.ratio + jnp.abs(level))
+        values, vectors = jnp.linalg.eigh(smat(noisy[:split], k))
+        cross = noisy[split:] / self._kappa * (self.ratio + jnp.abs(level))
         weights = vectors @ ((vectors.T @ cross) / (jnp.maximum(values, 0.0) + self.ridge))
         return jnp.asarray(self.basis) @ weights
 

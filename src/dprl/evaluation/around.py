@@ -1,7 +1,7 @@
 """Doubly robust values of target policies around a released value function, with intervals, from one Gaussian release.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one (zero-out, where the
-number of units is public). Released: one noised vector, made after the value function; all else is post-processing.
+number of units is public). Released: one noisy vector, made after the value function; all else is post-processing.
 Proof, bias and interval: docs/proofs/doubly-robust.md. Symbols: V baseline, rho_t ratios, w_t their product up to t.
 
 A unit has for each target policy one estimate L = U where nothing can be cut; otherwise a lower and an upper one, whose
@@ -75,7 +75,7 @@ class AroundQuery:
     """What is asked of the units, made from public facts alone.
 
     Attributes:
-        config: with ``discount``, ``confidence`` and ``square_scale``.
+        config: with ``discount``, ``confidence`` and ``second_moment_weight``.
         policies: how many target policies there are.
         baseline: made of the released value function, once that is known; see :meth:`around`.
     """
@@ -110,13 +110,13 @@ class AroundQuery:
     @property
     def clip_norm(self) -> float:
         """Of estimates in the unit ball, their centred squares, and a weight of at most one."""
-        squares = self.square_scale**2 / 2.0 if self.sides == 2 else 0.0
+        squares = self.second_moment_weight**2 / 2.0 if self.sides == 2 else 0.0
         return math.sqrt(1.0 + squares + WEIGHT_SCALE**2)
 
     @property
-    def square_scale(self) -> float:
+    def second_moment_weight(self) -> float:
         """Weight of the squares; less where there are two, which cost norm."""
-        return self.config.square_scale * (0.6 if self.sides == 2 else 1.0)
+        return self.config.second_moment_weight * (0.6 if self.sides == 2 else 1.0)
 
     @property
     def square_centre(self) -> float:
@@ -176,7 +176,7 @@ class AroundQuery:
             firsts += [_per_unit(log, (x - self.centre) / baseline.radius) for x in ends]
             weights.append(WEIGHT_SCALE * _per_unit(log, weight / self.bounds.cumulative_ratio))
         vectors = np.stack(
-            [*firsts, *(self.square_scale * (f * f - self.square_centre) for f in firsts), *weights], axis=1
+            [*firsts, *(self.second_moment_weight * (f * f - self.square_centre) for f in firsts), *weights], axis=1
         )
         # a centred second part of nothing is not zero
         usable = np.bincount(log.unit_of_episode(), _sound(log), minlength=log.units) > 0.0
@@ -189,11 +189,11 @@ class AroundQuery:
             left -= weight / self.policies
         return np.column_stack([vectors, left])
 
-    def decode(self, mechanism: GaussianSum, noised: np.ndarray) -> list[ValueEstimate]:
+    def decode(self, mechanism: GaussianSum, noisy: np.ndarray) -> list[ValueEstimate]:
         """Values and intervals of all target policies from the released vector: post-processing."""
         baseline = self._known_baseline
         policies, sides, units = self.policies, self.sides, self.bounds.units
-        parts = noised * math.sqrt(policies) / units
+        parts = noisy * math.sqrt(policies) / units
         means, squares, weights, left = np.split(parts, np.cumsum([policies * sides, policies * sides, policies]))
         noise = self._noise(mechanism)
         share = (float(left.sum()) / math.sqrt(policies) + float(weights.mean())) / WEIGHT_SCALE
@@ -217,7 +217,7 @@ class AroundQuery:
         weight: float,
         share: float,
     ) -> ValueEstimate:
-        config, bounds, units, scale = self.config, self.bounds, self.bounds.units, self.square_scale
+        config, bounds, units, scale = self.config, self.bounds, self.bounds.units, self.second_moment_weight
         radius = baseline.radius
         declared, t = bounds.value_interval(config.discount), quantile(config.confidence)
         # the noise in the mean biases its square; both noises enter the variance, the mean's through 2 |mean|

@@ -1,10 +1,10 @@
-"""What private TD(0) and private regression on returns share: noised steps of a linear value function.
+"""What private TD(0) and private regression on returns share: noisy steps of a linear value function.
 
 A unit's vector is ``g_i(theta) = a * sum_t c_t(theta) phi_t``, with a coefficient ``c_t`` for each of its rows and a
-public scale ``a`` of the features, and is clipped as a whole. Each step adds ``step_size * a * (noised sum / (q m))``.
+public scale ``a`` of the features, and is clipped as a whole. Each step adds ``step_size * a * (noisy sum / (q m))``.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: every noised sum, hence every iterate; averages and projections are post-processing.
+Released: every noisy sum, hence every iterate; averages and projections are post-processing.
 Proofs: docs/proofs/td.md, docs/proofs/return-regression.md.
 """
 
@@ -21,14 +21,14 @@ import numpy as np
 
 from dprl.config import DERIVED
 from dprl.engine.layouts import Block
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.value_functions.features import CoupledFourier, Features, Fourier
 
 FUNCTION = "value function"
 # n0 of 1,000 units at epsilon 0.1 and delta 1e-5, where the defaults were chosen first
 REFERENCE = 33.0
 # what the noise of all steps may move theta in L2 by default, in half-widths of the value range
-WALK = 0.4
+NOISE_TRAVEL_BUDGET = 0.4
 # times the norm that a V within the value range has at most in mean square under the uniform distribution: trajectories
 # visit a small part of the states, and the best weights there may leave the range elsewhere
 ROOM = 1.5
@@ -54,9 +54,10 @@ class DescentConfig(ValueFunctionConfig):
         steps: number of updates; 50 by default, more where values travel from state to state (:meth:`count`).
         sampling_rate: probability with which a unit takes part in an update.
         clip_norm: L2 clip C of a unit's whole vector; by default it follows from the features and the horizon.
-        step_size: factor of a mean noised vector; by default it follows from the clip and the noise, see
+        step_size: factor of a mean noisy vector; by default it follows from the clip and the noise, see
             :func:`travel`.
-        limit: keep the step size within a factor of two of the default, so that one that is ten times off costs little.
+        cap_step_size: keep the step size within a factor of two of the default, so that one that is ten times off costs
+            little.
         average: which iterates the answer is read from: the mean of the last half (``tail``), of ``all``, or the
             ``last``.
         project: keep theta where the public value range allows it, after each update.
@@ -69,7 +70,7 @@ class DescentConfig(ValueFunctionConfig):
     sampling_rate: float = 1.0
     clip_norm: float | None = None
     step_size: float | None = None
-    limit: bool = True
+    cap_step_size: bool = True
     average: Literal["tail", "all", "last"] = "tail"
     project: bool = True
     decay: float = 0.0
@@ -84,24 +85,24 @@ class DescentConfig(ValueFunctionConfig):
             given = getattr(self, name)
             self._check(f"{name} must be a positive finite number", given is None or 0.0 < given < math.inf)
 
-    def clip(self, facts: Facts) -> float:
+    def clip(self, facts: PublicFacts) -> float:
         """The clip C in force: by default ``0.25 sqrt(n) / horizon^(3/4)``."""
         return default_clip(facts) if self.clip_norm is None else self.clip_norm
 
-    def count(self, facts: Facts) -> int:
+    def count(self, facts: PublicFacts) -> int:
         """Number of updates in force. What is released costs the same in few steps as in many, but for the clip."""
         del facts
         return 50 if self.steps is None else self.steps
 
-    def travel(self, facts: Facts, strength: float) -> float:
-        """How far theta can go in all steps together by default; ``strength`` as in :func:`strength_of`."""
+    def travel(self, facts: PublicFacts, strength: float) -> float:
+        """How far theta can go in all steps together by default; ``strength`` as in :func:`signal_to_noise`."""
         raise NotImplementedError
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """All updates."""
-        return (Shape(FUNCTION, facts.features.size, self.clip(facts), self.count(facts), self.sampling_rate),)
+        return (Query(FUNCTION, facts.features.size, self.clip(facts), self.count(facts), self.sampling_rate),)
 
-    def resolve(self, facts: Facts, stage: Stage) -> Self:
+    def resolve(self, facts: PublicFacts, stage: Stage) -> Self:
         """The same options with clip and step size filled in, from the public facts and the noise.
 
         The default step size lets theta go as far as :meth:`travel` says, if every unit pulled the same way with a
@@ -110,12 +111,12 @@ class DescentConfig(ValueFunctionConfig):
         smaller, but for their noise.
         """
         mechanism = stage.mechanism
-        strength, root = strength_of(stage, facts.units), math.sqrt(facts.features.size)
+        strength, root = signal_to_noise(stage, facts.units), math.sqrt(facts.features.size)
         pull = min(mechanism.clip_norm, max(default_clip(facts), BINDING * root))
-        walk = WALK * strength / (root * mechanism.clip_norm)
+        walk = NOISE_TRAVEL_BUDGET * strength / (root * mechanism.clip_norm)
         default = min(self.travel(facts, strength) / pull, walk) / mechanism.steps
         step_size = default if self.step_size is None else self.step_size
-        if self.limit:
+        if self.cap_step_size:
             step_size = min(max(step_size, default / 2.0), default * 2.0)
         longest = step_size * (mechanism.clip_norm + 10.0 * mechanism.noise_std / (self.sampling_rate * facts.units))
         self._check(
@@ -129,11 +130,11 @@ class DescentConfig(ValueFunctionConfig):
         return out if step_size == self.step_size else out.replace(DERIVED, step_size=step_size)
 
 
-def default_clip(facts: Facts) -> float:
+def default_clip(facts: PublicFacts) -> float:
     return 0.25 * math.sqrt(facts.features.size) * facts.horizon**-0.75
 
 
-def strength_of(stage: Stage, units: int) -> float:
+def signal_to_noise(stage: Stage, units: int) -> float:
     """``n0``: for full batches units times mu; in general clip over the noise that a mean keeps after all steps.
 
     With n0 a travel of s ends with noise of ``s / n0`` in each coordinate, unless the data pull theta back.
@@ -155,7 +156,7 @@ def feature_scale(features: Features, decay: float) -> np.ndarray:
 
 
 class State(NamedTuple):
-    """Made of noised sums and public facts alone, so as private as those."""
+    """Made of noisy sums and public facts alone, so as private as those."""
 
     theta: jax.Array  # (n,) float64
     total: jax.Array  # (n,) sum of the iterates that `average` asks for
@@ -174,7 +175,7 @@ class Descent:
 
     stages: tuple[Stage, ...]
     config: DescentConfig
-    facts: Facts
+    facts: PublicFacts
     level: float = 0.0
 
     columns = ()
@@ -195,11 +196,11 @@ class Descent:
     def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
         raise NotImplementedError
 
-    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:
-        """One update from the noised sum ``(n,)``, divided by the public q m and never by the realised batch."""
+    def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
+        """One update from the noisy sum ``(n,)``, divided by the public q m and never by the realised batch."""
         config, facts, mechanism = self.config, self.facts, self.stages[stage].mechanism
         assert config.step_size is not None
-        theta = state.theta + config.step_size * self.scale * noised / (mechanism.sampling_rate * facts.units)
+        theta = state.theta + config.step_size * self.scale * noisy / (mechanism.sampling_rate * facts.units)
         if config.project:
             theta = jnp.clip(theta, -facts.box, facts.box)
             theta = theta * jnp.minimum(1.0, ROOM * facts.ball / jnp.maximum(jnp.linalg.norm(theta), 1e-30))

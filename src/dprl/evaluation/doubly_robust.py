@@ -3,7 +3,7 @@
 Paper: Jiang and Li (2016), "Doubly robust off-policy value evaluation", Eq. (10), with state values in place of action
 values; the value function is learned by AdaSSP on the same units.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: what AdaSSP releases, then one noised vector of all policies' estimates; see
+Released: what AdaSSP releases, then one noisy vector of all policies' estimates; see
 :mod:`~dprl.evaluation.around`.
 Proof, unbiasedness and bias bound: docs/proofs/doubly-robust.md.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.program import Facts, Program, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.adassp import AdaSSP
 
 
@@ -23,14 +23,14 @@ class DoublyRobust(ValueFunctionConfig):
     """Options of the doubly robust values; public facts, all of them.
 
     Attributes:
-        value_share: share of mu^2 that pays for values and intervals; the rest pays for the value function.
+        value_budget_fraction: share of mu^2 that pays for values and intervals; the rest pays for the value function.
         modes: of the value function; see :class:`~dprl.evaluation.adassp.AdaSSP`.
-        square_scale: weight of a unit's squared estimate, from which the sampling error is told.
+        second_moment_weight: weight of a unit's squared estimate, from which the sampling error is told.
     """
 
-    value_share: float = 0.8
+    value_budget_fraction: float = 0.8
     modes: int | None = None
-    square_scale: float = 1.0
+    second_moment_weight: float = 1.0
 
     algorithm: ClassVar[str] = "doubly-robust"
     around_function: ClassVar[bool] = True
@@ -38,12 +38,12 @@ class DoublyRobust(ValueFunctionConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("modes must be at least 1", self.modes is None or self.modes >= 1)
-        self._check("square_scale must be between 0.05 and 1", 0.05 <= self.square_scale <= 1.0)
+        self._check("second_moment_weight must be between 0.05 and 1", 0.05 <= self.second_moment_weight <= 1.0)
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        return self._inner.shapes(facts)
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        return self._inner.queries(facts)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Program:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
         return self._inner.program(facts, stages)
 
     @property

@@ -2,7 +2,7 @@
 
 Paper 000, Eq. (2), (4), Algorithm 1, Theorems 5.1 and A.1, appendix G.
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: a start, and every noised sum of clipped joint gradients, hence every iterate.
+Released: a start, and every noisy sum of clipped joint gradients, hence every iterate.
 Noise comes before the momentum. Proof: docs/proofs/dptd.md. As published: the distribution dprl-papers,
 docs/papers/000.md.
 """
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.program import Facts, Shape, Stage
+from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.evaluation import protected
 from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, limited, resolve
 from dprl.protocols import Attack
@@ -29,7 +29,7 @@ GRADIENT_STEPS, GRADIENT_PRIMAL, GRADIENT_DUAL = 200, 24.0, 7.0
 class DPTD(PrimalDualConfig):
     """Options of DPTD: those of :class:`PrimalDualConfig`, and its own.
 
-    With noised means g, weights ``a_0 = 1, a_t = alpha nu_{t-1}`` and the projection P onto the box::
+    With noisy means g, weights ``a_0 = 1, a_t = alpha nu_{t-1}`` and the projection P onto the box::
 
         p_t = (1 - a_t) p_{t-1} + a_t g_t,    theta_{t+1} = theta_t + nu_t (P(theta_t - kappa p_t) - theta_t)
 
@@ -81,17 +81,17 @@ class DPTD(PrimalDualConfig):
         """The direction in force."""
         return "corrected" if self.direction is None else self.direction
 
-    def count(self, facts: Facts) -> int:
+    def count(self, facts: PublicFacts) -> int:
         if self.steps is None and self.follows == "gradient":
             return GRADIENT_STEPS
         return super().count(facts)
 
-    def step_sizes(self, facts: Facts, stage: Stage) -> tuple[float, float]:
+    def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
         if self.follows == "gradient":
             return limited(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL)
         return super().step_sizes(facts, stage)
 
-    def resolved(self, facts: Facts, stage: Stage) -> dict[str, Any]:
+    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
         found = super().resolved(facts, stage)
         found["direction"] = self.follows
         found["schedule"] = "constant"
@@ -101,10 +101,10 @@ class DPTD(PrimalDualConfig):
             found[inner] = (found[step] if over is None else over) / self.nu
         return found
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        return super().shapes(facts) if self.optimizer is None else protected.protected_shapes(self, facts)
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        return super().queries(facts) if self.optimizer is None else protected.protected_shapes(self, facts)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> DPTDProgram | protected.Protected:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> DPTDProgram | protected.Protected:
         if self.optimizer is not None:
             return protected.protected_program(self, facts, stages)
         return DPTDProgram(resolve(self, facts, stages[-1]), stages, facts)
@@ -131,7 +131,7 @@ class DPTDProgram(PrimalDualProgram):
         return jnp.where(step == 0, 1.0, primal), jnp.where(step == 0, 1.0, dual)
 
     def weights(self, step: jax.Array) -> tuple[Any, Any]:
-        """What the noised mean gradients are multiplied by in p and in d."""
+        """What the noisy mean gradients are multiplied by in p and in d."""
         return self.momentum(step)
 
     def direction(self, state: Any, ghat: jax.Array) -> Any:
@@ -144,7 +144,7 @@ class DPTDProgram(PrimalDualProgram):
         d = (1.0 - b) * state.d + fresh_b * fresh_d
         nu, towards = self.relaxation(state.step), p + d if config.direction == "corrected" else p
         theta = self.in_box(state.theta - config.step_scale * config.kappa * towards, self.theta_box)
-        w = self.in_box(state.w - config.step_scale * config.eta * d, config.box)
+        w = self.in_box(state.w - config.step_scale * config.eta * d, config.parameter_bound)
         # nu = 1 gives theta itself, to the last bit
         return state._replace(theta=(1.0 - nu) * state.theta + nu * theta, w=(1.0 - nu) * state.w + nu * w, p=p, d=d)
 
@@ -152,7 +152,7 @@ class DPTDProgram(PrimalDualProgram):
 ALGORITHM = Algorithm(
     DPTD,
     settings={
-        "a network": Setting(DPTD(steps=3, discount=0.9, sampling_rate=1.0, rows=3), features="mlp:2"),
+        "a network": Setting(DPTD(steps=3, discount=0.9, sampling_rate=1.0, max_rows_per_unit=3), features="mlp:2"),
         "Algorithm 1, Poisson batches": Setting(
             DPTD(
                 steps=4,
@@ -162,7 +162,7 @@ ALGORITHM = Algorithm(
                 sampling_rate=0.5,
                 average="random",
                 start="mid-range",
-                rows=None,
+                max_rows_per_unit=None,
             ),
             features="fourier:2",
         ),

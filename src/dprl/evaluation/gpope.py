@@ -2,7 +2,7 @@
 
 Paper: Xie, Thomas, Miklau, "Privacy Preserving Off-Policy Evaluation" (2019). Equations (2.1)-(2.3), (4.1).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: every noised sum of clipped gradients, hence every iterate; all averages are post-processing.
+Released: every noisy sum of clipped gradients, hence every iterate; all averages are post-processing.
 Proof: docs/proofs/gpope.md. As published: the distribution dprl-papers, docs/papers/004.md. Symbols: docs/symbols.md.
 """
 
@@ -19,7 +19,7 @@ from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.bands import banded_gradients
 from dprl.engine.layouts import Block, PaddedUnits, SharedTransitions
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig, run_steps
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig, run_steps
 from dprl.errors import DprlError
 from dprl.evaluation import protected
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -51,8 +51,8 @@ class GPOPE(ValueFunctionConfig):
         start: ``mid-range`` of the public values, or a value function of ``zero``.
         project: project theta onto what the public value range allows, after each update.
         noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
-        value_share: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval; the rest
-            pays for the value function.
+        value_budget_fraction: share of mu^2 (the squared Gaussian privacy parameter) that pays for value and interval;
+            the rest pays for the value function.
         confidence: nominal coverage of the intervals.
         weighting: of a transition: ``trajectory``, one over its trajectory's length (Eq. 2.2), or ``transition``.
         optimizer: folder of a protector of ``dprl learn-protector`` (paper 002), which then decides steps, rate, clip,
@@ -90,15 +90,15 @@ class GPOPE(ValueFunctionConfig):
             self._check(sentence, holds)
         protected.check_options(self)
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """One stage: all updates."""
         if self.optimizer is not None:
             return protected.protected_shapes(self, facts)
         size = facts.features.size
         clip = clip_norm(self, size, facts.horizon)
-        return (Shape("value function", 2 * size, clip, self.steps, self.sampling_rate),)
+        return (Query("value function", 2 * size, clip, self.steps, self.sampling_rate),)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> GPOPEProgram | protected.Protected:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> GPOPEProgram | protected.Protected:
         if self.optimizer is not None:
             return protected.protected_program(self, facts, stages)
         (stage,) = stages
@@ -110,7 +110,7 @@ class GPOPE(ValueFunctionConfig):
 
 
 class State(NamedTuple):
-    """Iterates and their running sums. Made of noised sums alone, so as private as those."""
+    """Iterates and their running sums. Made of noisy sums alone, so as private as those."""
 
     theta: jax.Array  # (n,)
     w: jax.Array  # (n,)
@@ -153,8 +153,8 @@ def init(config: GPOPE, start: Any) -> State:
     return State(theta, jnp.zeros_like(theta), jnp.zeros_like(theta))
 
 
-def update(config: GPOPE, projection: Projection, divisor: float, state: State, noised: jax.Array, step: Any) -> State:
-    """One step of Algorithm 1, lines 6-7, from the noised sum of clipped gradients.
+def update(config: GPOPE, projection: Projection, divisor: float, state: State, noisy: jax.Array, step: Any) -> State:
+    """One step of Algorithm 1, lines 6-7, from the noisy sum of clipped gradients.
 
     Args:
         divisor: the public expected number of units in a batch, never the realised one.
@@ -163,7 +163,7 @@ def update(config: GPOPE, projection: Projection, divisor: float, state: State, 
     """
     n = state.theta.shape[0]
     dtype = state.theta.dtype
-    mean = (noised / divisor).astype(dtype)
+    mean = (noisy / divisor).astype(dtype)
     if config.step_size is None:
         raise DprlError("gpope: the step size is not known yet; resolve() the options first.")
     beta = jnp.asarray(config.step_size, dtype=dtype)
@@ -251,8 +251,8 @@ class GPOPEProgram:
         del stage
         return unit_gradients(state.theta, state.w, block)
 
-    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
-        return update(self.config, self.projection, self.normaliser(stage), state, noised, step)
+    def update(self, stage: int, state: State, noisy: jax.Array, step: Any) -> State:
+        return update(self.config, self.projection, self.normaliser(stage), state, noisy, step)
 
     def normaliser(self, stage: int) -> float:
         return self.stages[stage].mechanism.expected(self.units)
@@ -327,7 +327,7 @@ def _check_step_size(config: GPOPE, mechanism: GaussianSum, units: int) -> None:
 
 
 # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
-_STEPS_ALONE = {"value_share": 0.05}
+_STEPS_ALONE = {"value_budget_fraction": 0.05}
 ALGORITHM = Algorithm(
     GPOPE,
     settings={

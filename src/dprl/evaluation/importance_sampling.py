@@ -1,7 +1,7 @@
 """Importance-sampling values of target policies, with intervals, from one Gaussian release.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one (zero-out, where the
-number of units is public). Released: one noised vector; values, variances and intervals are post-processing.
+number of units is public). Released: one noisy vector; values, variances and intervals are post-processing.
 Proof and estimators: docs/proofs/importance-sampling.md. Per-decision weights: Precup, Sutton, Singh (2000).
 
 Of each unit and target policy the vector is made of a pair: its importance weight times how far its return lies above
@@ -58,19 +58,20 @@ class ImportanceSampling(Config):
             decision, of the target policy itself, or where its sum has less than half the range; else ``per-decision``.
         value_baseline: public guess of the value, from which returns are measured in place of the middle of the
             declared range: for values near one end of it, such as the rate of a rare event. Only where nothing is cut.
-        square_scale: weight of the second moments, from which the interval's width is told, against the value; up to 1
-            they cost the value nothing.
+        second_moment_weight: weight of the second moments, from which the interval's width is told, against the value;
+            up to 1 they cost the value nothing.
         confidence: nominal coverage of the intervals.
-        caution: standard errors of its own noise by which the sampling variance is taken larger in the interval.
+        variance_margin: standard errors of its own noise by which the sampling variance is taken larger in the
+            interval.
         noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
     """
 
     discount: float = 0.99
     estimator: Literal["auto", "trajectory", "per-decision", "self-normalised"] = "auto"
     value_baseline: float | None = None
-    square_scale: float = 1.0
+    second_moment_weight: float = 1.0
     confidence: float = 0.95
-    caution: float = 1.0
+    variance_margin: float = 1.0
     noise_multiplier: float | None = None
 
     algorithm: ClassVar[str] = "importance-sampling"
@@ -81,19 +82,19 @@ class ImportanceSampling(Config):
             raise DprlError("importance-sampling: discount must be between 0 and 1.")
         if self.value_baseline is not None and not math.isfinite(self.value_baseline):
             raise DprlError("importance-sampling: value_baseline must be a finite number.")
-        if not 0.05 <= self.square_scale <= 1.0:
-            raise DprlError("importance-sampling: square_scale must be between 0.05 and 1.")
+        if not 0.05 <= self.second_moment_weight <= 1.0:
+            raise DprlError("importance-sampling: second_moment_weight must be between 0.05 and 1.")
         if not 0.75 < 0.5 + self.confidence / 2.0 < 1.0:  # the quantile, as it is rounded
             raise DprlError("importance-sampling: confidence must be above 0.5 and below 1.")
-        if not 0.0 <= self.caution <= 5.0:
-            raise DprlError("importance-sampling: caution must be between 0 and 5.")
+        if not 0.0 <= self.variance_margin <= 5.0:
+            raise DprlError("importance-sampling: variance_margin must be between 0 and 5.")
         if self.noise_multiplier is not None and not 0.0 < self.noise_multiplier < math.inf:
             raise DprlError("importance-sampling: noise_multiplier must be a positive finite number.")
 
 
 @dataclass(frozen=True)
 class ImportanceQuery:
-    """What is asked of the units, made from public facts alone; it turns their noised sum back into values.
+    """What is asked of the units, made from public facts alone; it turns their noisy sum back into values.
 
     Attributes:
         strategy: ``(K, K)`` matrix S over the target policies.
@@ -163,18 +164,18 @@ class ImportanceQuery:
                 baseline=self.baseline,
                 units=units,
                 policies=len(self.strategy),
-                second=config.square_scale,
+                second=config.second_moment_weight,
                 spread=noise * float(length),
                 share_spread=noise / WEIGHT_SCALE * math.hypot(1.0, in_weights),
                 t=quantile(config.confidence),
-                margin=config.caution,
+                margin=config.variance_margin,
             )
             for length in np.sqrt(np.sum(inverse**2, axis=1))
         ]
 
-    def decode(self, mechanism: GaussianSum, noised: np.ndarray) -> list[ValueEstimate]:
+    def decode(self, mechanism: GaussianSum, noisy: np.ndarray) -> list[ValueEstimate]:
         """Values and intervals of all target policies from the released vector: post-processing."""
-        inverse, means = np.linalg.inv(self.strategy), noised / self.bounds.units
+        inverse, means = np.linalg.inv(self.strategy), noisy / self.bounds.units
         each = len(self.strategy) * self.parts
         parts = [inverse @ part for part in means[:each].reshape(self.parts, len(self.strategy))]
         if not self.pairs:
@@ -277,7 +278,7 @@ def _parts(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list
 
     So they cost no norm; what is subtracted in them is released, or known.
     """
-    scale = query.config.square_scale
+    scale = query.config.second_moment_weight
     if query.pairs:
         return [above, below, scale * above * (above - 1.0), scale * below * (below - 1.0), scale * above * below]
     u, (slope, intercept) = query.baseline, chord(query.baseline)

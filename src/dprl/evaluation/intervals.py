@@ -23,7 +23,7 @@ OUTSIDE_RANGE = "outside-range"
 SAYS_NOTHING = "says-nothing"
 
 VARIANCE_MARGIN = 1.0
-"""Standard errors of its own noise by which a noised variance is taken larger before an interval uses it."""
+"""Standard errors of its own noise by which a noisy variance is taken larger before an interval uses it."""
 FAULT = 0.00135
 """Chance, over all policies of a release, that a mean weight of one is called too low by accident, or too high."""
 
@@ -36,7 +36,7 @@ class ValueEstimate:
         value: as released; noise can carry it out of the declared range, and then ``notes`` says so.
         interval: at the nominal confidence; it never leaves the declared range.
         privacy_standard_error: of the value, exactly known.
-        sampling_standard_error: of the value, estimated from noised second moments.
+        sampling_standard_error: of the value, estimated from noisy second moments.
         sampling_standard_error_at_most: an upper confidence value of it; None where it was not released.
         mean_weight: mean importance weight, which is one where nothing was cut and every declared fact is true.
         mean_weight_error: standard error of ``mean_weight``, noise included.

@@ -1,9 +1,9 @@
-"""Private neural TD(0): noised clipped semi-gradients of a value function that need not be linear.
+"""Private neural TD(0): noisy clipped semi-gradients of a value function that need not be linear.
 
 Method: Sutton (1988). It has no objective of which its steps are gradients, and may diverge where V is not linear
 (Tsitsiklis and Van Roy 1997): the box keeps theta bounded, nothing makes it right. It is half of DPTD's vector.
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: a start, and every noised sum, hence every iterate. Proof: docs/proofs/neural-td.md.
+Released: a start, and every noisy sum, hence every iterate. Proof: docs/proofs/neural-td.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
-from dprl.engine.program import Facts, Stage
+from dprl.engine.program import PublicFacts, Stage
 from dprl.evaluation.nonlinear_td import td_gradients
 from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, resolve
 
@@ -33,15 +33,15 @@ class NeuralTD(PrimalDualConfig):
         super().__post_init__()
         self._check("dual_step means nothing without a dual variable: leave it out", self.dual_step is None)
 
-    def dimension(self, facts: Facts) -> int:
+    def dimension(self, facts: PublicFacts) -> int:
         return facts.features.size
 
-    def resolved(self, facts: Facts, stage: Stage) -> dict[str, Any]:
+    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
         found = super().resolved(facts, stage)
         del found["dual_step"]
         return found
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> NeuralTDProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> NeuralTDProgram:
         return NeuralTDProgram(resolve(self, facts, stages[-1]), stages, facts)
 
 
@@ -62,7 +62,7 @@ class NeuralTDProgram(PrimalDualProgram):
 ALGORITHM = Algorithm(
     NeuralTD,
     settings={
-        "a network": Setting(NeuralTD(steps=3, discount=0.9, sampling_rate=0.5, rows=3), features="mlp:2"),
+        "a network": Setting(NeuralTD(steps=3, discount=0.9, sampling_rate=0.5, max_rows_per_unit=3), features="mlp:2"),
         "linear": Setting(NeuralTD(steps=3, discount=0.9, sampling_rate=1.0, start="zero"), features="fourier:2"),
     },
     attacks=STANDARD_ATTACKS,

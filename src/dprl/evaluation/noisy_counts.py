@@ -1,9 +1,9 @@
-"""A finite model from noised counts: transitions on a public support, rewards, and Bellman's equation solved.
+"""A finite model from noisy counts: transitions on a public support, rewards, and Bellman's equation solved.
 
 Certainty equivalence with the maximum-likelihood model; in a trajectory only the first visit of a state counts, so that
 no state is counted more often than once a trajectory.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: one noised vector, counts of transitions and sums of rewards; smoothing and solve are post-processing.
+Released: one noisy vector, counts of transitions and sums of rewards; smoothing and solve are post-processing.
 Proof: docs/proofs/noisy-counts.md.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, project
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.value_functions.features import Tabular
 
@@ -60,15 +60,15 @@ class NoisyCounts(ValueFunctionConfig):
         self._check("reward_smoothing must be between 1e-6 and 1e6", 1e-6 <= self.reward_smoothing <= 1e6)
         _offsets(self.algorithm, self.support)
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         support = support_of(self.algorithm, self.support, facts)
         ends = len(support.ends)
         if self.rewards == "terminal" and not ends:
             raise DprlError("noisy-counts: no transition of this support ends a trajectory, so that none has a reward.")
         rewards = ends if self.rewards == "terminal" else facts.features.size
-        return (Shape("counts", len(support.rows) + ends + rewards, self._norm(facts)[1]),)
+        return (Query("counts", len(support.rows) + ends + rewards, self._norm(facts)[1]),)
 
-    def _norm(self, facts: Facts) -> tuple[float, float]:
+    def _norm(self, facts: PublicFacts) -> tuple[float, float]:
         """Scale of the rewards' coordinates, and the largest norm of a unit's vector."""
         visits = min(facts.features.size, facts.horizon)
         if self.rewards == "terminal":  # one transition of a trajectory at most; by default half of the squared norm
@@ -78,7 +78,7 @@ class NoisyCounts(ValueFunctionConfig):
             kappa, squared = self.kappa, visits * (1.0 + self.kappa**2)
         return kappa, facts.bounds.max_importance_ratio * math.sqrt(squared) * (1.0 + 1e-6)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> NoisyCountsProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> NoisyCountsProgram:
         support_of(self.algorithm, self.support, facts)
         low, high = facts.bounds.reward
         usual = min(max(0.0, low), high)  # a reward where none is given
@@ -93,7 +93,7 @@ class NoisyCounts(ValueFunctionConfig):
         )
 
 
-def reward_bound(facts: Facts, at_end: bool = False) -> float:
+def reward_bound(facts: PublicFacts, at_end: bool = False) -> float:
     """Largest size of a reward of the Bellman equation in public units, ``(r - centre (1 - gamma [alive])) / half``."""
     continuing = () if at_end else (1.0 - facts.discount,)
     most = max(abs(r - facts.centre * c) for r in facts.bounds.reward for c in (1.0, *continuing)) / facts.half
@@ -115,7 +115,7 @@ class Support(NamedTuple):
     groups: np.ndarray
 
 
-def support_of(algorithm: str, support: str, facts: Facts) -> Support:
+def support_of(algorithm: str, support: str, facts: PublicFacts) -> Support:
     """The transitions that an option names; refuses features without states, and offsets in several components."""
     if not isinstance(facts.features, Tabular):
         raise DprlError(f"{algorithm}: transitions are counted in a finite set of states; use tabular features.")
@@ -194,16 +194,16 @@ class NoisyCountsProgram:
         rewards = project(block.first_rho_reward, here) * (self.kappa / self.largest)
         return jnp.concatenate([moves, ends, rewards], axis=-1)
 
-    def update(self, stage: int, state: jax.Array, noised: jax.Array, step: Any) -> jax.Array:
+    def update(self, stage: int, state: jax.Array, noisy: jax.Array, step: Any) -> jax.Array:
         """The values of the smoothed model, in public units."""
         del state, step
         support, size = self.support, self.size
         noise = self.stages[stage].mechanism.noise_std
         moves = len(support.rows)
         at_end = 1.0 / self.kappa if self._terminal else 1.0
-        ends = noised[moves : moves + len(support.ends)] * at_end
-        rewards = noised[moves + len(support.ends) :] * (self.largest / self.kappa)
-        counts = jnp.zeros((size, size + 1), jnp.float64).at[support.rows, support.columns].set(noised[:moves])
+        ends = noisy[moves : moves + len(support.ends)] * at_end
+        rewards = noisy[moves + len(support.ends) :] * (self.largest / self.kappa)
+        counts = jnp.zeros((size, size + 1), jnp.float64).at[support.rows, support.columns].set(noisy[:moves])
         counts = counts.at[support.ends, size].set(ends)
         weight = np.full(size + 1, self.config.smoothing * noise)
         weight[size] *= at_end

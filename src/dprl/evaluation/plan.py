@@ -11,7 +11,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.added import in_calibration
-from dprl.engine.options import Facts, Program, Shape, ValueFunctionConfig
+from dprl.engine.options import Program, PublicFacts, Query, ValueFunctionConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
@@ -68,16 +68,18 @@ def make_plan(
         return Plan(config, bounds, budget, query, value, None, None, *costs)
 
     config = loaded(in_calibration(config))
-    facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_share, unit)
-    shapes = config.shapes(facts)
+    facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_budget_fraction, unit)
+    shapes = config.queries(facts)
     draws = sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)
     inner, sampler = without_sampler(budget, query.dimension + draws, total_variation)
-    value = value_mechanism(query, noise_multiplier_for(events.gaussian, inner) / math.sqrt(config.value_share))
+    value = value_mechanism(
+        query, noise_multiplier_for(events.gaussian, inner) / math.sqrt(config.value_budget_fraction)
+    )
     claimed = config.claimed(facts, shapes, budget)
     if claimed is not None:
         value, stages = claimed.value(value), claimed.stages
     elif _adapts(config, shapes):
-        of_values, stage = filtered_stage(shapes, inner, config.value_share)
+        of_values, stage = filtered_stage(shapes, inner, config.value_budget_fraction)
         value, stages = value_mechanism(query, of_values), (stage,)
     else:
         stages = calibrated_stages(shapes, [value.event()], facts.mu, inner, _given(config))
@@ -102,7 +104,7 @@ def program_for(
     """The value function alone, with all of ``budget``: for experiments that release nothing else."""
     config = loaded(in_calibration(config))
     facts = _facts(config, bounds, features, budget, 1.0, unit)
-    shapes = config.shapes(facts)
+    shapes = config.queries(facts)
     claimed = config.claimed(facts, shapes, budget)
     if claimed is not None:
         return config.program(facts, claimed.stages)
@@ -122,7 +124,7 @@ def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features:
 
 def _facts(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, share: float, unit: str
-) -> Facts:
+) -> PublicFacts:
     """With the mu of ``share`` of the budget's mu^2. Refuses what the algorithm cannot learn or protect."""
     if not features.linear and not config.neural:
         raise DprlError(
@@ -132,7 +134,7 @@ def _facts(
     if unit not in config.units_served:
         raise DprlError(f"{config.algorithm} has no statement for the privacy unit {unit}: use dptd or neural-td.")
     mu = math.sqrt(share) / noise_multiplier_for(events.gaussian, budget)
-    return Facts(bounds, features, config.discount, mu, unit)
+    return PublicFacts(bounds, features, config.discount, mu, unit)
 
 
 def _given(config: ValueFunctionConfig) -> float | None:
@@ -140,7 +142,7 @@ def _given(config: ValueFunctionConfig) -> float | None:
     return getattr(config, "noise_multiplier", None)
 
 
-def _adapts(config: ValueFunctionConfig, shapes: Sequence[Shape]) -> bool:
+def _adapts(config: ValueFunctionConfig, shapes: Sequence[Query]) -> bool:
     """Return whether noise is chosen on the way, which leaves nothing to override."""
     if all(shape.adaptive is None for shape in shapes):
         return False

@@ -1,10 +1,10 @@
-"""What the primal-dual methods share: noised joint gradients, a start, a box, and which iterate is the answer.
+"""What the primal-dual methods share: noisy joint gradients, a start, a box, and which iterate is the answer.
 
 A unit's vector is the joint gradient of :mod:`~dprl.evaluation.nonlinear_td`; it is clipped as a whole. A
-method is what becomes of the noised means: its program overrides :meth:`PrimalDualProgram.direction`.
+method is what becomes of the noisy means: its program overrides :meth:`PrimalDualProgram.direction`.
 
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: a start, and every noised sum, hence every iterate; momentum, projection, averages and the choice of an
+Released: a start, and every noisy sum, hence every iterate; momentum, projection, averages and the choice of an
 iterate are post-processing. Proof: docs/proofs/dptd.md.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from dprl.config import DERIVED
 from dprl.engine.layouts import Block
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
 from dprl.evaluation.start_level import START, StartLevel, start_level
 from dprl.mechanisms.grid import grid_step
@@ -36,7 +36,7 @@ CLIP, PRIMAL, DUAL = 0.021, 22.0, 0.4
 TRANSITION_CLIP = 1.0
 # What the noise of all steps may move theta times B in L2 by default. Of a network B is larger than on the states of a
 # log, which are a small part of the bounds.
-WALK, LINEAR_WALK = 0.4, 0.2
+NOISE_TRAVEL_BUDGET, LINEAR_WALK = 0.4, 0.2
 # units of a batch that are enough: larger ones cost time and save little noise
 BATCH, LEAST_RATE = 256, 0.05
 
@@ -49,22 +49,23 @@ class PrimalDualConfig(ValueFunctionConfig):
     of the gradient of V by theta at the start, under the uniform distribution on the bounds.
 
     Attributes:
-        steps: number of noised sums in all stages but the start's; 100 by default.
+        steps: number of noisy sums in all stages but the start's; 100 by default.
         sampling_rate: probability with which a unit takes part in a step; by default 256 units are expected, and at
             least one in twenty.
         clip_norm: L2 clip C of a unit's whole vector; by default in proportion to B.
-        primal_step: factor of the noised mean gradient by theta; by default in proportion to ``1 / B^2``, and as small
+        primal_step: factor of the noisy mean gradient by theta; by default in proportion to ``1 / B^2``, and as small
             as the noise asks for.
         dual_step: likewise by w.
         step_scale: multiplies both.
         start: the value function before the first step: a private ``constant``, the ``mid-range`` of the public values,
             ``zero``, or ``random`` weights of a network. ``constant`` by default.
-        start_share: share of the mu^2 of the value function that pays for a private constant.
+        start_budget_fraction: share of the mu^2 of the value function that pays for a private constant.
         average: which iterate is the answer: the mean of the last half (``tail``), of ``all``, the ``last``, or a
             uniformly ``random`` one.
         project: keep theta and w in the box, after each step.
-        box: largest size of a coordinate of theta and of w; theta has a smaller one where the value range implies it.
-        rows: transitions of a unit that are used, evenly spaced; ``none`` for all.
+        parameter_bound: largest size of a coordinate of theta and of w; theta has a smaller one where the value range
+            implies it.
+        max_rows_per_unit: transitions of a unit that are used, evenly spaced; ``none`` for all.
         weighting: of a transition: ``trajectory``, one over its trajectory's length, or ``transition``, one over the
             public horizon.
         seed: of random starting weights; public.
@@ -78,11 +79,11 @@ class PrimalDualConfig(ValueFunctionConfig):
     dual_step: float | None = None
     step_scale: float = 1.0
     start: Literal["constant", "mid-range", "zero", "random"] | None = None
-    start_share: float = 0.1
+    start_budget_fraction: float = 0.1
     average: Literal["tail", "all", "last", "random"] | None = None
     project: bool = True
-    box: float = 1.0
-    rows: int | None = 32
+    parameter_bound: float = 1.0
+    max_rows_per_unit: int | None = 32
     weighting: Literal["trajectory", "transition"] = "trajectory"
     seed: int = 0
     noise_multiplier: float | None = None
@@ -97,10 +98,12 @@ class PrimalDualConfig(ValueFunctionConfig):
             "sampling_rate must be above 0 and at most 1",
             self.sampling_rate is None or 0.0 < self.sampling_rate <= 1.0,
         )
-        self._check("start_share must be above 0 and below 1", 0.0 < self.start_share < 1.0)
-        self._check("box must be between 1e-6 and 1e6", 1e-6 <= self.box <= 1e6)
+        self._check("start_budget_fraction must be above 0 and below 1", 0.0 < self.start_budget_fraction < 1.0)
+        self._check("parameter_bound must be between 1e-6 and 1e6", 1e-6 <= self.parameter_bound <= 1e6)
         self._check("step_scale must be between 1e-6 and 1e6", 1e-6 <= self.step_scale <= 1e6)
-        self._check("rows must be at least 1", self.rows is None or self.rows >= 1)
+        self._check(
+            "max_rows_per_unit must be at least 1", self.max_rows_per_unit is None or self.max_rows_per_unit >= 1
+        )
         self._check("seed must be between 0 and 2147483647", 0 <= self.seed < 2**31)
         for name in ("clip_norm", "primal_step", "dual_step", "noise_multiplier"):
             given = getattr(self, name)
@@ -108,42 +111,42 @@ class PrimalDualConfig(ValueFunctionConfig):
 
     # --- defaults, from public facts ------------------------------------------------------------------------------
 
-    def count(self, facts: Facts) -> int:
-        """Noised sums in all stages but the start's."""
+    def count(self, facts: PublicFacts) -> int:
+        """Noisy sums in all stages but the start's."""
         del facts
         return 100 if self.steps is None else self.steps
 
-    def rate(self, facts: Facts) -> float:
+    def rate(self, facts: PublicFacts) -> float:
         """Sampling rate of the steps."""
         if self.sampling_rate is not None:
             return self.sampling_rate
         return min(1.0, max(round(BATCH / facts.units, 4), LEAST_RATE))
 
-    def clip(self, facts: Facts) -> float:
+    def clip(self, facts: PublicFacts) -> float:
         if self.clip_norm is not None:
             return self.clip_norm
         factor = TRANSITION_CLIP if facts.unit == "transition" else CLIP
         return factor * math.sqrt(facts.features.mean_square())
 
-    def starts_at(self, facts: Facts) -> Literal["constant", "mid-range", "zero", "random"]:
+    def starts_at(self, facts: PublicFacts) -> Literal["constant", "mid-range", "zero", "random"]:
         del facts
         return "constant" if self.start is None else self.start
 
-    def dimension(self, facts: Facts) -> int:
+    def dimension(self, facts: PublicFacts) -> int:
         """Length of a unit's vector."""
         return 2 * facts.features.size
 
-    def step_sizes(self, facts: Facts, stage: Stage) -> tuple[float, float]:
+    def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
         """Default primal and dual step; ``stage`` is the last, with its noise."""
         return limited(facts, stage, PRIMAL, DUAL)
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """The start, where it is released, and all steps."""
-        steps = Shape(FUNCTION, self.dimension(facts), self.clip(facts), self.count(facts), self.rate(facts))
+        steps = Query(FUNCTION, self.dimension(facts), self.clip(facts), self.count(facts), self.rate(facts))
         return self.after_start(facts, (steps,))
 
-    def after_start(self, facts: Facts, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """``shapes`` behind that of the start, which takes its share from them."""
+    def after_start(self, facts: PublicFacts, shapes: tuple[Query, ...]) -> tuple[Query, ...]:
+        """``queries`` behind that of the start, which takes its share from them."""
         kind = self.starts_at(facts)
         self._check(
             "weighting = 'transition' means nothing where the unit is a transition: leave it out",
@@ -152,10 +155,10 @@ class PrimalDualConfig(ValueFunctionConfig):
         self._check("start = 'random' is for networks, such as mlp:50", kind != "random" or not facts.features.linear)
         if kind != "constant":
             return shapes
-        rest = (dataclasses.replace(shape, share=shape.share * (1.0 - self.start_share)) for shape in shapes)
-        return (start_level(facts).shape(self.start_share), *rest)
+        rest = (dataclasses.replace(shape, share=shape.share * (1.0 - self.start_budget_fraction)) for shape in shapes)
+        return (start_level(facts).shape(self.start_budget_fraction), *rest)
 
-    def resolved(self, facts: Facts, stage: Stage) -> dict[str, Any]:
+    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
         """What :func:`resolve` fills in where it was not given."""
         primal, dual = self.step_sizes(facts, stage)
         return {
@@ -168,11 +171,11 @@ class PrimalDualConfig(ValueFunctionConfig):
             "average": "tail",
         }
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> PrimalDualProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PrimalDualProgram:
         return PrimalDualProgram(resolve(self, facts, stages[-1]), stages, facts)
 
 
-def limited(facts: Facts, stage: Stage, primal: float, dual: float, gain: float = 1.0) -> tuple[float, float]:
+def limited(facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: float = 1.0) -> tuple[float, float]:
     """``primal / B^2`` and ``dual / B^2``, but no more than lets the noise of all steps move V by 0.4 of its half-range
     in mean square (a linear one by 0.2): beyond that the answer would be noise, and the start a better guess.
 
@@ -180,28 +183,30 @@ def limited(facts: Facts, stage: Stage, primal: float, dual: float, gain: float 
     """
     square, mechanism = facts.features.mean_square(), stage.mechanism
     noise = gain * mechanism.noise_std / (mechanism.sampling_rate * facts.units)
-    walk = (LINEAR_WALK if facts.features.linear else WALK) / (noise * math.sqrt(square * mechanism.steps))
+    walk = (LINEAR_WALK if facts.features.linear else NOISE_TRAVEL_BUDGET) / (
+        noise * math.sqrt(square * mechanism.steps)
+    )
     return min(primal / square, walk), min(dual / square, walk)
 
 
 C = TypeVar("C", bound=PrimalDualConfig)
 
 
-def resolve(config: C, facts: Facts, stage: Stage) -> C:
+def resolve(config: C, facts: PublicFacts, stage: Stage) -> C:
     """The same options with everything filled in from public facts and the noise of the last ``stage``."""
     missing = {name: value for name, value in config.resolved(facts, stage).items() if getattr(config, name) is None}
     return config.replace(DERIVED, **missing) if missing else config
 
 
 class State(NamedTuple):
-    """Made of noised sums and public facts alone, so as private as those. A method may have further fields."""
+    """Made of noisy sums and public facts alone, so as private as those. A method may have further fields."""
 
     theta: jax.Array  # (d,) float32
     w: jax.Array  # (d,)
     p: jax.Array  # (d,) running gradient by theta
     d: jax.Array  # (d,) running gradient by w, with the sign by which it is descended
     kept: jax.Array  # (d,) what the answer would be after this step
-    step: jax.Array  # () int32, noised sums so far
+    step: jax.Array  # () int32, noisy sums so far
 
 
 @dataclass(frozen=True)
@@ -216,7 +221,7 @@ class PrimalDualProgram:
 
     config: PrimalDualConfig
     stages: tuple[Stage, ...]
-    facts: Facts
+    facts: PublicFacts
 
     @cached_property
     def level(self) -> StartLevel | None:
@@ -230,7 +235,7 @@ class PrimalDualProgram:
 
     @property
     def steps(self) -> int:
-        """Noised sums in all stages but the start's."""
+        """Noisy sums in all stages but the start's."""
         return sum(stage.mechanism.steps for stage in self.stages if stage.name != START)
 
     def init(self) -> Any:
@@ -250,7 +255,7 @@ class PrimalDualProgram:
             theta = features.start() + level * jnp.asarray(features.constant(), jnp.float64)
             w = np.zeros(features.size)
         theta = self.in_box(jnp.asarray(theta, jnp.float32), self.theta_box)
-        w = self.in_box(jnp.asarray(w, jnp.float32), self.config.box)
+        w = self.in_box(jnp.asarray(w, jnp.float32), self.config.parameter_bound)
         return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(theta), theta, jnp.zeros((), jnp.int32))
 
     def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
@@ -262,24 +267,24 @@ class PrimalDualProgram:
         """``(B, 2d)``: the vector of each unit, before it is clipped."""
         return unit_gradients(self.facts.features, self.facts.discount, state.theta, state.w, block)
 
-    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:
+    def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
         del step
         if self.level is not None and stage == 0:
-            return self.level.level(noised)
-        mean = (noised / self.normaliser(stage)).astype(jnp.float32)
+            return self.level.level(noisy)
+        mean = (noisy / self.normaliser(stage)).astype(jnp.float32)
         moved = self.direction(state, mean)
-        return moved._replace(kept=self.keep(stage, state, moved.theta, noised), step=state.step + 1)
+        return moved._replace(kept=self.keep(stage, state, moved.theta, noisy), step=state.step + 1)
 
     def normaliser(self, stage: int) -> float:
-        """What a noised sum is divided by: the public expected number of units, never the realised one."""
+        """What a noisy sum is divided by: the public expected number of units, never the realised one."""
         return self.stages[stage].mechanism.expected(self.facts.units)
 
     def direction(self, state: Any, ghat: jax.Array) -> Any:
-        """The state with new theta and w (and p, d), from the noised mean gradient ``(2d,)``."""
+        """The state with new theta and w (and p, d), from the noisy mean gradient ``(2d,)``."""
         primal, dual = jnp.split(ghat, 2)
         return state._replace(
             theta=self.in_box(state.theta - self.primal_step * primal, self.theta_box),
-            w=self.in_box(state.w - self.dual_step * dual, self.config.box),
+            w=self.in_box(state.w - self.dual_step * dual, self.config.parameter_bound),
             p=primal,
             d=dual,
         )
@@ -296,7 +301,7 @@ class PrimalDualProgram:
 
     @property
     def theta_box(self) -> float:
-        return min(self.config.box, self.facts.box)
+        return min(self.config.parameter_bound, self.facts.box)
 
     def parameters_of(self, state: Any) -> jax.Array:
         return jnp.concatenate([state.theta, state.w])
@@ -307,12 +312,12 @@ class PrimalDualProgram:
 
     def project(self, parameters: jax.Array) -> jax.Array:
         theta, w = jnp.split(parameters, 2)
-        return jnp.concatenate([self.in_box(theta, self.theta_box), self.in_box(w, self.config.box)])
+        return jnp.concatenate([self.in_box(theta, self.theta_box), self.in_box(w, self.config.parameter_bound)])
 
     def in_box(self, weights: jax.Array, box: float) -> jax.Array:
         return jnp.clip(weights, -box, box) if self.config.project else weights
 
-    def keep(self, stage: int, state: Any, theta: jax.Array, noised: jax.Array) -> jax.Array:
+    def keep(self, stage: int, state: Any, theta: jax.Array, noisy: jax.Array) -> jax.Array:
         """The asked-for average, as a running mean, or a reservoir of one iterate.
 
         The reservoir keeps iterate number t, counted from 1, with probability 1/t. Its coin is low digits of the noised
@@ -320,7 +325,7 @@ class PrimalDualProgram:
         """
         number, average = state.step + 1, self.config.average
         if average == "random":
-            weight = (_low_digits(noised, self.stages[stage].mechanism.clip_norm) * number < 1.0).astype(theta.dtype)
+            weight = (_low_digits(noisy, self.stages[stage].mechanism.clip_norm) * number < 1.0).astype(theta.dtype)
         elif average == "last":
             weight = jnp.ones((), theta.dtype)
         else:
@@ -337,18 +342,18 @@ class PrimalDualProgram:
         return state.kept.astype(jnp.float64)
 
 
-def _low_digits(noised: jax.Array, clip_norm: float) -> jax.Array:
-    """A number in [0, 1) from digits 8 to 27 of the first and of the last noised grid point.
+def _low_digits(noisy: jax.Array, clip_norm: float) -> jax.Array:
+    """A number in [0, 1) from digits 8 to 27 of the first and of the last noisy grid point.
 
     Lower ones may be lost in double precision, and the noise does not spread evenly over higher ones.
     """
-    ends = jnp.stack([noised[0], noised[-1]]) * (1.0 / (grid_step(clip_norm) * 2.0**8))
+    ends = jnp.stack([noisy[0], noisy[-1]]) * (1.0 / (grid_step(clip_norm) * 2.0**8))
     return jnp.sum(jnp.mod(jnp.floor(ends), 2.0**20) * jnp.asarray([2.0**-20, 2.0**-40]))
 
 
 STANDARD_ATTACKS = (
     Attack(options={"steps": 50, "sampling_rate": 1.0}, trials=200_000),
     # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
-    Attack(options={"steps": 50, "sampling_rate": 0.1, "value_share": 0.05}, trials=200_000),
+    Attack(options={"steps": 50, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=200_000),
 )
 """Of every primal-dual method."""

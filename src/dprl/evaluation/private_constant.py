@@ -2,7 +2,7 @@
 
 Per-decision weights: Precup, Sutton and Singh (2000).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: one noised sum of returns, or of rewards; the rest is post-processing.
+Released: one noisy sum of returns, or of rewards; the rest is post-processing.
 Proof: docs/proofs/constant.md.
 """
 
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.value_functions.features import Features
 
 
@@ -42,18 +42,18 @@ class PrivateConstant(ValueFunctionConfig):
             "estimator = 'rewards' needs a discount below 1", self.estimator != "rewards" or self.discount < 1.0
         )
 
-    def resolve(self, facts: Facts) -> Literal["returns", "rewards"]:
+    def resolve(self, facts: PublicFacts) -> Literal["returns", "rewards"]:
         """The estimator, from public facts."""
         if self.estimator != "auto":
             return self.estimator
         long = facts.horizon > 1 and facts.horizon * (1.0 - self.discount) >= 1.0
         return "rewards" if long and facts.bounds.max_importance_ratio > 1.0 else "returns"
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         ratio = facts.bounds.max_importance_ratio if self.resolve(facts) == "rewards" else 1.0
-        return (Shape("constant", 1, float(ratio)),)
+        return (Query("constant", 1, float(ratio)),)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> PrivateConstantProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PrivateConstantProgram:
         kind = self.resolve(facts)
         config = self if self.estimator == kind else self.replace(DERIVED, estimator=kind)
         offset, scale = 0.0, facts.ratio
@@ -66,7 +66,7 @@ class PrivateConstant(ValueFunctionConfig):
 
 @dataclass(frozen=True)
 class PrivateConstantProgram:
-    """One release; the value in public units is ``offset + scale`` times the noised mean, kept in the value range."""
+    """One release; the value in public units is ``offset + scale`` times the noisy mean, kept in the value range."""
 
     config: PrivateConstant
     stages: tuple[Stage, ...]
@@ -89,9 +89,9 @@ class PrivateConstantProgram:
         rows = block.start_return if self.estimator == "returns" else block.weight_raw_reward
         return jnp.sum(rows, axis=-1, keepdims=True)
 
-    def update(self, stage: int, state: jax.Array, noised: jax.Array, step: Any) -> jax.Array:
+    def update(self, stage: int, state: jax.Array, noisy: jax.Array, step: Any) -> jax.Array:
         del stage, state, step
-        return jnp.clip(self.offset + self.scale * noised[0] / self.units, -1.0, 1.0)
+        return jnp.clip(self.offset + self.scale * noisy[0] / self.units, -1.0, 1.0)
 
     def finish(self, stage: int, state: jax.Array) -> jax.Array:
         del stage

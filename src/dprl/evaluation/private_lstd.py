@@ -1,8 +1,8 @@
-"""LSTD from noised sufficient statistics: the matrix A and the vector b, released once.
+"""LSTD from noisy sufficient statistics: the matrix A and the vector b, released once.
 
 LSTD: Bradtke and Barto (1996). Perturbed statistics with a public ridge: as AdaSSP does for regression (Wang 2018).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: a noised mean return, and one noised vector of statistics around it; the solve is post-processing.
+Released: a noisy mean return, and one noisy vector of statistics around it; the solve is post-processing.
 Proof: docs/proofs/lstd.md.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project
-from dprl.engine.program import Facts, Shape, Stage
+from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.evaluation.adassp import (
     CONSTANT,
     STATISTICS,
@@ -55,16 +55,16 @@ class PrivateLSTD(StatisticsConfig):
         self._check("give either modes or support, not both", self.modes is None or self.support is None)
         _offsets(self.algorithm, self.support or "full")
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         program = self.program(facts, ())
         # rows are in single precision
         clip = facts.bounds.max_importance_ratio * program.entry_bound * math.hypot(1.0, self.kappa) * (1.0 + 1e-6)
         return (
             *constant_shape(self.constant_share),
-            Shape(STATISTICS, len(program.entries[0]) + program.size, clip, share=1.0 - self.constant_share),
+            Query(STATISTICS, len(program.entries[0]) + program.size, clip, share=1.0 - self.constant_share),
         )
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> PrivateLSTDProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PrivateLSTDProgram:
         pairs = None
         if self.support is None:
             size = modes_of(self.algorithm, self.modes, facts)
@@ -157,10 +157,10 @@ class PrivateLSTDProgram(StatisticsProgram):
             [project(block.weight_rho, f[..., i] * d[..., j]), self._kappa * project(reward, f)], axis=-1
         )
 
-    def solution(self, level: jax.Array, noised: jax.Array) -> jax.Array:
+    def solution(self, level: jax.Array, noisy: jax.Array) -> jax.Array:
         i, j = self.entries
-        matrix = jnp.zeros((self.size, self.size), jnp.float64).at[i, j].set(noised[: len(i)])
-        b = noised[len(i) :] / self._kappa * (self.reward_bound + jnp.abs(level))
+        matrix = jnp.zeros((self.size, self.size), jnp.float64).at[i, j].set(noisy[: len(i)])
+        b = noisy[len(i) :] / self._kappa * (self.reward_bound + jnp.abs(level))
         weights = jnp.linalg.solve(matrix + self.ridge * jnp.eye(self.size), b)
         return jnp.asarray(self.basis) @ weights
 

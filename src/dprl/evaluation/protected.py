@@ -1,7 +1,7 @@
 """A protector in place of an algorithm's own steps: the vectors are the algorithm's, the updates are the protector's.
 
 Paper: 002. Privacy unit, relation and release are those of the algorithm: a protector is public, and whatever it makes
-of noised sums is post-processing. With a public schedule the noise differs from step to step
+of noisy sums is post-processing. With a public schedule the noise differs from step to step
 (docs/proofs/scheduled-noise.md); with an adaptive one it is chosen within a Renyi filter (docs/proofs/renyi-filter.md).
 """
 
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from dprl.config import Mark
-from dprl.engine.options import Adaptive, Facts, Shape, Stage, ValueFunctionConfig
+from dprl.config import Provenance
+from dprl.engine.options import Adaptive, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import to_levels
@@ -24,14 +24,14 @@ from dprl.protectors.projector import ProtectorState
 from dprl.protectors.protector import Protector
 
 C = TypeVar("C", bound=ValueFunctionConfig)
-FROM_PROTECTOR = Mark("from the protector (stated public)")
+FROM_PROTECTOR = Provenance("from the protector (stated public)")
 _DECIDED = (
     "steps", "sampling_rate", "clip_norm", "step_size", "schedule", "offset", "average", "primal_step", "dual_step",
     "step_scale", "alpha", "beta", "kappa", "eta", "nu", "direction", "noise_multiplier",
 )  # fmt: skip
 
 
-def public_facts(facts: Facts) -> dict[str, float]:
+def public_facts(facts: PublicFacts) -> dict[str, float]:
     """The public facts of a log by which a protector's ranges are judged.
 
     ``strength`` is ``units mu / ratio``: one over the noise in a mean return, in half-widths of the value range.
@@ -83,7 +83,7 @@ def loaded(config: C) -> C:
     return dataclasses.replace(config, optimizer=Protector.load(folder))  # type: ignore[call-arg]
 
 
-def choose(config: Any, facts: Facts) -> Chosen:
+def choose(config: Any, facts: PublicFacts) -> Chosen:
     """Load the protector of ``config.optimizer``; from public facts, whether it or its hand schedule is in force.
 
     Raises:
@@ -109,10 +109,10 @@ def choose(config: Any, facts: Facts) -> Chosen:
     return Chosen(config.replace(FROM_PROTECTOR, **changes), protector, reason)
 
 
-def protected_shapes(config: Any, facts: Facts) -> tuple[Shape, ...]:
+def protected_shapes(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
     """The stages of the algorithm, the last one with the protector's noise."""
     plain, protector, _ = choose(config, facts)
-    *first, last = dataclasses.replace(plain, optimizer=None).shapes(facts)
+    *first, last = dataclasses.replace(plain, optimizer=None).queries(facts)
     if protector.adaptive:
         if first:
             raise DprlError(
@@ -125,7 +125,7 @@ def protected_shapes(config: Any, facts: Facts) -> tuple[Shape, ...]:
     return (*first, last)
 
 
-def protected_program(config: Any, facts: Facts, stages: tuple[Stage, ...]) -> Protected:
+def protected_program(config: Any, facts: PublicFacts, stages: tuple[Stage, ...]) -> Protected:
     """The algorithm's program under the protector."""
     plain, protector, reason = choose(config, facts)
     base = dataclasses.replace(plain, optimizer=None).program(facts, stages)
@@ -133,7 +133,7 @@ def protected_program(config: Any, facts: Facts, stages: tuple[Stage, ...]) -> P
 
 
 class State(NamedTuple):
-    """Made of noised sums and public facts alone, so as private as those."""
+    """Made of noisy sums and public facts alone, so as private as those."""
 
     parameters: jax.Array  # (2n,) float32
     protector: ProtectorState
@@ -197,12 +197,12 @@ class Protected:
         inner = state if stage < self._last else self.base.state_at(state.parameters)
         return self.base.contribution(stage, inner, block)
 
-    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:
+    def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
         if stage < self._last:
-            return self.base.update(stage, state, noised, step)
+            return self.base.update(stage, state, noisy, step)
         mechanism, size = self._mechanism, state.parameters.shape[0]
         unit = self.base.normaliser(stage) * mechanism.clip_norm
-        mean = (noised[:size] / unit).astype(jnp.float32)
+        mean = (noisy[:size] / unit).astype(jnp.float32)
         inner = state.protector
         moved, parameters = self.protector.update(
             inner, state.parameters, mean, self._noise(state.level, step), step, self._blocks, mechanism.clip_norm,
@@ -211,7 +211,7 @@ class Protected:
         if not isinstance(mechanism, FilteredGaussianSum):
             return State(parameters, moved, state.level)
         spent = jnp.asarray(mechanism.costs, dtype=jnp.float32)[state.level] / 2.0**40
-        moved = moved._replace(norm=(noised[size] / unit).astype(jnp.float32), spent=moved.spent + spent)
+        moved = moved._replace(norm=(noisy[size] / unit).astype(jnp.float32), spent=moved.spent + spent)
         return self._with_level(State(parameters, moved, state.level), step + 1)
 
     def level(self, stage: int, state: Any, step: Any) -> jax.Array:

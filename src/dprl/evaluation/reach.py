@@ -47,8 +47,11 @@ def to_come(bounds: Bounds, discount: float) -> ToCome:
         left = np.cumsum(power)[::-1]
         low, high = (least * left if least < 0.0 else np.full(horizon, least)), most * left
         high = high if most > 0.0 else np.full(horizon, most)
-        if bounds.value is not None:
-            tighter = [(bounds.value[0] - most * before) / power, (bounds.value[1] - least * before) / power]
+        if bounds.return_range is not None:
+            tighter = [
+                (bounds.return_range[0] - most * before) / power,
+                (bounds.return_range[1] - least * before) / power,
+            ]
             low, high = np.fmax(low, np.fmin(tighter[0], high)), np.fmin(high, np.fmax(tighter[1], low))
             # wider again, so that what is still open never grows with time, discounted to the start
             open_at = power * (high - low)
@@ -79,7 +82,7 @@ def largest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a:
     """Largest ``a L + b U`` that the rows of a trajectory can make."""
     rewards = _back(bounds, discount, known, baseline, a, b, bounds.reward)
     low, high = bounds.reward
-    if bounds.value is None or low < 0.0 < high:
+    if bounds.return_range is None or low < 0.0 < high:
         return rewards
     # of rewards of one sign no weighting returns more than the largest weight times what all of them can be
     most = bounds.cumulative_ratio * max((a + b) * known.low[0], (a + b) * known.high[0], 0.0)

@@ -6,7 +6,7 @@ both. Where the public reward is a single number nothing can be skewed but lengt
 better. Off-policy over several steps it is TD.
 
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: every noised sum (of statistics, rewards or gradients), hence the answer; all else is post-processing.
+Released: every noisy sum (of statistics, rewards or gradients), hence the answer; all else is post-processing.
 Proof: docs/proofs/recommended.md.
 """
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.program import Facts, Program, Shape, Stage, ValueFunctionConfig
-from dprl.evaluation.descent import WALK, default_clip, strength_of
+from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.evaluation.descent import NOISE_TRAVEL_BUDGET, default_clip, signal_to_noise
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.evaluation.recommended_modes import MOST_COLUMNS
 from dprl.evaluation.recommended_statistics import FIRST_SHARE, Settings, Statistics
@@ -56,26 +56,26 @@ class Recommended(ValueFunctionConfig):
         super().__post_init__()
         self._check("step_scale must be between 1e-6 and 1e6", 1e-6 <= self.step_scale <= 1e6)
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """The stages that the public facts ask for."""
         chosen = choose(facts)
         if chosen == "constant":
-            return PrivateConstant(discount=facts.discount).shapes(facts)
+            return PrivateConstant(discount=facts.discount).queries(facts)
         if chosen in ("td", "returns"):
-            return descent_config(facts).shapes(facts)
+            return descent_config(facts).queries(facts)
         settings = statistics_settings(facts)
         share = 1.0 - DESCENT_SHARE if settings.descend else 1.0
         size = settings.statistics_dimension
         stages = (
-            Shape("statistics-1", size, 1.0, share=share * FIRST_SHARE),
-            Shape("statistics-2", size, 1.0, share=share * (1.0 - FIRST_SHARE)),
+            Query("statistics-1", size, 1.0, share=share * FIRST_SHARE),
+            Query("statistics-2", size, 1.0, share=share * (1.0 - FIRST_SHARE)),
         )
         if not settings.descend:
             return stages
         clip, steps = settings.descent_clip, settings.steps
-        return (*stages, Shape("descent", settings.modes.size, clip, steps, share=DESCENT_SHARE))
+        return (*stages, Query("descent", settings.modes.size, clip, steps, share=DESCENT_SHARE))
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> Program:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
         chosen = choose(facts)
         if chosen == "constant":
             return PrivateConstant(discount=facts.discount).program(facts, stages)
@@ -84,7 +84,7 @@ class Recommended(ValueFunctionConfig):
         return Statistics(statistics_settings(facts, self.step_scale), stages)
 
 
-def choose(facts: Facts) -> Plan:
+def choose(facts: PublicFacts) -> Plan:
     """What to do, from public facts alone."""
     wide = isinstance(facts.features, Columns) and facts.features.size > MOST_COLUMNS + 1
     if facts.horizon == 1:
@@ -96,7 +96,9 @@ def choose(facts: Facts) -> Plan:
     return "statistics and descent" if facts.strength >= DESCENT_FROM else "statistics"
 
 
-def descent_config(facts: Facts, stages: tuple[Stage, ...] = (), step_scale: float = 1.0) -> TD | ReturnRegression:
+def descent_config(
+    facts: PublicFacts, stages: tuple[Stage, ...] = (), step_scale: float = 1.0
+) -> TD | ReturnRegression:
     """Descent with its own defaults where rewards are a single number, and TD with a larger clip where they vary.
 
     Given calibrated ``stages`` the step size is filled in; ``step_scale`` changes it by no more than a factor of two.
@@ -108,12 +110,12 @@ def descent_config(facts: Facts, stages: tuple[Stage, ...] = (), step_scale: flo
     config = ReturnRegression(discount=facts.discount) if on_policy else few
     careful = rewards_vary(facts) and not table
     if careful:
-        config = config.replace(clip_norm=CAREFUL_CLIP * default_clip(facts), limit=False)
+        config = config.replace(clip_norm=CAREFUL_CLIP * default_clip(facts), cap_step_size=False)
     if not stages:
         return config
     if careful:
         root, clip = math.sqrt(facts.features.size), stages[-1].mechanism.clip_norm
-        walk = WALK * strength_of(stages[-1], facts.units) / root
+        walk = NOISE_TRAVEL_BUDGET * signal_to_noise(stages[-1], facts.units) / root
         step_size = min(CAREFUL_TRAVEL, walk) / (clip * FEW_STEPS)
     else:
         step_size = config.resolve(facts, stages[-1]).step_size
@@ -121,12 +123,12 @@ def descent_config(facts: Facts, stages: tuple[Stage, ...] = (), step_scale: flo
     return config.replace(step_size=step_size * min(max(step_scale, 0.5), 2.0))
 
 
-def rewards_vary(facts: Facts) -> bool:
+def rewards_vary(facts: PublicFacts) -> bool:
     low, high = facts.bounds.reward
     return low < high
 
 
-def statistics_settings(facts: Facts, step_scale: float = 1.0) -> Settings:
+def statistics_settings(facts: PublicFacts, step_scale: float = 1.0) -> Settings:
     one_step = facts.horizon == 1
     strong = facts.strength >= DESCENT_FROM and not one_step
     line = sum(high > low for low, high in facts.bounds.observation) <= 1

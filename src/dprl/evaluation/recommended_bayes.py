@@ -125,7 +125,7 @@ class Ends(NamedTuple):
     mean: jax.Array  # (K,) coefficients of D
     covariance: jax.Array  # (K, K)
     nothing: jax.Array | float  # what no reward at all is worth
-    early: jax.Array  # () noised mean, over the trajectories, of whether they have rewards before their end
+    early: jax.Array  # () noisy mean, over the trajectories, of whether they have rewards before their end
     deviation: jax.Array | float  # () of its noise
 
 
@@ -246,7 +246,7 @@ def near_the_end(mean: jax.Array, covariance: jax.Array) -> jax.Array:
 
 
 def density(modes: Modes, moments: jax.Array, variances: jax.Array) -> jax.Array:
-    """``(G,)`` nonnegative density over the grid points from noised means of the second modes.
+    """``(G,)`` nonnegative density over the grid points from noisy means of the second modes.
 
     Modes are shrunk by the average over prior variances tau^2 f^-p; what is negative is cut.
     """

@@ -86,13 +86,13 @@ class Settings:
 class State(NamedTuple):
     """Made of released sums alone. The first axis of ``signal``, ``variance`` and ``start`` is the stage."""
 
-    released: jax.Array  # (D,) the last stage's noised sum
+    released: jax.Array  # (D,) the last stage's noisy sum
     strategy: jax.Array  # (K,) weights a of the modes
     occupancy: jax.Array  # () weight beta of the occupancies
     signal: jax.Array  # (2, K) means of w y mode(s), noised
     variance: jax.Array  # (2, K) of their noise
     start: jax.Array  # (2,) share of the start states in the weights w
-    moments: jax.Array  # (o, M) sums of the noised means of the second modes, times their precision
+    moments: jax.Array  # (o, M) sums of the noisy means of the second modes, times their precision
     precision: jax.Array  # (M,)
     ends: jax.Array  # (2, K) means of w to_end mode(s), noised
     ends_variance: jax.Array  # (2, K) of their noise
@@ -189,12 +189,12 @@ class Statistics:
         expected = jnp.diag(jnp.asarray(bayes.first_prior(modes, _SHAPE_OF_ENDS)))
         return _within_one(modes, bayes.water_fill(expected, modes.extreme.max(axis=0), precision))
 
-    def update(self, stage: int, state: State, noised: jax.Array, step: Any) -> State:
+    def update(self, stage: int, state: State, noisy: jax.Array, step: Any) -> State:
         s = self.settings
         if stage < 2:
-            return state._replace(released=noised)
+            return state._replace(released=noisy)
         length = jnp.minimum(s.step_size / s.descent_clip, state.limit)
-        theta = state.theta + length * noised / s.units
+        theta = state.theta + length * noisy / s.units
         keep = jnp.asarray(step) >= s.steps // 2
         return state._replace(theta=theta, total=state.total + jnp.where(keep, theta, 0.0))
 

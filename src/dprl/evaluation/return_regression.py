@@ -1,9 +1,9 @@
 """Private regression on returns: full or Poisson batches of clipped least-squares vectors, on and off policy.
 
-Method: least squares of (importance-weighted) returns to go on features, by noised gradient steps (Bassily, Smith and
+Method: least squares of (importance-weighted) returns to go on features, by noisy gradient steps (Bassily, Smith and
 Thakurta 2014; Abadi et al. 2016, with a trajectory in the place of an example).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: every noised sum of clipped vectors, hence every iterate. Proof: docs/proofs/return-regression.md.
+Released: every noisy sum of clipped vectors, hence every iterate. Proof: docs/proofs/return-regression.md.
 Symbols: docs/symbols.md.
 """
 
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project_phi
-from dprl.engine.program import Facts, Stage
+from dprl.engine.program import PublicFacts, Stage
 from dprl.evaluation.descent import REFERENCE, Descent, DescentConfig
 from dprl.protocols import Attack
 
@@ -34,12 +34,12 @@ class ReturnRegression(DescentConfig):
 
     algorithm: ClassVar[str] = "return-regression"
 
-    def travel(self, facts: Facts, strength: float) -> float:
+    def travel(self, facts: PublicFacts, strength: float) -> float:
         """1.4, growing slowly with n0: more than half the range of values."""
         del facts
         return 1.4 * max(strength / REFERENCE, 1.0) ** 0.15
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> ReturnRegressionProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> ReturnRegressionProgram:
         return ReturnRegressionProgram(stages, self.resolve(facts, stages[-1]), facts)
 
 
@@ -67,6 +67,6 @@ ALGORITHM = Algorithm(
     attacks=(
         Attack(options=_STEPS, trials=400_000),
         # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
-        Attack(options={**_STEPS, "sampling_rate": 0.1, "value_share": 0.05}, trials=400_000),
+        Attack(options={**_STEPS, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=400_000),
     ),
 )

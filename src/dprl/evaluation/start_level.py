@@ -1,7 +1,7 @@
 """A private constant to start at: one release before the steps of an algorithm.
 
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: one noised sum; the level is post-processing. Proof: docs/proofs/dptd.md.
+Released: one noisy sum; the level is post-processing. Proof: docs/proofs/dptd.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from dprl.engine.layouts import Block
-from dprl.engine.program import Facts, Shape
+from dprl.engine.program import PublicFacts, Query
 from dprl.engine.rows import TRANSITION
 from dprl.evaluation.private_constant import PrivateConstant, PrivateConstantProgram
 
@@ -28,23 +28,23 @@ class StartLevel(Protocol):
     @property
     def columns(self) -> tuple[str, ...]: ...
 
-    def shape(self, share: float) -> Shape: ...
+    def shape(self, share: float) -> Query: ...
 
     def vectors(self, block: Block) -> jax.Array:
         """``(B, dimension)``, of each unit."""
         ...
 
-    def level(self, noised: jax.Array) -> jax.Array:
-        """The constant in public units, in [-1, 1], from the noised sum ``(dimension,)``."""
+    def level(self, noisy: jax.Array) -> jax.Array:
+        """The constant in public units, in [-1, 1], from the noisy sum ``(dimension,)``."""
         ...
 
 
-def start_level(facts: Facts) -> StartLevel:
+def start_level(facts: PublicFacts) -> StartLevel:
     """The mean return; where the unit is a transition, of which no return is known, LSTD on the constant."""
     if facts.unit == "transition":
         return ConstantLSTD(facts)
     constant = PrivateConstant(discount=facts.discount)
-    (shape,) = constant.shapes(facts)
+    (shape,) = constant.queries(facts)
     return MeanReturn(constant.program(facts, ()), shape.clip_norm)
 
 
@@ -59,14 +59,14 @@ class MeanReturn:
     def columns(self) -> tuple[str, ...]:
         return self.constant.columns
 
-    def shape(self, share: float) -> Shape:
-        return Shape(START, 1, self.clip_norm, share=share)
+    def shape(self, share: float) -> Query:
+        return Query(START, 1, self.clip_norm, share=share)
 
     def vectors(self, block: Block) -> jax.Array:
         return self.constant.contribution(0, self.constant.init(), block)
 
-    def level(self, noised: jax.Array) -> jax.Array:
-        return self.constant.update(0, self.constant.init(), noised, 0)
+    def level(self, noisy: jax.Array) -> jax.Array:
+        return self.constant.update(0, self.constant.init(), noisy, 0)
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class ConstantLSTD:
     One row at a time: it needs no return, and is right whether trajectories end or go on for ever.
     """
 
-    facts: Facts
+    facts: PublicFacts
 
     columns = (*TRANSITION, "raw_reward")
 
-    def shape(self, share: float) -> Shape:
+    def shape(self, share: float) -> Query:
         # rows are in single precision
-        return Shape(START, 3, math.sqrt(3.0) * self.facts.bounds.max_importance_ratio * (1.0 + 1e-6), share=share)
+        return Query(START, 3, math.sqrt(3.0) * self.facts.bounds.max_importance_ratio * (1.0 + 1e-6), share=share)
 
     def vectors(self, block: Block) -> jax.Array:
         """``(B, 3)``: sums of ``omega rho`` times the reward in [-1, 1], ``1 - gamma alive`` and 1; rho at most the
@@ -91,9 +91,9 @@ class ConstantLSTD:
         going = block.weight_rho * (1.0 - self.facts.discount * block.alive)
         return jnp.stack([jnp.sum(x, axis=-1) for x in (block.weight_raw_reward, going, block.weight_rho)], axis=-1)
 
-    def level(self, noised: jax.Array) -> jax.Array:
+    def level(self, noisy: jax.Array) -> jax.Array:
         low, high = self.facts.bounds.reward
-        reward, going, weight = noised
+        reward, going, weight = noisy
         # a weight this small is noise: with few rows the ratio then stays finite
         weight = jnp.maximum(weight, 0.5 * self.facts.units)
         total = (low + high) / 2.0 * weight + (high - low) / 2.0 * jnp.clip(reward, -weight, weight)

@@ -2,7 +2,7 @@
 
 Method: Sutton (1988); with an importance ratio a step, Precup, Sutton and Singh (2000). Noise and clip are ours.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: the noised sums of rewards that the start may be made of, and every noised sum of clipped vectors, hence every
+Released: the noisy sums of rewards that the start may be made of, and every noisy sum of clipped vectors, hence every
 iterate. Proof: docs/proofs/td.md. Symbols: docs/symbols.md.
 """
 
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project_phi
-from dprl.engine.program import Facts, Shape, Stage
+from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.evaluation.descent import REFERENCE, Descent, DescentConfig
 from dprl.protocols import Attack
 from dprl.value_functions.features import Tabular
@@ -35,56 +35,56 @@ class TD(DescentConfig):
 
     Attributes:
         start: ``mid-range`` of the public values, or ``mean-reward``: the constant ``rbar / (1 - gamma)`` with
-            ``rbar`` the importance-weighted mean reward, a noised ratio, which is known without any release where the
+            ``rbar`` the importance-weighted mean reward, a noisy ratio, which is known without any release where the
             public rewards are a single number. The default is ``mean-reward`` just there, off policy.
-        start_share: share of the mu^2 of the value function that pays for such a ratio.
+        start_budget_fraction: share of the mu^2 of the value function that pays for such a ratio.
     """
 
     start: Literal["mid-range", "mean-reward"] | None = None
-    start_share: float = 0.1
+    start_budget_fraction: float = 0.1
 
     algorithm: ClassVar[str] = "td"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check("start_share must be above 0 and below 1", 0.0 < self.start_share < 1.0)
+        self._check("start_budget_fraction must be above 0 and below 1", 0.0 < self.start_budget_fraction < 1.0)
         self._check("start = 'mean-reward' needs a discount below 1", self.start != "mean-reward" or self.discount < 1)
 
-    def count(self, facts: Facts) -> int:
+    def count(self, facts: PublicFacts) -> int:
         """400 for a table, 100 otherwise."""
         if self.steps is not None:
             return self.steps
         return 400 if isinstance(facts.features, Tabular) else 100
 
-    def travel(self, facts: Facts, strength: float) -> float:
+    def travel(self, facts: PublicFacts, strength: float) -> float:
         """Tabular: in proportion to n0, as values travel from state to state; otherwise 2, growing slowly with n0."""
         if isinstance(facts.features, Tabular):
             return min(max(2.5 * strength / REFERENCE, 2.0), 25.0)
         return 2.0 * max(strength / REFERENCE, 1.0) ** 0.25
 
-    def starts_at_mean_reward(self, facts: Facts) -> bool:
+    def starts_at_mean_reward(self, facts: PublicFacts) -> bool:
         low, high = facts.bounds.reward
         if self.start is None:
             return low == high and self.discount < 1.0 and facts.horizon > 1 and facts.ratio > 1.0
         return self.start == "mean-reward"
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """The updates; before them, where it must be released, a mean reward."""
         low, high = facts.bounds.reward
-        (updates,) = super().shapes(facts)
+        (updates,) = super().queries(facts)
         if not self.starts_at_mean_reward(facts) or low == high:
             return (updates,)
-        start = Shape(START, 2, math.sqrt(2.0), share=self.start_share)
-        return start, dataclasses.replace(updates, share=1.0 - self.start_share)
+        start = Query(START, 2, math.sqrt(2.0), share=self.start_budget_fraction)
+        return start, dataclasses.replace(updates, share=1.0 - self.start_budget_fraction)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> TDProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> TDProgram:
         config = self.resolve(facts, stages[-1])
         # of a mean reward that is not released it is the smallest one, which is then the largest too
         level = level_of(facts, jnp.asarray(-1.0)) if self.starts_at_mean_reward(facts) else 0.0
         return TDProgram(stages, config, facts, float(level))
 
 
-def level_of(facts: Facts, mean: jax.Array) -> jax.Array:
+def level_of(facts: PublicFacts, mean: jax.Array) -> jax.Array:
     """The constant ``rbar / (1 - gamma)`` in public units; ``mean`` is rbar, with the reward interval as [-1, 1]."""
     low, high = facts.bounds.reward
     reward = (low + high) / 2.0 + (high - low) / 2.0 * jnp.clip(mean, -1.0, 1.0)
@@ -110,8 +110,8 @@ class TDProgram(Descent):
         error = block.weight_rho_reward - block.weight_rho * apply(block.delta_phi, theta)
         return project_phi(error, block) * jnp.asarray(self.scale, dtype=block.phi.dtype)
 
-    def update(self, stage: int, state: Any, noised: jax.Array, step: Any) -> Any:
-        return noised if stage < len(self.stages) - 1 else super().update(stage, state, noised, step)
+    def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
+        return noisy if stage < len(self.stages) - 1 else super().update(stage, state, noisy, step)
 
     def finish(self, stage: int, state: Any) -> Any:
         if stage == len(self.stages) - 1:
@@ -132,6 +132,6 @@ ALGORITHM = Algorithm(
     attacks=(
         Attack(options=_STEPS, trials=400_000),
         # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
-        Attack(options={**_STEPS, "sampling_rate": 0.1, "value_share": 0.05}, trials=400_000),
+        Attack(options={**_STEPS, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=400_000),
     ),
 )

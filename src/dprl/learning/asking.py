@@ -29,7 +29,7 @@ class Seen(NamedTuple):
     known: bool
 
 
-class Asked:
+class EnvironmentSession:
     """An environment as the learner asks it.
 
     Args:

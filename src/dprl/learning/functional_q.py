@@ -5,7 +5,7 @@ Relation: two reward functions at most ``reward_radius`` apart everywhere; of th
 state in which the action is taken, and of the action, whose difference has Lipschitz constant at most
 ``reward_lipschitz`` over the observation scaled to [0, 1].
 Released: the weights of the Q-function, of which any number of questions may be asked; and as many iterates as anybody
-wants, for everything is made of noised answers about the rewards alone.
+wants, for everything is made of noisy answers about the rewards alone.
 Not protected: states, actions and transitions.
 
 Variants (docs/proofs): ``functional`` adds one path of a Gaussian process to the reward function (functional-noise),
@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from dprl.accounting.reward_relation import LARGEST_DECAY, RewardRelation, default_decay
 from dprl.config import DERIVED, Config
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.environment_spec import EnvironmentSpec, RewardOf
 from dprl.errors import DprlError
-from dprl.learning_facts import LearningFacts, RewardOf
 from dprl.protocols import Attack
 
 if TYPE_CHECKING:
@@ -112,12 +112,12 @@ class FunctionalQ(Config):
         for sentence in _mistakes(self):
             raise DprlError(f"{self.algorithm}: {sentence}.")
 
-    def claimed(self, facts: LearningFacts, budget: Budget) -> LearningPlan | None:
+    def claimed(self, facts: EnvironmentSpec, budget: Budget) -> LearningPlan | None:
         """Return the plan of options of another distribution; None where dprl makes it."""
         del facts, budget
         return None
 
-    def learned(self, environment: Any, facts: LearningFacts, noise: Any) -> QFunction:
+    def learned(self, environment: Any, facts: EnvironmentSpec, noise: Any) -> QFunction:
         """Learn by oneself: where there is a plan of :meth:`claimed`."""
         raise NotImplementedError
 
@@ -180,7 +180,7 @@ def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def resolve(config: FunctionalQ, facts: LearningFacts) -> FunctionalQ:
+def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:
     """The options with everything filled in that follows from public facts.
 
     Raises:
@@ -222,7 +222,7 @@ def resolve(config: FunctionalQ, facts: LearningFacts) -> FunctionalQ:
     return c.replace(DERIVED, **derived)
 
 
-def public_defaults(c: FunctionalQ, facts: LearningFacts) -> dict[str, Any]:
+def public_defaults(c: FunctionalQ, facts: EnvironmentSpec) -> dict[str, Any]:
     """What follows from the environment alone: discount, network and step size."""
     derived = dict[str, Any]()
     if c.discount is None:
@@ -241,7 +241,7 @@ def public_defaults(c: FunctionalQ, facts: LearningFacts) -> dict[str, Any]:
     return derived
 
 
-def _declared(c: FunctionalQ, facts: LearningFacts) -> RewardOf:
+def _declared(c: FunctionalQ, facts: EnvironmentSpec) -> RewardOf:
     """What a reward is a function of, as the environment or the options declare it."""
     reward_of = c.reward_of or ("state" if c.shared_path else facts.reward_of)
     if reward_of is None or reward_of not in typing.get_args(RewardOf):
@@ -253,7 +253,7 @@ def _declared(c: FunctionalQ, facts: LearningFacts) -> RewardOf:
     return reward_of
 
 
-def _check_dimensions(c: FunctionalQ, facts: LearningFacts) -> None:
+def _check_dimensions(c: FunctionalQ, facts: EnvironmentSpec) -> None:
     """What the proof of the functional variant carries over to."""
     if facts.dimensions == 1:
         return

@@ -16,10 +16,10 @@ from dprl.accounting.reward_relation import RewardRelation, default_decay
 from dprl.added import in_calibration
 from dprl.config import DERIVED
 from dprl.engine.plan import calibrate
+from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ, relation, resolve
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.answers import Memo
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
@@ -46,7 +46,7 @@ class LearningPlan:
     """
 
     config: FunctionalQ
-    facts: LearningFacts
+    facts: EnvironmentSpec
     budget: Budget
     mechanism: Mechanism | None
     event: events.DpEvent | None
@@ -68,7 +68,7 @@ class LearningPlan:
 
 
 def make_learning_plan(
-    config: FunctionalQ, facts: LearningFacts, budget: Budget, model: np.ndarray | None = None
+    config: FunctionalQ, facts: EnvironmentSpec, budget: Budget, model: np.ndarray | None = None
 ) -> LearningPlan:
     """Check the options against the facts, and calibrate the noise to the budget.
 
@@ -101,7 +101,7 @@ def make_learning_plan(
 
 
 def make_mechanism(
-    config: FunctionalQ, facts: LearningFacts, noise_multiplier: float, model: np.ndarray | None = None
+    config: FunctionalQ, facts: EnvironmentSpec, noise_multiplier: float, model: np.ndarray | None = None
 ) -> Mechanism:
     """What sees the rewards, of resolved options."""
     assert config.reward_radius is not None
@@ -198,7 +198,7 @@ def _event(releases: int | None, noise_multiplier: float) -> events.DpEvent:
     return events.poisson_gaussian(1.0, noise_multiplier, releases)
 
 
-def _of_output(config: FunctionalQ, facts: LearningFacts, model: Any) -> FunctionalQ:
+def _of_output(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> FunctionalQ:
     """With the decay that fits the optimal Q rather than the reward."""
     if config.decay is not None:
         return config

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.ornstein_uhlenbeck import positions_of
 from dprl.value_functions.q_function import QFunction
 
@@ -44,7 +44,7 @@ def transition_rate(model: np.ndarray) -> float:
     return float(change.max())
 
 
-def q_bounds(config: FunctionalQ, facts: LearningFacts, model: Any) -> tuple[float, float]:
+def q_bounds(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> tuple[float, float]:
     """Largest difference of the optimal Q of two neighbouring reward functions, and its Lipschitz constant.
 
     ``R_Q = R / (1 - gamma)`` and ``L_Q = L + gamma kappa R_Q``, and what the rounding of value iteration adds to both.
@@ -80,15 +80,15 @@ def _swept(model: Any, rewards: Any, discount: Any, sweeps: int) -> Any:
     return lax.scan(sweep, jnp.zeros_like(rewards), length=sweeps)[0]
 
 
-def noised_q(q: Any, answers: Any) -> Any:
+def noisy_q(q: Any, answers: Any) -> Any:
     """``(A, N)`` float64: the one release, a path an action added to Q at :data:`POINTS`."""
     actions, size = np.shape(q)
     positions = np.tile(positions_of(POINTS[:, None]), (actions, 1))
     path = np.repeat(np.arange(actions, dtype=np.int32), size)
-    return answers.noised(jnp.reshape(q, -1), jnp.asarray(positions), jnp.asarray(path), 0).reshape(actions, size)
+    return answers.add_noise(jnp.reshape(q, -1), jnp.asarray(positions), jnp.asarray(path), 0).reshape(actions, size)
 
 
-def released(model: Any, rewards: Any, answers: Any, discount: float, facts: LearningFacts) -> QFunction:
+def released(model: Any, rewards: Any, answers: Any, discount: float, facts: EnvironmentSpec) -> QFunction:
     """Q as it is released.
 
     Args:
@@ -97,9 +97,9 @@ def released(model: Any, rewards: Any, answers: Any, discount: float, facts: Lea
     """
     low, high = facts.reward_bounds
     rewards = np.where(np.isfinite(rewards), rewards, 0.0)
-    noised = np.asarray(noised_q(optimal_q(model, rewards, discount), answers))
+    noisy = np.asarray(noisy_q(optimal_q(model, rewards, discount), answers))
     value = (low / (1.0 - discount), high / (1.0 - discount))
-    table = (noised - (value[0] + value[1]) / 2.0) / ((value[1] - value[0]) / 2.0)
+    table = (noisy - (value[0] + value[1]) / 2.0) / ((value[1] - value[0]) / 2.0)
     return QFunction({"V": table.astype(np.float32)}, f"table:{len(POINTS)}", facts.observation, facts.actions, value)
 
 

@@ -20,11 +20,12 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.accounting.reward_relation import DEPTHS
-from dprl.learning.asking import Asked, Seen
+from dprl.environment_spec import EnvironmentSpec
+from dprl.learning.asking import EnvironmentSession, Seen
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.q_updates import (
+    LearnerShape,
     Rates,
-    Shape,
     State,
     Transitions,
     acting_weights,
@@ -36,7 +37,6 @@ from dprl.learning.q_updates import (
     learn_round,
     released_weights,
 )
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.action_coins import ActionCoins, uniform_of
 from dprl.mechanisms.answers import NOWHERE
 from dprl.mechanisms.ornstein_uhlenbeck import positions_of
@@ -73,13 +73,13 @@ class AddressedCoins:
 
     coins: ActionCoins
 
-    def initial(self, shape: Shape) -> np.ndarray:
+    def initial(self, shape: LearnerShape) -> np.ndarray:
         """``(2, n)`` uniform numbers of which hidden weights begin: those of Q, and those of an actor."""
         places = np.arange(hidden_weights(shape.network, shape.dimensions))
         start = self.coins.of_start()
         return np.stack([uniform_of(start.words_at(places, draw)) for draw in range(2)])
 
-    def of_round(self, shape: Shape, j: int) -> RoundCoins:
+    def of_round(self, shape: LearnerShape, j: int) -> RoundCoins:
         """The coins of round ``j``."""
         batch, samples = self.coins.of_batch(j), np.arange(shape.round)
         exploring = [uniform_of(batch.words_at(samples, _EXPLORING + i)) for i in range(2)]
@@ -88,10 +88,10 @@ class AddressedCoins:
         return RoundCoins(np.stack(exploring, axis=1), replayed.reshape(shape.updates, shape.batch), seeds)
 
 
-def shape_of(config: FunctionalQ, facts: LearningFacts) -> Shape:
+def shape_of(config: FunctionalQ, facts: EnvironmentSpec) -> LearnerShape:
     """Of resolved options."""
     assert config.network is not None
-    return Shape(
+    return LearnerShape(
         network=config.network,
         actions=facts.actions,
         dimensions=facts.dimensions,
@@ -105,7 +105,7 @@ def shape_of(config: FunctionalQ, facts: LearningFacts) -> Shape:
     )
 
 
-def rates_of(config: FunctionalQ, facts: LearningFacts) -> Rates:
+def rates_of(config: FunctionalQ, facts: EnvironmentSpec) -> Rates:
     """Of resolved options; scalars that may be traced."""
     assert config.discount is not None
     assert config.step_size is not None
@@ -125,7 +125,7 @@ def rates_of(config: FunctionalQ, facts: LearningFacts) -> Rates:
 
 
 def run_on_host(
-    shape: Shape,
+    shape: LearnerShape,
     source: Any,
     rates: Rates,
     answers: Any,
@@ -136,13 +136,13 @@ def run_on_host(
     """A whole run, step by step, with an environment of which nothing is compiled; actions are chosen in NumPy.
 
     Args:
-        source: as :class:`~dprl.learning.asking.Asked` takes it.
-        answers: of a mechanism: ``noised`` or, in the gradient variant, ``noised_mean``.
+        source: as :class:`~dprl.learning.asking.EnvironmentSession` takes it.
+        answers: of a mechanism: ``noisy`` or, in the gradient variant, ``noisy_mean``.
         coins: all that is drawn but the noise.
         progress: called with the number of samples done.
         on_grid: whether observations are declared to lie on the grid of a path; others are not asked about then.
     """
-    asked = Asked(source, shape.dimensions, DEPTHS[shape.dimensions] if on_grid else None)
+    asked = EnvironmentSession(source, shape.dimensions, DEPTHS[shape.dimensions] if on_grid else None)
     state = init(shape, coins.initial(shape))
     seen: Seen | None = None
     for j in range(shape.rounds):
@@ -166,7 +166,7 @@ def run_on_host(
     return state
 
 
-def q_of(state: State, shape: Shape, facts: LearningFacts, discount: float) -> QFunction:
+def q_of(state: State, shape: LearnerShape, facts: EnvironmentSpec, discount: float) -> QFunction:
     """What is released: Q, and the actor where there is one."""
     low, high = facts.reward_bounds
     q, actor = state.average if shape.average else released_weights(state.q, state.actor)
@@ -196,7 +196,7 @@ class Sample(NamedTuple):
 
 
 def learned(
-    shape: Shape,
+    shape: LearnerShape,
     rates: Rates,
     state: State,
     answers: Any,
@@ -213,10 +213,10 @@ def learned(
         nothing = np.zeros(shape.round, np.float32)  # no reward is remembered
         fresh = Transitions(states, sample.actions, nothing, following, sample.over)
         clipped = answers.clip(gradients(shape, state, fresh))
-        mean = answers.noised_mean(rewards, clipped, j)
+        mean = answers.noisy_mean(rewards, clipped, j)
         return gradient_step(shape, rates, state, fresh, clipped, mean, j)
     positions = xp.where(sample.known[:, None], positions_of(sample.units), NOWHERE)
-    y = xp.where(sample.known, answers.noised(rewards, positions, sample.actions, j), rates.centre)
+    y = xp.where(sample.known, answers.add_noise(rewards, positions, sample.actions, j), rates.centre)
     scaled = ((y - rates.centre) * rates.scale).astype(np.float32)
     fresh = Transitions(states, sample.actions, scaled, following, sample.over)
     return learn_round(shape, rates, state, fresh, j, replayed)

@@ -29,7 +29,7 @@ class Transitions(NamedTuple):
 
     states: Any  # (N, d) float32, scaled to [0, 1]
     actions: Any  # (N,) int32
-    answers: Any  # (N,) float32: noised rewards, scaled
+    answers: Any  # (N,) float32: noisy rewards, scaled
     following: Any  # (N, d) float32
     over: Any  # (N,) bool: terminated there
 
@@ -54,7 +54,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shape:
+class LearnerShape:
     """What fixes the compiled code.
 
     Attributes:
@@ -96,7 +96,7 @@ class Rates(NamedTuple):
     ending: Any
 
 
-def init(shape: Shape, uniforms: Any) -> State:
+def init(shape: LearnerShape, uniforms: Any) -> State:
     """State before the first round, from ``(2, n)`` uniform numbers: of the weights of Q, and of an actor."""
 
     def adam(own: Any) -> Adam:
@@ -112,7 +112,7 @@ def init(shape: Shape, uniforms: Any) -> State:
     return State(q, q.weights, actor, jnp.float32(0), _zeros(released_weights(q, actor)), memory)
 
 
-def explored(shape: Shape, rates: Rates, coins: Any, j: Any, xp: Any = np) -> Any:
+def explored(shape: LearnerShape, rates: Rates, coins: Any, j: Any, xp: Any = np) -> Any:
     """``(...)`` int32: the action where a sample explores, -1 where it takes the :func:`best` one.
 
     Args:
@@ -132,7 +132,7 @@ def acting_weights(state: State) -> Any:
     return (state.q if state.actor is None else state.actor).weights
 
 
-def best(shape: Shape, weights: Any, unit: Any, coin: Any, xp: Any = np) -> Any:
+def best(shape: LearnerShape, weights: Any, unit: Any, coin: Any, xp: Any = np) -> Any:
     """Action where nothing is explored: the best by Q, or one drawn from the actor.
 
     Args:
@@ -149,7 +149,7 @@ def best(shape: Shape, weights: Any, unit: Any, coin: Any, xp: Any = np) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def learn_round(shape: Shape, rates: Rates, state: State, fresh: Transitions, j: Any, uniform: Any) -> State:
+def learn_round(shape: LearnerShape, rates: Rates, state: State, fresh: Transitions, j: Any, uniform: Any) -> State:
     """Updates on replayed samples, after those of round ``j`` (from 0) joined the memory.
 
     Args:
@@ -183,7 +183,7 @@ def learn_round(shape: Shape, rates: Rates, state: State, fresh: Transitions, j:
 
 
 @partial(jax.jit, static_argnums=0)
-def gradients(shape: Shape, state: State, fresh: Transitions) -> Any:
+def gradients(shape: LearnerShape, state: State, fresh: Transitions) -> Any:
     """``(B, P)`` of Q at each sample by the weights; not clipped yet."""
 
     def chosen(weights: Any, state: Any, action: Any) -> Any:
@@ -194,13 +194,13 @@ def gradients(shape: Shape, state: State, fresh: Transitions) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def gradient_step(
-    shape: Shape, rates: Rates, state: State, fresh: Transitions, clipped: Any, mean: Any, j: Any
+    shape: LearnerShape, rates: Rates, state: State, fresh: Transitions, clipped: Any, mean: Any, j: Any
 ) -> State:
-    """One noised step of the semi-gradient, of which only ``mean`` has rewards in it.
+    """One noisy step of the semi-gradient, of which only ``mean`` has rewards in it.
 
     Args:
         clipped: ``(B, P)`` of :func:`gradients`.
-        mean: ``(P,)`` noised mean of the centred rewards times these.
+        mean: ``(P,)`` noisy mean of the centred rewards times these.
     """
     weights = state.q.weights
     values = q_values(shape.network, weights, fresh.states, jnp)
@@ -212,17 +212,17 @@ def gradient_step(
     return _averaged(shape, state._replace(q=state.q._replace(weights=_unflat(moved, weights))), j)
 
 
-def _targets(shape: Shape, rates: Rates, target: Any, rows: Transitions) -> Any:
+def _targets(shape: LearnerShape, rates: Rates, target: Any, rows: Transitions) -> Any:
     best = jnp.max(q_values(shape.network, target, rows.following, jnp), axis=-1)
     return rows.answers + rates.discount * jnp.where(rows.over, rates.ending, best)
 
 
-def _loss(shape: Shape, rows: Transitions, target: Any, weights: Any) -> Any:
+def _loss(shape: LearnerShape, rows: Transitions, target: Any, weights: Any) -> Any:
     values = q_values(shape.network, weights, rows.states, jnp)
     return jnp.mean((jnp.take_along_axis(values, rows.actions[:, None], axis=1)[:, 0] - target) ** 2) / 2
 
 
-def _regret(shape: Shape, rows: Transitions, q: Any, actor: Any) -> Any:
+def _regret(shape: LearnerShape, rows: Transitions, q: Any, actor: Any) -> Any:
     """Of a softmax policy, by the private Q alone (section 3.3)."""
     odds = jax.nn.softmax(q_values(shape.network, actor, rows.states, jnp))
     return -jnp.mean(jnp.sum(odds * q_values(shape.network, q, rows.states, jnp), axis=-1))
@@ -238,11 +238,11 @@ def _moved(adam: Adam, gradient: Any, rate: Any) -> Adam:
     return Adam(weights, first, second)
 
 
-def _step_size(shape: Shape, rates: Rates, j: Any) -> Any:
+def _step_size(shape: LearnerShape, rates: Rates, j: Any) -> Any:
     return rates.step_size * (1 - jnp.float32(_FALL) * j.astype(jnp.float32) / shape.rounds)
 
 
-def _averaged(shape: Shape, state: State, j: Any) -> State:
+def _averaged(shape: LearnerShape, state: State, j: Any) -> State:
     tail = shape.rounds // 2
     weight = jnp.where(j >= tail, jnp.float32(1.0 / (shape.rounds - tail)), jnp.float32(0))
     average = jax.tree.map(lambda a, w: a + weight * w, state.average, released_weights(state.q, state.actor))

@@ -60,7 +60,7 @@ class ActionCoins:
         """Return ``(count,)`` float32 standard normals, for initial weights."""
         return threefry.normal_of(_words(self.of_start(), 0, count, 0, 1)[0])
 
-    def below(self, count: int) -> int:
+    def uniform_index(self, count: int) -> int:
         """Return one index below ``count``, which is at most 2^16: each with probability 1/``count``, up to 2^-32."""
         return int(_words(self.of_batch(_CHOICE), 0, 1, 0, 1)[0, 0]) * count >> 32
 

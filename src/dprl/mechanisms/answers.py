@@ -1,6 +1,6 @@
-"""What the mechanisms for rewards share: every one gives *answers*, objects with one method ``noised``.
+"""What the mechanisms for rewards share: every one gives *answers*, objects with one method ``noisy``.
 
-``noised(rewards, positions, actions, round_)`` takes the true rewards of one round, ``(B,)``, where they were paid,
+``noisy(rewards, positions, actions, round_)`` takes the true rewards of one round, ``(B,)``, where they were paid,
 ``(B, d)`` and ``(B,)``, and the round's number, and gives what may be learned from. Nothing else may see a reward.
 """
 
@@ -42,7 +42,7 @@ class Memo:
 
     What enters the mechanism is then a function of the position (and of the action), whatever the rewards depend on: a
     position that is asked again is asked with its first reward. Paths need that, on their grid and off it, where a
-    cell's first observation answers for all of it. Noised rewards of finite processes are paid for once a pair of state
+    cell's first observation answers for all of it. Noisy rewards of finite processes are paid for once a pair of state
     and action. Answers that are not kept are seen by nobody.
 
     Args:
@@ -57,8 +57,8 @@ class Memo:
         self._rewards: dict[tuple[int, ...], float] = {}
         self._known: dict[tuple[int, ...], float] = {}
 
-    def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
-        """Answer as the ``noised`` that it wraps, ``(B,)`` float64; 0 at :data:`NOWHERE`, which is not asked about.
+    def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> np.ndarray:
+        """Answer as the ``noisy`` that it wraps, ``(B,)`` float64; 0 at :data:`NOWHERE`, which is not asked about.
 
         Raises:
             DprlError: more different ones are asked for than ``most``.
@@ -75,7 +75,7 @@ class Memo:
             rewards[i] = self._rewards.setdefault(key, rewards[i])
         # arrays of one shape are asked: what is nowhere asks again what another does, and its answer is dropped
         places = [i if key is not None else somewhere[0][0] for i, key in enumerate(keys)]
-        fresh = np.asarray(self._answers.noised(rewards[places], positions[places], actions[places], round_))
+        fresh = np.asarray(self._answers.add_noise(rewards[places], positions[places], actions[places], round_))
         for i, key in somewhere:
             self._known.setdefault(key, float(fresh[i]))
         return np.array([0.0 if key is None else self._known[key] for key in keys])

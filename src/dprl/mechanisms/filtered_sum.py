@@ -2,7 +2,7 @@
 
 Before each step a level among public noise multipliers is asked for. It is admitted if all that was spent and the
 level's cost stay within the budget; else the stage is over before anything is drawn. A step releases, over one Poisson
-sample, the noised sum of clipped vectors and the noised norm of that sum. Relation: add or remove one unit.
+sample, the noisy sum of clipped vectors and the noisy norm of that sum. Relation: add or remove one unit.
 Proof: docs/proofs/renyi-filter.md.
 """
 
@@ -112,7 +112,7 @@ class FilteredGaussianSum(GaussianSum):
         norm = jnp.round(jnp.minimum(jnp.sqrt(jnp.sum(x * x)), most)).astype(jnp.int64)
         return jnp.concatenate([total, norm[None]])
 
-    def noised(self, total: jax.Array, draw: jax.Array) -> jax.Array:
+    def add_noise(self, total: jax.Array, draw: jax.Array) -> jax.Array:
         """Return the step's sum and norm with noise, ``(dimension + 1,)`` int64 grid points."""
         return self.answer(total) + jnp.concatenate([draw[: self.dimension], draw[-1:]])
 

@@ -1,7 +1,7 @@
 """Noise for a whole function: a Gaussian-process path is added to the reward function, once, for any number of answers.
 
 Privacy unit: the reward function; neighbours: :class:`~dprl.accounting.reward_relation.RewardRelation` with a
-Lipschitz constant. Released: every noised reward. Proofs: docs/proofs/functional-noise.md, adaptive-gaussian.md.
+Lipschitz constant. Released: every noisy reward. Proofs: docs/proofs/functional-noise.md, adaptive-gaussian.md.
 Paper 001, section 4: docs/papers/001.md has what had to change.
 """
 
@@ -127,7 +127,7 @@ class PathAnswers:
     parameters: PathParameters = field(repr=False)
     shared: bool = field(metadata={"static": True})
 
-    def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
+    def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
         """Return the rewards with noise, which may be learned from.
 
         Rewards are neither clipped nor rounded before the noise is added: either would make the difference of two
@@ -152,5 +152,5 @@ class PathAnswers:
 def _answers(
     noise: NodeNoise, p: PathParameters, rewards: jax.Array, positions: jax.Array, path: jax.Array
 ) -> jax.Array:
-    noised = jnp.where(jnp.isfinite(rewards), rewards, 0.0) + p.std * unit_path(noise, p, positions, path)
-    return jnp.round(jnp.clip(noised, p.low, p.high) / p.step) * p.step
+    noisy = jnp.where(jnp.isfinite(rewards), rewards, 0.0) + p.std * unit_path(noise, p, positions, path)
+    return jnp.round(jnp.clip(noisy, p.low, p.high) / p.step) * p.step

@@ -1,6 +1,6 @@
 """The Gaussian sum over privacy units: clips each unit's vector, says who takes part, adds noise, knows what it cost.
 
-Privacy unit: whatever one row of ``vectors`` stands for. Released: every noised sum. Neighbouring relation and who
+Privacy unit: whatever one row of ``vectors`` stands for. Released: every noisy sum. Neighbouring relation and who
 takes part go together, for only these are proved:
 
 * everybody, or a secret Poisson sample: add or remove one unit (with public ``units`` this covers zero-out, which is
@@ -82,7 +82,7 @@ class GaussianSum:
             ``float`` is the same but for rounding, for experiments with many trials (:meth:`in_float`); ``unclipped``
             adds that noise to a sum that is not clipped; ``plain`` neither clips nor adds noise, for oracles and
             references.
-        factor: what every noised sum in ``float`` is multiplied by, such as a step size; may be traced.
+        factor: what every noisy sum in ``float`` is multiplied by, such as a step size; may be traced.
         loudness: another noise multiplier for ``float`` and ``unclipped``; may be traced, 0 for no noise.
     """
 
@@ -319,7 +319,7 @@ class GaussianSum:
         return events.sampler_delta(epsilon, self.draws)
 
     def event(self) -> events.DpEvent:
-        """Return what the accountant composes: exactly what :meth:`coins`, :meth:`clipped_sum` and :meth:`noised` do.
+        """Return what the accountant composes: exactly what :meth:`coins`, :meth:`clipped_sum` and :meth:`noisy` do.
 
         Where every unit takes part once, that is one release for all steps together, and one for each epoch.
         """
@@ -356,21 +356,21 @@ class GaussianSum:
 
     # --- what a step does -------------------------------------------------------------------------------------------
 
-    def coins(self, noise: Any, step: Step, units: int) -> Mask:
+    def participation_mask(self, noise: Any, step: Step, units: int) -> Mask:
         """Return the participation mask of this step."""
-        return noise.coins(step, units, self.sampling_rate)
+        return noise.participation_mask(step, units, self.sampling_rate)
 
     def included(self, noise: Any, step: int, units: int) -> Mask | range:
         """Return the participation mask of this step, or the places of its batch, which are public."""
         if self.batch is None:
-            return np.asarray(self.coins(noise, step, units))
+            return np.asarray(self.participation_mask(noise, step, units))
         first = step // self.epochs * self.batch
         return range(first, min(first + self.batch, units))
 
     def members(self, noise: Any, step: Step, units: int, multiple: int) -> Members:
         """Return who takes part in this step as a list, see :func:`~dprl.mechanisms.arithmetic.listed`."""
         few = few_listed(noise, step, units, self.sampling_rate, multiple) if self.arithmetic == "float" else None
-        return listed(self.coins(noise, step, units), multiple) if few is None else few
+        return listed(self.participation_mask(noise, step, units), multiple) if few is None else few
 
     def draw(self, noise: Any, step: Step, width: int | None = None) -> Num[AnyArray, " dim"]:
         """Draw the step's numbers, of :attr:`dtype`; as many as ``width`` where more are asked for.
@@ -430,7 +430,7 @@ class GaussianSum:
             case "plain":
                 return sum_plainly(vectors, included)
 
-    def noised(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " released"]) -> Num[Array, " released"]:
+    def add_noise(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " released"]) -> Num[Array, " released"]:
         """Return what is released, of :attr:`dtype`: the step's ``total`` and its ``draw``."""
         return jnp.add(total, draw)
 
@@ -439,8 +439,8 @@ class GaussianSum:
         return jnp.asarray(points, jnp.float64) * (self.grid_step if self.certifies else self.factor)
 
     def release(self, total: Num[AnyArray, " _"], draw: Num[AnyArray, " _"]) -> Float[Array, " _"]:
-        """Apply :meth:`noised` and :meth:`scaled` in one, for loops that keep no step."""
-        return self.scaled(self.noised(total, draw))
+        """Apply :meth:`noisy` and :meth:`scaled` in one, for loops that keep no step."""
+        return self.scaled(self.add_noise(total, draw))
 
 
 def to_levels(profile: Sequence[float], levels: int = 8) -> tuple[float, ...]:

@@ -74,7 +74,7 @@ class SecureNoise:
         """Return an independent source for the mechanism called ``name``."""
         return SecureNoise(keystream.subkey(self._key, b"dprl-stream", name.encode()))
 
-    def coins(self, step: int, count: int, rate: float) -> np.ndarray:
+    def participation_mask(self, step: int, count: int, rate: float) -> np.ndarray:
         """Return ``(count,)`` booleans, each true with probability ``rate``."""
         if rate == 1.0:
             return np.ones(count, dtype=bool)
@@ -119,12 +119,12 @@ class SecureNoise:
             done += rows
         return out
 
-    def below(self, step: int, count: int) -> int:
-        """Return one uniform index below ``count``; see :meth:`SeededNoise.below`."""
-        return int(self.below_block(int(step), 1, count)[0])
+    def uniform_index(self, step: int, count: int) -> int:
+        """Return one uniform index below ``count``; see :meth:`SeededNoise.uniform_index`."""
+        return int(self.uniform_indices(int(step), 1, count)[0])
 
-    def below_block(self, first: int, steps: int, count: int) -> np.ndarray:
-        """Return ``(steps,)`` int64: the indices that :meth:`below` gives for the steps from ``first``."""
+    def uniform_indices(self, first: int, steps: int, count: int) -> np.ndarray:
+        """Return ``(steps,)`` int64: the indices that :meth:`uniform_index` gives for the steps from ``first``."""
         if not 0 < count < 1 << 32:
             raise ValueError("count must be between 1 and 2^32 - 1")
         key, each = self._subkey(_BELOW), keystream.BLOCK_BYTES // 8
@@ -238,7 +238,7 @@ class SeededNoise:
         words = threefry.threefry2x32(self.key, jnp.uint32(tag >> 32), jnp.uint32(tag & 0xFFFFFFFF))
         return SeededNoise(jnp.stack(words))
 
-    def coins(self, step: Any, count: int, rate: float) -> jax.Array:
+    def participation_mask(self, step: Any, count: int, rate: float) -> jax.Array:
         """Return ``(count,)`` booleans, each true with probability ``rate``."""
         if rate == 1.0:
             return jnp.ones(count, dtype=bool)
@@ -266,7 +266,7 @@ class SeededNoise:
         """Return ``(dimension,)`` float64 standard normals of a step, for theory that knows no grid."""
         return threefry.normal(self.key, self._counter(step, _GAUSSIAN), dimension).astype(jnp.float64)
 
-    def below(self, step: Any, count: int) -> jax.Array:
+    def uniform_index(self, step: Any, count: int) -> jax.Array:
         """Return one uniform index below ``count``: the single unit of a step in calibrations as published."""
         # the first word of the step's coins, without the other fifteen
         word, _ = threefry.threefry2x32(self.key, jnp.uint32(0), self._counter(step, _COINS))

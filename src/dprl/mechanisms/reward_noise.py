@@ -1,7 +1,7 @@
 """Noise on rewards that are observed, or on the only part of a semi-gradient in which rewards occur.
 
 Privacy unit: the reward function; neighbours: two whose rewards never differ by more than the radius. Released: every
-noised reward, or every noised mean of reward times clipped features; whatever is learned from them, how often, costs
+noisy reward, or every noisy mean of reward times clipped features; whatever is learned from them, how often, costs
 nothing more. Proofs: docs/proofs/observed-reward.md and docs/proofs/reward-gradient.md. Input perturbation:
 Venkitasubramaniam (2013), "Privacy in stochastic control: a Markov decision process perspective".
 """
@@ -168,7 +168,7 @@ class RewardGradient(_NoisedRewards):
         for bound in (self.radius, self.clip_norm, self.sensitivity):
             grid_step(bound)  # refuses what is out of range
         if not 1 <= self.dimension <= MAX_FEATURES:
-            raise DprlError(f"A noised gradient has between 1 and {MAX_FEATURES} coordinates.")
+            raise DprlError(f"A noisy gradient has between 1 and {MAX_FEATURES} coordinates.")
         low, high = self.reward_bounds
         if (self.batch + 4) * 0.5 * (high - low) > _LARGEST_RATIO * self.radius:
             raise DprlError(_TOO_WIDE)
@@ -213,7 +213,7 @@ class _Drawn:
         rewards = jnp.asarray(rewards, dtype=jnp.float64)
         return jnp.clip(jnp.where(jnp.isnan(rewards), self.low, rewards), self.low, self.high)
 
-    def _noised(self, points: jax.Array, step: Any) -> jax.Array:
+    def _noisy(self, points: jax.Array, step: Any) -> jax.Array:
         """Add the draws of ``step`` to ``points`` whole numbers of the grid; return a reward."""
         return (points.astype(jnp.int64) + jnp.asarray(self.draws)[step]).astype(jnp.float64) * self.step
 
@@ -225,7 +225,7 @@ class DrawnAnswers(_Drawn):
 
     # compiled where it is called by itself
     @partial(jax.jit, inline=True)
-    def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
+    def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
         """Return the rewards with noise, which may be learned from. Positions and actions are not used.
 
         Args:
@@ -235,7 +235,7 @@ class DrawnAnswers(_Drawn):
         Returns:
             ``(B,)`` float64.
         """
-        return self._noised(jnp.floor(self._bounded(rewards) / self.step), round_)
+        return self._noisy(jnp.floor(self._bounded(rewards) / self.step), round_)
 
 
 @jax.tree_util.register_dataclass
@@ -259,7 +259,7 @@ class GradientAnswers(_Drawn):
         return jnp.where(finite, x, 0.0) * jnp.where(finite, factor, 0.0)
 
     @partial(jax.jit, inline=True)
-    def noised_mean(self, rewards: Any, features: Any, step: Any) -> jax.Array:
+    def noisy_mean(self, rewards: Any, features: Any, step: Any) -> jax.Array:
         """Return the mean of ``(reward - centre) * features`` with noise.
 
         Args:
@@ -273,4 +273,4 @@ class GradientAnswers(_Drawn):
         clipped = self.clip(features)
         centred = self._bounded(rewards) - self.centre
         mean = jnp.sum(centred[:, None] * clipped, axis=0) / clipped.shape[0]
-        return self._noised(jnp.round(mean / self.step), step)
+        return self._noisy(jnp.round(mean / self.step), step)

@@ -36,19 +36,20 @@ LEAST_SPREAD = 1.25
 
 
 def simulation_of(
-    family: Any, architecture: Architecture, budget: Budget, value_share: float = 0.0, **options: Any
+    family: Any, architecture: Architecture, budget: Budget, value_budget_fraction: float = 0.0, **options: Any
 ) -> Simulation:
     """The family under the noise of ``budget``, as a release would be calibrated.
 
     Args:
-        value_share: share of mu^2 (of the filter's budget, where the noise is adaptive) that pays for values first.
+        value_budget_fraction: share of mu^2 (of the filter's budget, where the noise is adaptive) that pays for values
+            first.
         options: of :class:`Simulation`.
     """
     hand = family.hand
     batch = hand.sampling_rate * family.units
     if architecture.scheduler == "adaptive":
         made = plan_filter(
-            budget.epsilon, budget.delta, hand.sampling_rate, hand.steps, architecture.norm, share=value_share
+            budget.epsilon, budget.delta, hand.sampling_rate, hand.steps, architecture.norm, share=value_budget_fraction
         )
         z, ratios = made.noise_multiplier, levels_of(architecture)
         each = [
@@ -57,7 +58,11 @@ def simulation_of(
         ]
         options |= {"ratios": ratios, "costs": tuple(each), "norm_std": z * architecture.norm / batch}
     else:
-        whole = [] if value_share == 0.0 else [events.gaussian(gaussian_of(budget) / math.sqrt(value_share))]
+        whole = (
+            []
+            if value_budget_fraction == 0.0
+            else [events.gaussian(gaussian_of(budget) / math.sqrt(value_budget_fraction))]
+        )
 
         def together(noise_multiplier: float) -> events.DpEvent:
             return events.compose([*whole, events.poisson_gaussian(hand.sampling_rate, noise_multiplier, hand.steps)])
@@ -71,9 +76,9 @@ def gaussian_of(budget: Budget) -> float:
     return noise_multiplier_for(events.gaussian, budget)
 
 
-def tuned(family: Any, budget: Budget, value_share: float = 0.0) -> Any:
+def tuned(family: Any, budget: Budget, value_budget_fraction: float = 0.0) -> Any:
     """The family with the hand schedule for that budget, where it has several: its method ``tuned`` says which."""
-    return family.tuned(budget, value_share) if hasattr(family, "tuned") else family
+    return family.tuned(budget, value_budget_fraction) if hasattr(family, "tuned") else family
 
 
 def learn(
@@ -82,7 +87,7 @@ def learn(
     architecture: Architecture,
     training: Training,
     *,
-    value_share: float = 0.0,
+    value_budget_fraction: float = 0.0,
     weights: Weights | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -95,14 +100,14 @@ def learn(
     schedule.
 
     Args:
-        value_share: of a release, what pays for values and intervals before the value function.
+        value_budget_fraction: of a release, what pays for values and intervals before the value function.
         weights: to begin with; by default what the family's method ``begin`` gives, where it has one.
         checkpoint, resume, progress: as of :func:`~dprl.protectors.meta_training.train`.
         refinement: a second training, from the weights that the first one gives.
     """
-    if not 0.0 <= value_share < 1.0:
-        raise DprlError("value_share must be at least 0 and below 1.")
-    simulation = simulation_of(family, architecture, budget, value_share)
+    if not 0.0 <= value_budget_fraction < 1.0:
+        raise DprlError("value_budget_fraction must be at least 0 and below 1.")
+    simulation = simulation_of(family, architecture, budget, value_budget_fraction)
     if weights is None and hasattr(family, "begin"):
         weights = family.begin(architecture, training.seed)
     trained = train(simulation, training, weights, checkpoint=checkpoint, resume=resume, progress=progress)
@@ -122,7 +127,7 @@ def learn(
         "units": family.units,
         "epsilon": budget.epsilon,
         "delta": budget.delta,
-        "value_share": value_share,
+        "value_budget_fraction": value_budget_fraction,
         "training": dataclasses.asdict(training),
         "refinement": None if refinement is None else dataclasses.asdict(refinement),
         "versions": versions(),
@@ -130,7 +135,9 @@ def learn(
     }
     spread = max(training.spread, LEAST_SPREAD)
     ranges = dict(family.ranges())
-    strength = family.units * math.sqrt(1.0 - value_share) / gaussian_of(budget) / getattr(family, "ratio", 1.0)
+    strength = (
+        family.units * math.sqrt(1.0 - value_budget_fraction) / gaussian_of(budget) / getattr(family, "ratio", 1.0)
+    )
     ranges.setdefault("strength", (strength / spread, strength * spread))
     protector = Protector(
         architecture=architecture,

@@ -23,7 +23,7 @@ from dprl.accounting.budget import Budget
 from dprl.errors import DprlError
 from dprl.protectors import random_chains as chains
 from dprl.protectors.meta_training import Training
-from dprl.protectors.projector import Architecture, Hand, Weights, init_weights
+from dprl.protectors.projector import Architecture, HandSchedule, Weights, init_weights
 from dprl.protectors.simulation import noise_of, unit_sum
 from dprl.value_functions.features import make_features
 
@@ -117,8 +117,8 @@ class RandomChains:
         return (0,) * self.size + (1,) * self.size
 
     @property
-    def hand(self) -> Hand:
-        return Hand(
+    def hand(self) -> HandSchedule:
+        return HandSchedule(
             steps=self.steps,
             sampling_rate=self.sampling_rate,
             clip_norm=self.clip_norm,
@@ -232,9 +232,9 @@ class RandomChains:
             self
         )
 
-    def tuned(self, budget: Budget, value_share: float = 0.0) -> RandomChains:
+    def tuned(self, budget: Budget, value_budget_fraction: float = 0.0) -> RandomChains:
         """With the hand schedule of the public grid's budget that is nearest in noise over units."""
-        strength = budget.epsilon * math.sqrt(1.0 - value_share) * self.units / 300.0
+        strength = budget.epsilon * math.sqrt(1.0 - value_budget_fraction) * self.units / 300.0
         near = min(TUNED, key=lambda epsilon: abs(math.log(epsilon / strength)))
         found = dict(TUNED[near])
         return dataclasses.replace(self, **found | {"clip_norm": self._option(found["clip_norm"])})

@@ -1,9 +1,9 @@
-"""What a protector computes: what becomes of noised gradients, and how noise is spread over steps.
+"""What a protector computes: what becomes of noisy gradients, and how noise is spread over steps.
 
 Paper: 002, "Learning to protect" (L2P): the scheduler sigma and the projector pi of appendix B, both coordinate-wise
 LSTMs. Ours is a *correction of a hand schedule*: a step is ``gate * (the hand schedule's step) + free term``, and with
 the weights that training starts from it is the hand schedule. Everything here is post-processing of
-noised sums, or public (docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols: docs/symbols.md.
+noisy sums, or public (docs/proofs/scheduled-noise.md, docs/proofs/renyi-filter.md). Symbols: docs/symbols.md.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Architecture:
             weight over the steps.
         knots: of a learned factor of the step sizes of each block, over the steps; 0 for none.
         signal: whether the step sizes of each block, and the weights of the iterates where those are learned, follow
-            how far the mean of all noised gradients so far lies above its noise.
+            how far the mean of all noisy gradients so far lies above its noise.
         learned_start: a learned addition to the first parameters.
         learned_clip: a learned factor of the clip norm.
         learned_average: learned weights, over the steps, of the iterates that the hand schedule averages.
@@ -98,11 +98,11 @@ class Architecture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hand:
-    """A hand schedule: plain steps against the noised mean gradient.
+class HandSchedule:
+    """A hand schedule: plain steps against the noisy mean gradient.
 
     In step t the parameters of block b move by ``-step_sizes[b] (1 - t/T)^decay offset / (t + offset)`` times the
-    noised mean gradient.
+    noisy mean gradient.
 
     Attributes:
         steps: T.
@@ -148,14 +148,14 @@ class Hand:
 
 
 class ProtectorState(NamedTuple):
-    """Made of noised sums and public facts alone, so as private as those."""
+    """Made of noisy sums and public facts alone, so as private as those."""
 
     hidden: jax.Array  # (layers, 2, hidden, d) the projector's
     kept: jax.Array  # (d,) what the answer would be after this step
     scheduler: jax.Array  # (layers, 2, hidden, 1) the adaptive scheduler's
     norm: jax.Array  # () released norm of the last step, in units of the clip
     spent: jax.Array  # () share of the budget that the steps so far have cost
-    running: jax.Array  # (d,) mean of the noised gradients so far, in units of the clip; (0,) where it is not used
+    running: jax.Array  # (d,) mean of the noisy gradients so far, in units of the clip; (0,) where it is not used
     counted: jax.Array  # () weights of the iterates so far, where they are learned
 
 
@@ -276,7 +276,7 @@ def nearest_level(levels: jax.Array, ratio: jax.Array) -> jax.Array:
 
 def advance(
     architecture: Architecture,
-    hand: Hand,
+    hand: HandSchedule,
     weights: Weights,
     state: ProtectorState,
     parameters: jax.Array,
@@ -288,11 +288,11 @@ def advance(
     project: Any = lambda parameters: parameters,
     learned: bool = True,
 ) -> tuple[ProtectorState, jax.Array]:
-    """One step of the projector, from the noised mean gradient.
+    """One step of the projector, from the noisy mean gradient.
 
     Args:
         parameters: ``(d,)`` float32.
-        mean: ``(d,)`` noised sum of clipped gradients over ``q m C``: in units of the clip norm.
+        mean: ``(d,)`` noisy sum of clipped gradients over ``q m C``: in units of the clip norm.
         noise: () standard deviation of each of its coordinates.
         step: () number of the step, from 0.
         blocks: ``(d,)`` integers, the block of each parameter.
@@ -361,7 +361,7 @@ def advance(
 
 
 def signal_of(running: jax.Array, noise: Any, count: Any) -> jax.Array:
-    """() logarithm of the norm of a mean ``(d,)`` of ``count`` noised gradients over that of its noise alone, at least
+    """() logarithm of the norm of a mean ``(d,)`` of ``count`` noisy gradients over that of its noise alone, at least
     0 and at most ``LARGEST_SIGNAL``."""
     alone = jnp.maximum(jnp.asarray(noise, jnp.float32) * jnp.sqrt(running.shape[0] / count), LEAST_NOISE)
     norm = 0.5 * jnp.log(jnp.sum(running * running) + 1e-12)

@@ -39,7 +39,7 @@ from dprl.protectors.projector import (
     Architecture as Architecture,
 )
 from dprl.protectors.projector import (
-    Hand as Hand,
+    HandSchedule as HandSchedule,
 )
 from dprl.protectors.projector import (
     ProtectorState as ProtectorState,
@@ -72,7 +72,7 @@ class Protector:
     """
 
     architecture: Architecture
-    hand: Hand
+    hand: HandSchedule
     weights: Mapping[str, Any] = field(repr=False)
     algorithm: str = ""
     features: str = ""
@@ -245,7 +245,7 @@ class Protector:
                 raise damaged
             return cls(
                 architecture=_record(Architecture, facts["architecture"]),
-                hand=_record(Hand, facts["hand"]),
+                hand=_record(HandSchedule, facts["hand"]),
                 weights=weights,
                 algorithm=_of_type(str, facts["algorithm"]),
                 features=_of_type(str, facts["features"]),

@@ -22,7 +22,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protectors.projector import (
     Architecture,
-    Hand,
+    HandSchedule,
     ProtectorState,
     Weights,
     advance,
@@ -61,7 +61,7 @@ class Simulation:
     segment: int | None = None
 
     @property
-    def hand(self) -> Hand:
+    def hand(self) -> HandSchedule:
         return self.family.hand
 
     @property
@@ -241,7 +241,7 @@ def segment_of(steps: int) -> int:
 def noise_covariance(simulation: Simulation, weights: Weights, tasks: Any, keys: jax.Array) -> jax.Array:
     """() ``C_T`` of Theorem B.2 (Eq. 32), measured: the covariance of accumulated noise and last gradient.
 
-    ``C_T = E[sum_t nu_t' d(-g_t)/d(noised gradient_t) grad f(theta_T)]``, with unit noise nu_t and the update g_t; with
+    ``C_T = E[sum_t nu_t' d(-g_t)/d(noisy gradient_t) grad f(theta_T)]``, with unit noise nu_t and the update g_t; with
     a uniform schedule, where ``d sigma_t / d sigma`` is 1. As in the paper, only the direct effect of a step's noise on
     its update counts. A projector that denoises brings it towards zero.
 

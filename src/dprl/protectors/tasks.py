@@ -12,7 +12,7 @@ from dprl import added
 from dprl.errors import DprlError
 
 if TYPE_CHECKING:
-    from dprl.protectors.projector import Hand
+    from dprl.protectors.projector import HandSchedule
 
 Task = Any
 """A pytree of arrays, of the same shapes for every task of a family."""
@@ -49,7 +49,7 @@ class TaskFamily(Protocol):
         ...
 
     @property
-    def hand(self) -> Hand:
+    def hand(self) -> HandSchedule:
         """The hand schedule that is corrected: tuned on these public tasks. Says clip, rate, steps and step sizes."""
         ...
 

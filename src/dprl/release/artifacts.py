@@ -1,4 +1,4 @@
-"""What a release says, as plain data: the estimate and the certificate, from a plan and noised values."""
+"""What a release says, as plain data: the estimate and the certificate, from a plan and noisy values."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def mechanism_rows(plan: Plan) -> list[dict[str, Any]]:
 
     A stage's share is divided over its levels of noise: by what each adds to mu^2 if all units take part.
     """
-    first = plan.config.value_share if isinstance(plan.config, ValueFunctionConfig) else 1.0
+    first = plan.config.value_budget_fraction if isinstance(plan.config, ValueFunctionConfig) else 1.0
     found = [plan.value_mechanism.describe("Gaussian vector", "values and intervals") | {"share": first}]
     for stage, share in zip(plan.stages, plan.shares, strict=True):
         sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
@@ -169,12 +169,12 @@ def certificate_of(
 ) -> dict[str, Any]:
     """The certificate before it is sealed: public facts alone, known before the first row is read."""
     around = ", around the released value function," if plan.around_function else ""
-    released = f"One noised vector, from which{around} every value and interval is computed"
+    released = f"One noisy vector, from which{around} every value and interval is computed"
     if plan.stages:
         if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages):
-            released += ", the noised sum of every step and its noised norm, as many as the budget admitted, from which"
+            released += ", the noisy sum of every step and its noisy norm, as many as the budget admitted, from which"
         else:
-            released += ", and the noised sum of every step, from which"
+            released += ", and the noisy sum of every step, from which"
         released += " the value function is computed"
     options = _options(plan)
     asked = plan.query.bounds

@@ -1,7 +1,7 @@
 """The front door: evaluate target policies on a log, once, and hand out what may be handed out.
 
 Order matters: public facts are checked, the output folder is tried, the run folder is made, the ledger is charged,
-and only then is the first row read. From there on nothing depends on the rows but the noised sums. Interrupted
+and only then is the first row read. From there on nothing depends on the rows but the noisy sums. Interrupted
 anywhere, the same call with ``resume`` goes on (docs/proofs/resume.md).
 """
 
@@ -31,7 +31,7 @@ from dprl.registry import DEFAULT, find
 from dprl.release.artifacts import certificate_of, estimate_of
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine, open_engine
-from dprl.release.pipeline import Asked, Handout, Purpose, release
+from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
 from dprl.release.run_folder import RunFolder
 from dprl.release.touch import InMemory, InParts, read_rows, references, release_rows
 from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
@@ -133,7 +133,7 @@ def evaluate(
             with which a resumed run was begun, and whether the ledger knows them under another name, is told to the
             curator.
     """
-    asked = Asked(
+    asked = ReleaseRequest(
         budget=budget,
         ledger=ledger,
         dataset=dataset,

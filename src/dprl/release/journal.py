@@ -1,4 +1,4 @@
-"""The journal of a run: noised steps in a file, each on disk before the algorithm goes on, none ever computed again."""
+"""The journal of a run: noisy steps in a file, each on disk before the algorithm goes on, none ever computed again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECTOR = 512
 
 
 class FolderJournal:
-    """Noised steps in a file: each is on disk before it is handed out, and is then never computed again.
+    """Noisy steps in a file: each is on disk before it is handed out, and is then never computed again.
 
     A record is the stream's tag (8 bytes), the step (8), the grid points (8 each) and a MAC (32) that covers them and
     the MAC before it. Little-endian. Records are read back in the order in which they were written.
@@ -49,7 +49,7 @@ class FolderJournal:
                 return kept
         points = np.asarray(compute())
         if points.dtype != np.int64 or points.shape != (dimension,):
-            raise TypeError("a noised step is int64 grid points, of the declared dimension")
+            raise TypeError("a noisy step is int64 grid points, of the declared dimension")
         body = head + points.astype("<i8").tobytes()
         mac = self._mac(body)
         try:

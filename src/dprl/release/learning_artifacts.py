@@ -1,6 +1,6 @@
 """What learning hands out, as plain data: the training record and the certificate, from rewards or from people.
 
-Both are made of public facts and of what was learned from noised sums or answers. No reward, state or answer, no count
+Both are made of public facts and of what was learned from noisy sums or answers. No reward, state or answer, no count
 of those who came and no key is in them.
 """
 
@@ -13,11 +13,11 @@ from dprl.accounting.accountant import accountant_name
 from dprl.accounting.certificate import NOT_THE_TRANSITIONS
 from dprl.accounting.reward_relation import UNIT as REWARD_FUNCTION
 from dprl.accounting.user_relation import MECHANISM
+from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.learning_plan import LearningPlan
 from dprl.learning.planner import transition_rate
 from dprl.learning.policy_gradient.dp_pg import UNIT
 from dprl.learning.policy_gradient.pg_plan import PGPlan
-from dprl.learning_facts import LearningFacts
 from dprl.policies.released import FILE as POLICY_FILE
 from dprl.policies.released import ReleasedPolicy
 from dprl.release.certificate import certificate_from, gaussian_accountant
@@ -27,7 +27,7 @@ from dprl.value_functions.q_function import QFunction
 TRAINING = "training.json"
 
 
-def _environment(facts: LearningFacts, doing: Mapping[str, Any]) -> dict[str, Any]:
+def _environment(facts: EnvironmentSpec, doing: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was taken as public about the environment; ``doing`` says what can be done in it."""
     names = {} if facts.names is None else {"observation_names": list(facts.names)}
     return {
@@ -40,7 +40,7 @@ def _environment(facts: LearningFacts, doing: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _slices(learned: QFunction | ReleasedPolicy, facts: LearningFacts) -> list[dict[str, Any]]:
+def _slices(learned: QFunction | ReleasedPolicy, facts: EnvironmentSpec) -> list[dict[str, Any]]:
     """Return what the report draws of a function, with the name of each component."""
     return [piece | {"name": facts.name_of(piece["component"])} for piece in learned.slices()]
 
@@ -57,7 +57,7 @@ REWARDS_NOT_PROTECTED = (
 _RELEASED = {
     "functional": "The sum of the reward function and one path of a Gaussian process, at every point that was visited",
     "observed-reward": "Every reward that was observed, with Gaussian noise",
-    "gradient": "The noised part of every update that has rewards in it",
+    "gradient": "The noisy part of every update that has rewards in it",
     "output": "The sum of the optimal Q-function of the public model and one path of a Gaussian process an action",
 }
 _PURPOSE = {"functional": "rewards", "observed-reward": "rewards", "gradient": "updates", "output": "Q-function"}
@@ -247,7 +247,7 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
         unit=UNIT,
         relation=plan.relation,
         released=(
-            "Every iterate of the policy, and the noised sums over batches of people from which they are computed; the "
+            "Every iterate of the policy, and the noisy sums over batches of people from which they are computed; the "
             f"file holds {_ITERATES[plan.config.release]}. {_JOINT}"
         ),
         not_protected=[
@@ -261,6 +261,6 @@ def policy_certificate_of(plan: PGPlan, noise: Any, status: str, people: str) ->
     )
 
 
-def _policy_environment(facts: LearningFacts) -> dict[str, Any]:
+def _policy_environment(facts: EnvironmentSpec) -> dict[str, Any]:
     actions = {"actions": facts.actions} if facts.action is None else {"action": [list(ends) for ends in facts.action]}
     return _environment(facts, actions)

@@ -34,7 +34,7 @@ Claim = Callable[[Any], object]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ReleaseRequest:
     """What every front door is asked besides its own question; refused at once where it contradicts itself.
 
     Attributes:
@@ -207,7 +207,7 @@ H = TypeVar("H", bound=Handout)
 
 
 def release(
-    asked: Asked,
+    asked: ReleaseRequest,
     certificate: dict[str, Any],
     account: Account | None,
     purpose: Purpose,
@@ -253,7 +253,7 @@ def release(
 
 
 def _open_run(
-    asked: Asked, certificate: Mapping[str, Any], account: Account | None, request: Mapping[str, Any]
+    asked: ReleaseRequest, certificate: Mapping[str, Any], account: Account | None, request: Mapping[str, Any]
 ) -> RunFolder | None:
     """Return the run folder that was asked for, bound to the unsealed certificate and to the ``request``."""
     if asked.run is None:
@@ -281,7 +281,7 @@ def _finished(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:
 
 
 def _charged(
-    asked: Asked, account: Account | None, purpose: Purpose, folder: RunFolder | None, finished: Handout | None
+    asked: ReleaseRequest, account: Account | None, purpose: Purpose, folder: RunFolder | None, finished: Handout | None
 ) -> Charge | None:
     """Charge the account, once for all that are begun in one run folder."""
     if folder is not None and finished is None:

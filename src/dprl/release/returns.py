@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import is_own
 from dprl.learning import planner
-from dprl.learning.asking import Asked, rewards_at
-from dprl.learning_facts import LearningFacts
+from dprl.learning.asking import EnvironmentSession, rewards_at
 from dprl.value_functions.q_function import QFunction
 
 _EPISODES, _EPISODES_ON_HOST = 1000, 20
@@ -20,7 +20,7 @@ Choice = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """States ``(N, d)`` and coins to actions ``(N,)``."""
 
 
-def mean_returns(source: Any, asked: Any, facts: LearningFacts, function: QFunction, seed: int) -> dict[str, float]:
+def mean_returns(source: Any, asked: Any, facts: EnvironmentSpec, function: QFunction, seed: int) -> dict[str, float]:
     """Mean undiscounted return of an episode under the learned policy, a random one, and the best known, if any.
 
     Args:
@@ -36,11 +36,11 @@ def mean_returns(source: Any, asked: Any, facts: LearningFacts, function: QFunct
         best = np.asarray(planner.optimal_q(source.transition_matrix(points), rewards, facts.discount), np.float32)
         optimal = QFunction({"V": best}, f"table:{len(points)}", facts.observation, facts.actions, (-1.0, 1.0))
         policies["best known"] = lambda states, _: optimal.policy(states)
-    run, played = (_compiled, source) if is_own(source) else (_on_host, Asked(asked, facts.dimensions))
+    run, played = (_compiled, source) if is_own(source) else (_on_host, EnvironmentSession(asked, facts.dimensions))
     return {name: run(played, facts, choose, np.random.default_rng(seed)) for name, choose in policies.items()}
 
 
-def _compiled(source: Any, facts: LearningFacts, choose: Choice, coins: np.random.Generator) -> float:
+def _compiled(source: Any, facts: EnvironmentSpec, choose: Choice, coins: np.random.Generator) -> float:
     reset, observe = jax.jit(jax.vmap(source.reset)), jax.jit(jax.vmap(source.observe))
     step = jax.jit(jax.vmap(source.step))
     keys = jax.random.split(jax.random.key(int(coins.integers(2**31))), facts.horizon + 1)
@@ -54,7 +54,7 @@ def _compiled(source: Any, facts: LearningFacts, choose: Choice, coins: np.rando
     return float(total.mean())
 
 
-def _on_host(asked: Asked, facts: LearningFacts, choose: Choice, coins: np.random.Generator) -> float:
+def _on_host(asked: EnvironmentSession, facts: EnvironmentSpec, choose: Choice, coins: np.random.Generator) -> float:
     low, high = np.array(facts.observation).T
     total = 0.0
     for _ in range(_EPISODES_ON_HOST):

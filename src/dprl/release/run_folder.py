@@ -1,7 +1,7 @@
 """The folder of a release under way, so that it can be resumed: same key, same data, no second draw, no second charge.
 
 It holds the run key, the public facts of the request (``run.json``), a MAC of everything private that enters the
-mechanisms (``data``) and the journal of noised steps. All of it is as private as the log, and removed at the end.
+mechanisms (``data``) and the journal of noisy steps. All of it is as private as the log, and removed at the end.
 Proof: docs/proofs/resume.md.
 """
 
@@ -47,7 +47,7 @@ class RunFolder:
     Attributes:
         path: the folder, absolute.
         token: of the charge, 32 hexadecimal digits.
-        journal: the noised steps, see :class:`~dprl.protocols.Journal`; after :meth:`bind`.
+        journal: the noisy steps, see :class:`~dprl.protocols.Journal`; after :meth:`bind_noise_to_data`.
         recorded: where the ledger's charge is bound too, set after the charge: given 64 hexadecimal digits, it tells
             whether the charge belongs to them, which it does where it belonged to nothing before.
     """
@@ -137,7 +137,7 @@ class RunFolder:
             )
         return self._key
 
-    def bind(self, parts: Iterable[Any]) -> SecureNoise:
+    def bind_noise_to_data(self, parts: Iterable[Any]) -> SecureNoise:
         """Tie the run, and its charge, to what was made of the rows: every array that enters a mechanism, in order.
 
         Returns the noise source of exactly this: a copy of this folder that is bound to other data has another one.

@@ -150,21 +150,21 @@ def release_rows(
     """
     journal: Any = NO_JOURNAL
     if folder is not None:
-        noise = folder.bind(rows.entering())
+        noise = folder.bind_noise_to_data(rows.entering())
         journal = folder.journal
 
     def value_vector(function: ValueFunction | None) -> Float[np.ndarray, " dim"]:
         own = noise.stream("value"), lambda: rows.total(function), journal.stream("value")
         return release_total(plan.value_mechanism, *own)
 
-    noised = None if plan.around_function else value_vector(None)
+    noisy = None if plan.around_function else value_vector(None)
     function = None
     if plan.program is not None:
         weights = run_on_host(plan.program, noise, rows.units, progress=progress, journal=journal)[1]
         function = plan.function_of(weights)
-    if noised is None:
-        noised = value_vector(function)
-    return plan.query.around(function).decode(plan.value_mechanism, noised), function
+    if noisy is None:
+        noisy = value_vector(function)
+    return plan.query.around(function).decode(plan.value_mechanism, noisy), function
 
 
 def references(plan: Plan, rows: PrivateRows, function: ValueFunction | None) -> list[float]:

@@ -1,4 +1,4 @@
-"""The front door to learning: a Q-function from noised answers about the reward, and what may be said of it.
+"""The front door to learning: a Q-function from noisy answers about the reward, and what may be said of it.
 
 Order matters: public facts and options are checked, the noise is calibrated, the ledger is charged, and only then is
 the first reward asked for. Rewards go into the mechanism and nowhere else: what comes back is all that the learner has.
@@ -18,6 +18,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import UNIT
 from dprl.added import VERIFIED
 from dprl.compiled import nothing_compiled_on_disk
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import is_own
 from dprl.environments.learning_source import declared_facts, open_environment, source_of
 from dprl.errors import DprlError
@@ -26,12 +27,11 @@ from dprl.learning.asking import rewards_at
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
 from dprl.learning.policy_gradient.dp_pg import DPPG
-from dprl.learning_facts import LearningFacts
 from dprl.protocols import Bounds
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine
 from dprl.release.learning_artifacts import TRAINING, q_certificate_of, q_training_of
-from dprl.release.pipeline import Asked, Handout, Purpose, declared_words, release
+from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, declared_words, release
 from dprl.release.returns import mean_returns
 from dprl.user_code import quietly
 from dprl.value_functions.q_function import FILE, QFunction, weight_shapes
@@ -141,7 +141,7 @@ def train(
             raise DprlError("Only what is learned from a bandit's log can be resumed: leave run and resume out.")
         if not isinstance(algorithm, FunctionalQ):
             raise DprlError("algorithm must be the options of a learning algorithm, such as dprl.DPPG(users=10000).")
-    asked = Asked(
+    asked = ReleaseRequest(
         budget=budget,
         ledger=ledger,
         dataset=dataset,
@@ -161,8 +161,8 @@ def train(
     return _train_q(environment, algorithm, bounds, asked)
 
 
-def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: Asked) -> TrainedRelease:
-    """Learn a Q-function from noised answers about the reward; see :func:`train`."""
+def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: ReleaseRequest) -> TrainedRelease:
+    """Learn a Q-function from noisy answers about the reward; see :func:`train`."""
     facts, source = _opened(environment, bounds)
     steps = quietly(lambda: source_of(source, facts), source)
     model = None
@@ -186,7 +186,7 @@ def _train_q(environment: Any, algorithm: FunctionalQ, bounds: Any, asked: Asked
             function = _learn(plan, source, steps, answers, noise, asked.progress)
             returns = None
             if asked.simulated:
-                coins = int(noise.stream("evaluation").below(0, 2**31 - 1))
+                coins = int(noise.stream("evaluation").uniform_index(0, 2**31 - 1))
                 returns = mean_returns(source, steps, facts, function, coins)
         return TrainedRelease(function, document=q_training_of(plan, function, status, returns))
 
@@ -199,12 +199,12 @@ def _never_restored(path: Path) -> TrainedRelease:
     raise RuntimeError(f"{path} is of a run that cannot be resumed.")
 
 
-def _opened(environment: Any, bounds: Any) -> tuple[LearningFacts, Any]:
+def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
     """Public facts, and the environment."""
     if isinstance(environment, str):
         return open_environment(environment, bounds)
     facts = quietly(lambda: environment.facts, None)
-    if bounds is not None or not isinstance(facts, LearningFacts):
+    if bounds is not None or not isinstance(facts, EnvironmentSpec):
         raise DprlError("environment must be interval-walk or gymnasium:ID, or an environment with facts of its own.")
     return declared_facts(environment, facts), environment
 

@@ -1,7 +1,7 @@
-"""The front door to learning from users: a policy from noised sums over batches of people, and what may be said of it.
+"""The front door to learning from users: a policy from noisy sums over batches of people, and what may be said of it.
 
 Order matters: public facts and options are checked, the noise is calibrated, the ledger is charged, and only then is
-the first person asked. What people answer goes into the mechanism and nowhere else: the learner has noised sums.
+the first person asked. What people answer goes into the mechanism and nowhere else: the learner has noisy sums.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.release.certificate import status_of
 from dprl.release.engines.logged_users import open_users_engine
 from dprl.release.learning_artifacts import TRAINING, policy_certificate_of, policy_training_of
-from dprl.release.pipeline import Asked, Handout, Purpose, release
+from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
 from dprl.release.policy_returns import measure, measure_on_host
 from dprl.release.run_folder import RunFolder
 
@@ -61,7 +61,7 @@ def train_policy(
     users: Any,
     algorithm: DPPG,
     bounds: Bounds | Mapping[str, Any] | str | Path | None,
-    asked: Asked,
+    asked: ReleaseRequest,
     engine: str,
     shards: int | None,
     address: str | None,
@@ -83,8 +83,8 @@ def train_policy(
     """
     noise = asked.noise()
     if asked.seed is None and not asked.certifies:  # has floating-point noise, which is no secure one
-        noise = SeededNoise.from_seed(int(noise.below(0, 2**31 - 1)))
-    people = people_of(users, bounds, int(noise.stream("environment").below(2, 2**31 - 1)))
+        noise = SeededNoise.from_seed(int(noise.uniform_index(0, 2**31 - 1)))
+    people = people_of(users, bounds, int(noise.stream("environment").uniform_index(2, 2**31 - 1)))
     plan = make_pg_plan(algorithm, people.facts, asked.budget, people.units)
     program, rates = program_of(plan)
     program.mechanism.check_source(people)
@@ -102,10 +102,10 @@ def train_policy(
         def made(_rows: Any, folder: RunFolder | None) -> TrainedPolicy:
             bound, journal = noise, NO_JOURNAL
             if folder is not None:
-                bound, journal = folder.bind(people.entering()), folder.journal.stream(trainer.STREAM)
+                bound, journal = folder.bind_noise_to_data(people.entering()), folder.journal.stream(trainer.STREAM)
             theta, history = _learn(plan, (program, rates), source, bound, journal, asked.progress)
             policy = ReleasedPolicy(plan.policy, theta)
-            measured, evaluation = None, int(noise.stream("evaluation").below(0, 2**31 - 1))
+            measured, evaluation = None, int(noise.stream("evaluation").uniform_index(0, 2**31 - 1))
             # the library's own simulators know nobody; of other environments only the caller can say so
             if people.simulator is not None and (asked.simulated or isinstance(users, str)):
                 measured = measure(people.simulator, policy, history, plan.config, evaluation)

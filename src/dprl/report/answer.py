@@ -132,7 +132,7 @@ def _value_bounds(estimate: dict[str, Any]) -> tuple[float, float] | None:
     bounds = section(estimate.get("bounds"))
     low, high = endpoints(bounds.get("reward"))
     if not _is_of_transitions(estimate):
-        least, most = endpoints(bounds.get("value"))
+        least, most = endpoints(bounds.get("return_range", bounds.get("value")))  # its name before 0.2.0
         if least is not None and most is not None:
             return least, most
         horizon, discount = as_number(bounds.get("horizon")), as_number(estimate.get("discount"))

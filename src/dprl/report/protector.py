@@ -15,6 +15,10 @@ from dprl.report.render import load_template
 PAGE = "report.html"
 
 
+# the last is a name from before 0.2.0
+BUDGET = ("epsilon", "delta", "value_budget_fraction", "value_share")
+
+
 def protector_page(
     facts: dict[str, Any], log: Sequence[dict[str, Any]], profile: Sequence[float] | None, fingerprint: str
 ) -> str:
@@ -43,7 +47,7 @@ def protector_page(
         "tasks": text(provenance.get("tasks")),
         "algorithm": text(facts.get("algorithm"), "no evaluation algorithm"),
         "public": provenance.get("public") is True,
-        "budget": [(n, plain(provenance[n])) for n in ("epsilon", "delta", "value_share") if n in provenance],
+        "budget": [(n, plain(provenance[n])) for n in BUDGET if n in provenance],
         "scheduler": text(architecture.get("scheduler")),
         "fingerprint": fingerprint,
         "learning": learning,

@@ -9,7 +9,7 @@ import pytest
 
 from dprl.learning.policy_gradient.estimator import (
     Rates,
-    Shape,
+    RunShape,
     Trajectory,
     advantages,
     contribution,
@@ -29,7 +29,7 @@ RATES = Rates(*map(np.float32, (1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.2, 0.3, 0.0, 1.0
 
 def _shape(**options):
     base = {"policy": TABLE, "users": 10, "batch": 10, "steps": 1, "horizon": 1, "bootstrap": "none"}
-    return Shape(**(base | options))
+    return RunShape(**(base | options))
 
 
 def _bandit(state, action):

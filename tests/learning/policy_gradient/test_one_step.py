@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.estimator import Trajectory, contribution
 from dprl.learning.policy_gradient.one_step import layers_of
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.ghost import ghost_sum, ghost_sum_in_float
 
@@ -22,7 +22,7 @@ USERS = 50
 
 def case(policy: str, weight: float) -> tuple[Any, ...]:
     continuous = "gaussian" in policy
-    facts = LearningFacts(
+    facts = EnvironmentSpec(
         name="bandit",
         observation=((-1.0, 1.0), (0.0, 2.0)),
         actions=0 if continuous else 3,

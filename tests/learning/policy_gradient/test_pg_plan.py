@@ -11,18 +11,18 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.config import DERIVED
+from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
 
 BUDGET = Budget(1.0, 1e-6)
 
 
-def facts(**changes) -> LearningFacts:
+def facts(**changes) -> EnvironmentSpec:
     known = {"name": "x", "observation": ((0.0, 1.0),) * 4, "actions": 2, "horizon": 500, "discount": 0.99}
-    return LearningFacts(**(known | {"reward_bounds": (0.0, 1.0)} | changes))
+    return EnvironmentSpec(**(known | {"reward_bounds": (0.0, 1.0)} | changes))
 
 
 ONCE, CONTINUOUS = facts(horizon=1, discount=1.0), facts(actions=0, action=((-2.0, 2.0),))

@@ -11,7 +11,7 @@ import pytest
 from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.environments.people import People
-from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory
+from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory
 from dprl.learning.policy_gradient.trainer import (
     PolicyGradient,
     natural_direction,
@@ -21,7 +21,7 @@ from dprl.learning.policy_gradient.trainer import (
     run_compiled,
     run_on_host,
 )
-from dprl.learning.policy_gradient.users import Asked, Simulated, rollout
+from dprl.learning.policy_gradient.users import AskedPeople, Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -53,7 +53,7 @@ def coins(seed):
 
 def _shape(**options):
     base = {"policy": TABLE, "users": 60, "batch": 20, "steps": 3, "horizon": 1, "bootstrap": "none", "block": 8}
-    return Shape(**(base | options))
+    return RunShape(**(base | options))
 
 
 def _mechanism(shape, multiplier=1.0, **options):
@@ -107,10 +107,10 @@ def test_on_the_host_the_same_answers_give_the_same_run():
             sums.append(np.asarray(mechanism.scaled(points)))
             return points
 
-    asked = Asked(Source(), shape.users)
+    asked = AskedPeople(Source(), shape.users)
     theirs, found = run_on_host(program, asked, noise, RATES, key, done.append, Recorded())
     np.testing.assert_allclose(found, kept, atol=1e-6)
-    # every iterate is a function of the noised sums alone
+    # every iterate is a function of the noisy sums alone
     again, step = program.init(RATES, key), jax.jit(lambda state, y: program.update(0, state, y, None))
     for before, y in zip(kept, sums, strict=False):
         np.testing.assert_allclose(before, again.theta, atol=1e-6)
@@ -143,7 +143,7 @@ def test_who_is_not_there_contributes_nothing():
             return np.zeros(shape.dimension, np.int64)
 
     program, noise = PolicyGradient(shape, _mechanism(shape)), SeededNoise.from_seed(1)
-    state, _ = run_on_host(program, Asked(Nobody(), 1), noise, RATES, coins(0), journal=Silent())
+    state, _ = run_on_host(program, AskedPeople(Nobody(), 1), noise, RATES, coins(0), journal=Silent())
     np.testing.assert_array_equal(totals[0], program.mechanism.draw(noise, 0))
     np.testing.assert_array_equal(state.theta, 0.0)
 
@@ -179,7 +179,7 @@ def test_rollouts_end_where_the_environment_ends():
         state = jnp.asarray(found.observations[row, last], jnp.float64)
         assert bool(cart.step(None, state, found.actions[row, last])[2])
     # each of several interactions of a user starts where the others do
-    shape = Shape(policy=policy, users=4, batch=4, steps=1, horizon=100, interactions=3)
+    shape = RunShape(policy=policy, users=4, batch=4, steps=1, horizon=100, interactions=3)
     uniform = jnp.zeros(policy.size, jnp.float32)
     group = jax.jit(lambda k: Simulated(cart, shape).meet(uniform, k, jnp.arange(4)))(coins(1).of_batch(0))
     assert group.observations.shape == (4, 3, 100, 4)

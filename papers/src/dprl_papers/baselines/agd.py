@@ -1,7 +1,7 @@
 """DP-AGD: gradient descent whose budget of a step grows where no candidate step helps (Lee and Kifer, 2018).
 
 Algorithm 2 there, a baseline of paper 002. Privacy unit: a record. Relation: add or remove one. Released: every
-noised gradient and every choice of a step. Accountant: zCDP; a Gaussian release of noise s costs ``C^2/(2 s^2)``,
+noisy gradient and every choice of a step. Accountant: zCDP; a Gaussian release of noise s costs ``C^2/(2 s^2)``,
 report noisy min with Laplace noise is epsilon-DP (the clipped objective is monotone in the records) and costs
 ``epsilon^2/2`` (Bun and Steinke, 2016). Costs are chosen from released numbers, so their sum is held by a filter
 *before* each draw (Feldman and Zrnic, 2021: at every order alpha, a sum of at most ``alpha rho`` surely); as printed
@@ -63,7 +63,7 @@ class Run(NamedTuple):
     steps: jax.Array
     """() steps that were taken."""
     gradient_queries: jax.Array
-    """() noised gradients that were paid for, refinements included."""
+    """() noisy gradients that were paid for, refinements included."""
     objective_queries: jax.Array
     """() reports of the noisy min."""
     spent: jax.Array
@@ -131,10 +131,10 @@ def descend(
     fractions = jnp.arange(config.candidates + 1, dtype=jnp.float32) / config.candidates
 
     def measured(parameters: jax.Array, price: Any, step: Any) -> jax.Array:
-        """The noised sum of gradients at a cost of ``price``: noise of ``C / sqrt(2 price)``."""
+        """The noisy sum of gradients at a cost of ``price``: noise of ``C / sqrt(2 price)``."""
         total = mechanism.clipped_sum(loss.gradients(parameters, records) / clip_norm, every)
         std = 1.0 / jnp.sqrt(2.0 * price)
-        return (clip_norm * mechanism.noised(total, std * mechanism.draw(noise, step))).astype(jnp.float32)
+        return (clip_norm * mechanism.add_noise(total, std * mechanism.draw(noise, step))).astype(jnp.float32)
 
     def penalised(parameters: jax.Array) -> jax.Array:
         clipped = jnp.minimum(loss.losses(parameters, records), config.largest_loss)

@@ -1,7 +1,7 @@
 """Noisy gradient descent on records, with uniform noise: the baselines SGD-Adv and SGD-MA of paper 002.
 
 Algorithm: Bassily, Smith and Thakurta (2014); Abadi et al. (2016). Privacy unit: a record. Relation: add or remove
-one. Released: every noised sum, hence every iterate. Two accountants, both correct: ``strong-composition``, which is
+one. Released: every noisy sum, hence every iterate. Two accountants, both correct: ``strong-composition``, which is
 what SGD-Adv stands for (Dwork, Rothblum and Vadhan, 2010, Theorem III.3), and ``pld``, tighter than the moments
 accountant of SGD-MA. Simulations alone: the noise is drawn in floating point from public seeds. Proof:
 docs/papers/002.md.
@@ -82,7 +82,7 @@ def descend(
     step_size: Any,
     seed: Any,
 ) -> jax.Array:
-    """``(T + 1, d)`` iterates of ``theta - step_size (noised mean gradient + gradient of the penalty)``.
+    """``(T + 1, d)`` iterates of ``theta - step_size (noisy mean gradient + gradient of the penalty)``.
 
     Args:
         multiplier: of :func:`noise_multiplier`, or 0 for no noise.
@@ -95,9 +95,9 @@ def descend(
 
     def one(parameters: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
         vectors = loss.gradients(parameters, records) / clip_norm
-        total = mechanism.clipped_sum(vectors, mechanism.coins(noise, step, units))
-        noised = mechanism.noised(total, multiplier * mechanism.draw(noise, step))
-        mean = clip_norm / (units * config.sampling_rate) * noised
+        total = mechanism.clipped_sum(vectors, mechanism.participation_mask(noise, step, units))
+        noisy = mechanism.add_noise(total, multiplier * mechanism.draw(noise, step))
+        mean = clip_norm / (units * config.sampling_rate) * noisy
         moved = parameters - step_size * (mean + jax.grad(loss.penalty)(parameters))
         return moved.astype(jnp.float32), parameters
 

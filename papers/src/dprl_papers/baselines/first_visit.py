@@ -1,9 +1,9 @@
-"""First-visit evaluation in a finite set of states, from noised visit counts and sums of returns.
+"""First-visit evaluation in a finite set of states, from noisy visit counts and sums of returns.
 
 Paper: Balle, Gomrokchi and Precup (2016), "Differentially private policy evaluation": the estimators LSL and LSW; the
 privacy is not theirs (they add noise to the answer: smooth_sensitivity.py, docs/papers/balle-2016.md).
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: one noised vector, the counts of visits and the sums of first-visit returns; the rest is post-processing.
+Released: one noisy vector, the counts of visits and the sums of first-visit returns; the rest is post-processing.
 A release of it writes a statement. Proof: docs/proofs/first-visit.md.
 """
 
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import project_phi
-from dprl.engine.program import Facts, Shape, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 
 
@@ -32,7 +32,7 @@ class FirstVisit(ValueFunctionConfig):
         ridge: the ridge, in standard deviations of the noise in a sum of returns: what is seen less often than that is
             not told from noise.
         kappa: weight of a visit against a return of half the value range, within a unit's clip.
-        intercept: ``lsl`` shrinks to a common value that is fitted, without a ridge, to the same noised sums; else to
+        intercept: ``lsl`` shrinks to a common value that is fitted, without a ridge, to the same noisy sums; else to
             the middle of the public range.
     """
 
@@ -48,15 +48,15 @@ class FirstVisit(ValueFunctionConfig):
         self._check("ridge must be between 1e-6 and 1e6", 1e-6 <= self.ridge <= 1e6)
         self._check("kappa must be between 1e-3 and 1e3", 1e-3 <= self.kappa <= 1e3)
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         size = states_of(facts)
-        return (Shape("first-visits", 2 * size, unit_norm(self.kappa, size, facts.horizon)),)
+        return (Query("first-visits", 2 * size, unit_norm(self.kappa, size, facts.horizon)),)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> FirstVisitProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> FirstVisitProgram:
         return FirstVisitProgram(config=self, size=states_of(facts), ratio=facts.ratio, stages=stages)
 
 
-def states_of(facts: Facts) -> int:
+def states_of(facts: PublicFacts) -> int:
     """Number of public states; refuses features that are not one indicator a state."""
     if facts.features.name != "tabular":
         raise DprlError("first-visit: visits are counted in a finite set of states; use tabular features.")
@@ -96,9 +96,9 @@ class FirstVisitProgram:
         visits, returns = project_phi(block.first, block), project_phi(block.first_return, block)
         return jnp.concatenate([self.config.kappa * visits, returns], axis=-1) / math.sqrt(self.size)
 
-    def update(self, stage: int, state: jax.Array, noised: jax.Array, step: Any) -> jax.Array:
+    def update(self, stage: int, state: jax.Array, noisy: jax.Array, step: Any) -> jax.Array:
         del stage, state, step
-        return noised
+        return noisy
 
     def finish(self, stage: int, state: jax.Array) -> jax.Array:
         del stage

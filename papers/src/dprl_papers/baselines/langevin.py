@@ -4,7 +4,7 @@ Method: Wang, Chen and Xu (2019) after Raginsky, Rakhlin and Telgarsky (2017), i
 section 6.2: ``x <- x - step * (mean gradient + N(0, s^2 I))`` over the whole log, and a uniformly random iterate as the
 answer. The clip, the two step sizes and the calibration are ours: the paper's constants are not at hand.
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: a start, and every noised sum, hence every iterate. Proof: docs/proofs/dp-gld.md.
+Released: a start, and every noisy sum, hence every iterate. Proof: docs/proofs/dp-gld.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import Facts, Stage
+from dprl.engine.options import PublicFacts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL
 from dprl.evaluation.primal_dual import PrimalDualProgram, limited, resolve
 from dprl.protocols import Attack
@@ -37,18 +37,18 @@ class DPGLD(GradientConfig):
         super().__post_init__()
         self._check("it takes full batches, sampling_rate = 1", self.sampling_rate in (None, 1.0))
 
-    def rate(self, facts: Facts) -> float:
+    def rate(self, facts: PublicFacts) -> float:
         """Everybody."""
         del facts
         return 1.0
 
-    def count(self, facts: Facts) -> int:
+    def count(self, facts: PublicFacts) -> int:
         return super().count(facts) // 2 if self.steps is None else self.steps
 
-    def step_sizes(self, facts: Facts, stage: Stage) -> tuple[float, float]:
+    def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
         return limited(facts, stage, 2.0 * GRADIENT_PRIMAL, GRADIENT_DUAL)
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> DPGLDProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> DPGLDProgram:
         return DPGLDProgram(resolve(self, facts, stages[-1]), stages, facts)
 
 
@@ -70,7 +70,7 @@ ALGORITHM = Algorithm(
     DPGLD,
     settings={
         "linear": Setting(DPGLD(steps=3, discount=0.9)),
-        "a network": Setting(DPGLD(steps=3, discount=0.9, rows=3, start="random"), features="mlp:2"),
+        "a network": Setting(DPGLD(steps=3, discount=0.9, max_rows_per_unit=3, start="random"), features="mlp:2"),
     },
     attacks=(Attack(options={"steps": 50}, trials=200_000),),
 )

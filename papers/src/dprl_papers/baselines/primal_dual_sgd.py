@@ -1,8 +1,8 @@
-"""DP-SGDA: stochastic gradient descent ascent on the saddle point of temporal differences, with noised clipped batches.
+"""DP-SGDA: stochastic gradient descent ascent on the saddle point of temporal differences, with noisy clipped batches.
 
 Method: simultaneous steps (Lin, Jin and Jordan 2020) on paper 000, Eq. (2); its baseline SGD is the form without noise.
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: a start, and every noised sum, hence every iterate. Proof: docs/proofs/dp-sgda.md.
+Released: a start, and every noisy sum, hence every iterate. Proof: docs/proofs/dp-sgda.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import Facts, Stage
+from dprl.engine.options import PublicFacts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL, GRADIENT_STEPS
 from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, limited
 
@@ -23,11 +23,11 @@ class GradientConfig(PrimalDualConfig):
     The defaults are those of DPTD with ``direction = "gradient"``: 200 steps and its step sizes.
     """
 
-    def count(self, facts: Facts) -> int:
+    def count(self, facts: PublicFacts) -> int:
         del facts
         return GRADIENT_STEPS if self.steps is None else self.steps
 
-    def step_sizes(self, facts: Facts, stage: Stage) -> tuple[float, float]:
+    def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
         return limited(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL, self.gain)
 
     @property
@@ -47,7 +47,9 @@ ALGORITHM = Algorithm(
     DPSGDA,
     settings={
         "linear": Setting(DPSGDA(steps=3, discount=0.9, sampling_rate=0.5, start="mid-range")),
-        "a network": Setting(DPSGDA(steps=3, discount=0.9, sampling_rate=1.0, rows=3, average="all"), features="mlp:2"),
+        "a network": Setting(
+            DPSGDA(steps=3, discount=0.9, sampling_rate=1.0, max_rows_per_unit=3, average="all"), features="mlp:2"
+        ),
     },
     attacks=STANDARD_ATTACKS,
 )

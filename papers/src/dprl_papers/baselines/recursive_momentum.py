@@ -1,4 +1,4 @@
-"""DP-SRM: stochastic recursive momentum, where noised differences of gradients correct a running gradient.
+"""DP-SRM: stochastic recursive momentum, where noisy differences of gradients correct a running gradient.
 
 Method: Wang, Jayaraman, Evans and Gu (2019), a private form of STORM (Cutkosky and Orabona 2019), in the primal-dual
 form of paper 000, section 6.2::
@@ -7,7 +7,7 @@ form of paper 000, section 6.2::
 
 with ``x = (theta, w)``. Clips, step sizes and the calibration are ours: the paper's constants are not at hand.
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: a start, the noised sum of gradients at x_0, and every noised sum of differences, hence every iterate.
+Released: a start, the noisy sum of gradients at x_0, and every noisy sum of differences, hence every iterate.
 Proof: docs/proofs/dp-srm.md.
 """
 
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
-from dprl.engine.options import Facts, Shape, Stage
+from dprl.engine.options import PublicFacts, Query, Stage
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram, resolve
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig
@@ -61,34 +61,34 @@ class DPSRM(GradientConfig):
         """The noise of a difference stays in v for ``1 / a`` steps."""
         return 1.0 / self.recursion
 
-    def clip_of_differences(self, facts: Facts) -> float:
+    def clip_of_differences(self, facts: PublicFacts) -> float:
         if self.difference_clip is not None:
             return self.difference_clip
         return (self.recursion + (1.0 - self.recursion) * MOVE) * self.clip(facts)
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """The start, where it is released; the gradient at x_0, of everybody; and the differences."""
         size, share = self.dimension(facts), self.initial_share
-        initial = Shape(INITIAL, size, self.clip(facts), share=share)
+        initial = Query(INITIAL, size, self.clip(facts), share=share)
         steps, clip = self.count(facts) - 1, self.clip_of_differences(facts)
-        return self.after_start(facts, (initial, Shape(FUNCTION, size, clip, steps, self.rate(facts), 1.0 - share)))
+        return self.after_start(facts, (initial, Query(FUNCTION, size, clip, steps, self.rate(facts), 1.0 - share)))
 
-    def resolved(self, facts: Facts, stage: Stage) -> dict[str, Any]:
+    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
         return super().resolved(facts, stage) | {"difference_clip": self.clip_of_differences(facts)}
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> DPSRMProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> DPSRMProgram:
         return DPSRMProgram(resolve(self, facts, stages[-1]), stages, facts)
 
 
 class State(NamedTuple):
-    """Made of noised sums and public facts alone, so as private as those."""
+    """Made of noisy sums and public facts alone, so as private as those."""
 
     theta: jax.Array  # (d,) float32
     w: jax.Array  # (d,)
     p: jax.Array  # (d,) primal half of v
     d: jax.Array  # (d,) dual half, with the sign by which it is descended
     kept: jax.Array  # (d,) what the answer would be after this step
-    step: jax.Array  # () int32, noised sums so far
+    step: jax.Array  # () int32, noisy sums so far
     theta_before: jax.Array  # (d,) theta of the step before
     w_before: jax.Array  # (d,)
 
@@ -124,7 +124,8 @@ ALGORITHM = Algorithm(
     settings={
         "linear": Setting(DPSRM(steps=4, discount=0.9, sampling_rate=0.5, start="mid-range")),
         "a network": Setting(
-            DPSRM(steps=3, discount=0.9, sampling_rate=1.0, rows=3, recursion=0.6, average="tail"), features="mlp:2"
+            DPSRM(steps=3, discount=0.9, sampling_rate=1.0, max_rows_per_unit=3, recursion=0.6, average="tail"),
+            features="mlp:2",
         ),
     },
     attacks=STANDARD_ATTACKS,

@@ -77,7 +77,7 @@ class SmoothGaussian:
             "floating point, and its worst case is searched rather than proved; it cannot be released."
         )
 
-    def noised(self, answer: Any, bound: float, noise: Any, step: int = 0) -> np.ndarray:
+    def add_noise(self, answer: Any, bound: float, noise: Any, step: int = 0) -> np.ndarray:
         """The answer with its noise.
 
         Args:
@@ -89,7 +89,7 @@ class SmoothGaussian:
         Returns:
             ``(dimension,)`` float64.
         """
-        return _noised(answer, bound / self.alpha, self.dimension, noise, step)
+        return _noisy(answer, bound / self.alpha, self.dimension, noise, step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +121,12 @@ class OutputGaussian:
             "that of the sum is bounded; use the first-visit algorithm, whose sums lie on an integer grid."
         )
 
-    def noised(self, answer: Any, noise: Any, step: int = 0) -> np.ndarray:
+    def add_noise(self, answer: Any, noise: Any, step: int = 0) -> np.ndarray:
         """``(dimension,)`` float64: the answer with its noise; arguments as in :meth:`SmoothGaussian.noised`."""
-        return _noised(answer, self.noise_std, self.dimension, noise, step)
+        return _noisy(answer, self.noise_std, self.dimension, noise, step)
 
 
-def _noised(answer: Any, std: float, dimension: int, noise: Any, step: int) -> np.ndarray:
+def _noisy(answer: Any, std: float, dimension: int, noise: Any, step: int) -> np.ndarray:
     if noise.secure:
         raise DprlError("Noise on a floating-point answer protects no release; it takes reproducible noise only.")
     answer = np.asarray(answer, dtype=np.float64)

@@ -200,7 +200,7 @@ def lsl_global_centred(weights: Array, ridge: float, width: float, *, grouped: b
 # --- with noise -------------------------------------------------------------------------------------------------------
 
 
-def noised_lsw(
+def noisy_lsw(
     mechanism: SmoothGaussian, table: Array, weights: Array, visits: FirstVisits, value: Interval, noise: Any,
     step: int = 0,
 ) -> Array:  # fmt: skip
@@ -211,21 +211,21 @@ def noised_lsw(
     low, width = value[0], value[1] - value[0]
     theta = lsw(table, weights, visits.relative_to(low))
     bound = lsw_smooth(table, weights, visits.counts, width, mechanism.beta)
-    return low + table @ mechanism.noised(theta, bound, noise, step)
+    return low + table @ mechanism.add_noise(theta, bound, noise, step)
 
 
-def noised_lsl(
+def noisy_lsl(
     mechanism: SmoothGaussian, table: Array, weights: Array, ridge: float, visits: FirstVisits, units: int,
     value: Interval, noise: Any, step: int = 0,
 ) -> Array:  # fmt: skip
-    """``(S,)`` values of DP-LSL; as :func:`noised_lsw`, for logs of exactly ``units`` trajectories."""
+    """``(S,)`` values of DP-LSL; as :func:`noisy_lsw`, for logs of exactly ``units`` trajectories."""
     low, width = value[0], value[1] - value[0]
     theta = lsl(table, weights, ridge, visits.relative_to(low))
     bound = lsl_smooth(table, weights, ridge, visits.counts, units, width, mechanism.beta)
-    return low + table @ mechanism.noised(theta, bound, noise, step)
+    return low + table @ mechanism.add_noise(theta, bound, noise, step)
 
 
-def noised_tabular_lsl(
+def noisy_tabular_lsl(
     noise_multiplier: float, weights: Array, ridge: float, visits: FirstVisits, value: Interval, noise: Any,
     step: int = 0, *, centred: bool = False,
 ) -> Array:  # fmt: skip
@@ -241,7 +241,7 @@ def noised_tabular_lsl(
     mechanism = OutputGaussian(sensitivity=bound, noise_multiplier=noise_multiplier, dimension=len(weights))
     totals = visits.relative_to(origin).totals
     theta = weights * totals / (weights * visits.counts + ridge / 2.0)
-    return origin + mechanism.noised(theta, noise, step)
+    return origin + mechanism.add_noise(theta, noise, step)
 
 
 # --- parts --------------------------------------------------------------------------------------------------------

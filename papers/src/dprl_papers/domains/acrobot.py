@@ -35,7 +35,7 @@ PUBLIC = Bounds(
     reward=LINKS.reward_bounds,
     observation=LINKS.observation_bounds,
     actions=LINKS.actions,
-    value=(-1.0 / (1.0 - LINKS.discount), 0.0),
+    return_range=(-1.0 / (1.0 - LINKS.discount), 0.0),
     observation_names=("cosine 1", "sine 1", "cosine 2", "sine 2", "angular velocity 1", "angular velocity 2"),
 )
 _THOUSAND = replace(PUBLIC, units=1000)

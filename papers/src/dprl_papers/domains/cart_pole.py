@@ -34,7 +34,7 @@ PUBLIC = Bounds(
     reward=CART.reward_bounds,
     observation=CART.observation_bounds,
     actions=CART.actions,
-    value=(1.0, 1.0 / (1.0 - CART.discount)),  # every trajectory has a step
+    return_range=(1.0, 1.0 / (1.0 - CART.discount)),  # every trajectory has a step
     observation_names=("position", "velocity", "angle", "angular velocity"),
 )
 _THOUSAND = replace(PUBLIC, units=1000)

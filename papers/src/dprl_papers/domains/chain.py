@@ -84,7 +84,7 @@ def chain_domain(name: str, label: str, success: float = 1.0) -> Domain:
             reward=chain.reward_bounds,
             observation=chain.observation_bounds,
             actions=1,
-            value=chain.value_bounds,
+            return_range=chain.value_bounds,
         ),
         target_policy=policy,
         behavior=policy,

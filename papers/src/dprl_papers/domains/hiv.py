@@ -165,7 +165,7 @@ def _domain() -> Domain:
             actions=PATIENT.actions,
             max_importance_ratio=float(PATIENT.actions),
             max_cumulative_ratio=float(PATIENT.actions),
-            value=VALUE,
+            return_range=VALUE,
             observation_names=("log10 T1", "log10 T2", "log10 T1*", "log10 T2*", "log10 V", "log10 E"),
         ),
         target_policy=soft_policy(weights, TARGET_TEMPERATURE),

@@ -81,7 +81,7 @@ def public_bounds(max_importance_ratio: float) -> Bounds:
         actions=CAR.actions,
         max_importance_ratio=max_importance_ratio,
         max_cumulative_ratio=max_importance_ratio,
-        value=(-1.0 / (1.0 - CAR.discount), 0.0),
+        return_range=(-1.0 / (1.0 - CAR.discount), 0.0),
         observation_names=("position", "velocity"),
     )
 

@@ -95,7 +95,7 @@ DOMAIN = Domain(
         observation=(AGE[2:], COUNT[2:]),
         actions=len(EFFECTS),
         max_importance_ratio=float(len(EFFECTS)),
-        value=(-OUTCOME, OUTCOME),
+        return_range=(-OUTCOME, OUTCOME),
         observation_names=("age", "count"),
     ),
     target_policy=TabularPolicy(np.eye(len(EFFECTS))[[ARM]]),

@@ -29,7 +29,7 @@ from dprl_papers.harness.simulated import mean_return, stored_starts, stored_tru
 
 ASSETS = Path(__file__).with_suffix(".safetensors")
 TEMPERATURE, EPSILON = 0.1, 0.2
-PUBLIC = replace(atari_bounds(1, horizon=10_000), value=(-1.25, 1.25))
+PUBLIC = replace(atari_bounds(1, horizon=10_000), return_range=(-1.25, 1.25))
 """A game never took as long as the horizon."""
 _CONSOLES, _STEPS = 16, 700_000
 _POSITIONS, _SPEEDS = (49, 54, 51, 50), (58, 56)

@@ -74,7 +74,7 @@ def configuration(
 ) -> Any:
     """The algorithm's configuration at a setting, its step size times the setting's factor.
 
-    Where the step size is tuned it is one here, and the noised sums are multiplied by it: one compiled program serves
+    Where the step size is tuned it is one here, and the noisy sums are multiplied by it: one compiled program serves
     all step sizes.
     """
     config = kind(discount=setting.domain.discount, **options, **({} if at is None else at(setting)))
@@ -102,7 +102,7 @@ def _answer(
 
 
 def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float]) -> np.ndarray:
-    """``(F, T, n)`` weights in the reward's unit, with noised sums multiplied by each of ``F`` step sizes."""
+    """``(F, T, n)`` weights in the reward's unit, with noisy sums multiplied by each of ``F`` step sizes."""
     setting = trials.setting
     program, factors = _program(config, setting), jnp.asarray(step_sizes)
     if trials.shared:

@@ -20,9 +20,9 @@ from dprl_papers.baselines.smooth_sensitivity import (
     FirstVisits,
     cell_centres,
     first_visits,
-    noised_lsl,
-    noised_lsw,
-    noised_tabular_lsl,
+    noisy_lsl,
+    noisy_lsw,
+    noisy_tabular_lsl,
 )
 from dprl_papers.harness.method import Guarantee, Method
 from dprl_papers.harness.problem import Problem, Setting
@@ -53,7 +53,7 @@ def lsw(calibration: Calibration, problem: Problem, key: Any) -> np.ndarray:
     weights = np.full(len(table), 1.0 / len(table))
     visits = visits_of(problem)
     mechanism = _mechanism(setting.budget.epsilon, setting.budget.delta, table.shape[1], calibration)
-    return _weights(problem, table, noised_lsw(mechanism, table, weights, visits, setting.value, SeededNoise(key)))
+    return _weights(problem, table, noisy_lsw(mechanism, table, weights, visits, setting.value, SeededNoise(key)))
 
 
 def lsl(calibration: Calibration, problem: Problem, key: Any) -> np.ndarray:
@@ -63,7 +63,7 @@ def lsl(calibration: Calibration, problem: Problem, key: Any) -> np.ndarray:
     visits = visits_of(problem)
     mechanism = _mechanism(setting.budget.epsilon, setting.budget.delta, table.shape[1], calibration)
     noise = SeededNoise(key)
-    values = noised_lsl(mechanism, table, weights, ridge(setting), visits, setting.units, setting.value, noise)
+    values = noisy_lsl(mechanism, table, weights, ridge(setting), visits, setting.units, setting.value, noise)
     return _weights(problem, table, values)
 
 
@@ -74,7 +74,7 @@ def lsl_exact(centred: bool, problem: Problem, key: Any) -> np.ndarray:
     visits = visits_of(problem)
     multiplier = _multiplier(setting.budget)
     noise = SeededNoise(key)
-    values = noised_tabular_lsl(multiplier, weights, ridge(setting), visits, setting.value, noise, centred=centred)
+    values = noisy_tabular_lsl(multiplier, weights, ridge(setting), visits, setting.value, noise, centred=centred)
     return _weights(problem, table, values)
 
 

@@ -124,8 +124,8 @@ def _around(plan: Plan, theta: Any, mechanism: Any, noise: Any, problem: Problem
     query = plan.query.around(plan.function_of(theta))
     log = replace(problem.log, bounds=plan.bounds)
     vectors = query.unit_vectors(log, [problem.domain.target_policy])
-    noised = release_vector(mechanism, noise, vectors)
-    return query.decode(mechanism, noised)[0].value
+    noisy = release_vector(mechanism, noise, vectors)
+    return query.decode(mechanism, noisy)[0].value
 
 
 def truncated(problem: Problem, key: Any) -> float:

@@ -25,7 +25,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import PaddedUnits, padded_units
-from dprl.engine.options import Facts, Shape, Stage
+from dprl.engine.options import PublicFacts, Query, Stage
 from dprl.engine.program import noiseless
 from dprl.engine.rows import TRANSITION, rows_of
 from dprl.evaluation.dptd import DPTD
@@ -139,8 +139,8 @@ def verified_curves(
     options = {**options, **({} if further is None else further(setting))}
     scale = setting.factor * options.pop("step_scale", 1.0)
     config = kind(discount=setting.domain.discount, step_scale=scale, **options)
-    logs, bounds = logs_of(trials, features, unit, config.rows)
-    rate = config.rate(Facts(bounds, features, config.discount, 1.0, unit))
+    logs, bounds = logs_of(trials, features, unit, config.max_rows_per_unit)
+    rate = config.rate(PublicFacts(bounds, features, config.discount, 1.0, unit))
     if epochs:
         config = config.replace(steps=max(2, math.ceil(epochs[-1] / rate)))
     program: Any = program_for(config, bounds, features, setting.budget, unit)
@@ -184,7 +184,7 @@ class Published:
     """
 
     config: PrimalDualConfig
-    stages: Callable[[Facts, int, Budget], tuple[Stage, ...]]
+    stages: Callable[[PublicFacts, int, Budget], tuple[Stage, ...]]
     steps: Callable[[int], int]
     private: bool = True
 
@@ -193,7 +193,7 @@ class Published:
         logs, bounds = logs_of(trials, features, "transition", None)
         per_epoch = self.steps(bounds.units)
         steps = per_epoch * max(1, *epochs) if epochs else per_epoch * EPOCHS
-        facts = Facts(bounds, features, setting.domain.discount, 1.0, "transition")
+        facts = PublicFacts(bounds, features, setting.domain.discount, 1.0, "transition")
         config = self.config.replace(discount=facts.discount, step_scale=setting.factor, steps=steps)
         if features.linear:
             config = config.replace(start="mid-range")
@@ -217,26 +217,26 @@ def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 
-def _stage(name: str, facts: Facts, steps: int, clip: float, multiplier: float) -> Stage:
+def _stage(name: str, facts: PublicFacts, steps: int, clip: float, multiplier: float) -> Stage:
     """Of one transition a step."""
     size = 2 * facts.features.size
-    return one_a_step(Shape(name, size, clip, steps), facts.units, multiplier)
+    return one_a_step(Query(name, size, clip, steps), facts.units, multiplier)
 
 
-def dptd_stages(facts: Facts, steps: int, budget: Budget) -> tuple[Stage, ...]:
+def dptd_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
     """Theorem 5.1's noise, with G = 1."""
     multiplier = noise_multiplier(max(steps - 1, 1), facts.units, budget.epsilon, budget.delta)
     return (_stage(FUNCTION, facts, steps, 1.0, multiplier),)
 
 
-def langevin_stages(facts: Facts, steps: int, budget: Budget) -> tuple[Stage, ...]:
+def langevin_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
     """The noise that is necessary and sufficient where one transition is replaced and moves a sum by 2 G, G = 1."""
     size, multiplier = 2 * facts.features.size, 2.0 * math.sqrt(steps) * _multiplier(budget)
     mechanism = GaussianSum(parts=((size, 1.0),), noise_multiplier=multiplier, steps=steps)
     return (Stage(FUNCTION, mechanism),)
 
 
-def recursive_stages(facts: Facts, steps: int, budget: Budget, recursion: float = RECURSION) -> tuple[Stage, ...]:
+def recursive_stages(facts: PublicFacts, steps: int, budget: Budget, recursion: float = RECURSION) -> tuple[Stage, ...]:
     """Reconstructed: paper 000's Lemma B.3 with the bound that G = 1 implies for a difference, 2 - a."""
     bound = 2.0 - recursion
     multiplier = noise_multiplier(steps, facts.units, budget.epsilon, budget.delta)
@@ -246,7 +246,7 @@ def recursive_stages(facts: Facts, steps: int, budget: Budget, recursion: float 
     )
 
 
-def single_stage(facts: Facts, steps: int, budget: Budget) -> tuple[Stage, ...]:
+def single_stage(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
     """For runs without noise."""
     del budget
     return (_stage(FUNCTION, facts, steps, 1.0, 1.0),)
@@ -329,7 +329,7 @@ def _once(count: int) -> int:
     return 1
 
 
-_THEIRS: dict[str, Any] = {"start": "random", "rows": None}
+_THEIRS: dict[str, Any] = {"start": "random", "max_rows_per_unit": None}
 _PLAIN: dict[str, Any] = {**_THEIRS, "project": False}
 _DPTD = PublishedDPTD(**_THEIRS)
 _SGD = DPSGDA(**_PLAIN, primal_step=SGD_STEP, dual_step=SGD_STEP, average="last")

@@ -26,13 +26,13 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl_papers.paper_000_dptd.published import PublishedDPTD
 
-_MOST = 100  # noised sums that are looked at where none of them tells much
+_MOST = 100  # noisy sums that are looked at where none of them tells much
 _SMALL = 1e-7  # weight of a transition, against which its reward is so large that the gradient is the reward's
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedCanary(LogCanary):
-    """The first noised gradients of Algorithm 1 with the noise of Theorem 5.1.
+    """The first noisy gradients of Algorithm 1 with the noise of Theorem 5.1.
 
     Attributes:
         telling: how many find the record where it was drawn; the others, in which it weighs too little, are not looked
@@ -76,7 +76,7 @@ class PublishedCanary(LogCanary):
             data,
             program.init(),
             (0, self.seen),
-            trace=lambda state, noised: (noised[mechanism.dimension // 2], program.momentum(state.step)[1]),
+            trace=lambda state, noisy: (noisy[mechanism.dimension // 2], program.momentum(state.step)[1]),
         )
         sums, weights = found
         # the dual half is descended: a reward of +G/phi pushes to -G
@@ -103,7 +103,7 @@ def published_canary(
         telling=_telling(plan.program, units),
     )
     relation = f"all of {units} records have the same gradient of norm G, and one is replaced by one with the opposite"
-    return replace(found, description=f"{relation}; the first {found.seen} noised gradients are seen")
+    return replace(found, description=f"{relation}; the first {found.seen} noisy gradients are seen")
 
 
 def _telling(program: Any, units: int) -> int:

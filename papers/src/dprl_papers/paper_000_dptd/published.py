@@ -2,7 +2,7 @@
 
 Paper 000, Algorithm 1, Theorems 5.1 and A.1, appendix G. The theorem does not hold as printed: docs/papers/000.md.
 Privacy unit: a transition, a trajectory, or a person with all their trajectories. Relation: replace one.
-Released: every noised sum of clipped joint gradients, hence every iterate. It certifies nothing.
+Released: every noisy sum of clipped joint gradients, hence every iterate. It certifies nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from dprl.accounting.budget import Budget
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
-from dprl.engine.options import Claimed, Facts, Shape, Stage
+from dprl.engine.options import Claimed, PublicFacts, Query, Stage
 from dprl.evaluation.dptd import DPTD, DPTDProgram
 from dprl.evaluation.primal_dual import resolve
 from dprl.protocols import Attack, Precondition
@@ -60,7 +60,7 @@ class PublishedDPTD(DPTD):
     def follows(self) -> Literal["corrected", "gradient"]:
         return "gradient"
 
-    def rate(self, facts: Facts) -> float:
+    def rate(self, facts: PublicFacts) -> float:
         rate = 1.0 / facts.units
         self._check(
             "sampling_rate is one over the number of units with calibration = 'as-published': leave it out",
@@ -68,25 +68,25 @@ class PublishedDPTD(DPTD):
         )
         return rate
 
-    def clip(self, facts: Facts) -> float:
+    def clip(self, facts: PublicFacts) -> float:
         return 1.0 if self.clip_norm is None else self.clip_norm
 
-    def starts_at(self, facts: Facts) -> Literal["constant", "mid-range", "zero", "random"]:
+    def starts_at(self, facts: PublicFacts) -> Literal["constant", "mid-range", "zero", "random"]:
         if self.start is None:
             return "mid-range" if facts.features.linear else "random"
         return self.start
 
-    def step_sizes(self, facts: Facts, stage: Stage) -> tuple[float, float]:
+    def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
         del facts, stage
         return STEP * self.nu, STEP * self.nu
 
-    def resolved(self, facts: Facts, stage: Stage) -> dict[str, Any]:
+    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
         return super().resolved(facts, stage) | {"schedule": "diminishing", "average": "random"}
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> PublishedDPTDProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PublishedDPTDProgram:
         return PublishedDPTDProgram(resolve(one_unit_a_step(self, facts), facts, stages[-1]), stages, facts)
 
-    def claimed(self, facts: Facts, shapes: Sequence[Shape], budget: Budget) -> Claimed:
+    def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
         """Theorem 5.1's noise, of one unit a step."""
         asked = (max(self.count(facts) - 1, 1), facts.units, budget.epsilon, budget.delta)
         return claimed(shapes, facts.units, noise_multiplier(*asked), theorem_conditions(*asked))
@@ -123,7 +123,7 @@ def noise_multiplier(steps: int, units: int, epsilon: float, delta: float) -> fl
     docs/papers/000.md.
 
     Args:
-        steps: T, the number of updates. T + 1 noised gradients are released, the initial one first.
+        steps: T, the number of updates. T + 1 noisy gradients are released, the initial one first.
         units: n, transitions; or trajectories, of Theorem A.1 with whole trajectories as the records.
 
     >>> round(noise_multiplier(1000, 1000, 1.0, 1e-5), 3)

@@ -23,11 +23,11 @@ CELLS, EPISODES = 10, 100
 def balle_returns(epsilon: float, delta: float, seeds: int, seed: int = 0) -> np.ndarray:
     """``(seeds,)`` returns of the greedy policies."""
     cells = np.minimum((np.linspace(0.0, 1.0, GRID) * CELLS).astype(int), CELLS - 1)
-    values = np.stack([noised_values(epsilon, delta, i) for i in range(seed, seed + seeds)])
+    values = np.stack([noisy_values(epsilon, delta, i) for i in range(seed, seed + seeds)])
     return policy_returns(np.argmax(values[:, cells], axis=-1))
 
 
-def noised_values(epsilon: float, delta: float, seed: int) -> np.ndarray:
+def noisy_values(epsilon: float, delta: float, seed: int) -> np.ndarray:
     """``(cells, actions)`` of one seed."""
     walk = IntervalWalk()
     horizon, discount = walk.horizon, walk.discount
@@ -51,4 +51,4 @@ def noised_values(epsilon: float, delta: float, seed: int) -> np.ndarray:
     width = walk.reward_bounds[1] * (1.0 - discount**horizon) / (1.0 - discount)
     bound = width * math.sqrt(psi_w(np.ones(2 * CELLS), counts, mechanism.beta))
     noise = SeededNoise.from_seed(seed).stream("balle")
-    return mechanism.noised(totals / np.maximum(counts, 1.0), bound, noise).reshape(CELLS, 2)
+    return mechanism.add_noise(totals / np.maximum(counts, 1.0), bound, noise).reshape(CELLS, 2)

@@ -14,14 +14,14 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from dprl.learning.q_learner import RoundCoins, Sample, learned
-from dprl.learning.q_updates import Rates, Shape, State, acting_weights, best, explored, init
+from dprl.learning.q_updates import LearnerShape, Rates, State, acting_weights, best, explored, init
 from dprl.value_functions.q_function import hidden_weights, unit_states
 
 
 class ExactAnswers:
     """No noise at all. It protects nobody."""
 
-    def noised(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
+    def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
         """``rewards`` ``(B,)``, as float64."""
         return jnp.asarray(rewards, dtype=jnp.float64)
 
@@ -39,12 +39,12 @@ class KeyedCoins:
 
     key: Any
 
-    def initial(self, shape: Shape) -> Any:
+    def initial(self, shape: LearnerShape) -> Any:
         """As :meth:`dprl.learning.q_learner.AddressedCoins.initial`."""
         keys, count = random.split(random.fold_in(self.key, 0)), hidden_weights(shape.network, shape.dimensions)
         return jnp.stack([random.uniform(key, (count,), jnp.float32) for key in keys])
 
-    def of_round(self, shape: Shape, j: Any) -> RoundCoins:
+    def of_round(self, shape: LearnerShape, j: Any) -> RoundCoins:
         """As :meth:`dprl.learning.q_learner.AddressedCoins.of_round`, without seeds."""
         keys = self.keys_of_round(j)
         exploring = random.uniform(keys[0], (shape.round, 2), jnp.float32)
@@ -55,12 +55,12 @@ class KeyedCoins:
         return random.split(random.fold_in(self.key, j + 1), 4)
 
 
-def run(shape: Shape, environment: Any, rates: Rates, answers: Any, key: Any) -> tuple[State, Any]:
+def run(shape: LearnerShape, environment: Any, rates: Rates, answers: Any, key: Any) -> tuple[State, Any]:
     """A whole run; may be compiled with ``shape`` and ``environment`` static, and batched over answers and keys.
 
     Args:
         environment: :class:`~dprl.protocols.Environment`.
-        answers: of a mechanism: ``noised`` or, in the gradient variant, ``noised_mean``.
+        answers: of a mechanism: ``noisy`` or, in the gradient variant, ``noisy_mean``.
         key: ``jax.random.key`` of everything but the noise; nothing about it is secret.
 
     Returns:

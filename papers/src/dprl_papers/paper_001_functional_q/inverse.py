@@ -1,6 +1,6 @@
 """Inverse reinforcement learning from a released Q, where the transitions are known: r = Q - gamma P max Q.
 
-What paper 001 wants to keep from an attacker. Of a Q that was learned from noised rewards alone it finds the reward and
+What paper 001 wants to keep from an attacker. Of a Q that was learned from noisy rewards alone it finds the reward and
 the noise, and no more: that is what the noise is for.
 """
 

@@ -20,10 +20,10 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ, public_defaults
 from dprl.learning.learning_plan import LearningPlan
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, positions_of, unit_path
 from dprl.protocols import Attack, Claim, Precondition
@@ -48,7 +48,7 @@ class PublishedQ(FunctionalQ):
 
     calibration: Literal["verified", "as-published"] = "as-published"
 
-    def claimed(self, facts: LearningFacts, budget: Budget) -> LearningPlan:
+    def claimed(self, facts: EnvironmentSpec, budget: Budget) -> LearningPlan:
         """The plan of a release that claims the budget and has no event."""
         config = resolve(self, facts)
         if config.published_std is None:
@@ -69,15 +69,15 @@ class PublishedQ(FunctionalQ):
             claim=Claim(relation.words(), conditions(budget, config), _RELEASED),
         )
 
-    def learned(self, environment: Any, facts: LearningFacts, noise: Any) -> QFunction:
+    def learned(self, environment: Any, facts: EnvironmentSpec, noise: Any) -> QFunction:
         """In the library's own walk: a simulation."""
         coins = noise.stream("environment")
-        key = jax.random.key((int(coins.below(0, 2**31 - 1)) << 31) | int(coins.below(1, 2**31 - 1)))
+        key = jax.random.key((int(coins.uniform_index(0, 2**31 - 1)) << 31) | int(coins.uniform_index(1, 2**31 - 1)))
         weights, _ = run_published(self, environment, published_rates(self, facts), noise.stream("reward").nodes(), key)
         return published_q(weights, self, facts)
 
 
-def resolve(config: PublishedQ, facts: LearningFacts) -> PublishedQ:
+def resolve(config: PublishedQ, facts: EnvironmentSpec) -> PublishedQ:
     """Return the options with everything filled in that follows from public facts, as Algorithm 1 has it.
 
     Raises:
@@ -141,7 +141,7 @@ class PublishedRates(NamedTuple):
     path: PathParameters
 
 
-def published_rates(config: PublishedQ, facts: LearningFacts) -> PublishedRates:
+def published_rates(config: PublishedQ, facts: EnvironmentSpec) -> PublishedRates:
     """Of resolved options, with their ``published_std``."""
     assert config.published_std is not None
     assert config.resets is not None
@@ -212,27 +212,27 @@ def run_published(
             return units_of(jax.tree.map(lambda x: x[None], state))
 
         def step(walk: Any, given: Any) -> tuple[Any, Any]:
-            (there, noised, time), (start, coin, b) = walk, given
+            (there, noisy, time), (start, coin, b) = walk, given
             there = jax.tree.map(lambda new, old: jnp.where(time == 0, new, old), start, there)
-            noised = jnp.where(time == 0, noise_first[(b - first) // spacing], noised)
+            noisy = jnp.where(time == 0, noise_first[(b - first) // spacing], noisy)
             unit = single(there)
-            action = jnp.argmax(q_of(weights, unit)[0] + noised).astype(jnp.int32)
+            action = jnp.argmax(q_of(weights, unit)[0] + noisy).astype(jnp.int32)
             following, reward, over = environment.step(coin, there, action)
             time = jnp.where(over | (time + 1 >= horizon), 0, time + 1)
             after = noise_at(single(following), resets)[0]
-            return (following, after, time), (unit[0], action, reward, following, noised[action], after)
+            return (following, after, time), (unit[0], action, reward, following, noisy[action], after)
 
         given = (starts, random.split(keys[1], batch), jnp.arange(batch))
         walk = (there, noise_at(single(there), resets)[0], time)
         (there, _, time), seen = lax.scan(step, walk, given)
-        units, taken, rewards, following, noised, noise_after = seen
+        units, taken, rewards, following, noisy, noise_after = seen
         after = units_of(following)
         best = jnp.max(q_of(weights, after) + noise_after, axis=-1)
         y = rewards + rates.discount * best
 
         def loss(weights: Any) -> Any:
             values = jnp.take_along_axis(q_of(weights, units), taken[:, None], axis=1)[:, 0]
-            return jnp.mean((values + noised - y) ** 2) / 2
+            return jnp.mean((values + noisy - y) ** 2) / 2
 
         gradient = jax.grad(loss)(weights)
         weights = jax.tree.map(lambda w, g: (w - rates.step_size * g).astype(jnp.float32), weights, gradient)
@@ -244,7 +244,7 @@ def run_published(
     return weights, history
 
 
-def published_q(weights: Any, config: PublishedQ, facts: LearningFacts) -> QFunction:
+def published_q(weights: Any, config: PublishedQ, facts: EnvironmentSpec) -> QFunction:
     """Q as it is released: the network's output is the value itself."""
     single = {name: np.asarray(w, np.float32) for name, w in weights.items()}
     return QFunction(single, str(config.network), facts.observation, facts.actions, (-1.0, 1.0))

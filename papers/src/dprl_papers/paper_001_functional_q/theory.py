@@ -117,9 +117,9 @@ def noise_loss(
             following, weights = np.zeros((actions, states, 1), int), np.ones(1)
             rewards = np.zeros((actions, states))
         normals = noise.normals(draw, actions * states)
-        noised = rewards + std * np.asarray(normals).reshape(actions, states)
+        noisy = rewards + std * np.asarray(normals).reshape(actions, states)
         exact = optimal_values(following, weights, rewards, discount)
-        losses.append(np.abs(optimal_values(following, weights, noised, discount) - exact).mean())
+        losses.append(np.abs(optimal_values(following, weights, noisy, discount) - exact).mean())
     return float(np.mean(losses)), float(np.std(losses, ddof=1) / math.sqrt(seeds)) if seeds > 1 else 0.0
 
 

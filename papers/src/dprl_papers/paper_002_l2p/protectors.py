@@ -231,7 +231,7 @@ def bounds_of(family: RandomChains) -> Bounds:
     """The public facts of a family's logs."""
     return Bounds(
         units=family.units, horizon=family.horizon, reward=(0.0, 1.0), observation=family.observation, actions=1,
-        value=(0.0, 1.0),
+        return_range=(0.0, 1.0),
     )  # fmt: skip
 
 

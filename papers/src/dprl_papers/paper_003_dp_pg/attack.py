@@ -23,5 +23,5 @@ def canary_of_plan(plan: PGPlan) -> PlanCanary:
         present,
         f"one of {settings.batch} users in the first of {settings.steps} batches is paid the most or the "
         f"least, and all others against it: a vector of {length:.3g} where Theorem 1 allows "
-        f"{settings.largest_return * settings.score_bound:.3g}; all noised means are seen",
+        f"{settings.largest_return * settings.score_bound:.3g}; all noisy means are seen",
     )

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax, random
 
-from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, advantages
+from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, advantages
 from dprl.learning.policy_gradient.trainer import PolicyGradient, State
 from dprl.learning.policy_gradient.users import Simulated, rollout
 from dprl.mechanisms.action_coins import ActionCoins
@@ -101,7 +101,7 @@ def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, disc
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def train_in_epochs(
-    shape: Shape, environment: Any, exact: GaussianSum, epochs: int, rates: Rates, multiplier: Any, seed: Any
+    shape: RunShape, environment: Any, exact: GaussianSum, epochs: int, rates: Rates, multiplier: Any, seed: Any
 ) -> Any:
     """``(d,)``: the parameters after T batches of which each makes ``epochs`` private steps, clipped ratios and all.
 

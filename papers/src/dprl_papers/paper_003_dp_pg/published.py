@@ -17,12 +17,12 @@ from dprl.accounting.user_relation import WORDS
 from dprl.cli.calibrate import rounded_up
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm
+from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
-from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.pg_plan import PGPlan
 from dprl.learning.policy_gradient.trainer import policy_of
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import CONSTANT, Parametric
 from dprl.protocols import Attack, Claim, Precondition
@@ -39,7 +39,7 @@ class PublishedPG(DPPG):
 
     calibration: Literal["verified", "as-published"] = "as-published"
 
-    def claimed(self, facts: LearningFacts, budget: Budget, units: int | None) -> PGPlan:
+    def claimed(self, facts: EnvironmentSpec, budget: Budget, units: int | None) -> PGPlan:
         """The plan of a release that claims the budget and has no event.
 
         Raises:
@@ -92,7 +92,7 @@ class PublishedPG(DPPG):
             if getattr(self, name) != getattr(DPPG, name):
                 raise DprlError(f"dp-pg: Algorithm 1 as published has no {name}: leave it out.")
 
-    def settings(self, policy: Parametric, facts: LearningFacts, budget: Budget) -> Settings:
+    def settings(self, policy: Parametric, facts: EnvironmentSpec, budget: Budget) -> Settings:
         """Algorithm 1's numbers, of so many users as are given."""
         largest = facts.horizon * max(abs(end) for end in facts.reward_bounds)
         if not largest > 0.0:
@@ -230,10 +230,10 @@ def published_settings(
     )
 
 
-def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple[Shape, Rates, GaussianSum]:
+def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple[RunShape, Rates, GaussianSum]:
     """What the trainer runs as Algorithm 1: bind the sum's noise to a seed. Users beyond T m are not asked."""
     s = settings
-    shape = Shape(
+    shape = RunShape(
         policy=policy,
         users=s.steps * s.batch,
         batch=s.batch,

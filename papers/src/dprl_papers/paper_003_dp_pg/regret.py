@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.trainer import PolicyGradient, run
 from dprl.learning.policy_gradient.users import Simulated
 from dprl.mechanisms.action_coins import ActionCoins
@@ -86,7 +86,7 @@ def gaussian_regret(spread: float, users: int, multiplier: float, seed: int, see
     policy = bandit.policy
     batch = published_batch(users, policy.size, 1.0)
     steps = users // batch
-    shape = Shape(
+    shape = RunShape(
         policy=policy,
         users=steps * batch,
         batch=batch,
@@ -111,7 +111,7 @@ def gaussian_regret(spread: float, users: int, multiplier: float, seed: int, see
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _regret(shape: Shape, bandit: TargetBandit, exact: GaussianSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
+def _regret(shape: RunShape, bandit: TargetBandit, exact: GaussianSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
     mechanism = exact.in_float(loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")

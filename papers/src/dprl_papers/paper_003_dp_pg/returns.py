@@ -25,7 +25,7 @@ from dprl.environments.cart_pole import CartPole
 from dprl.environments.pendulum import Pendulum
 from dprl.environments.user_source import facts_of
 from dprl.learning.policy_gradient.dp_pg import DPPG
-from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.pg_plan import make_pg_plan
 from dprl.learning.policy_gradient.trainer import PolicyGradient, rates_of, released, run, shape_of
 from dprl.learning.policy_gradient.users import Simulated
@@ -159,7 +159,9 @@ def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _trained(shape: Shape, environment: Any, mechanism: GaussianSum, rates: Rates, multiplier: Any, seed: Any) -> Any:
+def _trained(
+    shape: RunShape, environment: Any, mechanism: GaussianSum, rates: Rates, multiplier: Any, seed: Any
+) -> Any:
     mechanism = dataclasses.replace(mechanism, loudness=multiplier)
     words = jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)])
     noise = SeededNoise(words).stream("users")

@@ -14,7 +14,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import FAR, EvaluationCanary, always, attack_bounds, log_ratio, pushes
-from dprl.config import Mark
+from dprl.config import Provenance
 from dprl.engine.layouts import SharedTransitions
 from dprl.errors import DprlError
 from dprl.evaluation.gpope import GPOPE, clip_norm
@@ -55,10 +55,10 @@ def published_canary(
         raise DprlError("As published, gpope takes one trajectory a step: sampling_rate means nothing there.")
     if released == "last" and config.step_size is None:
         # three updates at full clip norm are half of theta's range: it comes to lie at the wall, and can leave it
-        config = config.replace(Mark("chosen by the attack"), step_size=1.0 / (3.0 * clip_norm(config, 1, 1)))
+        config = config.replace(Provenance("chosen by the attack"), step_size=1.0 / (3.0 * clip_norm(config, 1, 1)))
     plan = make_plan(config, attack_bounds(units), budget, [always], "tabular")
     relation = f"all of {units} records push one way, and one of them is replaced by one that pushes the other way"
-    what = "every noised sum" if released == "all" else "the last iterate"
+    what = "every noisy sum" if released == "all" else "the last iterate"
     return PublishedCanary(plan=plan, others=units - 1, description=f"{relation}; {what} is seen", released=released)
 
 

@@ -148,13 +148,13 @@ class PublishedEpsilon:
 def published_epsilon(units: int, steps: int, epsilon: float, delta: float = 1e-5, c2: float = 2.0) -> PublishedEpsilon:
     """The epsilon that Algorithm 1 really has with Theorem 1's sigma, from below, where every iterate is released.
 
-    Two logs of m trajectories that differ in one (docs/proofs/gpope.md): a step's noised gradient, over h, is
+    Two logs of m trajectories that differ in one (docs/proofs/gpope.md): a step's noisy gradient, over h, is
     (1 - 1/m) N(-1, sigma^2) + (1/m) N(1, sigma^2) against N(-1, sigma^2), the pair of Poisson sampling at rate 1/m with
     noise multiplier sigma/2. Its privacy loss distribution, composed N times on a grid, gives the pair's epsilon from
     both sides. For the mechanism that is a lower bound: with one step it is exact at any epsilon >= 0 (no pair of logs
     has a larger divergence, by the joint convexity of the hockey-stick divergence in the drawn trajectory); with
     several steps no single pair is known to be the worst. Where ``at_least`` is below ``claimed`` nothing follows.
-    The theorem is about all noised gradients; of the last iterate alone the lower bound says nothing.
+    The theorem is about all noisy gradients; of the last iterate alone the lower bound says nothing.
     For large sigma the two bounds need a fine grid: seconds.
     """
     sigma = noise_multiplier(steps, units, epsilon, delta, c2)

@@ -3,7 +3,7 @@
 Paper: Xie, Thomas, Miklau, "Privacy Preserving Off-Policy Evaluation" (2019), Algorithm 1, and
 Theorem 1, which does not hold as printed.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: replace one.
-Released: every noised sum of clipped gradients, hence every iterate. It certifies nothing: docs/papers/004.md.
+Released: every noisy sum of clipped gradients, hence every iterate. It certifies nothing: docs/papers/004.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from dprl.accounting.budget import Budget
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import Claimed, Facts, Shape, Stage
+from dprl.engine.options import Claimed, PublicFacts, Query, Stage
 from dprl.evaluation.gpope import GPOPE, GPOPEProgram
 from dprl.evaluation.protected import Protected
 from dprl.protocols import Attack, Precondition
@@ -40,14 +40,14 @@ class PublishedGPOPE(GPOPE):
             self.noise_multiplier is None,
         )
 
-    def shapes(self, facts: Facts) -> tuple[Shape, ...]:
-        return tuple(replace(shape, sampling_rate=1.0 / facts.units) for shape in super().shapes(facts))
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        return tuple(replace(shape, sampling_rate=1.0 / facts.units) for shape in super().queries(facts))
 
-    def program(self, facts: Facts, stages: tuple[Stage, ...]) -> GPOPEProgram | Protected:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> GPOPEProgram | Protected:
         """With the rate that the paper has, for the statement."""
         return super(PublishedGPOPE, one_unit_a_step(self, facts)).program(facts, stages)
 
-    def claimed(self, facts: Facts, shapes: Sequence[Shape], budget: Budget) -> Claimed:
+    def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
         """Theorem 1's noise, of one trajectory a step."""
         sigma = noise_multiplier(self.steps, facts.units, budget.epsilon, budget.delta)
         conditions = theorem_1_conditions(sigma, self.steps, facts.units, budget.epsilon)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl.protectors.projector import Hand
+from dprl.protectors.projector import HandSchedule
 from dprl.protectors.simulation import noise_of, unit_sum
 from dprl_papers.records import tables
 from dprl_papers.records.losses import LinearLoss, NetworkLoss, QuadraticLoss, RecordLoss, Records, objective
@@ -47,7 +47,7 @@ class RecordTasks:
         raise NotImplementedError
 
     @property
-    def hand(self) -> Hand:
+    def hand(self) -> HandSchedule:
         raise NotImplementedError
 
     @property
@@ -67,7 +67,7 @@ class RecordTasks:
         mechanism = unit_sum(loss.dimension, rate)
         # a batch of everybody needs no coins
         word = jax.random.bits(key, dtype=jnp.uint32) if rate < 1.0 else 0
-        included = mechanism.coins(noise_of(word), 0, units)
+        included = mechanism.participation_mask(noise_of(word), 0, units)
         total = mechanism.clipped_sum(loss.gradients(parameters, task) / clip, included)
         return (total / (units * rate) + jax.grad(loss.penalty)(parameters) / clip).astype(jnp.float32)
 
@@ -115,8 +115,8 @@ class Quadratics(RecordTasks):
         return QuadraticLoss(units=self.terms)
 
     @property
-    def hand(self) -> Hand:
-        return Hand(
+    def hand(self) -> HandSchedule:
+        return HandSchedule(
             steps=self.steps,
             sampling_rate=1.0,
             clip_norm=self.clip_norm,
@@ -195,8 +195,8 @@ class Classification(RecordTasks):
         return LinearLoss(features=self.features, kind=self.kind)
 
     @property
-    def hand(self) -> Hand:
-        return Hand(
+    def hand(self) -> HandSchedule:
+        return HandSchedule(
             steps=self.steps,
             sampling_rate=1.0,
             clip_norm=self.clip_norm,

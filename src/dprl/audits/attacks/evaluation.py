@@ -66,24 +66,24 @@ class EvaluationCanary(LogCanary):
         score = jnp.zeros((), dtype=jnp.float64)
         if self.released == "all":
             value = plan.value_mechanism
-            seen = noised_sum(value, noise.stream("value"), vectors)[0] + self.others * value.clip_norm
+            seen = noisy_sum(value, noise.stream("value"), vectors)[0] + self.others * value.clip_norm
             score += log_ratio(seen, value.clip_norm, value.noise_std, 1.0)
         state, sums = self.updates(noise, transitions)
         mechanism = plan.stages[0].mechanism
         if self.released == "last":
-            # w is minus the sum of the noised dual gradients: its likelihood ratio grows with that sum
+            # w is minus the sum of the noisy dual gradients: its likelihood ratio grows with that sum
             return -state.w[0].astype(jnp.float64)
         seen = sums[:, mechanism.dimension // 2] + self.others * mechanism.clip_norm
         return score + jnp.sum(log_ratio(seen, mechanism.clip_norm, mechanism.noise_std, mechanism.sampling_rate))
 
     def updates(self, noise: Any, transitions: Any) -> tuple[Any, Any]:
-        """Run all updates of GPOPE; return the state after the last, and every noised sum."""
+        """Run all updates of GPOPE; return the state after the last, and every noisy sum."""
         program, (stage,) = self.plan.program, self.plan.stages
         assert program is not None
         mechanism, stream = stage.mechanism, noise.stream(stage.name)
         batch = min(8, self.others + 1)
         return run_steps(
-            program, 0, mechanism, stream, transitions, program.init(), None, batch, lambda state, noised: noised
+            program, 0, mechanism, stream, transitions, program.init(), None, batch, lambda state, noisy: noisy
         )
 
 
@@ -91,7 +91,7 @@ def gpope_canary(kind: type[GPOPE], *, units: int, budget: Budget, released: str
     """Return the attack on GPOPE: a record at full clip norm is added."""
     plan = make_plan(kind.from_mapping(options, "options"), attack_bounds(units), budget, [always], "tabular")
     others, relation = addition(units, plan)
-    what = "every noised sum" if released == "all" else "the last iterate"
+    what = "every noisy sum" if released == "all" else "the last iterate"
     return EvaluationCanary(plan=plan, others=others, description=f"{relation}; {what} is seen", released=released)
 
 
@@ -110,8 +110,8 @@ def addition(units: int, plan: Plan) -> tuple[int, str]:
     return others, f"one record at full clip norm is added to {f'a log of {others}' if others else 'an empty log'}"
 
 
-def noised_sum(mechanism: GaussianSum, noise: Any, vectors: Any) -> Any:
-    """Return the noised sum of ``vectors``, as :func:`~dprl.engine.value_query.release_vector`, for traced values."""
+def noisy_sum(mechanism: GaussianSum, noise: Any, vectors: Any) -> Any:
+    """Return the noisy sum of ``vectors``, as :func:`~dprl.engine.value_query.release_vector`, for traced values."""
     total = mechanism.clipped_sum(vectors, jnp.ones(len(vectors), dtype=bool))
     return mechanism.release(total, mechanism.draw(noise, 0))
 

@@ -1,4 +1,4 @@
-"""The generic attack on a program: a record at full clip norm is added, and every noised sum is seen.
+"""The generic attack on a program: a record at full clip norm is added, and every noisy sum is seen.
 
 It knows nothing of the program: the vectors are those that the program's own code makes of coefficients far beyond
 what rows can have. Everything in here is simulated; nothing is private.
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import FAR, addition, always, attack_bounds, mixed, noised_sum, value_vectors
+from dprl.audits.attacks.evaluation import FAR, addition, always, attack_bounds, mixed, noisy_sum, value_vectors
 from dprl.audits.attacks.trials import Simulation
 from dprl.engine.layouts import PaddedUnits, SharedTransitions
 from dprl.engine.plan import Plan
@@ -59,12 +59,12 @@ class ProgramCanary(Simulation):
         return score if self.plan.program is None else score + self._run(noise, rows)[1]
 
     def _value_score(self, noise: Any, vectors: Any) -> Any:
-        """Return what the noised vector of the values tells, whichever way the canary's points."""
+        """Return what the noisy vector of the values tells, whichever way the canary's points."""
         mechanism, known = self.plan.value_mechanism, self.with_canary[0]
         alone = jnp.arange(len(known)) == self.canary
         push, base = (mechanism.scaled(mechanism.clipped_sum(known, units)) for units in (alone, ~alone))
-        noised = noised_sum(mechanism, noise.stream("value"), vectors)
-        return (jnp.sum(push * (noised - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
+        noisy = noisy_sum(mechanism, noise.stream("value"), vectors)
+        return (jnp.sum(push * (noisy - base)) - jnp.sum(push * push) / 2.0) / mechanism.noise_std**2
 
     def _run(self, noise: Any, rows: Any) -> tuple[Any, Any, Any]:
         """Run the program; return its state, what was seen, and how near the canary's vector came to the clip norm."""
@@ -80,7 +80,7 @@ class ProgramCanary(Simulation):
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """A program whose state also holds what its noised sums have told of one unit of ``log``.
+    """A program whose state also holds what its noisy sums have told of one unit of ``log``.
 
     Attributes:
         log: with the canary in it.
@@ -113,8 +113,8 @@ class Watched:
         """Of an adaptive program."""
         return self.inner.level(stage, state[0], step)  # type: ignore[attr-defined]
 
-    def update(self, stage: int, state: Any, noised: Any, step: Any) -> Any:
-        """Update the inner state, and add what the noised sum tells of the canary."""
+    def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:
+        """Update the inner state, and add what the noisy sum tells of the canary."""
         inner, score, least = state
         mechanism = self.stages[stage].mechanism
         vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
@@ -130,11 +130,11 @@ class Watched:
         else:
             std = mechanism.on_grid_at(step)
         push = (there - base) / std
-        seen = (noised / grid_step(mechanism.clip_norm) - base) / std
+        seen = (noisy / grid_step(mechanism.clip_norm) - base) / std
         score = score + mixed(jnp.sum(push * (seen - push / 2.0)), mechanism.sampling_rate)
         own = mechanism.scaled(own)
         least = jnp.minimum(least, jnp.sqrt(jnp.sum(own * own)) / mechanism.clip_norm)
-        return self.inner.update(stage, inner, noised, step), score, least
+        return self.inner.update(stage, inner, noisy, step), score, least
 
     def finish(self, stage: int, state: Any) -> Any:
         """Finish a stage of the inner program."""
@@ -170,14 +170,14 @@ def importance_canary(
         raise DprlError("importance-sampling has no iterates, of which the last could be seen: leave out released.")
     plan = make_plan(kind.from_mapping(options, "options"), attack_bounds(units), budget, [always])
     others, relation = addition(units, plan)
-    return saturated_canary(plan, others, f"{relation}; the noised vector is seen")
+    return saturated_canary(plan, others, f"{relation}; the noisy vector is seen")
 
 
 def canary_of_plan(plan: Plan) -> ProgramCanary:
     """Return the attack on a plan as it is, with its bounds and calibration: a record at full clip norm is added."""
     others, relation = addition(plan.bounds.units, plan)
     filtered = any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages)
-    seen = "every noised sum and its noised norm are seen" if filtered else "every noised sum is seen"
+    seen = "every noisy sum and its noisy norm are seen" if filtered else "every noisy sum is seen"
     return saturated_canary(plan, others, f"{relation}; {seen}")
 
 

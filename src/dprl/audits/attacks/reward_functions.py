@@ -50,7 +50,7 @@ def kernel_product(decay: float, points: np.ndarray, f: np.ndarray, g: Any) -> A
     return f[0] * g[..., 0] + ((g[..., 1:] - rho * g[..., :-1]) * steps).sum(-1)
 
 
-def teeth(sup: float, lipschitz: float, points: np.ndarray) -> np.ndarray:
+def sawtooth_reward(sup: float, lipschitz: float, points: np.ndarray) -> np.ndarray:
     """Return values ``(N,)`` that rise to ``sup`` and fall with all of the slope, near the largest kernel norm."""
     falls = np.minimum(lipschitz * np.diff(points).max(), 2.0 * sup)
     return np.where(np.arange(len(points)) % 2 == 0, sup, sup - falls)
@@ -59,7 +59,7 @@ def teeth(sup: float, lipschitz: float, points: np.ndarray) -> np.ndarray:
 def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
     """Return the attack in which all actions' rewards change by the sawtooth; further components stay at 0."""
     points = np.linspace(0.0, 1.0, TEETH + 1)
-    f = teeth(mechanism.sup, mechanism.lipschitz, points)
+    f = sawtooth_reward(mechanism.sup, mechanism.lipschitz, points)
     actions = plan.facts.actions
     positions = np.zeros((actions * len(points), mechanism.dimensions), dtype=np.int64)
     positions[:, 0] = np.tile(np.rint(points * 2.0 ** DEPTHS[mechanism.dimensions]), actions)
@@ -71,7 +71,7 @@ def _path(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
     def score(key: Any, present: Any) -> Any:
         answers = mechanism.bind(SeededNoise(key).stream("reward"))
         level = sum(plan.facts.reward_bounds) / 2.0
-        seen = answers.noised(level + present * change, jnp.asarray(positions), jnp.asarray(taken), 0) - level
+        seen = answers.add_noise(level + present * change, jnp.asarray(positions), jnp.asarray(taken), 0) - level
         return _path_ratio(mechanism, points, f, seen.reshape(-1, len(points)))
 
     which = "one path for all actions" if mechanism.paths == 1 else f"{actions} actions, a path each"
@@ -97,7 +97,7 @@ def _observed(plan: LearningPlan, mechanism: RewardNoise) -> PlanCanary:
         answers: Any = mechanism.bind(SeededNoise(key).stream("reward"))
         zeros = jnp.zeros(mechanism.batch, jnp.int32)
         rewards = jnp.full(mechanism.batch, level + present * radius)
-        seen = jax.vmap(lambda i: answers.noised(rewards, zeros[:, None], zeros, i))(
+        seen = jax.vmap(lambda i: answers.add_noise(rewards, zeros[:, None], zeros, i))(
             jnp.arange(mechanism.steps // mechanism.batch)
         )
         seen = seen.reshape(-1) - level
@@ -121,7 +121,7 @@ def _gradient(plan: LearningPlan, mechanism: RewardGradient) -> PlanCanary:
         features = jnp.zeros((mechanism.batch, mechanism.dimension)).at[:, 0].set(2.0 * mechanism.clip_norm)
         phi = answers.clip(features)
         rewards = jnp.full(mechanism.batch, level + present * radius)
-        seen = jax.vmap(lambda i: answers.noised_mean(rewards, phi, i)[0])(jnp.arange(mechanism.steps))
+        seen = jax.vmap(lambda i: answers.noisy_mean(rewards, phi, i)[0])(jnp.arange(mechanism.steps))
         base = (level - answers.centre) * mechanism.clip_norm
         return jnp.sum(push * (seen - base - push / 2.0)) / mechanism.std**2
 
@@ -130,7 +130,7 @@ def _gradient(plan: LearningPlan, mechanism: RewardGradient) -> PlanCanary:
         score=score,
         draws=mechanism.steps * mechanism.dimension,
         description=f"every reward is larger by R and every gradient the same, at full clip norm; all "
-        f"{mechanism.steps} noised means are seen",
+        f"{mechanism.steps} noisy means are seen",
     )
 
 
@@ -156,14 +156,14 @@ def _output(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
 
     def score(key: Any, present: Any) -> Any:
         answers = mechanism.bind(SeededNoise(key).stream("reward"))
-        seen = planner.noised_q(jnp.where(present > 0.5, moved, base), answers)
+        seen = planner.noisy_q(jnp.where(present > 0.5, moved, base), answers)
         return _path_ratio(mechanism, points, (moved - base)[0], seen - base)
 
     return PlanCanary(
         plan=plan,
         score=score,
         draws=actions * len(points) * (DEPTHS[1] + 2),
-        description=f"every reward is larger by R; the noised optimal Q is seen at all {len(points)} points of "
+        description=f"every reward is larger by R; the noisy optimal Q is seen at all {len(points)} points of "
         f"{actions} actions. The change has no slope, of which the claim allows for",
     )
 

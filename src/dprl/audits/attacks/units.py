@@ -1,4 +1,4 @@
-"""The generic attack through real columns: what a privacy unit is, from the rows of a log to its noised sums.
+"""The generic attack through real columns: what a privacy unit is, from the rows of a log to its noisy sums.
 
 Two logs are written as columns, of which one holds a unit more, and are read by the library's own readers under the
 unit that is audited: a transition, a trajectory, or a person with three trajectories. Whatever of them makes two units
@@ -69,7 +69,7 @@ def unit_canary(
     return ProgramCanary(
         plan=plan,
         description=f"a {whose}, as far out as the bounds allow, is added to {where}, both read as columns by the "
-        f"unit {unit}; every noised sum is seen",
+        f"unit {unit}; every noisy sum is seen",
         without=_arrays(plan, logs[0]),
         with_canary=_arrays(plan, logs[1]),
         canary=int(np.argmax(rewards)),

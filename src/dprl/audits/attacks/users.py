@@ -1,7 +1,7 @@
-"""The strongest attack known on private policy gradient: a canary user in the first batch, all noised sums seen.
+"""The strongest attack known on private policy gradient: a canary user in the first batch, all noisy sums seen.
 
 The pair of users goes through the release's own loop, from their answers to the exact sum of each batch; the noise of
-the release's own mechanism is added in every trial. Whoever sees all noised sums, and knows all other users, knows
+the release's own mechanism is added in every trial. Whoever sees all noisy sums, and knows all other users, knows
 every policy that was ever shown: whatever is learned from them tells less. Everything in here is simulated.
 """
 
@@ -18,23 +18,23 @@ import numpy as np
 from jax import random
 
 from dprl.audits.attacks.trials import PlanCanary
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.people import LoggedPeople, People
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.estimator import Trajectory
 from dprl.learning.policy_gradient.pg_plan import PGPlan, program_of
 from dprl.learning.policy_gradient.trainer import PolicyGradient
-from dprl.learning.policy_gradient.users import Asked
-from dprl.learning_facts import LearningFacts
+from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
 
 
-def small_facts(policy: str | None) -> LearningFacts:
+def small_facts(policy: str | None) -> EnvironmentSpec:
     """Return a bandit in which a score is longer than the default clip, of linear policies and of networks."""
     continuous = policy is not None and "gaussian" in policy
-    return LearningFacts(
+    return EnvironmentSpec(
         name="small bandit",
         observation=((-1.0, 1.0),) * 3,
         actions=0 if continuous else 8,
@@ -76,11 +76,11 @@ class Pushing(People):
         return Trajectory(observations, actions, rewards, length, np.ones(length.shape, bool))
 
 
-def push(facts: LearningFacts, interactions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def push(facts: EnvironmentSpec, interactions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return context ``(1, d)``, action ``(1,)`` or ``(1, k)`` and reward ``(1,)``, whatever the policy.
 
-    The negative of the reward makes the opposite vector. Of several interactions, which have a leading axis, every other
-    one is the opposite action for the opposite reward: else each would be the baseline of the others.
+    The negative of the reward makes the opposite vector. Of several interactions, which have a leading axis, every
+    other one is the opposite action for the opposite reward: else each would be the baseline of the others.
     """
     (low, high), turns = facts.reward_bounds, np.arange(interactions) % 2
     context = np.array([[end for _, end in facts.observation]], np.float32)
@@ -110,7 +110,7 @@ class _Silence:
         del step
         return np.zeros(dimension)
 
-    def coins(self, step: Any, count: int, rate: float) -> np.ndarray:
+    def participation_mask(self, step: Any, count: int, rate: float) -> np.ndarray:
         """Nobody's; notes how many have one."""
         del step, rate
         self.count = count
@@ -130,7 +130,7 @@ class _Silence:
 def exact_sums(plan: PGPlan, people: Any) -> np.ndarray:
     """Return ``(T, dimension)``, int64 where verified: each batch's sum before its noise, by the release's own loop."""
     (program, rates), silence = program_of(plan), _Silence()
-    asked, coins = Asked(people, program.shape.users), ActionCoins.of_key(random.key(0))
+    asked, coins = AskedPeople(people, program.shape.users), ActionCoins.of_key(random.key(0))
     trainer.run_on_host(program, asked, silence, rates, coins, journal=silence)
     return np.stack(silence.totals)
 
@@ -150,7 +150,7 @@ def _one_pass(plan: PGPlan, mechanism: GaussianSum) -> PlanCanary:
         absent,
         present,
         f"one of {mechanism.batch} users in the first of {mechanism.steps} batches answers {answers}, and all others "
-        f"push against it; {kinds.get(kind, f'correlated noise, {kind}')}, and all noised sums "
+        f"push against it; {kinds.get(kind, f'correlated noise, {kind}')}, and all noisy sums "
         "are seen",
     )
 
@@ -187,7 +187,7 @@ class Crowded(LoggedPeople):
         last: what the last of them is paid, times the canary's reward; all others between are paid nothing.
     """
 
-    facts: LearningFacts
+    facts: EnvironmentSpec
     units: int = field()
     present: bool
     last: float
@@ -213,7 +213,7 @@ def vectors_of(plan: PGPlan, people: Any) -> np.ndarray:
     It runs by the release's own loop.
     """
     (program, rates), silence = program_of(plan), _Silence()
-    asked, coins, mechanism = Asked(people, None), ActionCoins.of_key(random.key(0)), program.mechanism
+    asked, coins, mechanism = AskedPeople(people, None), ActionCoins.of_key(random.key(0)), program.mechanism
     once = PolicyGradient(replace(program.shape, steps=1), replace(mechanism, steps=1))
     trainer.run_on_host(once, asked, silence, rates, coins)
     state, places = program.init(rates, coins), np.arange(silence.count)
@@ -254,7 +254,7 @@ def canary_of_vectors(plan: PGPlan, absent: np.ndarray, present: np.ndarray) -> 
         noise = SeededNoise(key).stream(trainer.STREAM)
 
         def total(step: Any, there: int) -> Any:
-            included = mechanism.coins(noise, step, len(everybody[there]))[paid[there]]
+            included = mechanism.participation_mask(noise, step, len(everybody[there]))[paid[there]]
             return jnp.sum(jnp.where(included[:, None], jnp.asarray(vectors[there]), 0), axis=0)
 
         def seen(step: Any) -> Any:
@@ -271,5 +271,5 @@ def canary_of_vectors(plan: PGPlan, absent: np.ndarray, present: np.ndarray) -> 
         gaussian=False,
         description=f"the first of {users + 1} people, in a log of {users} declared ones, answers at full clip norm "
         f"whenever they are sampled (with probability {rate:g} in each of {mechanism.steps} batches), or is not there; "
-        "all noised sums are seen",
+        "all noisy sums are seen",
     )

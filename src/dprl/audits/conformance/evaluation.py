@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dprl.accounting.budget import Budget
-from dprl.audits.attacks.evaluation import noised_sum
+from dprl.audits.attacks.evaluation import noisy_sum
 from dprl.audits.attacks.units import unit_canary, values_of_nothing_known
 from dprl.audits.conformance.suite import Suite, handed_out, load
 from dprl.audits.neighbours import Group, Neighbour
@@ -177,7 +177,7 @@ class EvaluationConformance(Suite):
         # values around a function are made on the host, after it
         value = None
         if not plan.around_function:
-            value = noised_sum(plan.value_mechanism, noise.stream("value"), vectors)
+            value = noisy_sum(plan.value_mechanism, noise.stream("value"), vectors)
         return value, None if plan.program is None else engine.run(plan.program, noise, units, batch=8)[1]
 
     def attack(self, asked: dict[str, Any]) -> Canary:

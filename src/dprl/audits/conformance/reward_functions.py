@@ -20,12 +20,12 @@ from dprl.audits.attacks.trials import PlanCanary
 from dprl.audits.conformance.suite import UNITS, Suite, handed_out, load
 from dprl.audits.neighbours import Group, Neighbour
 from dprl.audits.record_replay import Call
+from dprl.environment_spec import EnvironmentSpec, RewardOf
 from dprl.environments.interval_walk import LONGEST_MOVE, IntervalWalk
 from dprl.errors import DprlError
 from dprl.learning import planner
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, Mechanism, make_learning_plan
-from dprl.learning_facts import LearningFacts, RewardOf
 from dprl.release.train import train
 
 _RADIUS = 0.01
@@ -53,7 +53,7 @@ class Walk(IntervalWalk):
     declares: RewardOf | None = "state-action"
 
     @property
-    def facts(self) -> LearningFacts:
+    def facts(self) -> EnvironmentSpec:
         """Return the public facts of the walk."""
         return replace(super().facts, name="small walk", reward_of=self.declares)
 

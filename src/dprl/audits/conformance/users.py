@@ -21,13 +21,13 @@ from dprl.audits.conformance.suite import Suite, handed_out, load
 from dprl.audits.neighbours import Group, Neighbour
 from dprl.audits.people import CELLS, VisitsOf, missing_names, pairs_of, place_of, without
 from dprl.audits.record_replay import Call
+from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.bandit import Bandit
-from dprl.environments.user_stream import Acting, Answer, UserStream
+from dprl.environments.user_stream import Acting, Interaction, UserStream
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient import trainer
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.learning.policy_gradient.pg_plan import PGPlan, make_pg_plan
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.release.train import train
@@ -51,10 +51,10 @@ class PolicyGradientConformance(Suite):
         """The budget of the suite's releases."""
         return _BUDGET
 
-    def facts(self, setting: str) -> LearningFacts:
+    def facts(self, setting: str) -> EnvironmentSpec:
         """Return the public facts: episodes of several steps, or of one; of two components."""
         continuous = "gaussian" in str(self.config(setting).policy)
-        return LearningFacts(
+        return EnvironmentSpec(
             name="crowd",
             observation=((-1.0, 1.0),) * 2,
             actions=0 if continuous else 3,
@@ -124,7 +124,7 @@ class PolicyGradientConformance(Suite):
         if unit is not None:
             raise DprlError(f"{self.name} protects a user and knows no other unit: leave unit out.")
         if released != "all":
-            raise DprlError(f"{self.name} is audited on all noised sums: leave out released.")
+            raise DprlError(f"{self.name} is audited on all noisy sums: leave out released.")
         config = self.algorithm.config.from_mapping(asked, "options")
         if config.users is not None:
             raise DprlError(f"{self.name} is audited with so many users as there are units: leave out users.")
@@ -132,7 +132,7 @@ class PolicyGradientConformance(Suite):
 
 
 @lru_cache(maxsize=64)
-def _plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int | None = None) -> PGPlan:
+def _plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: int | None = None) -> PGPlan:
     return make_pg_plan(config, facts, budget, units)
 
 
@@ -162,7 +162,7 @@ class Users:
     folder: Path
 
     @property
-    def facts(self) -> LearningFacts:
+    def facts(self) -> EnvironmentSpec:
         """The public facts of the setting."""
         return self.suite.facts(self.setting)
 
@@ -236,11 +236,11 @@ class Users:
         """Return what a person of a stream does: act on every visit's observation, and be paid by action."""
         seen, paid, _ = self.visits.rows([person], None if cells is None else person, cells)
 
-        def answer(policy: Acting) -> Answer | None:
+        def answer(policy: Acting) -> Interaction | None:
             if cells == NOBODY:
                 return None
             actions = [policy(observation) for observation in seen]
             rewards = [row[0 if self.facts.action else a] for row, a in zip(paid, actions, strict=True)]
-            return Answer(seen, actions, rewards)
+            return Interaction(seen, actions, rewards)
 
         return answer

@@ -3,7 +3,7 @@
 Privacy unit: a person, who is a whole interaction: everything that one person saw, did and was paid in one batch.
 Relation: zero out one (default: a person answers nothing, and how many places there are is public), or replace one;
 of people who are sampled again and again, add or remove one.
-Released: every iterate of the policy, and the noised sums of clipped vectors that they are computed from.
+Released: every iterate of the policy, and the noisy sums of clipped vectors that they are computed from.
 Not protected: in one pass, that a person stands in a place, and in which; and what an answer tells who gave it.
 
 A person's vector (score function times returns, and one statistic for the baseline) is clipped part by part; the sum
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dprl.config import DERIVED, Config
 from dprl.engine.algorithm import Algorithm, Setting
+from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
-from dprl.learning_facts import LearningFacts
 from dprl.protocols import Attack
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class DPPG(Config):
         bootstrap: what follows a time limit: the released ``baseline``, the largest possible return (``bound``), or
             nothing (``none``).
         regularisation: weight of the log-barrier term (Eq. 3), which is public; by default 0.02 where people act once.
-        natural: precondition the noised gradient by a Fisher matrix of public or released quantities.
+        natural: precondition the noisy gradient by a Fisher matrix of public or released quantities.
         interactions: answers of one user in the same context; their mean is the baseline of each.
         release: the ``last`` iterate, their ``average``, or one ``uniform``\\ ly drawn (the paper's theta_U).
         noise_multiplier: instead of the calibrated one; refused where it costs more than the budget.
@@ -98,7 +98,7 @@ class DPPG(Config):
         for sentence in _mistakes(self):
             raise DprlError(f"{self.algorithm}: {sentence}.")
 
-    def claimed(self, facts: LearningFacts, budget: Budget, units: int | None) -> PGPlan | None:
+    def claimed(self, facts: EnvironmentSpec, budget: Budget, units: int | None) -> PGPlan | None:
         """Return the plan of options of another distribution; None where dprl makes it."""
         del facts, budget, units
         return None
@@ -159,12 +159,12 @@ def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def act_once(facts: LearningFacts) -> bool:
+def act_once(facts: EnvironmentSpec) -> bool:
     """Whether what is done has no later consequences."""
     return facts.horizon == 1 or facts.discount == 0.0
 
 
-def resolve(config: DPPG, facts: LearningFacts, units: int | None = None) -> DPPG:
+def resolve(config: DPPG, facts: EnvironmentSpec, units: int | None = None) -> DPPG:
     """The options with everything filled in that follows from public facts.
 
     Args:

@@ -28,7 +28,7 @@ class Trajectory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shape:
+class RunShape:
     """What fixes the compiled code.
 
     Attributes:
@@ -118,7 +118,7 @@ def returns_to_go(rewards: Any, length: Any, tail: Any, discount: Any) -> Any:
     return values
 
 
-def advantages(shape: Shape, rates: Rates, baseline: Any, trajectory: Trajectory) -> tuple[Any, Any]:
+def advantages(shape: RunShape, rates: Rates, baseline: Any, trajectory: Trajectory) -> tuple[Any, Any]:
     """``(H,)`` advantages, 0 behind the end, and the statistic: the mean return, in [-1, 1]."""
     steps = jnp.arange(trajectory.rewards.shape[0])
     inside = steps < trajectory.length
@@ -143,7 +143,7 @@ def weighted_score(policy: Parametric, theta: Any, observations: Any, actions: A
     return jax.grad(surrogate)(theta)
 
 
-def contribution(shape: Shape, rates: Rates, theta: Any, baseline: Any, trajectory: Trajectory) -> Any:
+def contribution(shape: RunShape, rates: Rates, theta: Any, baseline: Any, trajectory: Trajectory) -> Any:
     """``(dimension,)`` float32: the raw vector of one user.
 
     Args:
@@ -158,7 +158,7 @@ def contribution(shape: Shape, rates: Rates, theta: Any, baseline: Any, trajecto
     return _joined(shape, rates, gradient, statistic)
 
 
-def _of_group(shape: Shape, rates: Rates, theta: Any, baseline: Any, group: Trajectory) -> Any:
+def _of_group(shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: Trajectory) -> Any:
     """Of K interactions: each one's baseline is the mean return of the user's others."""
     # what follows a time limit is bootstrapped by the released baseline all the same
     weights, statistics = jax.vmap(lambda one: advantages(shape, rates, baseline, one))(group)
@@ -173,7 +173,7 @@ def _of_group(shape: Shape, rates: Rates, theta: Any, baseline: Any, group: Traj
     return _joined(shape, rates, gradient, jnp.mean(statistics))
 
 
-def _joined(shape: Shape, rates: Rates, gradient: Any, statistic: Any) -> Any:
+def _joined(shape: RunShape, rates: Rates, gradient: Any, statistic: Any) -> Any:
     scaled = gradient * rates.scale
     if not shape.baseline:
         return scaled.astype(jnp.float32)

@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 
 from dprl import x64 as x64
-from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, advantages
+from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, advantages
 from dprl.mechanisms.ghost import Layer, ghost_sum, ghost_sum_in_float
 
 BLOCK = 1600
 """Most users of whom :func:`clipped_sum` is asked at once, on the host."""
 
 
-def layers_of(shape: Shape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory) -> tuple[list[Layer], Any]:
+def layers_of(shape: RunShape, rates: Rates, theta: Any, baseline: Any, rows: Trajectory) -> tuple[list[Layer], Any]:
     """Layers of a block of users, and their statistics ``(m, 1)``, or None where there are none.
 
     Args:
@@ -61,7 +61,7 @@ def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weig
     return [Layer(x, ((deltas / root) @ last) * (1.0 - root * root * active * active)), top]
 
 
-def fits(shape: Shape, mechanism: Any) -> bool:
+def fits(shape: RunShape, mechanism: Any) -> bool:
     """Whether users of one step meet a network: of others a vector of each is as quick."""
     return (
         shape.horizon == 1
@@ -72,7 +72,7 @@ def fits(shape: Shape, mechanism: Any) -> bool:
 
 
 def clipped_sum(
-    shape: Shape, rates: Rates, mechanism: Any, theta: Any, baseline: Any, rows: Trajectory, included: Any
+    shape: RunShape, rates: Rates, mechanism: Any, theta: Any, baseline: Any, rows: Trajectory, included: Any
 ) -> Any:
     """``(dimension,)``: what ``mechanism.clipped_sum`` gives for the users' vectors, of which none is made. Private."""
     layers, statistics = layers_of(shape, rates, theta, baseline, rows)

@@ -13,10 +13,10 @@ from dprl.accounting.user_relation import CLIPS, Relation
 from dprl.added import in_calibration
 from dprl.config import DERIVED
 from dprl.engine.plan import calibrate
+from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, act_once, resolve
-from dprl.learning.policy_gradient.estimator import Rates, Shape
+from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.trainer import PolicyGradient, policy_of, rates_of, shape_of
-from dprl.learning_facts import LearningFacts
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.strategy import Correlation
 from dprl.policies.parametric import Parametric
@@ -41,7 +41,7 @@ class PGPlan:
     """
 
     config: DPPG
-    facts: LearningFacts
+    facts: EnvironmentSpec
     budget: Budget
     policy: Parametric
     mechanism: GaussianSum | None
@@ -51,7 +51,7 @@ class PGPlan:
     delta_sampler: float
     relation: str
     claim: Claim | None = None
-    runs: tuple[Shape, Rates, Any] | None = None
+    runs: tuple[RunShape, Rates, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ class PGPlan:
         return step if self.config.poisson else min(step * self.config.batch, self.config.users)
 
 
-def make_pg_plan(config: DPPG, facts: LearningFacts, budget: Budget, units: int | None = None) -> PGPlan:
+def make_pg_plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: int | None = None) -> PGPlan:
     """Check the options against the facts, and calibrate the noise to the budget.
 
     Args:

@@ -1,7 +1,7 @@
-"""Private policy gradient as a program of the engine: what a batch of people gives, and the step on its noised sum.
+"""Private policy gradient as a program of the engine: what a batch of people gives, and the step on its noisy sum.
 
 A person's trajectory goes into the person's vector, that into the mechanism's sum, and nowhere else. Everything that is
-learned is made of noised sums, and so post-processing: :meth:`PolicyGradient.update` sees nothing else.
+learned is made of noisy sums, and so post-processing: :meth:`PolicyGradient.update` sees nothing else.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dprl.compiled import nothing_compiled_on_disk
 from dprl.engine.options import Stage
 from dprl.engine.program import run_steps, run_steps_on_host
 from dprl.engine.unit_source import Source
+from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient import one_step
 from dprl.learning.policy_gradient.dp_pg import DPPG
-from dprl.learning.policy_gradient.estimator import Rates, Shape, Trajectory, contribution, return_interval
-from dprl.learning_facts import LearningFacts
+from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, contribution, return_interval
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import Parametric
@@ -40,13 +40,13 @@ SCALE_OF_ONE_ACTION = 3.0
 """Of a user's gradient before the clip, where a user acts once; measured (docs/papers/003.md)."""
 
 
-def shape_of(config: DPPG, facts: LearningFacts) -> Shape:
+def shape_of(config: DPPG, facts: EnvironmentSpec) -> RunShape:
     """Of resolved options."""
     assert config.policy is not None
     assert config.users is not None
     assert config.batch is not None
     assert config.steps is not None
-    return Shape(
+    return RunShape(
         policy=policy_of(config, facts),
         users=config.users,
         batch=config.batch,
@@ -60,13 +60,13 @@ def shape_of(config: DPPG, facts: LearningFacts) -> Shape:
     )
 
 
-def policy_of(config: DPPG, facts: LearningFacts) -> Parametric:
+def policy_of(config: DPPG, facts: EnvironmentSpec) -> Parametric:
     """Of resolved options."""
     actions = None if facts.action is not None else facts.actions
     return Parametric(str(config.policy), facts.observation, actions, facts.action)
 
 
-def rates_of(config: DPPG, facts: LearningFacts) -> Rates:
+def rates_of(config: DPPG, facts: EnvironmentSpec) -> Rates:
     """Of resolved options; scalars that may be traced."""
     assert config.discount is not None
     assert config.step_size is not None
@@ -106,7 +106,7 @@ class PolicyGradient:
         mechanism: of the one stage, whose steps are batches.
     """
 
-    shape: Shape
+    shape: RunShape
     mechanism: GaussianSum
     columns = ()
 
@@ -141,11 +141,11 @@ class PolicyGradient:
                 return one_step.clipped_sum(self.shape, *known, block, included)
             return mechanism.clipped_sum(self.contribution(stage, state, block), included)
 
-    def update(self, stage: int, state: State, noised: Any, step: Any) -> State:
-        """The next state, from a batch's noised sum ``(dimension,)`` alone."""
+    def update(self, stage: int, state: State, noisy: Any, step: Any) -> State:
+        """The next state, from a batch's noisy sum ``(dimension,)`` alone."""
         del stage, step
         shape, rates, theta, t = self.shape, state.rates, state.theta, state.step
-        mean = noised / shape.batch
+        mean = noisy / shape.batch
         size = shape.policy.size
         share = 1.0 - (1.0 - rates.final) * t / max(shape.steps - 1, 1)
         gradient = mean[:size].astype(jnp.float32)
@@ -288,5 +288,5 @@ def released(config: Any, state: State, history: Any, coins: ActionCoins) -> np.
     if config.release == "average":
         return np.asarray(state.average, np.float32)
     if config.release == "uniform":
-        return np.asarray(history[coins.below(len(history) - 1)], np.float32)
+        return np.asarray(history[coins.uniform_index(len(history) - 1)], np.float32)
     return np.asarray(state.theta, np.float32)

@@ -15,7 +15,7 @@ from jax import lax, random
 from dprl import x64 as x64
 from dprl.engine.unit_source import Included, sum_of_blocks
 from dprl.environments.people import NOBODY
-from dprl.learning.policy_gradient.estimator import Shape, Trajectory
+from dprl.learning.policy_gradient.estimator import RunShape, Trajectory
 from dprl.mechanisms.action_coins import BatchCoins, uniform_of
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE, Stability
 from dprl.mechanisms.threefry import normal_of
@@ -33,7 +33,7 @@ class Simulated:
     """
 
     environment: Any
-    shape: Shape
+    shape: RunShape
 
     @property
     def units(self) -> int:
@@ -65,7 +65,7 @@ jax.tree_util.register_static(Simulated)
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPeople:
     """People outside of JAX as a :class:`~dprl.engine.unit_source.Source`: met in blocks of a size that is public.
 
     Each person has coins of their own, so that a batch's sum is the same integer whoever asks them, in whatever order,

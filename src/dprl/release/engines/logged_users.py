@@ -20,7 +20,7 @@ from dprl.environments.bandit_parts import BanditInParts, UsersInParts
 from dprl.environments.people import People
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.trainer import PolicyGradient
-from dprl.learning.policy_gradient.users import Asked, Simulated, acting, blocks_of, sum_of_met
+from dprl.learning.policy_gradient.users import AskedPeople, Simulated, acting, blocks_of, sum_of_met
 from dprl.mechanisms.gaussian_sum import Stability
 from dprl.release.engines.ray_workers import RayWorkers, open_workers
 
@@ -55,7 +55,7 @@ class UsersShare:
 class OnWorkers:
     """The people of a log in parts, who are asked by workers; a :class:`~dprl.engine.unit_source.Source`."""
 
-    asked: Asked
+    asked: AskedPeople
     workers: RayWorkers
 
     @property
@@ -90,7 +90,7 @@ def open_users_engine(
     Raises:
         DprlError: the engine needs a log in parts and exact sums, or the workers cannot be started.
     """
-    asked = Asked(people, None if program.mechanism.batch is None else program.shape.users)
+    asked = AskedPeople(people, None if program.mechanism.batch is None else program.shape.users)
     if engine == "local":
         yield asked if people.simulator is None else Simulated(people.simulator, program.shape)
         return

@@ -6,7 +6,7 @@ learning.”
 Statement: This protects the reward information from being exploited by methods such as inverse reinforcement learning.
 
 Note: The attacker knows the transitions and solves the Bellman equation for the reward. 1 is what the mean reward
-alone has. Of a Q that was learned from noised rewards it finds reward plus noise; the mean of many people's rewards is
+alone has. Of a Q that was learned from noisy rewards it finds reward plus noise; the mean of many people's rewards is
 no secret here, one person's part of it is.
 """
 

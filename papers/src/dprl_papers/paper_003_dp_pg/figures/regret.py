@@ -6,7 +6,7 @@ Statement: Then, for any α > 0, Algorithm 1 enjoys the following average regret
 + O(√α_bias), when the sample size satisfies N ≥ O(1/(α⁴μ⁴) + √d/(α³μ³ε)). [...] N ≥ O(1/α⁶ + √d/(α^(9/2) ε)).
 
 Note: Softmax: Algorithm 1 as printed, 10 times its step size, with the log barrier's gradient (Eq. 8) added to the
-noised gradient. Gaussian: a linear mean of standard deviation 0.15, clipped at 2 standard deviations (its score has no
+noisy gradient. Gaussian: a linear mean of standard deviation 0.15, clipped at 2 standard deviations (its score has no
 bound), a constant step size of 0.002.
 """
 

@@ -11,7 +11,7 @@ RewardOf = Literal["state", "state-action"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearningFacts:
+class EnvironmentSpec:
     """What is public about an environment in which is learned; everything about it but what the rewards are.
 
     Attributes:
