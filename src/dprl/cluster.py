@@ -68,12 +68,12 @@ def cluster(ray: Any, workers: int | None, address: str | None) -> Iterator[Sequ
 
 
 def processors() -> list[int]:
-    """Those that this process may use."""
+    """Return those that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Generator[Sequence[int], None, None]:
-    """A cluster of this machine for this run alone; gives the processors.
+    """Yield a cluster of this machine for this run alone; gives the processors.
 
     Whom it lets in may run programs: so it listens on loopback alone, and lets in those who have the token.
     """
@@ -104,7 +104,8 @@ def _own_cluster(ray: Any, workers: int | None, quiet: Mapping[str, Any]) -> Gen
 
 def _knock(address: str) -> None:
     """Raise OSError where nobody at HOST:PORT speaks HTTP/2, as all servers of Ray do; Ray itself would try for
-    minutes, and for ever where somebody listens and says nothing."""
+    minutes, and for ever where somebody listens and says nothing.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or "/" in host or os.environ.get("RAY_USE_TLS", "0") != "0":
         return
@@ -124,7 +125,7 @@ def _knock(address: str) -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[dict[str, str]]:
-    """Options of ``ray.init`` by which its servers listen on this machine's own address alone.
+    """Return options of ``ray.init`` by which its servers listen on this machine's own address alone.
 
     Ray listens there where that is its node's address, and puts the machine's address in the place of it.
     """

@@ -62,12 +62,12 @@ class Config:
 
     @classmethod
     def options(cls) -> tuple[str, ...]:
-        """Names a user may set, in order."""
+        """Return names a user may set, in order."""
         return tuple(f.name for f in fields(cls) if f.name != "provenance")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], source: str) -> Self:
-        """From flags, TOML or a specification; ``source`` (``flag``, ``run.toml``, ...) becomes the provenance.
+        """Read flags, TOML or a specification; ``source`` (``flag``, ``run.toml``, ...) becomes the provenance.
 
         Raises:
             DprlError: every wrong option, together.
@@ -81,7 +81,7 @@ class Config:
         return made
 
     def hyper_parameters(self) -> dict[str, dict[str, Any]]:
-        """Each option's value and where it came from, for the certificate."""
+        """Return each option's value and where it came from, for the certificate."""
         defaults = {f.name: f.default for f in fields(self)}
         return {
             name: {
@@ -94,7 +94,7 @@ class Config:
         }
 
     def replace(self, provenance: str | None = None, **changes: Any) -> Self:
-        """A copy with ``changes``, marked with ``provenance``; without one, as if they had been set in code."""
+        """Return a copy with ``changes``, marked with ``provenance``; without one, as if they had been set in code."""
         marks = {name: text for name, text in self.provenance.items() if name not in changes}
         if provenance is not None:
             marks.update(dict.fromkeys(changes, provenance))
@@ -105,7 +105,7 @@ T = TypeVar("T", bound=Config)
 
 
 def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
-    """One configuration from several sources, weakest first; each option keeps the source that set it.
+    """Merge several sources, weakest first, into one configuration; each option keeps the source that set it.
 
     A source's ``provenance`` table speaks of the values that it sets itself; of an option that it does not set, it
     speaks whoever sets it.

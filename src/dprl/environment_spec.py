@@ -54,9 +54,10 @@ class EnvironmentSpec:
         return self.reward_of == "state"
 
     def name_of(self, component: int) -> str:
-        """Of an observation component, in a report."""
+        """Return the name of an observation component in a report."""
         return f"observation_{component}" if self.names is None else self.names[component]
 
     @property
     def reward_range(self) -> float:
+        """Difference of the largest and the smallest reward."""
         return self.reward_bounds[1] - self.reward_bounds[0]

@@ -17,7 +17,9 @@ _SETTINGS = ("JAX_", "XLA_", "TF_XLA_", "LIBTPU_", "CUDA_", "NVIDIA_TF32", "OMP_
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the libraries; and the digest of dprl's own code, which may change without its version."""
+    """Return the versions of Python and the libraries, and the digest of dprl's own code, which may change without its
+    version.
+    """
     found = {"python": platform.python_version(), "dprl": VERSION, "code": _code()}
     for name in _LIBRARIES:
         try:
@@ -28,7 +30,7 @@ def versions() -> dict[str, str]:
 
 
 def device() -> dict[str, Any]:
-    """What XLA compiles for: another processor, or another number of threads, may round a sum differently."""
+    """Return what XLA compiles for: another processor, or another number of threads, may round a sum differently."""
     import jax
 
     first = jax.devices()[0]
@@ -45,7 +47,8 @@ def device() -> dict[str, Any]:
 
 
 def settings() -> dict[str, str]:
-    """Every setting of JAX, and every variable of the environment by which a user may change what is computed how.
+    """Return every setting of JAX, and every variable of the environment by which a user may change what is computed
+    how.
 
     Most change no digit. Which ones do is for no list of ours to say, and a run is resumed as it was begun.
     """
@@ -68,7 +71,7 @@ def _code() -> str:
 
 
 def _processor() -> str:
-    """Its model and, as virtual ones share a name, what it can do."""
+    """Return its model and, as virtual ones share a name, what it can do."""
     wanted, found = ("model name", "flags", "Features"), {}
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:

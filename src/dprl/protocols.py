@@ -27,7 +27,9 @@ class Policy(Protocol):
     NumPy in and out, so that a PyTorch, scikit-learn or d3rlpy model fits behind a two-line function.
     """
 
-    def __call__(self, states: np.ndarray, /) -> np.ndarray: ...
+    def __call__(self, states: np.ndarray, /) -> np.ndarray:
+        """Return action probabilities ``(N, A)`` of ``states`` ``(N, d)``."""
+        ...
 
 
 class NoiseSource(Protocol):
@@ -41,14 +43,16 @@ class NoiseSource(Protocol):
     total_variation_per_draw: float
     """Bound on the distance of one Gaussian coordinate from round(N(0, std^2))."""
 
-    def describe(self) -> str: ...
+    def describe(self) -> str:
+        """Return the source in words, for the certificate."""
+        ...
 
     def participation_mask(self, step: Any, count: int, rate: float) -> Any:
-        """``(count,)`` booleans, each true with probability ``rate`` (never more)."""
+        """Return ``(count,)`` booleans, each true with probability ``rate`` (never more)."""
         ...
 
     def gaussian(self, step: Any, dimension: int, std: float) -> Any:
-        """``(dimension,)`` int64, each distributed as round(N(0, std^2)); ``std`` in grid points."""
+        """Return ``(dimension,)`` int64, each distributed as round(N(0, std^2)); ``std`` in grid points."""
         ...
 
 
@@ -59,11 +63,12 @@ class Journal(Protocol):
     """
 
     def stream(self, name: str) -> Journal:
-        """The steps of one mechanism, under the name of its noise stream."""
+        """Return the steps of one mechanism, under the name of its noise stream."""
         ...
 
     def step(self, step: int, dimension: int, compute: Callable[[], Any]) -> Any:
-        """The ``(dimension,)`` int64 grid points of ``step``: kept ones, or those of ``compute``, which are kept first.
+        """Return the ``(dimension,)`` int64 grid points of ``step``: kept ones, or those of ``compute``, which are kept
+        first.
 
         ``compute`` is not called for a step that is kept.
         """
@@ -74,10 +79,12 @@ class NoJournal:
     """Keeps nothing: every step is computed."""
 
     def stream(self, name: str) -> NoJournal:
+        """Return itself: nothing is kept of any mechanism."""
         del name
         return self
 
     def step(self, step: int, dimension: int, compute: Callable[[], Any]) -> Any:
+        """Return what is computed."""
         del step, dimension
         return compute()
 
@@ -89,26 +96,40 @@ class Environment(Protocol):
     """A simulator as pure functions of a JAX key; ``state`` is any pytree. Everything in it is public."""
 
     @property
-    def observation_bounds(self) -> tuple[Interval, ...]: ...
+    def observation_bounds(self) -> tuple[Interval, ...]:
+        """Smallest and largest value of each component of an observation."""
+        ...
 
     @property
-    def reward_bounds(self) -> Interval: ...
+    def reward_bounds(self) -> Interval:
+        """Smallest and largest reward of a step."""
+        ...
 
     @property
-    def actions(self) -> int: ...
+    def actions(self) -> int:
+        """Number of actions."""
+        ...
 
     @property
-    def horizon(self) -> int: ...
+    def horizon(self) -> int:
+        """Longest trajectory, in transitions."""
+        ...
 
     @property
-    def discount(self) -> float: ...
+    def discount(self) -> float:
+        """Discount factor of a step."""
+        ...
 
-    def reset(self, key: Any) -> Any: ...
+    def reset(self, key: Any) -> Any:
+        """Return a first state."""
+        ...
 
-    def observe(self, state: Any) -> Any: ...
+    def observe(self, state: Any) -> Any:
+        """Return what is seen of a state."""
+        ...
 
     def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
-        """Next state, reward of this transition, and whether it terminated."""
+        """Return next state, reward of this transition, and whether it terminated."""
         ...
 
 
@@ -222,7 +243,7 @@ class Bounds:
         return self.cumulative_ratio < self.largest_product * (1.0 - 1e-9)
 
     def value_interval(self, discount: float) -> Interval:
-        """Smallest and largest discounted return of a trajectory that may end at any step up to the horizon."""
+        """Return smallest and largest discounted return of a trajectory that may end at any step up to the horizon."""
         if self.return_range is not None:
             return self.return_range
         longest = self.horizon if discount == 1.0 else (1.0 - discount**self.horizon) / (1.0 - discount)
@@ -234,7 +255,9 @@ class Bounds:
         return {k: v for k, v in asdict(self).items() if v is not None}
 
     def of_one_transition(self) -> Bounds:
-        """The same where nothing follows a trajectory: every transition is one of its own, and its return a reward."""
+        """Return the same where nothing follows a trajectory: every transition is one of its own, and its return a
+        reward.
+        """
         return replace(self, horizon=1, return_range=None, max_cumulative_ratio=None)
 
     def in_force(self) -> dict[str, Any]:
@@ -243,7 +266,7 @@ class Bounds:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Bounds:
-        """From parsed TOML or JSON; unknown and missing names are refused."""
+        """Read parsed TOML or JSON; unknown and missing names are refused."""
         if "return_range" not in mapping and "value" in mapping:  # its name before 0.2.0
             mapping = {"return_range" if name == "value" else name: x for name, x in mapping.items()}
         known = set(cls.__dataclass_fields__)
@@ -319,7 +342,9 @@ class Canary(Protocol):
         ...
 
     @property
-    def delta(self) -> float: ...
+    def delta(self) -> float:
+        """Delta that is claimed."""
+        ...
 
     @property
     def description(self) -> str:
@@ -339,7 +364,7 @@ class Canary(Protocol):
     def scores(
         self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """``(trials,)`` scores of independent runs, larger where the canary looks present.
+        """Return ``(trials,)`` scores of independent runs, larger where the canary looks present.
 
         Args:
             seed: of the runs' noise; the two data sets never share a noise key.

@@ -47,11 +47,11 @@ class Entry:
     source: str = ""
 
     def load(self) -> Algorithm:
-        """What its file says of it."""
+        """Return what its file says of it."""
         return _load(f"{self.module}:ALGORITHM")
 
     def load_config(self) -> type[Any]:
-        """The class of its options."""
+        """Return the class of its options."""
         return self.load().config
 
     def load_conformance(self) -> Any:
@@ -59,7 +59,7 @@ class Entry:
         return _load(_SUITES[self.unit])(self.load())
 
     def load_canary(self, attack: Attack) -> Canary:
-        """The pair of logs, and the attack on it, that a standard attack names."""
+        """Return the pair of logs, and the attack on it, that a standard attack names."""
         return self.load_conformance().canary(
             units=attack.units,
             epsilon=attack.epsilon,
@@ -125,7 +125,7 @@ DEFAULT = "recommended"
 
 
 def find(name: str) -> Entry:
-    """The entry called ``name``; raises one sentence with the known names."""
+    """Return the entry called ``name``; raises one sentence with the known names."""
     return _find(name, ALGORITHMS if name in ALGORITHMS else evaluating())
 
 
@@ -158,7 +158,8 @@ AUDITED = ALGORITHMS | LEARNING
 
 @cache
 def of_others() -> dict[str, Entry]:
-    """What other distributions add, by entry points that name tables of entries; no name of dprl's own means another.
+    """Return what other distributions add, by entry points that name tables of entries; no name of dprl's own means
+    another.
 
     Their releases write statements: :func:`is_own` knows none of them.
     """
@@ -167,30 +168,30 @@ def of_others() -> dict[str, Entry]:
 
 
 def evaluating() -> dict[str, Entry]:
-    """All that evaluate a log: dprl's own, and what is installed beside it."""
+    """Return all that evaluate a log: dprl's own, and what is installed beside it."""
     return ALGORITHMS | {name: entry for name, entry in of_others().items() if entry.unit == "unit of the log"}
 
 
 def audited() -> dict[str, Entry]:
-    """All that can be audited: dprl's own, and what is installed beside it."""
+    """Return all that can be audited: dprl's own, and what is installed beside it."""
     return AUDITED | of_others()
 
 
 def find_learning(name: str) -> Entry:
-    """The learning algorithm called ``name``; raises one sentence with the known names."""
+    """Return the learning algorithm called ``name``; raises one sentence with the known names."""
     if name not in LEARNING:
         raise DprlError(f"There is no learning algorithm {name!r}; there are {', '.join(LEARNING)}.")
     return LEARNING[name]
 
 
 def find_audited(name: str, calibration: str = added.VERIFIED) -> Entry:
-    """The entry called ``name`` in a calibration, whether it evaluates or learns."""
+    """Return the entry called ``name`` in a calibration, whether it evaluates or learns."""
     entry = _find(name, AUDITED if name in AUDITED else audited())
     return entry if calibration == entry.calibration else added.calibrated(name, calibration)
 
 
 def in_every_calibration() -> list[Entry]:
-    """All that can be audited, each followed by the calibrations of it that are installed beside dprl."""
+    """Return all that can be audited, each followed by the calibrations of it that are installed beside dprl."""
     tables = [added.load(added.CALIBRATIONS, name, name) for name in added.names(added.CALIBRATIONS)]
     return [
         found
@@ -212,7 +213,7 @@ _OWN = frozenset(entry.module for entry in AUDITED.values())
 
 
 def is_own(config: object, program: object = None) -> bool:
-    """Whether a configuration and the program it made are dprl's own, which alone are proved and may certify.
+    """Tell whether a configuration and the program it made are dprl's own, which alone are proved and may certify.
 
     Judged by identity of the exact classes. A subclass may override what a person's vector is, so it is a stranger; and
     so is a class that was registered, or put in another's place, while the program runs.
@@ -234,7 +235,7 @@ def is_own(config: object, program: object = None) -> bool:
 
 
 def is_own_kind(config: type[Any]) -> bool:
-    """Whether the class of a configuration is dprl's own; see :func:`is_own`."""
+    """Tell whether the class of a configuration is dprl's own; see :func:`is_own`."""
     module = sys.modules.get(config.__module__)
     known = config.__module__ in _OWN and getattr(module, config.__qualname__, None) is config
     return known and _load(f"{config.__module__}:ALGORITHM").config is config

@@ -21,7 +21,8 @@ _RANDOM = "[a-z0-9_]{8}"  # how tempfile ends a name
 
 @contextmanager
 def temporary_folder(prefix: str, parent: Path) -> Iterator[Path]:
-    """A new folder in ``parent`` for this user alone, whose name begins with ``prefix``; it is removed at the end.
+    """Return a new folder in ``parent`` for this user alone, whose name begins with ``prefix``; it is removed at the
+    end.
 
     Those that killed processes of this user left there under the same prefix are removed before.
 
@@ -40,7 +41,9 @@ def temporary_folder(prefix: str, parent: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> int:
-    """The descriptor of the folder's lock. Its file has its name from when it is held, so that it is never free."""
+    """Return the descriptor of the folder's lock. Its file has its name from when it is held, so that it is never
+    free.
+    """
     fresh = folder / f"{_LOCK}.new"
     lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -16,7 +16,7 @@ MOST_BYTES = 2**31
 
 
 def to_bytes(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
-    """The file: ``tensors`` in the types that they have, and ``metadata`` in its header."""
+    """Return the file: ``tensors`` in the types that they have, and ``metadata`` in its header."""
     from safetensors.numpy import save
 
     raw = save({name: np.ascontiguousarray(t) for name, t in tensors.items()}, dict(metadata))

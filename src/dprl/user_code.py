@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 
 def quietly(call: Callable[[], T], otherwise: S) -> T | S:
-    """What ``call`` returns, or ``otherwise`` where it raises, whatever it raises; nothing of that is kept.
+    """Return what ``call`` returns, or ``otherwise`` where it raises, whatever it raises; nothing of that is kept.
 
     Only Ctrl-C passes, without its text. It is raised outside of the handler: inside, what was raised first would stay
     attached to it.

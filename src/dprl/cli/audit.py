@@ -138,7 +138,7 @@ def _options(name: str) -> tuple[str, ...]:
 
 
 def words(result: Audit, about: dict[str, Any]) -> str:
-    """What an audit found, for a person."""
+    """Return what an audit found, for a person."""
     bound, gaussian = result.bound, result.gaussian
     percent = f"{100.0 * bound.confidence:g}%"
     lines = [

@@ -237,7 +237,7 @@ def _rewards_words(made: dict[str, Any]) -> str:
 
 
 def _people(asked: Calibrate) -> tuple[dict[str, Any], Callable[[Any], str]]:
-    """The noise of sums over people, in clip norms, under either relation."""
+    """Return the noise of sums over people, in clip norms, under either relation."""
     config = configure(asked, str(asked.algorithm), steps=asked.steps)
     _check_either(asked)
     if config.calibration != added.VERIFIED:
@@ -301,4 +301,5 @@ def _over(steps: int, rate: float) -> str:
 
 def rounded_up(number: float) -> str:
     # never down: what is printed may be typed back
+    """Return a number with six digits, rounded up."""
     return f"{decimal.Context(prec=6, rounding=decimal.ROUND_UP).plus(decimal.Decimal(repr(number))).normalize():f}"

@@ -88,7 +88,7 @@ def stoppable(run: Path | None, lost: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def printing(out: Path) -> Iterator[None]:
-    """Where nothing can be printed, say at least that the release is in ``out``."""
+    """Return where nothing can be printed, say at least that the release is in ``out``."""
     try:
         yield
     except BrokenPipeError:
@@ -151,5 +151,6 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, done: int) -> None:
+        """Show how many steps are done."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done)

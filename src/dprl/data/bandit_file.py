@@ -47,7 +47,7 @@ def open_rows(path: Path, components: int, actions: int) -> tuple[bool, Callable
 
 
 def open_parts(folder: Path, components: int, actions: int) -> tuple[Parts, Schema]:
-    """The same of a folder that ``dprl data partition`` made, each of whose units must be a person."""
+    """Return the same of a folder that ``dprl data partition`` made, each of whose units must be a person."""
     parts = Parts.open(folder)
     name = parts.folder.name
     schema = _schema(dict(zip(parts.names, parts.types, strict=True)), parts.names, name, components, actions)
@@ -60,7 +60,7 @@ def open_parts(folder: Path, components: int, actions: int) -> tuple[Parts, Sche
 
 
 def vectors_of(table: pa.Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
-    """``(R, d)`` observations and ``(R, A)`` rewards, NaN for what is no number."""
+    """Return ``(R, d)`` observations and ``(R, A)`` rewards, NaN for what is no number."""
     seen, paid = (
         np.column_stack([readers.numbers(table.column(column)) for column in schema.vectors[part]])
         for part in ("observation", "reward")

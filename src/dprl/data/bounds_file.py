@@ -14,7 +14,7 @@ _LOGS = (".csv", ".parquet", ".pq")
 
 
 def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaults: Any) -> Bounds:
-    """Bounds from a TOML file, a mapping, or as they are; refused when missing, never inferred from the rows.
+    """Return bounds from a TOML file, a mapping, or as they are; refused when missing, never inferred from the rows.
 
     Args:
         defaults: of what a file or mapping may leave out.

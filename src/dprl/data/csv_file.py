@@ -35,7 +35,7 @@ def read_header(path: Path) -> list[str]:
 
 
 def read_cells(path: Path, header: Sequence[str], columns: Sequence[str]) -> pa.Table:
-    """The named columns as text, null where a cell is empty; whatever the rows hold, this succeeds."""
+    """Return the named columns as text, null where a cell is empty; whatever the rows hold, this succeeds."""
     places = [f"c{i}" for i in range(len(header))]
     wanted = [places[header.index(name)] for name in columns]
     table = pa_csv.read_csv(
@@ -83,7 +83,7 @@ def _clean(lines: bytes) -> bytes:
 
 
 def _requote(line: bytes) -> bytes:
-    """A line whose quotes do not balance or stand inside a cell, so that no parser can run past its end."""
+    """Return a line whose quotes do not balance or stand inside a cell, so that no parser can run past its end."""
     try:
         cells = next(csv.reader([line.decode()]), [])
     except csv.Error:  # a cell beyond the reader's own limit

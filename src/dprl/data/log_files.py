@@ -52,7 +52,7 @@ class Layout:
 
 
 def log_files(logs: Path) -> list[Path]:
-    """The files of a log, in the order of their names; refuses a folder with anything else in it."""
+    """Return the files of a log, in the order of their names; refuses a folder with anything else in it."""
     if not os.path.isdir(logs):
         return [logs]
     try:
@@ -77,7 +77,7 @@ def log_files(logs: Path) -> list[Path]:
 
 
 def layout_of(files: Sequence[Path], by: str | None) -> Layout:
-    """Which columns the files have; no row is read."""
+    """Return which columns the files have; no row is read."""
     kinds: dict[str, list[pa.DataType | None]] = {}
     for path in files:
         _, name, names, types = readers.open_source(path.absolute())
@@ -119,7 +119,9 @@ def _is_numbered(name: str) -> bool:
 
 
 def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
-    """The type in which identifiers are compared, as :func:`dprl.data.readers.codes` does; None is text, of CSV."""
+    """Return the type in which identifiers are compared, as :func:`dprl.data.readers.codes` does; None is text, of
+    CSV.
+    """
     found = set()
     for kind in kinds:
         schemas.check_identifier(name, kind)
@@ -139,7 +141,7 @@ def _identifier_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataT
 
 
 def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
-    """One type for a column of all files: their own where it is one and may be kept, or that of float64."""
+    """Return one type for a column of all files: their own where it is one and may be kept, or that of float64."""
     lists = [kind for kind in kinds if kind is not None and schemas.is_list(kind)]
     for kind in kinds:
         schemas.check_number(name, kind.value_type if kind in lists else kind)  # type: ignore[union-attr]
@@ -161,7 +163,7 @@ def _number_type(name: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
 
 
 def _stored(values: pa.ChunkedArray, column: Column) -> pa.Array | pa.ChunkedArray:
-    """Some rows of a column in the type in which it is routed; an identifier that is missing is null."""
+    """Return some rows of a column in the type in which it is routed; an identifier that is missing is null."""
     if not column.identifier:
         if values.type == column.type:
             return values
@@ -181,7 +183,7 @@ def _stored(values: pa.ChunkedArray, column: Column) -> pa.Array | pa.ChunkedArr
 
 
 def rows_of(files: Sequence[Path], columns: Sequence[Column]) -> Iterator[pa.Table]:
-    """These columns of all files in the types in which they are routed, some rows at a time."""
+    """Yield these columns of all files in the types in which they are routed, some rows at a time."""
     names = [column.name for column in columns]
     for path in files:
         try:
@@ -196,7 +198,7 @@ def rows_of(files: Sequence[Path], columns: Sequence[Column]) -> Iterator[pa.Tab
 
 
 def _csv_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """As :func:`dprl.data.csv_file.read_cells` reads them."""
+    """Read batches as :func:`dprl.data.csv_file.read_cells` does."""
     header = csv_file.read_header(path)
     places = [f"c{i}" for i in range(len(header))]
     yield from pa_csv.open_csv(

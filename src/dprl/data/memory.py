@@ -43,7 +43,7 @@ class Columns:
             raise DprlError("The columns of the log differ in length; a log is one row a transition.")
 
     def read(self, schema: Schema) -> pa.Table:
-        """The columns that play a part, as a table."""
+        """Return the columns that play a part, as a table."""
         identifiers = {schema.scalars.get("episode_id"), schema.scalars.get("person_id")}
         vectors = {names[0] for names in schema.vectors.values() if len(names) == 1}
         table: dict[str, Any] = {}
@@ -138,7 +138,8 @@ def _row(value: Any) -> list[float | None]:
 
 @_total
 def name_of(value: Any) -> str | None:
-    """Name a person or an episode by a Python value: text, or a number as its text; None for whatever names nobody.
+    """Return name a person or an episode by a Python value: text, or a number as its text; None for whatever names
+    nobody.
 
     A value that is missing in any spelling (None, NA, NaT, NaN of any type) names nobody, and so does a value of any
     other type: one that differs from itself would be somebody new each time.

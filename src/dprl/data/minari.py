@@ -33,7 +33,7 @@ class MinariLog:
     _dataset: Any = field(repr=False)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """The named columns, one row a transition."""
+        """Return the named columns, one row a transition."""
         parts: dict[str, list[np.ndarray]] = {name: [] for name in columns}
         try:
             for number, episode in enumerate(self._dataset.iterate_episodes()):
@@ -65,7 +65,7 @@ class MinariLog:
 
 
 def open_minari(identifier: str) -> MinariLog:
-    """The local Minari dataset called ``identifier``, such as ``D4RL/door/human-v2``; nothing is downloaded.
+    """Return the local Minari dataset called ``identifier``, such as ``D4RL/door/human-v2``; nothing is downloaded.
 
     Raises:
         DprlError: minari is not installed, there is no such dataset, or its spaces are not plain vectors.

@@ -63,7 +63,7 @@ def partition(logs: str | Path, by: str | None, parts: int, out: str | Path) -> 
 
 
 def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path) -> None:
-    """The whole folder: both passes, each part, and the manifest that makes it one."""
+    """Return the whole folder: both passes, each part, and the manifest that makes it one."""
     cuts = _cuts(files, layout, parts)
     with_gaps = _route(files, layout, cuts, folder)
     done: list[Part] = []
@@ -82,7 +82,9 @@ def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path) -> N
 
 
 def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> pa.Array:
-    """First pass: the identifiers with which each part but the first begins, ascending; at most ``parts - 1``."""
+    """Return first pass: the identifiers with which each part but the first begins, ascending; at most ``parts -
+    1``.
+    """
     units = [column for column in layout.columns if column.name in layout.units]
     kind = next(column.type for column in units if column.name == layout.by)
     sample, stride, seen = pa.chunked_array([], kind), 1, 0
@@ -98,7 +100,7 @@ def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> pa.Array:
 
 
 def _quantiles(sample: pa.Array, parts: int) -> pa.Array:
-    """Values that cut a sample into parts of about equal size, all of one value in one of them."""
+    """Return values that cut a sample into parts of about equal size, all of one value in one of them."""
     if not len(sample):
         return sample
     counted = pc.value_counts(sample)  # type: ignore[attr-defined]
@@ -119,7 +121,7 @@ def _quantiles(sample: pa.Array, parts: int) -> pa.Array:
 
 
 def _ranks(values: pa.Array) -> np.ndarray:
-    """``(k,)`` places in ascending order, from 1, equal for equal values: the order of all identifiers."""
+    """Return ``(k,)`` places in ascending order, from 1, equal for equal values: the order of all identifiers."""
     return pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
 
 
@@ -153,7 +155,7 @@ def _route(files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path) 
 
 
 def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
-    """``(R,)`` number of the part of each row."""
+    """Return ``(R,)`` number of the part of each row."""
     if not len(cuts):
         return np.zeros(len(identifiers), dtype=np.int64)
     encoded = _one(identifiers.column(by)).dictionary_encode()
@@ -164,12 +166,12 @@ def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
 
 
 def _lacking(identifiers: pa.Table) -> np.ndarray:
-    """``(R,)`` whether one of these columns has no value."""
+    """Return ``(R,)`` whether one of these columns has no value."""
     return np.logical_or.reduce([column.is_null().to_numpy() for column in identifiers.columns])
 
 
 def _schema(layout: Layout, with_gaps: set[str]) -> pa.Schema:
-    """What is written: identifiers as int64, and numbers that have no gaps."""
+    """Return what is written: identifiers as int64, and numbers that have no gaps."""
 
     def kind(column: Column) -> pa.DataType:
         if column.identifier:
@@ -220,7 +222,7 @@ def _write_part(folder: Path, number: int, layout: Layout, with_gaps: set[str], 
 
 
 def _described(path: Path) -> tuple[str, int, str]:
-    """Name, size and digest of a file, which is on the disk by then."""
+    """Return name, size and digest of a file, which is on the disk by then."""
     _sync(path)
     return path.name, path.stat().st_size, sha256_of(path)
 
@@ -230,7 +232,7 @@ def _routed(folder: Path, number: int) -> Path:
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
-    """The chunks of a column as one array."""
+    """Return the chunks of a column as one array."""
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
 
 

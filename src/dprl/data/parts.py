@@ -90,7 +90,7 @@ class Parts:
 
     @classmethod
     def open(cls, folder: str | Path) -> Parts:
-        """The parts in ``folder``: its manifest, the sizes of its files and their Arrow schemas; no row is read.
+        """Return the parts in ``folder``: its manifest, the sizes of its files and their Arrow schemas; no row is read.
 
         Raises:
             DprlError: there are none, or a file is missing, cut short or not what the manifest says.
@@ -129,7 +129,9 @@ class Parts:
         return _reopened, (str(self.folder), self.digest)
 
     def rows_of(self, units: np.ndarray) -> np.ndarray:
-        """``(k,)`` int64 number of rows of each of these units ``(k,)``, which are numbers in ascending order."""
+        """Return ``(k,)`` int64 number of rows of each of these units ``(k,)``, which are numbers in ascending
+        order.
+        """
         found = [np.zeros(0, dtype=np.int64)]
         for part, mine in self._by_part(units):
             offsets = self._opened(part)[1]
@@ -137,7 +139,7 @@ class Parts:
         return np.concatenate(found)
 
     def arrivals(self) -> np.ndarray:
-        """``(U,)`` numbers of all units, in the order in which they came first in the log; private."""
+        """Return ``(U,)`` numbers of all units, in the order in which they came first in the log; private."""
         few = sum(part.rows for part in self.parts) < 2**32  # half of the memory
         came, start = np.empty(self.units, dtype=np.uint32 if few else np.int64), 0
         for part in self.parts:
@@ -153,7 +155,8 @@ class Parts:
         return order
 
     def table(self, units: np.ndarray, columns: Sequence[str]) -> pa.Table:
-        """The rows of these units ``(k,)``, which are numbers in ascending order; no page of another one is wanted.
+        """Return the rows of these units ``(k,)``, which are numbers in ascending order; no page of another one is
+        wanted.
 
         Where the units are neighbours the columns are views of the files, whose pages :meth:`forget` gives back, and
         copies elsewhere.
@@ -173,7 +176,7 @@ class Parts:
         return pa.Table.from_batches(found, self._schema(names))
 
     def columns_in_blocks(self, columns: Sequence[str], rows: int = 1 << 16, check: bool = False) -> Iterator[pa.Table]:
-        """All rows, those without an identifier too, ``rows`` at a time; views of the files.
+        """Yield all rows, those without an identifier too, ``rows`` at a time; views of the files.
 
         Args:
             check: do what :meth:`check` does to each part before its first row, while its files are at hand.
@@ -207,7 +210,7 @@ class Parts:
     # --- below the floor ------------------------------------------------------------------------------------------
 
     def _check_part(self, number: int, last: int) -> int:
-        """See :meth:`_check_units`; the files are those of the manifest, too."""
+        """Check one part as :meth:`_check_units` does, and that its files are those of the manifest."""
         for name, _, digest in self.parts[number].files:
             if sha256_of(self.folder / name) != digest:
                 raise _damaged(self.folder)
@@ -254,7 +257,7 @@ class Parts:
         return pa.schema([pa.field(name, self.types[self.names.index(name)]) for name in names])
 
     def _by_part(self, units: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Each part that has some of these units, with their numbers within it."""
+        """Yield each part that has some of these units, with their numbers within it."""
         units = np.asarray(units, dtype=np.int64)
         if len(units) and (units[0] < 0 or units[-1] >= self.units or (np.diff(units) <= 0).any()):
             raise ValueError("units are numbers of units in ascending order")
@@ -265,7 +268,7 @@ class Parts:
                 yield part, units[start:stop] - first[part]
 
     def _opened(self, number: int) -> tuple[pa.RecordBatch, np.ndarray, tuple[mmap.mmap, ...]]:
-        """The rows of a part, its offsets ``(U + 1,)`` and the maps of both files."""
+        """Return the rows of a part, its offsets ``(U + 1,)`` and the maps of both files."""
         found = self._maps.get(number)
         if found is None:
             part = self.parts[number]
@@ -285,7 +288,7 @@ class Parts:
         return found
 
     def _array(self, name: str, count: int) -> tuple[np.ndarray, mmap.mmap]:
-        """The ``count`` int64 numbers of a file, and its map."""
+        """Return the ``count`` int64 numbers of a file, and its map."""
         try:
             with (self.folder / name).open("rb") as file, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a header that is odd Python
@@ -306,7 +309,7 @@ class Parts:
 
 
 def episode_column(names: Sequence[str]) -> str | None:
-    """The column that tells episodes apart, of a log with columns of these names."""
+    """Return the column that tells episodes apart, of a log with columns of these names."""
     return next((name for name in ("episode_id", *ALIASES["episode_id"]) if name in names), None)
 
 
@@ -316,7 +319,7 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def coded(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """``(R,)`` int64 codes of a column of identifiers of a log in parts, -1 for missing."""
+    """Return ``(R,)`` int64 codes of a column of identifiers of a log in parts, -1 for missing."""
     filled = column.fill_null(-1) if column.null_count else column
     return filled.to_numpy()
 
@@ -344,7 +347,7 @@ def _damaged(folder: Path) -> DprlError:
 
 
 def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tuple[Part, ...]]:
-    """The manifest's column of the unit, names and types of all columns, and parts."""
+    """Return the manifest's column of the unit, names and types of all columns, and parts."""
     if isinstance(manifest, dict) and manifest.get("schema") != SCHEMA:
         raise DprlError(
             f"The log in parts in {str(folder)!r} was not written by this version of dprl: partition the log again."

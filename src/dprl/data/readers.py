@@ -67,7 +67,8 @@ class Log:
         return loaded
 
     def take(self, units: np.ndarray) -> Trajectories:
-        """Some units of a log in parts, ``(k,)`` numbers in ascending order: what :meth:`load` has of them, alone.
+        """Return some units of a log in parts, ``(k,)`` numbers in ascending order: what :meth:`load` has of them,
+        alone.
 
         :meth:`Parts.check <dprl.data.parts.Parts.check>` or :meth:`claim_in_blocks` comes first, once.
         """
@@ -190,7 +191,9 @@ def _of_trajectories(source: Trajectories, target_columns: Sequence[str], behavi
 
 
 def open_source(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | None]:
-    """What can be read, its public name, and names and types of its columns (no types of CSV); no row is read."""
+    """Return what can be read, its public name, and names and types of its columns (no types of CSV); no row is
+    read.
+    """
     named = _name(source)
     if named.startswith("minari:"):
         log = open_minari(named.removeprefix("minari:"))
@@ -237,7 +240,7 @@ def _name(source: Any) -> str:
 
 
 def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
-    """The rows of what :func:`open_source` found: the columns that play a part."""
+    """Return the rows of what :func:`open_source` found: the columns that play a part."""
     columns = schema.columns()
     if isinstance(source, memory.Columns):
         return source.read(schema)
@@ -297,7 +300,7 @@ def _columns(
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """``(R,)`` float64, NaN for what is no number."""
+    """Return ``(R,)`` float64, NaN for what is no number."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         good = pc.match_substring_regex(column, memory.NUMBER)  # type: ignore[attr-defined]
         truth = pc.match_substring_regex(column, memory.TRUTH)  # type: ignore[attr-defined]

@@ -186,7 +186,7 @@ def _missing(part: str) -> DprlError:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a column holds a list in each row."""
+    """Tell whether a column holds a list in each row."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 

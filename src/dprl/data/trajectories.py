@@ -54,6 +54,7 @@ class Trajectories:
 
     @property
     def episodes(self) -> int:
+        """Number of trajectories."""
         return len(self.episode_offsets) - 1
 
     @property
@@ -62,19 +63,19 @@ class Trajectories:
         return len(self.unit_offsets) - 1
 
     def lengths(self) -> np.ndarray:
-        """``(E,)`` transitions of each episode."""
+        """Return ``(E,)`` transitions of each episode."""
         return np.diff(self.episode_offsets)
 
     def episode_of(self) -> np.ndarray:
-        """``(N,)`` episode index of each transition."""
+        """Return ``(N,)`` episode index of each transition."""
         return np.repeat(np.arange(self.episodes), self.lengths())
 
     def time(self) -> np.ndarray:
-        """``(N,)`` position within the episode, from 0."""
+        """Return ``(N,)`` position within the episode, from 0."""
         return np.arange(len(self.reward)) - np.repeat(self.episode_offsets[:-1], self.lengths())
 
     def unit_of_episode(self) -> np.ndarray:
-        """``(E,)`` unit index of each episode."""
+        """Return ``(E,)`` unit index of each episode."""
         return np.repeat(np.arange(self.units), np.diff(self.unit_offsets))
 
 
@@ -132,7 +133,7 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
 def next_in_the_row(
     columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``next_observation`` ``(N, d)`` of these rows, clamped, and whether it is known ``(N,)``."""
+    """Return ``next_observation`` ``(N, d)`` of these rows, clamped, and whether it is known ``(N,)``."""
     following = _floats(_taken(columns, "next_observation", rows))  # _HUGE is beyond single precision
     with np.errstate(invalid="ignore"):
         known = np.asarray((np.abs(following) <= _HUGE).all(axis=1))
@@ -140,7 +141,7 @@ def next_in_the_row(
 
 
 def cells_of_rows(columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds) -> dict[str, Any]:
-    """The fields of :class:`Trajectories` for which a row needs nothing but itself, of these rows."""
+    """Return the fields of :class:`Trajectories` for which a row needs nothing but itself, of these rows."""
     reward, probability = (_floats(_taken(columns, name, rows)) for name in ("reward", "behavior_prob"))
     return {
         "observation": _clamp(_taken(columns, "observation", rows), bounds.observation),
@@ -184,7 +185,7 @@ def _grouped(columns: Mapping[str, np.ndarray], unit: str) -> _Grouped:
 
 
 def _defects(columns: Mapping[str, np.ndarray], grouped: _Grouped, bounds: Bounds) -> Iterator[tuple[str, np.ndarray]]:
-    """Each reason for which an episode contributes nothing, with the ``(N,)`` rows that give it."""
+    """Yield each reason for which an episode contributes nothing, with the ``(N,)`` rows that give it."""
     order = grouped.order
     yield "steps_missing_or_repeated", np.asarray(columns["t"], dtype=np.float64)[order] != grouped.position
     ends = flags(columns, "terminated", order) | flags(columns, "truncated", order)
@@ -195,7 +196,7 @@ def _defects(columns: Mapping[str, np.ndarray], grouped: _Grouped, bounds: Bound
 def defects_of_rows(
     columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Each reason for which a row by itself cannot be used, with the rows ``(N,)`` that give it."""
+    """Yield each reason for which a row by itself cannot be used, with the rows ``(N,)`` that give it."""
     for name in columns:
         if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
             with np.errstate(invalid="ignore"):
@@ -210,7 +211,8 @@ def defects_of_rows(
 
 
 def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> dict[str, int]:
-    """Number of episodes that contribute nothing, by reason; one with several defects counts under each. NOT private.
+    """Return number of episodes that contribute nothing, by reason; one with several defects counts under each. NOT
+    private.
 
     Args:
         columns, bounds, unit: as :func:`assemble` takes them.
@@ -232,7 +234,7 @@ def _floats(values: np.ndarray) -> np.ndarray:
 
 
 def flags(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
-    """``(N,)`` whether these rows' cells are true; what could not be read is not."""
+    """Return ``(N,)`` whether these rows' cells are true; what could not be read is not."""
     return np.nan_to_num(_floats(_taken(columns, name, rows)), nan=0.0) != 0.0
 
 

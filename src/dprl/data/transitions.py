@@ -19,7 +19,7 @@ TRANSITION = "transition"
 
 
 def assemble_transitions(columns: Mapping[str, np.ndarray], bounds: Bounds) -> Trajectories:
-    """Every row as an episode and a unit of its own, clamped and marked; nothing in the rows makes this raise.
+    """Return every row as an episode and a unit of its own, clamped and marked; nothing in the rows makes this raise.
 
     Rows are in the order of their clamped contents, bit by bit: no identifier says which was first, and two that are
     the same in everything are interchangeable. So the result does not depend on the order in which they stand.
@@ -60,7 +60,7 @@ _PER_ROW = (
 
 
 def _canonical_order(log: Trajectories) -> np.ndarray:
-    """``(N,)`` rows in the order of the bits of their contents, which tell 0.0 from -0.0."""
+    """Return ``(N,)`` rows in the order of the bits of their contents, which tell 0.0 from -0.0."""
     parts = [getattr(log, name) for name in _PER_ROW] + [log.target_prob[name] for name in sorted(log.target_prob)]
     table = np.column_stack([part.astype(np.float64) for part in parts])
     keys = np.ascontiguousarray(table.T).view(np.int64)
@@ -68,7 +68,9 @@ def _canonical_order(log: Trajectories) -> np.ndarray:
 
 
 def count_defects_of_rows(columns: Mapping[str, np.ndarray], bounds: Bounds) -> dict[str, int]:
-    """Number of rows that contribute nothing, by reason; one with several defects counts under each. NOT private."""
+    """Return number of rows that contribute nothing, by reason; one with several defects counts under each. NOT
+    private.
+    """
     rows, found = np.arange(len(columns["reward"])), {}
     for reason, bad in defects_of_rows(columns, rows, bounds):
         found[reason] = found[reason] | bad if reason in found else bad

@@ -153,7 +153,7 @@ def gather(arrays: Mapping[str, Any], index: Int[AnyArray, "units rows"]) -> Blo
 
 
 def unit_rows(rows: Rows, declared: int) -> UnitRows:
-    """Index the rows of every unit in buckets whose lengths are within a factor of two.
+    """Return index the rows of every unit in buckets whose lengths are within a factor of two.
 
     ``declared`` is the public number of units, from which the size of a block follows.
     The arrays of ``rows`` may be used without a copy: they must not be changed afterwards.

@@ -60,19 +60,19 @@ class Acrobot:
         return jax.random.uniform(key, (4,), dtype=jnp.float64, minval=-0.1, maxval=0.1)
 
     def observe(self, state: Any) -> jax.Array:
-        """``(6,)`` float32: cosine and sine of each angle, angular velocities."""
+        """Return ``(6,)`` float32: cosine and sine of each angle, angular velocities."""
         first, second = state[0], state[1]
         parts = [jnp.cos(first), jnp.sin(first), jnp.cos(second), jnp.sin(second), state[2], state[3]]
         return jnp.stack(parts).astype(jnp.float32)
 
     def states_of(self, observations: Any) -> jax.Array:
-        """``(N, 4)`` states of ``(N, 6)`` observations."""
+        """Return ``(N, 4)`` states of ``(N, 6)`` observations."""
         seen = jnp.asarray(observations, jnp.float64)
         angles = [jnp.arctan2(seen[:, 1], seen[:, 0]), jnp.arctan2(seen[:, 3], seen[:, 2])]
         return jnp.stack([*angles, seen[:, 4], seen[:, 5]], axis=1)
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """One step of the fourth-order Runge-Kutta method; deterministic, ``key`` is not used."""
+        """Take one step of the fourth-order Runge-Kutta method; deterministic, ``key`` is not used."""
         torque = jnp.asarray(action, jnp.float64) - 1.0
         half = SECONDS / 2.0
         k1 = _derivative(state, torque)

@@ -32,7 +32,7 @@ _BUTTONS = (0, 3, 4)  # of ALE: none, right, left
 
 
 def atari_bounds(units: int, *, observation: Observation = "ram", horizon: int = HORIZON) -> Bounds:
-    """Public facts of a log of ``units`` trajectories: every byte and pixel lies in [0, 255]."""
+    """Return public facts of a log of ``units`` trajectories: every byte and pixel lies in [0, 255]."""
     return Bounds(
         units=units,
         horizon=horizon,
@@ -65,14 +65,15 @@ class Pong:
         self.console.loadROM(ale_py.roms.get_rom_path("pong"))
 
     def observe(self, observation: Observation = "ram") -> np.ndarray:
-        """``(128,)`` bytes of the memory, or ``(6400,)`` grey pixels of the field, every second of each row and
-        column; uint8."""
+        """Return ``(128,)`` bytes of the memory, or ``(6400,)`` grey pixels of the field, every second of each row and
+        column; uint8.
+        """
         if observation == "ram":
             return self.console.getRAM()
         return self.console.getScreenGrayscale()[34:194:2, ::2].reshape(-1)
 
     def begin(self) -> None:
-        """A new game."""
+        """Return a new game."""
         self.console.reset_game()
 
     def step(self, action: int) -> tuple[float, bool]:
@@ -81,7 +82,7 @@ class Pong:
         return float(reward), bool(self.console.game_over())
 
     def save(self) -> Any:
-        """The state of the game; :meth:`restore` continues there, with the console's further coins."""
+        """Return the state of the game; :meth:`restore` continues there, with the console's further coins."""
         return self.console.cloneState()
 
     def restore(self, state: Any) -> None:
@@ -140,7 +141,7 @@ class _Table:
         self.observed = self.game.observe(observation)
 
     def step(self, probabilities: np.ndarray) -> bool:
-        """One decision; whether there is a trajectory left to play."""
+        """Take one decision; tell whether there is a trajectory left to play."""
         action = int(self.draws.choice(ACTIONS, p=probabilities / probabilities.sum()))
         reward, over = self.game.step(action)
         following = self.game.observe(self.observation)

@@ -87,6 +87,7 @@ class Bandit(LoggedPeople):
         )
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
+        """Return what the people in ``places`` do."""
         return answered(self._all().of(places), places, act)
 
     def load(self, claim: Claim | None = None) -> None:
@@ -97,11 +98,11 @@ class Bandit(LoggedPeople):
         self._cells = _in_places(rows, self.facts)
 
     def count(self) -> int:
-        """How many people are in the log, however many are declared; private."""
+        """Return how many people are in the log, however many are declared; private."""
         return len(self._all().length)
 
     def entering(self) -> tuple[np.ndarray, ...]:
-        """All that is ever made of the rows; private."""
+        """Return all that is ever made of the rows; private."""
         return tuple(self._all())
 
     def _all(self) -> Cells:
@@ -119,7 +120,7 @@ class Cells(NamedTuple):
     length: np.ndarray
 
     def of(self, users: np.ndarray) -> Cells:
-        """Those of ``users`` ``(n,)``, zeros of whom there is none."""
+        """Return those of ``users`` ``(n,)``, zeros of whom there is none."""
 
         def chosen(cells: np.ndarray) -> np.ndarray:
             out = np.zeros((len(users), *cells.shape[1:]), cells.dtype)
@@ -131,7 +132,7 @@ class Cells(NamedTuple):
 
 
 def answered(cells: Cells, places: np.ndarray, act: Act) -> Answers:
-    """What the users with these ``cells``, who stand in ``places``, do when they are met by ``act``."""
+    """Return what the users with these ``cells``, who stand in ``places``, do when they are met by ``act``."""
     observations, paid, length = cells
     count, horizon, size = observations.shape
     where, turns = np.repeat(places, horizon), np.tile(np.arange(horizon), count)
@@ -142,7 +143,9 @@ def answered(cells: Cells, places: np.ndarray, act: Act) -> Answers:
 
 
 def bandit_bounds(bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bounds:
-    """Public bounds of a bandit: units, observation, reward and actions; the horizon is 1 where none is given."""
+    """Return public bounds of a bandit: units, observation, reward and actions; the horizon is 1 where none is
+    given.
+    """
     known = read_bounds(bounds, horizon=1, max_importance_ratio=1.0)
     if known.actions is None:
         raise DprlError("bounds: a bandit has discrete actions: give actions, their number.")
@@ -161,7 +164,7 @@ def _codes(people: Any) -> np.ndarray:
 
 
 def facts_of_bandit(name: str, known: Bounds) -> EnvironmentSpec:
-    """What is public about the users of a bandit with these bounds."""
+    """Return what is public about the users of a bandit with these bounds."""
     assert known.actions is not None
     return EnvironmentSpec(
         name=name,
@@ -202,7 +205,8 @@ def cells_of(
     count: int,
     facts: EnvironmentSpec,
 ) -> Cells:
-    """The cells of ``count`` users from raw rows ``(R, d)`` and ``(R, A)``, of visit ``visit`` of user ``index``.
+    """Return the cells of ``count`` users from raw rows ``(R, d)`` and ``(R, A)``, of visit ``visit`` of user
+    ``index``.
 
     A user with a cell that is no number answers nothing.
     """
@@ -242,14 +246,17 @@ class LinearBandit:
 
     @property
     def actions(self) -> int:
+        """Number of actions."""
         return self.arms
 
     @property
     def horizon(self) -> int:
+        """Longest trajectory, in transitions."""
         return 1
 
     @property
     def discount(self) -> float:
+        """Discount factor of a step."""
         return 1.0
 
     @property
@@ -269,19 +276,20 @@ class LinearBandit:
         return draws * np.r_[0.1, np.full(self.size, 0.3 / np.sqrt(self.size))][:, None]
 
     def mean_rewards(self, contexts: Any) -> Any:
-        """``(N, A)`` mean rewards, before noise and clipping, of ``(N, d)`` contexts."""
+        """Return ``(N, A)`` mean rewards, before noise and clipping, of ``(N, d)`` contexts."""
         w = jnp.asarray(self.weights, jnp.float32)
         return 0.5 + w[0] + contexts @ w[1:]
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """A context ``(d,)`` float32."""
+        """Return a context ``(d,)`` float32."""
         return jnp.clip(jax.random.normal(key, (self.size,), jnp.float32), -3.0, 3.0)
 
     def observe(self, state: Any) -> jax.Array:
+        """Return what is seen of a state."""
         return state
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The reward of an action; nothing follows."""
+        """Return the reward of an action; nothing follows."""
         mean = self.mean_rewards(jnp.asarray(state)[None])[0, action]
         reward = jnp.clip(mean + self.noise * jax.random.normal(key, (), jnp.float32), 0.0, 1.0)
         return state, reward, jnp.ones((), bool)

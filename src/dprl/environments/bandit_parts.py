@@ -39,7 +39,7 @@ class UsersInParts:
     schema: Schema
 
     def cells(self, users: np.ndarray) -> Cells:
-        """Of ``users`` ``(n,)``, each once at most or -1 for nobody, in this order."""
+        """Return the cells of ``users`` ``(n,)``, each once at most or -1 for nobody, in this order."""
         order = np.argsort(users, kind="stable")
         order = order[users[order] >= 0]
         wanted = users[order]
@@ -66,7 +66,7 @@ class UsersInParts:
         return found
 
     def met(self, blocks: np.ndarray, places: np.ndarray, act: Act, aside: ThreadPoolExecutor) -> Iterator[Answers]:
-        """The answers block by block, of users by number ``(B, size)`` who stand in ``places`` ``(B, size)``.
+        """Yield the answers block by block, of users by number ``(B, size)`` who stand in ``places`` ``(B, size)``.
 
         ``aside`` has a thread that reads some while those before are in use.
         """
@@ -92,7 +92,7 @@ class UsersInParts:
                 yield answered(one, places[number * some + block], act)
 
     def rows_in_blocks(self) -> Iterator[dict[str, np.ndarray]]:
-        """All rows as a ledger claims them, some at a time; the files are checked on the way."""
+        """Yield all rows as a ledger claims them, some at a time; the files are checked on the way."""
         for table in self.parts.columns_in_blocks(self._columns(), check=True):
             yield as_claimed(*vectors_of(table, self.schema))
 
@@ -133,7 +133,7 @@ class BanditInParts(LoggedPeople):
         return cls(facts, known.units, UsersInParts(facts, parts, schema))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """``(n,)`` who stand in ``places`` ``(n,)``, by their numbers in the parts; -1 for nobody.
+        """Return ``(n,)`` who stand in ``places`` ``(n,)``, by their numbers in the parts; -1 for nobody.
 
         Raises:
             DprlError: a file was changed, or the rows of a person are not in one place.
@@ -145,7 +145,7 @@ class BanditInParts(LoggedPeople):
         return found
 
     def load(self, claim: Claim | None = None) -> None:
-        """See :meth:`Bandit.load <dprl.environments.bandit.Bandit.load>`.
+        """Read the rows as :meth:`Bandit.load <dprl.environments.bandit.Bandit.load>` does.
 
         Raises:
             DprlError: a file was changed, or the rows of a person are not in one place.
@@ -160,11 +160,11 @@ class BanditInParts(LoggedPeople):
         self._numbers = self.users.parts.arrivals()
 
     def count(self) -> int:
-        """See :meth:`Bandit.count <dprl.environments.bandit.Bandit.count>`."""
+        """Count people as :meth:`Bandit.count <dprl.environments.bandit.Bandit.count>` does."""
         return len(self._all())
 
     def entering(self) -> tuple[str, int]:
-        """What tells these rows from others; private."""
+        """Return what tells these rows from others; private."""
         return self.users.parts.digest, len(self._all())
 
     def _all(self) -> np.ndarray:
@@ -174,9 +174,11 @@ class BanditInParts(LoggedPeople):
         return self._numbers
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
+        """Return what the people in ``places`` do."""
         return answered(self.users.cells(self.numbers(places)), places, act)
 
     def met(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
         # one thread for all batches: each new one would take memory of its own, and keep it
+        """Return what the people in ``blocks`` do, block by block."""
         self._aside = self._aside or ThreadPoolExecutor(1)
         return self.users.met(self.numbers(blocks.ravel()).reshape(blocks.shape), blocks, act, self._aside)

@@ -57,16 +57,16 @@ class CartPole:
         return (1.0, 1.0)
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """Each component somewhere in [-0.05, 0.05]."""
+        """Return each component somewhere in [-0.05, 0.05]."""
         return jax.random.uniform(key, (4,), dtype=jnp.float64, minval=-0.05, maxval=0.05)
 
     def observe(self, state: Any) -> jax.Array:
-        """``(4,)`` float32: the state, clamped to :attr:`observation_bounds`."""
+        """Return ``(4,)`` float32: the state, clamped to :attr:`observation_bounds`."""
         limit = jnp.asarray(OBSERVED, jnp.float64)
         return jnp.clip(jnp.asarray(state), -limit, limit).astype(jnp.float32)
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """One step of Euler's method; deterministic, ``key`` is not used."""
+        """Take one step of Euler's method; deterministic, ``key`` is not used."""
         x, velocity, angle, spin = state[0], state[1], state[2], state[3]
         mass, moment = CART + POLE, POLE * HALF_LENGTH
         force = jnp.where(jnp.asarray(action) == 1, FORCE, -FORCE)

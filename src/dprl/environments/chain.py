@@ -65,12 +65,12 @@ class Chain:
         return (0.0, 1.0)
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """A uniformly random transient state."""
+        """Return a uniformly random transient state."""
         uniform = jax.random.uniform(key, dtype=jnp.float64)
         return jnp.minimum((uniform * (self.length - 1)).astype(jnp.int32), self.length - 2)
 
     def observe(self, state: Any) -> jax.Array:
-        """``(1,)`` float32, the index of the transient state."""
+        """Return ``(1,)`` float32, the index of the transient state."""
         return jnp.minimum(jnp.asarray(state), self.length - 2).astype(jnp.float32)[None]
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -42,7 +42,7 @@ def _gymnasium() -> Any:
 
 
 def make(environment_id: str, horizon: int | None) -> Any:
-    """The environment, cut after ``horizon`` transitions (default: where it is cut itself)."""
+    """Return the environment, cut after ``horizon`` transitions (default: where it is cut itself)."""
     gymnasium = _gymnasium()
     try:
         # its checker would quote observations and rewards in its warnings
@@ -159,7 +159,7 @@ class _Slot:
         self.episode, self.rows, self.observation = episode, [], _flat(observation)
 
     def step(self, probabilities: np.ndarray) -> bool:
-        """One transition; whether the trajectory is over."""
+        """Take one transition; tell whether the trajectory is over."""
         action = int(self.draws.choice(self.actions, p=probabilities / probabilities.sum()))
         following, reward, terminated, truncated, _ = self.environment.step(self.first + action)
         following = _flat(following)
@@ -193,7 +193,7 @@ def _columns(done: dict[int, list[tuple[Any, ...]]], episodes: int) -> Columns:
 
 
 def check_bounds(facts: GymnasiumFacts, units: int) -> Bounds:
-    """Bounds good enough to ask a policy on: components without ends are taken as within [-10, 10]."""
+    """Return bounds good enough to ask a policy on: components without ends are taken as within [-10, 10]."""
     return Bounds(
         units=units,
         horizon=facts.horizon,
@@ -204,8 +204,9 @@ def check_bounds(facts: GymnasiumFacts, units: int) -> Bounds:
 
 
 def simulated_bounds(facts: GymnasiumFacts, columns: Columns, units: int, max_importance_ratio: float) -> Bounds:
-    """Bounds of a simulated log; what Gymnasium does not declare (rewards, endless components) is the range that the
-    simulation took, which is public as nobody is in it. Bounds of a log of people are never made like this."""
+    """Return bounds of a simulated log; what Gymnasium does not declare (rewards, endless components) is the range that
+    the simulation took, which is public as nobody is in it. Bounds of a log of people are never made like this.
+    """
     seen = np.concatenate([columns["observation"], columns["next_observation"]])
     ranges = zip(seen.min(axis=0), seen.max(axis=0), strict=True)
     observation = tuple(

@@ -75,7 +75,7 @@ _ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1
 
 
 def derivative(state: Any, e1: Any, e2: Any) -> jax.Array:
-    """``(6, ...)`` time derivative of ``(6, ...)`` states (per day) under drug efficacies ``e1`` and ``e2``."""
+    """Return ``(6, ...)`` time derivative of ``(6, ...)`` states (per day) under drug efficacies ``e1`` and ``e2``."""
     t1, t2, t1s, t2s, v, e = (state[i] for i in range(6))
     infected = t1s + t2s
     a = (1.0 - e1) * K1 * v * t1
@@ -95,7 +95,8 @@ def derivative(state: Any, e1: Any, e2: Any) -> jax.Array:
 
 
 def integrate(state: Any, e1: Any, e2: Any) -> jax.Array:
-    """``(6,)`` float64 state five days later under constant efficacies; finite and non-negative whatever comes in.
+    """Return ``(6,)`` float64 state five days later under constant efficacies; finite and non-negative whatever comes
+    in.
 
     The error estimate of a step is held below ``RTOL`` of each component. Components of ``state`` outside [0, 1e8]
     are taken as its nearest end, NaN as 0.
@@ -112,7 +113,8 @@ def _integrate(state: jax.Array, e1: jax.Array, e2: jax.Array) -> jax.Array:
 @_integrate.def_vmap
 def _integrate_batch(size: int, batched: Any, state: Any, e1: Any, e2: Any) -> tuple[jax.Array, bool]:
     """Components first, so that each is contiguous over the trajectories, and in small groups: a group takes as many
-    steps as its slowest member, and an outbreak in one trajectory should not hold up all of them."""
+    steps as its slowest member, and an outbreak in one trajectory should not hold up all of them.
+    """
     state = state if batched[0] else jnp.broadcast_to(state, (size, 6))
     e1, e2 = (
         e if is_batched else jnp.broadcast_to(e, (size,)) for e, is_batched in zip((e1, e2), batched[1:], strict=True)
@@ -127,7 +129,7 @@ def _integrate_batch(size: int, batched: Any, state: Any, e1: Any, e2: Any) -> t
 
 
 def _integrate_group(state: jax.Array, e1: jax.Array, e2: jax.Array) -> jax.Array:
-    """``(6, B)`` states and ``(B,)`` efficacies to ``(6, B)``; each column has step sizes of its own."""
+    """Return ``(6, B)`` states and ``(B,)`` efficacies to ``(6, B)``; each column has step sizes of its own."""
 
     def proceed(carry: Any) -> Any:
         remaining, _, _, _, count = carry
@@ -205,13 +207,13 @@ class HIV:
         return (OBSERVATION_BOUND,) * 6
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """The chosen steady state, perturbed."""
+        """Return the chosen steady state, perturbed."""
         spread = self.perturbation
         factor = jnp.exp(jax.random.uniform(key, (6,), jnp.float64, minval=-spread, maxval=spread))
         return jnp.asarray(np.array(STEADY_STATES[self.start]), jnp.float64) * factor
 
     def observe(self, state: Any) -> jax.Array:
-        """``(6,)`` float32: log10 of the state, clipped to [-5, 8]."""
+        """Return ``(6,)`` float32: log10 of the state, clipped to [-5, 8]."""
         low, high = OBSERVATION_BOUND
         return jnp.log10(jnp.clip(jnp.asarray(state, jnp.float64), 10.0**low, 10.0**high)).astype(jnp.float32)
 

@@ -88,16 +88,16 @@ class IntervalWalk:
         return self._on_grid(jax.random.uniform(key, (self.dimensions,), dtype=jnp.float64))
 
     def observe(self, state: Any) -> jax.Array:
-        """``(d,)`` float64: the state."""
+        """Return ``(d,)`` float64: the state."""
         return jnp.asarray(state, jnp.float64)
 
     def reward(self, state: Any, action: Any) -> jax.Array:
-        """Reward of an action in ``state`` ``(..., d)``; the only part that is private."""
+        """Return reward of an action in ``state`` ``(..., d)``; the only part that is private."""
         del action
         return 0.5 - jnp.abs(jnp.asarray(state, jnp.float64) - 0.5).mean(-1)
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """One step; never terminates."""
+        """Take one step; it never terminates."""
         amount = self._on_grid(LONGEST_MOVE * jax.random.uniform(key, dtype=jnp.float64))
         action = jnp.asarray(action)
         moved = jnp.where(action % 2 == 1, amount, -amount) * (jnp.arange(self.dimensions) == action // 2)
@@ -105,7 +105,8 @@ class IntervalWalk:
         return following, self.reward(state, action), jnp.zeros((), bool)
 
     def transition_matrix(self, points: np.ndarray) -> np.ndarray:
-        """``(A, N, N)`` float64: the walk on ``N`` points, the next state interpolated between its two neighbours.
+        """Return ``(A, N, N)`` float64: the walk on ``N`` points, the next state interpolated between its two
+        neighbours.
 
         Args:
             points: ``(N,)``, increasing, from 0 to 1.
@@ -130,13 +131,13 @@ class IntervalWalk:
 
 
 def is_own(environment: Any) -> bool:
-    """Whether this is the library's walk and nothing more; all of it is public then, its rewards included."""
+    """Tell whether this is the library's walk and nothing more; all of it is public then, its rewards included."""
     own = {option.name for option in fields(IntervalWalk)}
     return type(environment) is IntervalWalk and vars(environment).keys() == own
 
 
 def _hats_below(points: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """``(M, N)``: the integral from 0 to each of ``ends`` of the weight that interpolation gives each point."""
+    """Return ``(M, N)``: the integral from 0 to each of ``ends`` of the weight that interpolation gives each point."""
     width = np.diff(points)
     share = np.clip((ends[:, None] - points[:-1]) / width, 0.0, 1.0)  # (M, N - 1) of each cell
     out = np.zeros((len(ends), len(points)))

@@ -41,17 +41,20 @@ class HostSource:
         self._first = int(self.environment.action_space.start)
 
     def reset(self, seed: int | None = None) -> np.ndarray:
-        """``(d,)`` float64 in [0, 1], NaN where it is no finite number: the first observation of an episode."""
+        """Return ``(d,)`` float64 in [0, 1], NaN where it is no finite number: the first observation of an episode."""
         observation, _ = self.environment.reset(seed=seed)
         return _scaled(observation, self.facts.observation)
 
     def step(self, action: int) -> tuple[np.ndarray, Any, bool, bool]:
-        """The next observation as of :meth:`reset`, the reward as it is, whether the episode terminated, or was cut."""
+        """Return the next observation as of :meth:`reset`, the reward as it is, whether the episode terminated, or was
+        cut.
+        """
         following, reward, terminated, truncated, _ = self.environment.step(self._first + int(action))
         seen = _scaled(following, self.facts.observation)
         return seen, reward, bool(terminated), bool(truncated) and not bool(terminated)
 
     def close(self) -> None:
+        """Close what was opened."""
         self.environment.close()
 
 
@@ -74,13 +77,13 @@ class Stepwise:
         self._begin, self._move = _OWN if is_own(self.environment) else (_begin, _move)
 
     def reset(self, seed: int) -> np.ndarray:
-        """As :meth:`HostSource.reset`."""
+        """Begin an episode as :meth:`HostSource.reset` does."""
         self._steps, self._state, seen = self._begin(self.environment, np.int64(seed))
         self._time = 0
         return _scaled(seen, self.facts.observation)
 
     def step(self, action: int) -> tuple[np.ndarray, Any, Any, bool]:
-        """As :meth:`HostSource.step`."""
+        """Take a step as :meth:`HostSource.step` does."""
         self._state, reward, over, seen = self._move(
             self.environment, self._steps, np.int32(self._time), self._state, np.int32(action)
         )
@@ -101,7 +104,7 @@ def _begin(environment: Any, seed: Any) -> tuple[Any, Any, Any]:
 
 
 def _move(environment: Any, steps: Any, time: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
-    """The next state, the reward, whether the episode terminated, and what is observed."""
+    """Return the next state, the reward, whether the episode terminated, and what is observed."""
     state, reward, over = environment.step(_key_at(steps, time), state, jnp.asarray(action))
     return state, reward, over, environment.observe(state)
 
@@ -121,7 +124,8 @@ def source_of(environment: Any, facts: EnvironmentSpec) -> Any:
 
 
 def declared_facts(environment: Any, facts: EnvironmentSpec) -> EnvironmentSpec:
-    """What an environment that was handed over declares; without what it inherits from the interval walk about rewards.
+    """Return what an environment that was handed over declares; without what it inherits from the interval walk about
+    rewards.
 
     A subclass or a wrapper of the walk has rewards of its own, of which the walk's facts say nothing.
     """
@@ -132,7 +136,7 @@ def declared_facts(environment: Any, facts: EnvironmentSpec) -> EnvironmentSpec:
 def open_environment(
     name: str, bounds: Bounds | Mapping[str, Any] | str | Path | None = None
 ) -> tuple[EnvironmentSpec, IntervalWalk | HostSource]:
-    """What is public about an environment, and the environment itself.
+    """Return what is public about an environment, and the environment itself.
 
     Args:
         name: ``interval-walk`` or ``gymnasium:ID``.
@@ -156,7 +160,7 @@ def open_environment(
 
 
 def gymnasium_facts(name: str, identifier: str, stated: Bounds) -> EnvironmentSpec:
-    """What is public about a Gymnasium environment: its stated bounds, which must be those of ``identifier``.
+    """Return what is public about a Gymnasium environment: its stated bounds, which must be those of ``identifier``.
 
     Raises:
         DprlError: unknown environment, other actions or components, or Gymnasium is not installed.

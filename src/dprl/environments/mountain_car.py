@@ -52,16 +52,16 @@ class MountainCar:
         return (-1.0, -1.0)
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """At rest, somewhere in [-0.6, -0.4]."""
+        """Return a state at rest, somewhere in [-0.6, -0.4]."""
         position = jax.random.uniform(key, dtype=jnp.float64, minval=-0.6, maxval=-0.4)
         return jnp.stack([position, jnp.zeros((), jnp.float64)])
 
     def observe(self, state: Any) -> jax.Array:
-        """``(2,)`` float32: position and velocity."""
+        """Return ``(2,)`` float32: position and velocity."""
         return jnp.asarray(state).astype(jnp.float32)
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """One step; deterministic, ``key`` is not used."""
+        """Take one step; deterministic, ``key`` is not used."""
         position, velocity = state[0], state[1]
         push = (jnp.asarray(action, jnp.float64) - 1.0) * FORCE
         velocity = jnp.clip(velocity + push - jnp.cos(3.0 * position) * GRAVITY, -MAX_SPEED, MAX_SPEED)

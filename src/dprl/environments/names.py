@@ -30,7 +30,7 @@ class Named:
     observed: str = ""
 
     def load(self) -> Any:
-        """The simulator's class."""
+        """Return the simulator's class."""
         module, _, name = self.target.partition(":")
         return getattr(importlib.import_module(f"dprl.environments.{module}"), name)
 

@@ -54,15 +54,15 @@ class Pendulum:
         return (-(math.pi**2 + 0.1 * MAX_SPEED**2 + 0.001 * MAX_TORQUE**2), 0.0)
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """Any angle, a speed in [-1, 1]."""
+        """Return any angle, with a speed in [-1, 1]."""
         return jax.random.uniform(key, (2,), jnp.float64, -1.0, 1.0) * jnp.array([math.pi, 1.0])
 
     def observe(self, state: Any) -> jax.Array:
-        """``(3,)`` float32: cosine and sine of the angle, angular velocity."""
+        """Return ``(3,)`` float32: cosine and sine of the angle, angular velocity."""
         return jnp.stack([jnp.cos(state[0]), jnp.sin(state[0]), state[1]]).astype(jnp.float32)
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """One step of Euler's method; deterministic, ``key`` is not used. ``action``: ``(1,)`` torque."""
+        """Take one step of Euler's method; deterministic, ``key`` is not used. ``action``: ``(1,)`` torque."""
         angle, speed = state[0], state[1]
         torque = jnp.clip(jnp.asarray(action)[0], -MAX_TORQUE, MAX_TORQUE)
         wrapped = (angle + math.pi) % (2.0 * math.pi) - math.pi

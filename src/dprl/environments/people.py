@@ -67,19 +67,21 @@ class People:
         raise NotImplementedError
 
     def entering(self) -> tuple[Any, ...]:
-        """All that is ever made of the rows of a log; private."""
+        """Return all that is ever made of the rows of a log; private."""
         raise NotImplementedError
 
     def count(self) -> int:
-        """How many people stand in a log, however many are declared; private."""
+        """Return how many people stand in a log, however many are declared; private."""
         raise NotImplementedError
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
-        """The answers of the people in ``count`` places from ``first``; batches are asked for in order."""
+        """Return the answers of the people in ``count`` places from ``first``; batches are asked for in order."""
         raise NotImplementedError
 
     def met(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
-        """The answers of a batch block by block, of people in places ``blocks`` ``(B, size)``, at the end of nobody."""
+        """Yield the answers of a batch block by block, of people in places ``blocks`` ``(B, size)``, at the end of
+        nobody.
+        """
         places = blocks[blocks != NOBODY]
         whole = self.batch(int(places[0]), len(places), act)
         for start in range(0, blocks.size, blocks.shape[1]):
@@ -106,11 +108,15 @@ class LoggedPeople(People):
     in_log: ClassVar[bool] = True
 
     def answers(self, places: np.ndarray, act: Act) -> Answers:
-        """The answers of those in ``places`` ``(n,)``, who may have answered before; -1 is the place of nobody."""
+        """Return the answers of those in ``places`` ``(n,)``, who may have answered before; -1 is the place of
+        nobody.
+        """
         raise NotImplementedError
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
+        """Return what the people in ``count`` places from ``first`` do."""
         return self.answers(np.arange(first, first + count), act)
 
     def met(self, blocks: np.ndarray, act: Act) -> Iterator[Answers]:
+        """Return what the people in ``blocks`` do, block by block."""
         return (self.answers(places, act) for places in blocks)

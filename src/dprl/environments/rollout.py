@@ -109,7 +109,7 @@ def _observe(environment: Environment, state: Any) -> Any:
 def _transition(
     environment: Environment, keys: Any, t: Any, state: Any, alive: Any, probabilities: Any
 ) -> tuple[Any, ...]:
-    """One step of every trajectory at once; those that are over stand still."""
+    """Take one step of every trajectory at once; those that are over stand still."""
     running = alive & (t < environment.horizon)
     step_keys = jax.vmap(lambda k: jax.random.split(jax.random.fold_in(k, t)))(keys)
     uniform = jax.vmap(lambda k: jax.random.uniform(k, dtype=jnp.float64))(step_keys[:, 0])
@@ -133,7 +133,7 @@ def _transition(
 
 
 def _draw(probabilities: Any, uniform: Any) -> Any:
-    """Action of each row by inverting its cumulative distribution; one of probability zero is never drawn."""
+    """Return action of each row by inverting its cumulative distribution; one of probability zero is never drawn."""
     cumulative = jnp.cumsum(probabilities, axis=1)
     action = jnp.sum(cumulative <= (uniform * cumulative[:, -1])[:, None], axis=1)
     largest = probabilities.shape[1] - 1 - jnp.argmax(probabilities[:, ::-1] > 0, axis=1)
@@ -171,7 +171,7 @@ def _ask(policy: Policy, environment: Environment, observations: Any, alive: np.
 
 
 def _traceable(policy: Policy, size: int, actions: int) -> bool:
-    """Whether ``policy`` is made of operations that JAX can compile."""
+    """Tell whether ``policy`` is made of operations that JAX can compile."""
     try:
         hash(policy)
         answer = jax.eval_shape(policy, jax.ShapeDtypeStruct((3, size), jnp.float32))
@@ -184,7 +184,7 @@ def _traceable(policy: Policy, size: int, actions: int) -> bool:
 
 
 def environment_bounds(environment: Environment, units: int, max_importance_ratio: float = 1.0) -> Bounds:
-    """The environment's public facts as the bounds of a log of ``units`` trajectories of it."""
+    """Return the environment's public facts as the bounds of a log of ``units`` trajectories of it."""
     return Bounds(
         units=units,
         horizon=environment.horizon,
@@ -197,14 +197,15 @@ def environment_bounds(environment: Environment, units: int, max_importance_rati
 
 
 def largest_ratio(policy: Policy, bounds: Bounds) -> float:
-    """Bound on the importance ratio of any target policy: one over the behaviour policy's least positive probability
-    on the public synthetic states. Exact for a policy that does not look at the state."""
+    """Return bound on the importance ratio of any target policy: one over the behaviour policy's least positive
+    probability on the public synthetic states. Exact for a policy that does not look at the state.
+    """
     probabilities = np.asarray(policy(synthetic_states(bounds)), dtype=np.float64)
     return float(max(1.0, 1.0 / probabilities[probabilities > 0].min()))
 
 
 def bounds_toml(bounds: Bounds, notes: Mapping[str, str] | None = None) -> str:
-    """``bounds`` as TOML text, ``notes`` as comments behind the names they belong to."""
+    """Return ``bounds`` as TOML text, ``notes`` as comments behind the names they belong to."""
 
     def text(value: Any) -> str:
         if isinstance(value, tuple):
@@ -222,7 +223,7 @@ def bounds_toml(bounds: Bounds, notes: Mapping[str, str] | None = None) -> str:
 
 
 def check_output(path: Path | str, suffixes: Sequence[str] = SUFFIXES) -> Path:
-    """``path``, if its suffix is known and its folder can be written to; a DprlError otherwise."""
+    """Return ``path``, if its suffix is known and its folder can be written to; a DprlError otherwise."""
     path = Path(path)
     if path.suffix.lower() not in suffixes:
         raise DprlError(f"The file {path.name!r} must end in {' or '.join(suffixes)}.")
@@ -235,7 +236,7 @@ def check_output(path: Path | str, suffixes: Sequence[str] = SUFFIXES) -> Path:
 
 @contextlib.contextmanager
 def _atomic(path: Path) -> Iterator[str]:
-    """A temporary file beside ``path`` that takes its place once it is whole."""
+    """Return a temporary file beside ``path`` that takes its place once it is whole."""
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         os.close(handle)

@@ -52,7 +52,7 @@ class GymnasiumUsers(People):
         self._environments: list[Any] = []
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
-        """The answers of the users in the places from ``first``."""
+        """Return the answers of the users in the places from ``first``."""
         if not self._environments:
             self._environments = [
                 gymnasium_adapter.make(self.identifier, self.facts.horizon) for _ in range(min(count, _PARALLEL))
@@ -85,6 +85,7 @@ class GymnasiumUsers(People):
             running = still
 
     def close(self) -> None:
+        """Close what was opened."""
         for environment in self._environments:
             environment.close()
         self._environments = []
@@ -101,7 +102,7 @@ class _Episode:
         self.terminated = False
 
     def step(self, action: Any) -> bool:
-        """One transition; whether the episode is over."""
+        """Take one transition; tell whether the episode is over."""
         following, reward, terminated, truncated, _ = self.environment.step(self._first + int(action))
         self.actions.append(int(action))
         self.rewards.append(float(reward))
@@ -117,7 +118,7 @@ class _Episode:
 def open_users(
     name: str, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0
 ) -> tuple[EnvironmentSpec, Any]:
-    """What is public about the users called ``name``, and the users: a simulator, or a source on the host.
+    """Return what is public about the users called ``name``, and the users: a simulator, or a source on the host.
 
     Args:
         name: one of :data:`SIMULATORS`, ``gymnasium:ID`` or ``bandit:FILE``; the file may be a folder that ``dprl data
@@ -154,7 +155,7 @@ class Episodes(People):
 
 
 def people_of(users: Any, bounds: Bounds | Mapping[str, Any] | str | Path | None = None, seed: int = 0) -> People:
-    """The people behind a name (:func:`open_users`), a simulator, or a source of people.
+    """Return the people behind a name (:func:`open_users`), a simulator, or a source of people.
 
     Raises:
         DprlError: there is no such name, or what is given is none of them.
@@ -175,7 +176,7 @@ def people_of(users: Any, bounds: Bounds | Mapping[str, Any] | str | Path | None
 
 
 def facts_of(simulator: Any) -> EnvironmentSpec:
-    """What is public about a simulator: everything."""
+    """Return what is public about a simulator: everything."""
     words = type(simulator).__name__
     name = "".join(f"-{c.lower()}" if c.isupper() else c for c in words).strip("-")
     action = getattr(simulator, "action_bounds", None)

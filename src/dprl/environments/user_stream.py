@@ -25,7 +25,8 @@ _NOBODY = object()
 
 class Interaction(NamedTuple):
     """What one user did: ``(L, d)`` observations, ``(L,)`` or ``(L, k)`` actions as :class:`Acting` gave them, ``(L,)``
-    rewards, and whether it ended by itself."""
+    rewards, and whether it ended by itself.
+    """
 
     observations: Any
     actions: Any
@@ -41,14 +42,16 @@ class Acting:
         self._place, self._turn = np.array([place]), 0
 
     def __call__(self, observation: Any) -> Any:
-        """An action for one observation ``(d,)``: an int, or ``(k,)`` scaled components (:meth:`to_environment`)."""
+        """Return an action for one observation ``(d,)``: an int, or ``(k,)`` scaled components
+        (:meth:`to_environment`).
+        """
         seen = np.asarray(observation, np.float32).reshape(1, -1)
         turn, self._turn = self._turn, self._turn + 1
         action = self._act(seen, self._place, np.array([turn]))[0]
         return action if self._facts.action is not None else int(action)
 
     def to_environment(self, action: Any) -> Any:
-        """A continuous action within its bounds; what is to be answered is the scaled one."""
+        """Return a continuous action within its bounds; what is to be answered is the scaled one."""
         return to_environment(action, self._facts)
 
 
@@ -61,7 +64,7 @@ def to_environment(actions: Any, facts: EnvironmentSpec) -> Any:
 
 
 def empty_answers(facts: EnvironmentSpec, count: int) -> Answers:
-    """``count`` empty places, to be filled."""
+    """Return ``count`` empty places, to be filled."""
     size = (count, facts.horizon)
     actions = np.zeros(size, np.int32) if facts.action is None else np.zeros((*size, len(facts.action)), np.float32)
     observations = np.zeros((*size, facts.dimensions), np.float32)
@@ -138,7 +141,7 @@ class UserStream(People):
             raise DprlError("A stream of users is read once: make a new one for another run.")
 
     def batch(self, first: int, count: int, act: Act) -> Answers:
-        """The answers of the next ``count`` arrivals, whose places begin at ``first``: in order, each once."""
+        """Return the answers of the next ``count`` arrivals, whose places begin at ``first``: in order, each once."""
         if first != self._next:
             raise DprlError("The batches of a stream are asked for in order, each of them once.")
         self._next += count
@@ -159,7 +162,7 @@ class UserStream(People):
         return None if answer is None else answer(policy)
 
     def _first_visit(self, arrival: Any) -> Callable[[Acting], Any] | None:
-        """The answer of who comes for the first time; None of anybody else."""
+        """Return the answer of who comes for the first time; None of anybody else."""
         person, answer = arrival
         if person is None and not self.named:
             return answer

@@ -1,0 +1,1 @@
+"""Algorithms that read a log: one file for each."""

@@ -69,6 +69,7 @@ class AdaSSP(StatisticsConfig):
     algorithm: ClassVar[str] = "adassp"
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        """Return the sums that are asked for, from public facts."""
         k = modes_of(self.algorithm, self.modes, facts)
         clip = modes_bound(facts.features, k) ** 2 * math.hypot(1.0, self.kappa)
         return (
@@ -77,6 +78,7 @@ class AdaSSP(StatisticsConfig):
         )
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> AdaSSPProgram:
+        """Return the program with everything public filled in."""
         k = modes_of(self.algorithm, self.modes, facts)
         return AdaSSPProgram(
             config=self.replace(DERIVED, modes=k) if self.modes is None else self,
@@ -97,7 +99,7 @@ class State(NamedTuple):
 
 
 def default_modes(facts: PublicFacts) -> int:
-    """``n0^(1 / (2 + 2.5 / d))`` for ``d`` components that vary and ``n0`` = :attr:`PublicFacts.strength`.
+    """Return ``n0^(1 / (2 + 2.5 / d))`` for ``d`` components that vary and ``n0`` = :attr:`PublicFacts.strength`.
 
     With ``k`` modes the noise grows as a power of ``k`` over ``n0``, and the part of a smooth function that they cannot
     express shrinks as a power of ``k^(1/d)``. The exponent was chosen on simulated chains.
@@ -107,7 +109,7 @@ def default_modes(facts: PublicFacts) -> int:
 
 
 def modes_of(algorithm: str, asked: int | None, facts: PublicFacts) -> int:
-    """How many modes are used; refuses features of which none are known, and more than there are."""
+    """Return how many modes are used; refuses features of which none are known, and more than there are."""
     if not isinstance(facts.features, Columns | Tabular | Fourier):
         raise DprlError(f"{algorithm}: no smooth modes are known of these features; use columns, tabular or fourier.")
     if isinstance(facts.features, Columns) and facts.features.size > MOST_COLUMNS + 1:
@@ -119,7 +121,7 @@ def modes_of(algorithm: str, asked: int | None, facts: PublicFacts) -> int:
 
 
 def modes_basis(features: Features, modes: int) -> np.ndarray:
-    """``(n, modes)`` with orthonormal columns; the first mode is the constant 1.
+    """Return ``(n, modes)`` with orthonormal columns; the first mode is the constant 1.
 
     ``phi @ basis`` are the modes at a state; ``basis @ c`` are the weights over the features of the function that has
     weights ``c`` over the modes.
@@ -128,30 +130,30 @@ def modes_basis(features: Features, modes: int) -> np.ndarray:
 
 
 def modes_bound(features: Features, modes: int) -> float:
-    """Largest norm of the first ``modes`` modes at a state; rounded up, as the rows are in single precision."""
+    """Return largest norm of the first ``modes`` modes at a state; rounded up, as the rows are in single precision."""
     return math.sqrt(float(make_modes(features).extreme[:, :modes].sum(axis=1).max())) * (1.0 + 1e-6)
 
 
 def constant_shape(share: float) -> tuple[Query, ...]:
-    """The stage of the constant; none if it has no share."""
+    """Return the stage of the constant; none if it has no share."""
     return (Query(CONSTANT, 1, 1.0, share=share),) if share else ()
 
 
 def mixed_rows(block: Block, start_weight: float) -> tuple[jax.Array, jax.Array]:
-    """``(B, L)`` weights of rows, at most one in sum over a unit, and the same times the rows' returns."""
+    """Return ``(B, L)`` weights of rows, at most one in sum over a unit, and the same times the rows' returns."""
     rows = (1.0 - start_weight) * block.weight + start_weight * block.start
     return rows, (1.0 - start_weight) * block.weight_return + start_weight * block.start_return
 
 
 def level_of(noisy: jax.Array, noise: float, scale: float) -> jax.Array:
-    """The constant from its noisy sum, for a prior variance of 1/3 (that of a uniform level): near zero where it is
-    noise, and in [-1, 1].
+    """Return the constant from its noisy sum, for a prior variance of 1/3 (that of a uniform level): near zero where it
+    is noise, and in [-1, 1].
     """
     return jnp.clip(scale * noisy / (1.0 + 3.0 * (scale * noise) ** 2), -1.0, 1.0)
 
 
 def svec(features: jax.Array) -> jax.Array:
-    """``(..., k)`` to the upper triangles ``(..., k (k + 1) / 2)`` of ``f f'``, off-diagonals times sqrt 2.
+    """Return ``(..., k)`` to the upper triangles ``(..., k (k + 1) / 2)`` of ``f f'``, off-diagonals times sqrt 2.
 
     So its norm is ``|f|^2``, and independent noise of one size is that of the Gaussian orthogonal ensemble.
     """
@@ -161,7 +163,7 @@ def svec(features: jax.Array) -> jax.Array:
 
 
 def smat(vector: jax.Array, size: int) -> jax.Array:
-    """The symmetric ``(size, size)`` matrix of which ``vector`` is the :func:`svec`."""
+    """Return the symmetric ``(size, size)`` matrix of which ``vector`` is the :func:`svec`."""
     i, j = np.triu_indices(size)
     entries = vector / np.where(i == j, 1.0, math.sqrt(2.0))
     return jnp.zeros((size, size), vector.dtype).at[i, j].set(entries).at[j, i].set(entries)
@@ -185,9 +187,11 @@ class StatisticsProgram:
     columns = ("returns", "start")
 
     def init(self) -> State:
+        """Return the state before the first step."""
         return State(jnp.zeros((), jnp.float64), jnp.zeros(self.features.size, jnp.float64))
 
     def update(self, stage: int, state: State, noisy: jax.Array, step: Any) -> State:
+        """Return the state after a step, from its noisy sum."""
         del step
         if self.stages[stage].name == CONSTANT:
             noise = self.stages[stage].mechanism.noise_std
@@ -195,15 +199,16 @@ class StatisticsProgram:
         return State(state.level, self.solution(state.level, noisy))
 
     def solution(self, level: jax.Array, noisy: jax.Array) -> jax.Array:
-        """``(n,)`` weights of what is added to the constant ``level``, from the noisy statistics."""
+        """Return ``(n,)`` weights of what is added to the constant ``level``, from the noisy statistics."""
         raise NotImplementedError
 
     def finish(self, stage: int, state: State) -> State:
+        """Return the state after the stage's last step."""
         del stage
         return state
 
     def answer(self, state: State) -> jax.Array:
-        """The constant and the solution around it; indicators are kept where the value range allows them."""
+        """Return the constant and the solution around it; indicators are kept where the value range allows them."""
         return jnp.clip(state.level * self.features.constant() + state.theta, -self.box, self.box)
 
 
@@ -215,6 +220,7 @@ class AdaSSPProgram(StatisticsProgram):
 
     @property
     def basis(self) -> np.ndarray:
+        """Weights of the modes over the features."""
         return modes_basis(self.features, self.modes)
 
     @property
@@ -233,7 +239,9 @@ class AdaSSPProgram(StatisticsProgram):
         return self.config.kappa * modes_bound(self.features, self.modes)
 
     def contribution(self, stage: int, state: State, block: Block) -> jax.Array:
-        """The mean return; or ``(svec sum w f f', kappa sum w f e)`` with ``e = (W y - level) / (W + |level|)``."""
+        """Return the mean return; or ``(svec sum w f f', kappa sum w f e)`` with ``e = (W y - level) / (W +
+        |level|)``.
+        """
         rows, returns = mixed_rows(block, self.config.start_weight)
         if self.stages[stage].name == CONSTANT:
             return jnp.sum(returns, axis=-1, keepdims=True)
@@ -244,6 +252,7 @@ class AdaSSPProgram(StatisticsProgram):
         return jnp.concatenate([project(rows, svec(f)), self._kappa * project(error, f)], axis=-1)
 
     def solution(self, level: jax.Array, noisy: jax.Array) -> jax.Array:
+        """Return the weights of what is added to the constant, from the noisy statistics."""
         k = self.modes
         split = k * (k + 1) // 2
         # the matrix without noise has no negative eigenvalue

@@ -66,7 +66,7 @@ class Baseline:
     radius: float
 
     def fractions(self, states: np.ndarray) -> np.ndarray:
-        """``(N,)`` fractions at ``states`` ``(N, d)``; each of its own row, to the last bit."""
+        """Return ``(N,)`` fractions at ``states`` ``(N, d)``; each of its own row, to the last bit."""
         return np.clip(_fractions(self.function, self.width, states), self.least, self.most)
 
 
@@ -105,6 +105,7 @@ class AroundQuery:
 
     @property
     def dimension(self) -> int:
+        """Length of a vector."""
         return self.policies * (2 * self.sides + 1) + (self.sides == 1)
 
     @property
@@ -125,10 +126,12 @@ class AroundQuery:
 
     @cached_property
     def to_come(self) -> reach.ToCome:
+        """Returns that can still come, by step."""
         return reach.to_come(self.bounds, self.config.discount)
 
     @property
     def centre(self) -> float:
+        """Middle of the value range."""
         return scale_of(self.bounds.value_interval(self.config.discount))[0]
 
     @cached_property
@@ -139,7 +142,9 @@ class AroundQuery:
         return np.maximum(np.maximum.accumulate(hidden[::-1])[::-1], 1e-300)
 
     def radius(self, baseline: reach.ToCome) -> float:
-        """Of the estimates about the middle of the value range, by this range of the baseline at each step."""
+        """Return the largest distance of an estimate from the middle of the value range, by this range of the baseline
+        at each step.
+        """
         discount, both = self.config.discount, self.sides == 2
         return reach.farthest(self.bounds, discount, self.to_come, baseline, self.centre, both=both)
 
@@ -149,7 +154,7 @@ class AroundQuery:
         return "doubly robust"
 
     def around(self, function: ValueFunction | None) -> AroundQuery:
-        """The query with a released value function as its baseline: post-processing."""
+        """Return the query with a released value function as its baseline: post-processing."""
         if function is None:
             return self
         widths = self.to_come.width
@@ -166,7 +171,7 @@ class AroundQuery:
         return self.baseline
 
     def unit_vectors(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
-        """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         baseline = self._known_baseline
         fractions = baseline.fractions(log.observation)
         firsts, weights = [], []
@@ -190,7 +195,7 @@ class AroundQuery:
         return np.column_stack([vectors, left])
 
     def decode(self, mechanism: GaussianSum, noisy: np.ndarray) -> list[ValueEstimate]:
-        """Values and intervals of all target policies from the released vector: post-processing."""
+        """Return values and intervals of all target policies from the released vector: post-processing."""
         baseline = self._known_baseline
         policies, sides, units = self.policies, self.sides, self.bounds.units
         parts = noisy * math.sqrt(policies) / units
@@ -277,7 +282,7 @@ class AroundQuery:
         return math.sqrt(2.0 / self.policies) * noise / WEIGHT_SCALE
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """What the errors will be, from public facts alone: the same of each target policy.
+        """Return what the errors will be, from public facts alone: the same of each target policy.
 
         Returns:
             The privacy standard error around a constant in the middle of the value range, the largest sampling standard
@@ -310,7 +315,7 @@ def _fractions(function: ValueFunction, width: float, states: np.ndarray) -> np.
 
 
 def public_states(features: Features) -> np.ndarray:
-    """``(P, d)`` all states of a finite grid; elsewhere points that fill the bounds evenly."""
+    """Return ``(P, d)`` all states of a finite grid; elsewhere points that fill the bounds evenly."""
     low, high = np.array(features.bounds, dtype=np.float64).T
     if isinstance(features, Tabular):
         numbers = np.unravel_index(np.arange(features.size), features.counts)
@@ -327,7 +332,8 @@ def public_states(features: Features) -> np.ndarray:
 def estimates(
     query: AroundQuery, trajectories: Trajectories, ratios: np.ndarray, fractions: np.ndarray
 ) -> list[np.ndarray]:
-    """``(E,)`` estimates of one policy, the lower one first, and mean weights; one step of all episodes at a time.
+    """Return ``(E,)`` estimates of one policy, the lower one first, and mean weights; one step of all episodes at a
+    time.
 
     ``L = sum_t gamma^t (w_t r_t + (w_{t-1} - w_t) V_t)`` with ``w_t = min(w_{t-1} rho_t, W)``. Where the next weight
     could be cut, the least that can still come stands in place of V, and in U the most.
@@ -361,15 +367,16 @@ def _sound(trajectories: Trajectories) -> np.ndarray:
 
 
 def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
-    """``(U,)`` mean over each unit's trajectories, of which one that is not sound counts as zero."""
+    """Return ``(U,)`` mean over each unit's trajectories, of which one that is not sound counts as zero."""
     kept = np.where(_sound(trajectories), values, 0.0)
     siblings = np.diff(trajectories.unit_offsets)
     return np.bincount(trajectories.unit_of_episode(), kept, minlength=trajectories.units) / np.maximum(siblings, 1)
 
 
 def _between(low: float, high: float, declared: Interval, error: float) -> tuple[float, list[float]]:
-    """The value between a lower and an upper estimate, taking what was cut to be like what was kept; and how much it
-    moves with each of them. Where noise with this standard ``error`` hides what was kept, it is in the middle.
+    """Return the value between a lower and an upper estimate, taking what was cut to be like what was kept; and how
+    much it moves with each of them. Where noise with this standard ``error`` hides what was kept, it is in the
+    middle.
     """
     above, below = low - declared[0], declared[1] - high
     kept = max(above + below, 0.0)
@@ -380,7 +387,9 @@ def _between(low: float, high: float, declared: Interval, error: float) -> tuple
 
 
 def _half_width(t: float, sampling: float, noise: float, units: int) -> float:
-    """Of a mean of numbers in [-1, 1] with a sampling variance, and noise, which is not skewed."""
+    """Return the half-width of a mean of numbers in [-1, 1] with a sampling variance, and noise, which is not
+    skewed.
+    """
     variance = sampling + noise**2
     share = sampling / variance if variance > 0.0 else 0.0
     return t * math.sqrt(variance) + share * skew_margin(t, 1.0, units)

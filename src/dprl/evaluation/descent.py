@@ -86,24 +86,26 @@ class DescentConfig(ValueFunctionConfig):
             self._check(f"{name} must be a positive finite number", given is None or 0.0 < given < math.inf)
 
     def clip(self, facts: PublicFacts) -> float:
-        """The clip C in force: by default ``0.25 sqrt(n) / horizon^(3/4)``."""
+        """Return the clip C in force: by default ``0.25 sqrt(n) / horizon^(3/4)``."""
         return default_clip(facts) if self.clip_norm is None else self.clip_norm
 
     def count(self, facts: PublicFacts) -> int:
-        """Number of updates in force. What is released costs the same in few steps as in many, but for the clip."""
+        """Return number of updates in force. What is released costs the same in few steps as in many, but for the
+        clip.
+        """
         del facts
         return 50 if self.steps is None else self.steps
 
     def travel(self, facts: PublicFacts, strength: float) -> float:
-        """How far theta can go in all steps together by default; ``strength`` as in :func:`signal_to_noise`."""
+        """Return how far theta can go in all steps together by default; ``strength`` as in :func:`signal_to_noise`."""
         raise NotImplementedError
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """All updates."""
+        """Return all updates."""
         return (Query(FUNCTION, facts.features.size, self.clip(facts), self.count(facts), self.sampling_rate),)
 
     def resolve(self, facts: PublicFacts, stage: Stage) -> Self:
-        """The same options with clip and step size filled in, from the public facts and the noise.
+        """Return the same options with clip and step size filled in, from the public facts and the noise.
 
         The default step size lets theta go as far as :meth:`travel` says, if every unit pulled the same way with a
         clipped vector; but no further than lets the noise of all steps move it by 0.4 in L2: beyond that the answer
@@ -131,11 +133,12 @@ class DescentConfig(ValueFunctionConfig):
 
 
 def default_clip(facts: PublicFacts) -> float:
+    """Return the clip norm that follows from the features and the horizon."""
     return 0.25 * math.sqrt(facts.features.size) * facts.horizon**-0.75
 
 
 def signal_to_noise(stage: Stage, units: int) -> float:
-    """``n0``: for full batches units times mu; in general clip over the noise that a mean keeps after all steps.
+    """Return ``n0``: for full batches units times mu; in general clip over the noise that a mean keeps after all steps.
 
     With n0 a travel of s ends with noise of ``s / n0`` in each coordinate, unless the data pull theta back.
     """
@@ -144,7 +147,8 @@ def signal_to_noise(stage: Stage, units: int) -> float:
 
 
 def feature_scale(features: Features, decay: float) -> np.ndarray:
-    """``(n,)`` public scale of each feature: ``(1 + order)^-decay`` for Fourier features, order summed over components.
+    """Return ``(n,)`` public scale of each feature: ``(1 + order)^-decay`` for Fourier features, order summed over
+    components.
 
     A smooth value function has small weights on high orders: scaled down, they take little of a unit's clipped norm and
     of the noise, and are learned last. The constant's scale is 1.
@@ -186,6 +190,7 @@ class Descent:
         return feature_scale(self.facts.features, self.config.decay)
 
     def init(self) -> Any:
+        """Return the state before the first step."""
         return self.start_at(jnp.asarray(self.level, dtype=jnp.float64))
 
     def start_at(self, level: jax.Array) -> State:
@@ -194,10 +199,11 @@ class Descent:
         return State(theta, jnp.zeros_like(theta))
 
     def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
+        """Return each unit's vector, ``(B, dimension)``."""
         raise NotImplementedError
 
     def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
-        """One update from the noisy sum ``(n,)``, divided by the public q m and never by the realised batch."""
+        """Make one update from the noisy sum ``(n,)``, divided by the public q m and never by the realised batch."""
         config, facts, mechanism = self.config, self.facts, self.stages[stage].mechanism
         assert config.step_size is not None
         theta = state.theta + config.step_size * self.scale * noisy / (mechanism.sampling_rate * facts.units)
@@ -214,9 +220,10 @@ class Descent:
         return {"tail": steps - steps // 2, "all": steps, "last": 1}[self.config.average]
 
     def finish(self, stage: int, state: Any) -> Any:
+        """Return the state after the stage's last step."""
         del stage
         return state
 
     def answer(self, state: Any) -> jax.Array:
-        """The released ``(n,)`` weights: the asked-for average of the iterates."""
+        """Return the released ``(n,)`` weights: the asked-for average of the iterates."""
         return state.total / self._counted

@@ -41,9 +41,11 @@ class DoublyRobust(ValueFunctionConfig):
         self._check("second_moment_weight must be between 0.05 and 1", 0.05 <= self.second_moment_weight <= 1.0)
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        """Return the sums that are asked for, from public facts."""
         return self._inner.queries(facts)
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
+        """Return the program with everything public filled in."""
         return self._inner.program(facts, stages)
 
     @property

@@ -82,16 +82,19 @@ class DPTD(PrimalDualConfig):
         return "corrected" if self.direction is None else self.direction
 
     def count(self, facts: PublicFacts) -> int:
+        """Return the number of updates."""
         if self.steps is None and self.follows == "gradient":
             return GRADIENT_STEPS
         return super().count(facts)
 
     def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
+        """Return the primal and the dual step size."""
         if self.follows == "gradient":
             return limited(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL)
         return super().step_sizes(facts, stage)
 
     def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
+        """Return the options that public facts fill in."""
         found = super().resolved(facts, stage)
         found["direction"] = self.follows
         found["schedule"] = "constant"
@@ -102,9 +105,11 @@ class DPTD(PrimalDualConfig):
         return found
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        """Return the sums that are asked for, from public facts."""
         return super().queries(facts) if self.optimizer is None else protected.protected_shapes(self, facts)
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> DPTDProgram | protected.Protected:
+        """Return the program with everything public filled in."""
         if self.optimizer is not None:
             return protected.protected_program(self, facts, stages)
         return DPTDProgram(resolve(self, facts, stages[-1]), stages, facts)
@@ -124,17 +129,20 @@ class DPTDProgram(PrimalDualProgram):
         return nu / jnp.sqrt(step.astype(jnp.float32) + jnp.float32(self.config.offset))
 
     def momentum(self, step: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Weights of gradient number ``step`` in p and in d: 1, then alpha and beta times nu of the step before."""
+        """Return weights of gradient number ``step`` in p and in d: 1, then alpha and beta times nu of the step
+        before.
+        """
         nu = self.relaxation(jnp.maximum(step - 1, 0))
         factors = (self.config.alpha, self.config.beta)
         primal, dual = (jnp.minimum(jnp.float32(factor) * nu, 1.0) for factor in factors)
         return jnp.where(step == 0, 1.0, primal), jnp.where(step == 0, 1.0, dual)
 
     def weights(self, step: jax.Array) -> tuple[Any, Any]:
-        """What the noisy mean gradients are multiplied by in p and in d."""
+        """Return what the noisy mean gradients are multiplied by in p and in d."""
         return self.momentum(step)
 
     def direction(self, state: Any, ghat: jax.Array) -> Any:
+        """Return the state moved by a noisy mean gradient."""
         config, (fresh_p, fresh_d) = self.config, jnp.split(ghat, 2)
         assert config.kappa is not None
         assert config.eta is not None

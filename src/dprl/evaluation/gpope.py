@@ -91,7 +91,7 @@ class GPOPE(ValueFunctionConfig):
         protected.check_options(self)
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """One stage: all updates."""
+        """Return one stage: all updates."""
         if self.optimizer is not None:
             return protected.protected_shapes(self, facts)
         size = facts.features.size
@@ -99,6 +99,7 @@ class GPOPE(ValueFunctionConfig):
         return (Query("value function", 2 * size, clip, self.steps, self.sampling_rate),)
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> GPOPEProgram | protected.Protected:
+        """Return the program with everything public filled in."""
         if self.optimizer is not None:
             return protected.protected_program(self, facts, stages)
         (stage,) = stages
@@ -125,7 +126,7 @@ class Projection(NamedTuple):
 
 
 def unit_gradients(theta: jax.Array, w: jax.Array, block: Block) -> jax.Array:
-    """The joint (primal, negative dual) gradient of each unit, Eq. (4.1) summed over the unit's transitions.
+    """Return the joint (primal, negative dual) gradient of each unit, Eq. (4.1) summed over the unit's transitions.
 
     Two products with phi and two with delta_phi; no matrix per trajectory is ever formed.
 
@@ -147,14 +148,14 @@ def unit_gradients(theta: jax.Array, w: jax.Array, block: Block) -> jax.Array:
 
 
 def init(config: GPOPE, start: Any) -> State:
-    """State before the first update; ``start`` ``(n,)`` is a public value function."""
+    """Return state before the first update; ``start`` ``(n,)`` is a public value function."""
     theta = jnp.asarray(start)
     del config
     return State(theta, jnp.zeros_like(theta), jnp.zeros_like(theta))
 
 
 def update(config: GPOPE, projection: Projection, divisor: float, state: State, noisy: jax.Array, step: Any) -> State:
-    """One step of Algorithm 1, lines 6-7, from the noisy sum of clipped gradients.
+    """Take one step of Algorithm 1, lines 6-7, from the noisy sum of clipped gradients.
 
     Args:
         divisor: the public expected number of units in a batch, never the realised one.
@@ -178,20 +179,20 @@ def update(config: GPOPE, projection: Projection, divisor: float, state: State, 
 
 
 def projected(projection: Projection, theta: jax.Array) -> jax.Array:
-    """``(n,)`` theta where the public value range allows it."""
+    """Return ``(n,)`` theta where the public value range allows it."""
     theta = jnp.clip(theta, -projection.box, projection.box)
     norm = jnp.sqrt(jnp.sum(theta * theta))
     return theta * jnp.minimum(1.0, projection.ball / jnp.maximum(norm, 1e-30)).astype(theta.dtype)
 
 
 def answer(config: GPOPE, state: State) -> jax.Array:
-    """The released ``(n,)`` weights: the asked-for average of the iterates."""
+    """Return the released ``(n,)`` weights: the asked-for average of the iterates."""
     counted = {"tail": config.steps - config.steps // 2, "all": config.steps, "last": 1}[config.average]
     return state.theta_sum / counted
 
 
 def clip_norm(config: GPOPE, size: int, horizon: int) -> float:
-    """The clip h of line 5, from public facts.
+    """Return the clip h of line 5, from public facts.
 
     Within a trajectory temporal differences telescope, so that their mean shrinks as the horizon grows; the default
     follows it as 1 / sqrt(horizon). Chosen on simulated chains and one-step logs (benchmarks/defaults.py).
@@ -200,7 +201,7 @@ def clip_norm(config: GPOPE, size: int, horizon: int) -> float:
 
 
 def resolve(config: GPOPE, mechanism: GaussianSum, units: int, horizon: int) -> GPOPE:
-    """The same options with the step size filled in, from the public horizon, number of units and noise.
+    """Return the same options with the step size filled in, from the public horizon, number of units and noise.
 
     0.02 sqrt(horizon), but no more than lets the noise of all steps move theta by 0.3 of its range (in L2): beyond
     that the answer would be noise, and the mid-range start a better guess. Chosen on simulated chains and one-step
@@ -214,7 +215,7 @@ def resolve(config: GPOPE, mechanism: GaussianSum, units: int, horizon: int) -> 
 
 
 def mechanism(config: GPOPE, size: int, horizon: int, noise_multiplier: float) -> GaussianSum:
-    """The one mechanism through which the trajectories are touched; its event is the algorithm's."""
+    """Return the one mechanism through which the trajectories are touched; its event is the algorithm's."""
     return GaussianSum(
         parts=((2 * size, clip_norm(config, size, horizon)),),
         noise_multiplier=noise_multiplier,
@@ -244,40 +245,49 @@ class GPOPEProgram:
     columns = ()
 
     def init(self) -> State:
+        """Return the state before the first step."""
         assert self.features is not None
         return init(self.config, jnp.asarray(self.level * self.features.constant(), dtype=jnp.float32))
 
     def contribution(self, stage: int, state: State, block: Block) -> jax.Array:
+        """Return each unit's vector, ``(B, dimension)``."""
         del stage
         return unit_gradients(state.theta, state.w, block)
 
     def update(self, stage: int, state: State, noisy: jax.Array, step: Any) -> State:
+        """Return the state after a step, from its noisy sum."""
         return update(self.config, self.projection, self.normaliser(stage), state, noisy, step)
 
     def normaliser(self, stage: int) -> float:
+        """Return what a noisy sum is divided by: the public expected number of units."""
         return self.stages[stage].mechanism.expected(self.units)
 
     def parameters_of(self, state: State) -> jax.Array:
+        """Return the parameters that a protector moves."""
         return jnp.concatenate([state.theta, state.w])
 
     def state_at(self, parameters: jax.Array) -> State:
+        """Return the state at these parameters."""
         theta, w = jnp.split(parameters, 2)
         return State(theta, w, jnp.zeros_like(theta))
 
     def project(self, parameters: jax.Array) -> jax.Array:
+        """Return the parameters where they may lie."""
         theta, w = jnp.split(parameters, 2)
         return jnp.concatenate([projected(self.projection, theta), w])
 
     def finish(self, stage: int, state: State) -> State:
+        """Return the state after the stage's last step."""
         del stage
         return state
 
     def answer(self, state: State) -> jax.Array:
+        """Return the weights over the features."""
         return answer(self.config, state)
 
 
 def program_of(config: GPOPE, mechanism: GaussianSum, units: int, projection: Projection) -> GPOPEProgram:
-    """The updates of resolved options, for a start of one's own: see :func:`run`."""
+    """Return the updates of resolved options, for a start of one's own: see :func:`run`."""
     stage = Stage("value function", mechanism)
     return GPOPEProgram(config, (stage,), units, projection)
 
@@ -293,7 +303,7 @@ def run(
     projection: Projection,
     batch: int = 32,
 ) -> tuple[State, jax.Array]:
-    """All updates from ``start``: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
+    """Return all updates from ``start``: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
 
     Args:
         config: public options.

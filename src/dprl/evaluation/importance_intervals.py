@@ -79,7 +79,7 @@ class Known:
         return math.sqrt(max(variance, 0.0) / self.units + privacy**2)
 
     def weight(self, mean: float, noise: float) -> tuple[float, float, tuple[str, ...]]:
-        """Mean weight, its standard error, and what it says, from the mean in units of the largest weight."""
+        """Return mean weight, its standard error, and what it says, from the mean in units of the largest weight."""
         largest = self.scale.largest
         found = largest * mean
         kept = min(max(found, 0.0), 1.0)
@@ -148,7 +148,7 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
 
 
 def largest_variance(known: Known, variance: float, noise: float) -> float:
-    """Bound one unit's variance from above for a half-width, never above what a mean weight of one allows."""
+    """Return bound one unit's variance from above for a half-width, never above what a mean weight of one allows."""
     return variance_at_most(variance, noise, 1.0 / known.scale.largest, known.margin)
 
 
@@ -233,7 +233,7 @@ class _Pair(NamedTuple):
         return cls(above, below, parts[2] / second + above, parts[3] / second + below, parts[4] / second)
 
     def ratio(self, spread: float) -> float:
-        """Mean of ``above`` over the mean weight; a half where noise hides the weight."""
+        """Return mean of ``above`` over the mean weight; a half where noise hides the weight."""
         total = max(self.above + self.below, 0.0)
         if total == 0.0:
             return 0.5
@@ -241,7 +241,9 @@ class _Pair(NamedTuple):
         return min(max(0.5 + kept * (self.above - self.below) / 2.0, 0.0), 1.0)
 
     def ratio_errors(self, known: Known, ratio: float) -> tuple[float, float, float]:
-        """Of a value at ``ratio``: standard error of the noise, of sampling, and an upper bound of the latter."""
+        """Return for a value at ``ratio`` the standard error of the noise, that of sampling, and an upper bound of the
+        latter.
+        """
         scale, spread = known.scale, known.spread
         least = 0.01 / scale.largest  # of a mean weight that vanishes nothing can be said
         unit = (scale.high - scale.low) / max(math.hypot(self.above + self.below, math.sqrt(2.0) * spread), least)

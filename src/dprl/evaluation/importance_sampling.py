@@ -125,6 +125,7 @@ class ImportanceQuery:
 
     @property
     def dimension(self) -> int:
+        """Length of a vector."""
         return len(self.strategy) * self.parts + (not self.pairs)
 
     @property
@@ -145,14 +146,14 @@ class ImportanceQuery:
         return self
 
     def unit_vectors(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
-        """``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         pairs = [unit_pairs(self, log, step_ratios(p, log, behavior)) for p in policies]
         above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
         rest = _rest(self, above, below, _per_unit(log, _sound(log).astype(np.float64)))
         return np.concatenate([*(_transform(part, self.strategy) for part in _parts(self, above, below)), rest], axis=1)
 
     def _known(self, mechanism: GaussianSum) -> list[Known]:
-        """What is known of each policy's released numbers from public facts."""
+        """Return what is known of each policy's released numbers from public facts."""
         config, units = self.config, self.bounds.units
         noise = mechanism.noise_std / units
         inverse = np.linalg.inv(self.strategy)
@@ -174,7 +175,7 @@ class ImportanceQuery:
         ]
 
     def decode(self, mechanism: GaussianSum, noisy: np.ndarray) -> list[ValueEstimate]:
-        """Values and intervals of all target policies from the released vector: post-processing."""
+        """Return values and intervals of all target policies from the released vector: post-processing."""
         inverse, means = np.linalg.inv(self.strategy), noisy / self.bounds.units
         each = len(self.strategy) * self.parts
         parts = [inverse @ part for part in means[:each].reshape(self.parts, len(self.strategy))]
@@ -188,7 +189,7 @@ class ImportanceQuery:
         return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """What the errors will be, from public facts alone.
+        """Return what the errors will be, from public facts alone.
 
         Returns:
             Of each target policy: the largest privacy standard error of the value, the largest sampling standard error
@@ -252,7 +253,7 @@ def _releases_pairs(estimator: Estimator, bounds: Bounds) -> bool:
 
 
 def _per_decision_scale(bounds: Bounds, discount: float) -> Scale:
-    """Of rewards that are weighted one by one; after its end a trajectory has rewards of zero."""
+    """Return the scale of rewards that are weighted one by one; after its end a trajectory has rewards of zero."""
     low, high = min(bounds.reward[0], 0.0), max(bounds.reward[1], 0.0)
     ratio, most, horizon = bounds.max_importance_ratio, bounds.cumulative_ratio, bounds.horizon
     growing = horizon if ratio == 1.0 else min(horizon, int(math.log(most) / math.log(ratio) + 1e-9))
@@ -263,13 +264,15 @@ def _per_decision_scale(bounds: Bounds, discount: float) -> Scale:
 
 
 def _scale(value: Interval, largest: float) -> Scale:
-    """A range of one point is widened: with any width the noise is the same in proportion, and it is never zero."""
+    """Return a range of one point is widened: with any width the noise is the same in proportion, and it is never
+    zero.
+    """
     centre, half = scale_of(value)
     return Scale(*value, largest) if value[0] < value[1] else Scale(centre - half, centre + half, largest)
 
 
 def _geometric(factor: float, terms: Any) -> Any:
-    """``1 + factor + ... + factor^(terms - 1)``."""
+    """Return ``1 + factor + ... + factor^(terms - 1)``."""
     return terms * 1.0 if abs(factor - 1.0) < 1e-12 else (1.0 - factor**terms) / (1.0 - factor)
 
 
@@ -287,7 +290,8 @@ def _parts(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list
 
 
 def _rest(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """What the weights of all policies leave of a unit that is there, ``(U, 1)``; ``(U, 0)`` where products are cut.
+    """Return what the weights of all policies leave of a unit that is there, ``(U, 1)``; ``(U, 0)`` where products are
+    cut.
 
     It vanishes where the weights are largest, so that it costs no norm; with the mean weights it is a unit's presence.
     """
@@ -300,7 +304,9 @@ def _rest(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present:
 
 
 def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
-    """``part @ strategy.T`` one policy at a time: a matrix product may round a row differently beside other rows."""
+    """Return ``part @ strategy.T`` one policy at a time: a matrix product may round a row differently beside other
+    rows.
+    """
     out = np.zeros_like(part)
     for k in range(part.shape[1]):
         out += part[:, k : k + 1] * strategy[:, k]
@@ -333,12 +339,12 @@ def unit_pairs(query: ImportanceQuery, trajectories: Trajectories, ratios: np.nd
 
 
 def _sound(trajectories: Trajectories) -> np.ndarray:
-    """``(E,)`` which episodes can be used; one without rows has no last ratio."""
+    """Return ``(E,)`` which episodes can be used; one without rows has no last ratio."""
     return trajectories.valid & (trajectories.lengths() > 0)
 
 
 def _fraction(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Where ``values`` lie between ``low``, 0, and ``high``, 1."""
+    """Return where ``values`` lie between ``low``, 0, and ``high``, 1."""
     return np.clip((values - low) / (high - low), 0.0, 1.0)
 
 

@@ -73,7 +73,7 @@ def quantile(confidence: float) -> float:
 
 
 def variance_at_most(variance: float, error: float, most: float, margin: float = VARIANCE_MARGIN) -> float:
-    """Bound a variance that was noised from above.
+    """Return bound a variance that was noised from above.
 
     Args:
         variance: as decoded; it may be negative.
@@ -85,7 +85,7 @@ def variance_at_most(variance: float, error: float, most: float, margin: float =
 
 
 def skew_margin(t: float, largest: float, units: float) -> float:
-    """What a studentised mean of few large contributions needs beside its standard error (Johnson 1978).
+    """Return what a studentised mean of few large contributions needs beside its standard error (Johnson 1978).
 
     Args:
         t: normal quantile.
@@ -114,7 +114,9 @@ def with_missing(end: float, mean: float, error: float, share: float, share_erro
 
 
 def weight_notes(mean: float, error: float, policies: int) -> tuple[str, ...]:
-    """Whether a mean weight differs from one by more than chance, with ``error`` its standard error if it is one."""
+    """Tell whether a mean weight differs from one by more than chance, with ``error`` its standard error if it is
+    one.
+    """
     limit = NormalDist().inv_cdf(1.0 - FAULT / policies) * error
     if mean < 1.0 - limit:
         return (WEIGHTS_BELOW_ONE,)

@@ -34,14 +34,17 @@ class NeuralTD(PrimalDualConfig):
         self._check("dual_step means nothing without a dual variable: leave it out", self.dual_step is None)
 
     def dimension(self, facts: PublicFacts) -> int:
+        """Length of a vector."""
         return facts.features.size
 
     def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
+        """Return the options that public facts fill in."""
         found = super().resolved(facts, stage)
         del found["dual_step"]
         return found
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> NeuralTDProgram:
+        """Return the program with everything public filled in."""
         return NeuralTDProgram(resolve(self, facts, stages[-1]), stages, facts)
 
 
@@ -52,10 +55,11 @@ class NeuralTDProgram(PrimalDualProgram):
     config: NeuralTD
 
     def vectors(self, state: Any, block: Block) -> jax.Array:
-        """``(B, d)``."""
+        """Return ``(B, d)``."""
         return td_gradients(self.facts.features, self.facts.discount, state.theta, block)
 
     def direction(self, state: Any, ghat: jax.Array) -> Any:
+        """Return the state moved by a noisy mean gradient."""
         return state._replace(theta=self.in_box(state.theta - self.primal_step * ghat, self.theta_box))
 
 

@@ -61,6 +61,7 @@ class NoisyCounts(ValueFunctionConfig):
         _offsets(self.algorithm, self.support)
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        """Return the sums that are asked for, from public facts."""
         support = support_of(self.algorithm, self.support, facts)
         ends = len(support.ends)
         if self.rewards == "terminal" and not ends:
@@ -79,6 +80,7 @@ class NoisyCounts(ValueFunctionConfig):
         return kappa, facts.bounds.max_importance_ratio * math.sqrt(squared) * (1.0 + 1e-6)
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> NoisyCountsProgram:
+        """Return the program with everything public filled in."""
         support_of(self.algorithm, self.support, facts)
         low, high = facts.bounds.reward
         usual = min(max(0.0, low), high)  # a reward where none is given
@@ -94,7 +96,9 @@ class NoisyCounts(ValueFunctionConfig):
 
 
 def reward_bound(facts: PublicFacts, at_end: bool = False) -> float:
-    """Largest size of a reward of the Bellman equation in public units, ``(r - centre (1 - gamma [alive])) / half``."""
+    """Return largest size of a reward of the Bellman equation in public units, ``(r - centre (1 - gamma [alive])) /
+    half``.
+    """
     continuing = () if at_end else (1.0 - facts.discount,)
     most = max(abs(r - facts.centre * c) for r in facts.bounds.reward for c in (1.0, *continuing)) / facts.half
     return most or 1.0  # where all are known to be zero any scale will do
@@ -116,7 +120,9 @@ class Support(NamedTuple):
 
 
 def support_of(algorithm: str, support: str, facts: PublicFacts) -> Support:
-    """The transitions that an option names; refuses features without states, and offsets in several components."""
+    """Return the transitions that an option names; refuses features without states, and offsets in several
+    components.
+    """
     if not isinstance(facts.features, Tabular):
         raise DprlError(f"{algorithm}: transitions are counted in a finite set of states; use tabular features.")
     offsets = _offsets(algorithm, support)
@@ -170,6 +176,7 @@ class NoisyCountsProgram:
 
     @property
     def support(self) -> Support:
+        """Transitions that can happen."""
         return _support(self.size, _offsets(self.config.algorithm, self.config.support))
 
     @property
@@ -177,6 +184,7 @@ class NoisyCountsProgram:
         return self.config.rewards == "terminal"
 
     def init(self) -> jax.Array:
+        """Return the state before the first step."""
         return jnp.zeros(self.size, jnp.float64)
 
     def contribution(self, stage: int, state: jax.Array, block: Block) -> jax.Array:
@@ -195,7 +203,7 @@ class NoisyCountsProgram:
         return jnp.concatenate([moves, ends, rewards], axis=-1)
 
     def update(self, stage: int, state: jax.Array, noisy: jax.Array, step: Any) -> jax.Array:
-        """The values of the smoothed model, in public units."""
+        """Return the values of the smoothed model, in public units."""
         del state, step
         support, size = self.support, self.size
         noise = self.stages[stage].mechanism.noise_std
@@ -224,7 +232,9 @@ class NoisyCountsProgram:
         return jnp.clip(values, -1.0, 1.0)
 
     def _prior(self, counts: jax.Array) -> jax.Array:
-        """``(S, S + 1)`` probabilities: frequencies of the offsets over all states; uniform for the full support."""
+        """Return ``(S, S + 1)`` probabilities: frequencies of the offsets over all states; uniform for the full
+        support.
+        """
         groups = self.support.groups
         if len(groups) == 1:
             return jnp.asarray(groups[0])
@@ -237,11 +247,12 @@ class NoisyCountsProgram:
         return jnp.tensordot(mean / jnp.sum(mean), jnp.asarray(groups), axes=1)
 
     def finish(self, stage: int, state: jax.Array) -> jax.Array:
+        """Return the state after the stage's last step."""
         del stage
         return state
 
     def answer(self, state: jax.Array) -> jax.Array:
-        """The values over the scale of the indicators."""
+        """Return the values over the scale of the indicators."""
         return state / math.sqrt(self.size)
 
 

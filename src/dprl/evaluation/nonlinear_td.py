@@ -31,7 +31,7 @@ _SHARED = (None, None, None, 0, 0, 0)
 
 
 def unit_gradients(features: Features, discount: float, theta: Any, w: Any, block: Block) -> jax.Array:
-    """The joint gradient of each unit; both halves are descended.
+    """Return the joint gradient of each unit; both halves are descended.
 
     Args:
         features: feature map or network; its ``values`` are V in public units.
@@ -43,7 +43,6 @@ def unit_gradients(features: Features, discount: float, theta: Any, w: Any, bloc
         ``(B, 2d)``: ``[sum omega (rho q (gamma Psi' - Psi) + (rho delta - q) H w), -sum omega (rho delta - q) Psi]``
         with ``H`` the Hessian of V.
     """
-
     # by layer: the gradient of a slice of a vector is padded to the vector's length, in the middle of other loops
     weights = features.split(theta), features.split(w)
 
@@ -55,7 +54,7 @@ def unit_gradients(features: Features, discount: float, theta: Any, w: Any, bloc
 
 
 def td_gradients(features: Features, discount: float, theta: Any, block: Block) -> jax.Array:
-    """The semi-gradient of TD(0) of each unit, descended: the dual half of :func:`unit_gradients` at ``w = 0``.
+    """Return the semi-gradient of TD(0) of each unit, descended: the dual half of :func:`unit_gradients` at ``w = 0``.
 
     Returns:
         ``(B, d)``: ``-sum omega rho delta Psi``.
@@ -71,18 +70,20 @@ def td_gradients(features: Features, discount: float, theta: Any, block: Block) 
 
 
 def objective(features: Features, discount: float, theta: Any, w: Any, block: Block) -> jax.Array:
-    """``(B,)`` Eq. (2) of each unit, ``sum omega (rho delta q - q^2 / 2)``."""
+    """Return ``(B,)`` Eq. (2) of each unit, ``sum omega (rho delta q - q^2 / 2)``."""
     weights = features.split(theta), features.split(w)
     return _of_units(lambda *rows: _saddle(features, discount, *weights, rows), block)
 
 
 def _flat(layers: Any) -> jax.Array:
-    """The inverse of :meth:`~dprl.value_functions.features.Features.split`, of several weights one after another."""
+    """Return the inverse of :meth:`~dprl.value_functions.features.Features.split`, of several weights one after
+    another.
+    """
     return jnp.concatenate([part.reshape(-1) for part in jax.tree.leaves(layers)])
 
 
 def _of_units(one: Callable[..., Any], block: Block) -> Any:
-    """``one`` of the rows of each unit, which are stacked; what all units share is not copied."""
+    """Return ``one`` of the rows of each unit, which are stacked; what all units share is not copied."""
     rows = (
         block.states,
         block.next_states,
@@ -99,13 +100,15 @@ def _of_units(one: Callable[..., Any], block: Block) -> Any:
 
 
 def _saddle(features: Features, discount: float, weights: Any, w: Any, rows: tuple[Any, ...]) -> Any:
-    """Of one unit, of weights by layer; every coefficient is linear in a row, so that both layouts are the same."""
+    """Return one unit's objective at weights by layer; every coefficient is linear in a row, so that both layouts are
+    the same.
+    """
     values, q = jax.jvp(lambda x: features.values_of(x, rows[0], jnp), (weights,), (w,))
     return jnp.sum(_errors(features, discount, weights, values, rows) * q - 0.5 * rows[3] * q * q)
 
 
 def _errors(features: Features, discount: float, weights: Any, values: Any, rows: tuple[Any, ...]) -> Any:
-    """``(L,)`` omega rho delta."""
+    """Return ``(L,)`` omega rho delta."""
     _, next_states, alive, _, weight_rho, weight_rho_reward = rows
     following = discount * alive * features.values_of(weights, next_states, jnp)
     return weight_rho_reward + weight_rho * (following - values)

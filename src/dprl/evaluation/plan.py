@@ -101,7 +101,7 @@ def make_plan(
 def program_for(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, unit: str = "trajectory"
 ) -> Program:
-    """The value function alone, with all of ``budget``: for experiments that release nothing else."""
+    """Return the value function alone, with all of ``budget``: for experiments that release nothing else."""
     config = loaded(in_calibration(config))
     facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.queries(facts)
@@ -114,7 +114,7 @@ def program_for(
 
 
 def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features: Features) -> ValueQuery:
-    """What asks for values and intervals."""
+    """Return what asks for values and intervals."""
     if isinstance(config, ValueFunctionConfig) and config.around_function:
         return AroundQuery(config, bounds, features, len(policies))
     if not isinstance(config, ImportanceSampling):
@@ -125,7 +125,9 @@ def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features:
 def _facts(
     config: ValueFunctionConfig, bounds: Bounds, features: Features, budget: Budget, share: float, unit: str
 ) -> PublicFacts:
-    """With the mu of ``share`` of the budget's mu^2. Refuses what the algorithm cannot learn or protect."""
+    """Return public facts with the mu of ``share`` of the budget's mu^2. Refuses what the algorithm cannot learn or
+    protect.
+    """
     if not features.linear and not config.neural:
         raise DprlError(
             f"{config.algorithm} learns a linear value function: use columns, tabular or fourier:ORDER, or the "
@@ -138,7 +140,7 @@ def _facts(
 
 
 def _given(config: ValueFunctionConfig) -> float | None:
-    """A noise multiplier that overrides the calibration."""
+    """Return a noise multiplier that overrides the calibration."""
     return getattr(config, "noise_multiplier", None)
 
 

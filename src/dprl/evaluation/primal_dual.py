@@ -123,12 +123,14 @@ class PrimalDualConfig(ValueFunctionConfig):
         return min(1.0, max(round(BATCH / facts.units, 4), LEAST_RATE))
 
     def clip(self, facts: PublicFacts) -> float:
+        """Return the clip norm in force."""
         if self.clip_norm is not None:
             return self.clip_norm
         factor = TRANSITION_CLIP if facts.unit == "transition" else CLIP
         return factor * math.sqrt(facts.features.mean_square())
 
     def starts_at(self, facts: PublicFacts) -> Literal["constant", "mid-range", "zero", "random"]:
+        """Return where it starts: at a released constant, or at public numbers."""
         del facts
         return "constant" if self.start is None else self.start
 
@@ -141,12 +143,12 @@ class PrimalDualConfig(ValueFunctionConfig):
         return limited(facts, stage, PRIMAL, DUAL)
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """The start, where it is released, and all steps."""
+        """Return the start, where it is released, and all steps."""
         steps = Query(FUNCTION, self.dimension(facts), self.clip(facts), self.count(facts), self.rate(facts))
         return self.after_start(facts, (steps,))
 
     def after_start(self, facts: PublicFacts, shapes: tuple[Query, ...]) -> tuple[Query, ...]:
-        """``queries`` behind that of the start, which takes its share from them."""
+        """Return ``queries`` behind that of the start, which takes its share from them."""
         kind = self.starts_at(facts)
         self._check(
             "weighting = 'transition' means nothing where the unit is a transition: leave it out",
@@ -159,7 +161,7 @@ class PrimalDualConfig(ValueFunctionConfig):
         return (start_level(facts).shape(self.start_budget_fraction), *rest)
 
     def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
-        """What :func:`resolve` fills in where it was not given."""
+        """Return what :func:`resolve` fills in where it was not given."""
         primal, dual = self.step_sizes(facts, stage)
         return {
             "steps": self.count(facts),
@@ -172,12 +174,14 @@ class PrimalDualConfig(ValueFunctionConfig):
         }
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PrimalDualProgram:
+        """Return the program with everything public filled in."""
         return PrimalDualProgram(resolve(self, facts, stages[-1]), stages, facts)
 
 
 def limited(facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: float = 1.0) -> tuple[float, float]:
-    """``primal / B^2`` and ``dual / B^2``, but no more than lets the noise of all steps move V by 0.4 of its half-range
-    in mean square (a linear one by 0.2): beyond that the answer would be noise, and the start a better guess.
+    """Return ``primal / B^2`` and ``dual / B^2``, but no more than lets the noise of all steps move V by 0.4 of its
+    half-range in mean square (a linear one by 0.2): beyond that the answer would be noise, and the start a better
+    guess.
 
     ``gain``: what many steps add up of the noise of one, over that noise.
     """
@@ -193,7 +197,7 @@ C = TypeVar("C", bound=PrimalDualConfig)
 
 
 def resolve(config: C, facts: PublicFacts, stage: Stage) -> C:
-    """The same options with everything filled in from public facts and the noise of the last ``stage``."""
+    """Return the same options with everything filled in from public facts and the noise of the last ``stage``."""
     missing = {name: value for name, value in config.resolved(facts, stage).items() if getattr(config, name) is None}
     return config.replace(DERIVED, **missing) if missing else config
 
@@ -230,6 +234,7 @@ class PrimalDualProgram:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that are needed."""
         further = () if self.level is None else self.level.columns
         return tuple(dict.fromkeys((*COLUMNS, *further)))
 
@@ -239,6 +244,7 @@ class PrimalDualProgram:
         return sum(stage.mechanism.steps for stage in self.stages if stage.name != START)
 
     def init(self) -> Any:
+        """Return the state before the first step."""
         if self.level is not None:
             return jnp.zeros((), jnp.float64)
         facts = self.facts
@@ -246,7 +252,7 @@ class PrimalDualProgram:
         return self.start_at(jnp.asarray({"zero": zero}.get(str(self.config.start), 0.0), jnp.float64))
 
     def start_at(self, level: jax.Array) -> Any:
-        """The state before the first step, at the constant value function ``level``."""
+        """Return the state before the first step, at the constant value function ``level``."""
         features = self.facts.features
         if self.config.start == "random":
             theta = features.random_start(self.config.seed)  # type: ignore[attr-defined]  # networks alone have it
@@ -259,15 +265,17 @@ class PrimalDualProgram:
         return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(theta), theta, jnp.zeros((), jnp.int32))
 
     def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
+        """Return each unit's vector, ``(B, dimension)``."""
         if self.level is not None and stage == 0:
             return self.level.vectors(block)
         return self.vectors(state, block)
 
     def vectors(self, state: Any, block: Block) -> jax.Array:
-        """``(B, 2d)``: the vector of each unit, before it is clipped."""
+        """Return ``(B, 2d)``: the vector of each unit, before it is clipped."""
         return unit_gradients(self.facts.features, self.facts.discount, state.theta, state.w, block)
 
     def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
+        """Return the state after a step, from its noisy sum."""
         del step
         if self.level is not None and stage == 0:
             return self.level.level(noisy)
@@ -276,11 +284,11 @@ class PrimalDualProgram:
         return moved._replace(kept=self.keep(stage, state, moved.theta, noisy), step=state.step + 1)
 
     def normaliser(self, stage: int) -> float:
-        """What a noisy sum is divided by: the public expected number of units, never the realised one."""
+        """Return what a noisy sum is divided by: the public expected number of units, never the realised one."""
         return self.stages[stage].mechanism.expected(self.facts.units)
 
     def direction(self, state: Any, ghat: jax.Array) -> Any:
-        """The state with new theta and w (and p, d), from the noisy mean gradient ``(2d,)``."""
+        """Return the state with new theta and w (and p, d), from the noisy mean gradient ``(2d,)``."""
         primal, dual = jnp.split(ghat, 2)
         return state._replace(
             theta=self.in_box(state.theta - self.primal_step * primal, self.theta_box),
@@ -291,34 +299,41 @@ class PrimalDualProgram:
 
     @property
     def primal_step(self) -> float:
+        """Step size of theta."""
         assert self.config.primal_step is not None
         return self.config.step_scale * self.config.primal_step
 
     @property
     def dual_step(self) -> float:
+        """Step size of w."""
         assert self.config.dual_step is not None
         return self.config.step_scale * self.config.dual_step
 
     @property
     def theta_box(self) -> float:
+        """Largest size of a coordinate of theta."""
         return min(self.config.parameter_bound, self.facts.box)
 
     def parameters_of(self, state: Any) -> jax.Array:
+        """Return the parameters that a protector moves."""
         return jnp.concatenate([state.theta, state.w])
 
     def state_at(self, parameters: jax.Array) -> Any:
+        """Return the state at these parameters."""
         theta, w = jnp.split(parameters, 2)
         return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(w), theta, jnp.zeros((), jnp.int32))
 
     def project(self, parameters: jax.Array) -> jax.Array:
+        """Return the parameters where they may lie."""
         theta, w = jnp.split(parameters, 2)
         return jnp.concatenate([self.in_box(theta, self.theta_box), self.in_box(w, self.config.parameter_bound)])
 
     def in_box(self, weights: jax.Array, box: float) -> jax.Array:
+        """Return ``weights`` with each coordinate at most ``box`` in size, where they are projected."""
         return jnp.clip(weights, -box, box) if self.config.project else weights
 
     def keep(self, stage: int, state: Any, theta: jax.Array, noisy: jax.Array) -> jax.Array:
-        """The asked-for average, as a running mean, or a reservoir of one iterate.
+        """Return the asked-for average, as a running mean, or a reservoir of one iterate.
 
         The reservoir keeps iterate number t, counted from 1, with probability 1/t. Its coin is low digits of the noised
         sum: uniform but for 2^-19, as the noise spreads over many times what they count, and post-processing.
@@ -335,15 +350,16 @@ class PrimalDualProgram:
         return (1.0 - weight) * state.kept + weight * theta
 
     def finish(self, stage: int, state: Any) -> Any:
+        """Return the state after the stage's last step."""
         return self.start_at(state) if self.level is not None and stage == 0 else state
 
     def answer(self, state: Any) -> jax.Array:
-        """The released ``(d,)`` weights."""
+        """Return the released ``(d,)`` weights."""
         return state.kept.astype(jnp.float64)
 
 
 def _low_digits(noisy: jax.Array, clip_norm: float) -> jax.Array:
-    """A number in [0, 1) from digits 8 to 27 of the first and of the last noisy grid point.
+    """Return a number in [0, 1) from digits 8 to 27 of the first and of the last noisy grid point.
 
     Lower ones may be lost in double precision, and the noise does not spread evenly over higher ones.
     """

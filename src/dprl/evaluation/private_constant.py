@@ -43,17 +43,19 @@ class PrivateConstant(ValueFunctionConfig):
         )
 
     def resolve(self, facts: PublicFacts) -> Literal["returns", "rewards"]:
-        """The estimator, from public facts."""
+        """Return the estimator, from public facts."""
         if self.estimator != "auto":
             return self.estimator
         long = facts.horizon > 1 and facts.horizon * (1.0 - self.discount) >= 1.0
         return "rewards" if long and facts.bounds.max_importance_ratio > 1.0 else "returns"
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        """Return the sums that are asked for, from public facts."""
         ratio = facts.bounds.max_importance_ratio if self.resolve(facts) == "rewards" else 1.0
         return (Query("constant", 1, float(ratio)),)
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PrivateConstantProgram:
+        """Return the program with everything public filled in."""
         kind = self.resolve(facts)
         config = self if self.estimator == kind else self.replace(DERIVED, estimator=kind)
         offset, scale = 0.0, facts.ratio
@@ -78,27 +80,31 @@ class PrivateConstantProgram:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that are needed."""
         return ("returns", "start") if self.estimator == "returns" else ("raw_reward",)
 
     def init(self) -> jax.Array:
+        """Return the state before the first step."""
         return jnp.zeros((), jnp.float64)
 
     def contribution(self, stage: int, state: jax.Array, block: Block) -> jax.Array:
-        """``(B, 1)``: at most 1 (returns) or the largest ratio of a step (rewards)."""
+        """Return ``(B, 1)``: at most 1 (returns) or the largest ratio of a step (rewards)."""
         del stage, state
         rows = block.start_return if self.estimator == "returns" else block.weight_raw_reward
         return jnp.sum(rows, axis=-1, keepdims=True)
 
     def update(self, stage: int, state: jax.Array, noisy: jax.Array, step: Any) -> jax.Array:
+        """Return the state after a step, from its noisy sum."""
         del stage, state, step
         return jnp.clip(self.offset + self.scale * noisy[0] / self.units, -1.0, 1.0)
 
     def finish(self, stage: int, state: jax.Array) -> jax.Array:
+        """Return the state after the stage's last step."""
         del stage
         return state
 
     def answer(self, state: jax.Array) -> jax.Array:
-        """The weights of the constant."""
+        """Return the weights of the constant."""
         return state * jnp.asarray(self.features.constant(), jnp.float64)
 
 

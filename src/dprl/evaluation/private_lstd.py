@@ -56,6 +56,7 @@ class PrivateLSTD(StatisticsConfig):
         _offsets(self.algorithm, self.support or "full")
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        """Return the sums that are asked for, from public facts."""
         program = self.program(facts, ())
         # rows are in single precision
         clip = facts.bounds.max_importance_ratio * program.entry_bound * math.hypot(1.0, self.kappa) * (1.0 + 1e-6)
@@ -65,6 +66,7 @@ class PrivateLSTD(StatisticsConfig):
         )
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PrivateLSTDProgram:
+        """Return the program with everything public filled in."""
         pairs = None
         if self.support is None:
             size = modes_of(self.algorithm, self.modes, facts)
@@ -143,7 +145,7 @@ class PrivateLSTDProgram(StatisticsProgram):
         return self.config.kappa * self.entry_bound / self.feature_bound
 
     def contribution(self, stage: int, state: State, block: Block) -> jax.Array:
-        """The mean return; or the entries of A and kappa b, with rewards less what the constant explains."""
+        """Return the mean return; or the entries of A and kappa b, with rewards less what the constant explains."""
         if self.stages[stage].name == CONSTANT:
             return jnp.sum(mixed_rows(block, self.config.start_weight)[1], axis=-1, keepdims=True)
         dtype = block.phi.dtype
@@ -158,6 +160,7 @@ class PrivateLSTDProgram(StatisticsProgram):
         )
 
     def solution(self, level: jax.Array, noisy: jax.Array) -> jax.Array:
+        """Return the weights of what is added to the constant, from the noisy statistics."""
         i, j = self.entries
         matrix = jnp.zeros((self.size, self.size), jnp.float64).at[i, j].set(noisy[: len(i)])
         b = noisy[len(i) :] / self._kappa * (self.reward_bound + jnp.abs(level))

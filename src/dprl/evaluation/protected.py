@@ -32,7 +32,7 @@ _DECIDED = (
 
 
 def public_facts(facts: PublicFacts) -> dict[str, float]:
-    """The public facts of a log by which a protector's ranges are judged.
+    """Return the public facts of a log by which a protector's ranges are judged.
 
     ``strength`` is ``units mu / ratio``: one over the noise in a mean return, in half-widths of the value range.
     """
@@ -76,7 +76,9 @@ def check_options(config: Any) -> None:
 
 
 def loaded(config: C) -> C:
-    """``config`` with its protector in place of the folder, so that all of a release is made of one reading of it."""
+    """Return ``config`` with its protector in place of the folder, so that all of a release is made of one reading of
+    it.
+    """
     folder = getattr(config, "optimizer", None)
     if not isinstance(folder, str):
         return config
@@ -110,7 +112,7 @@ def choose(config: Any, facts: PublicFacts) -> Chosen:
 
 
 def protected_shapes(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
-    """The stages of the algorithm, the last one with the protector's noise."""
+    """Return the stages of the algorithm, the last one with the protector's noise."""
     plain, protector, _ = choose(config, facts)
     *first, last = dataclasses.replace(plain, optimizer=None).queries(facts)
     if protector.adaptive:
@@ -126,7 +128,7 @@ def protected_shapes(config: Any, facts: PublicFacts) -> tuple[Query, ...]:
 
 
 def protected_program(config: Any, facts: PublicFacts, stages: tuple[Stage, ...]) -> Protected:
-    """The algorithm's program under the protector."""
+    """Return the algorithm's program under the protector."""
     plain, protector, reason = choose(config, facts)
     base = dataclasses.replace(plain, optimizer=None).program(facts, stages)
     return Protected(base, protector, plain, reason)
@@ -159,10 +161,12 @@ class Protected:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
+        """The calibrated stages, in order."""
         return self.base.stages
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that are needed."""
         return self.base.columns
 
     @property
@@ -190,14 +194,17 @@ class Protected:
         return (0,) * size + (1,) * size
 
     def init(self) -> Any:
+        """Return the state before the first step."""
         state = self.base.init()
         return self._begin(state) if self._last == 0 else state
 
     def contribution(self, stage: int, state: Any, block: Any) -> jax.Array:
+        """Return each unit's vector, ``(B, dimension)``."""
         inner = state if stage < self._last else self.base.state_at(state.parameters)
         return self.base.contribution(stage, inner, block)
 
     def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
+        """Return the state after a step, from its noisy sum."""
         if stage < self._last:
             return self.base.update(stage, state, noisy, step)
         mechanism, size = self._mechanism, state.parameters.shape[0]
@@ -220,10 +227,11 @@ class Protected:
         return state.level
 
     def finish(self, stage: int, state: Any) -> Any:
+        """Return the state after the stage's last step."""
         return self._begin(self.base.finish(stage, state)) if stage < self._last else state
 
     def answer(self, state: Any) -> jax.Array:
-        """The released ``(n,)`` weights: the primal half of the mean that the hand schedule asks for."""
+        """Return the released ``(n,)`` weights: the primal half of the mean that the hand schedule asks for."""
         return state.protector.kept[: state.parameters.shape[0] // 2].astype(jnp.float64)
 
     def _begin(self, state: Any) -> State:

@@ -34,12 +34,14 @@ class ToCome(NamedTuple):
         return np.minimum(self.high - self.low, (self.high - self.low)[0])
 
     def part(self, start: float, end: float) -> ToCome:
-        """The part of every step's range between the fractions ``start`` and ``end`` of its width."""
+        """Return the part of every step's range between the fractions ``start`` and ``end`` of its width."""
         return ToCome(self.low + start * self.width, self.low + end * self.width)
 
 
 def to_come(bounds: Bounds, discount: float) -> ToCome:
-    """From the bounds of rewards; and from those of returns, less what a trajectory can have had before."""
+    """Derive what can still come from the bounds of rewards; and from those of returns, less what a trajectory can have
+    had before.
+    """
     horizon, (least, most) = bounds.horizon, bounds.reward
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         power = discount ** np.arange(horizon, dtype=np.float64)
@@ -79,7 +81,7 @@ def farthest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, c
 
 
 def largest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float) -> float:
-    """Largest ``a L + b U`` that the rows of a trajectory can make."""
+    """Return largest ``a L + b U`` that the rows of a trajectory can make."""
     rewards = _back(bounds, discount, known, baseline, a, b, bounds.reward)
     low, high = bounds.reward
     if bounds.return_range is None or low < 0.0 < high:
@@ -92,8 +94,8 @@ def largest(bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a:
 def _back(
     bounds: Bounds, discount: float, known: ToCome, baseline: ToCome, a: float, b: float, rewards: Interval
 ) -> float:
-    """The same by dynamic programming over the weight: what is to come is piecewise convex in it, and is therefore
-    largest at one of finitely many weights.
+    """Return the same by dynamic programming over the weight: what is to come is piecewise convex in it, and is
+    therefore largest at one of finitely many weights.
     """
     limit, ratio, both = bounds.cumulative_ratio, bounds.max_importance_ratio, a + b
     weights = _weights(bounds)
@@ -116,7 +118,9 @@ def _back(
 
 
 def _weights(bounds: Bounds) -> np.ndarray:
-    """``(P,)`` the weights, ascending, where what is to come may bend, and those that a trajectory reaches fastest."""
+    """Return ``(P,)`` the weights, ascending, where what is to come may bend, and those that a trajectory reaches
+    fastest.
+    """
     limit, ratio = bounds.cumulative_ratio, bounds.max_importance_ratio
     if ratio <= 1.0:
         return np.array([0.0, 1.0])

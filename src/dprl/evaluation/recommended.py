@@ -57,7 +57,7 @@ class Recommended(ValueFunctionConfig):
         self._check("step_scale must be between 1e-6 and 1e6", 1e-6 <= self.step_scale <= 1e6)
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """The stages that the public facts ask for."""
+        """Return the stages that the public facts ask for."""
         chosen = choose(facts)
         if chosen == "constant":
             return PrivateConstant(discount=facts.discount).queries(facts)
@@ -76,6 +76,7 @@ class Recommended(ValueFunctionConfig):
         return (*stages, Query("descent", settings.modes.size, clip, steps, share=DESCENT_SHARE))
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
+        """Return the program with everything public filled in."""
         chosen = choose(facts)
         if chosen == "constant":
             return PrivateConstant(discount=facts.discount).program(facts, stages)
@@ -85,7 +86,7 @@ class Recommended(ValueFunctionConfig):
 
 
 def choose(facts: PublicFacts) -> Plan:
-    """What to do, from public facts alone."""
+    """Return what to do, from public facts alone."""
     wide = isinstance(facts.features, Columns) and facts.features.size > MOST_COLUMNS + 1
     if facts.horizon == 1:
         return "statistics" if facts.strength >= SHAPE_OF_ONE_STEP_FROM and not wide else "constant"
@@ -124,11 +125,13 @@ def descent_config(
 
 
 def rewards_vary(facts: PublicFacts) -> bool:
+    """Tell whether the public bounds leave rewards any room."""
     low, high = facts.bounds.reward
     return low < high
 
 
 def statistics_settings(facts: PublicFacts, step_scale: float = 1.0) -> Settings:
+    """Return the settings of the statistics, from public facts."""
     one_step = facts.horizon == 1
     strong = facts.strength >= DESCENT_FROM and not one_step
     line = sum(high > low for low, high in facts.bounds.observation) <= 1

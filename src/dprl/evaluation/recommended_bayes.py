@@ -53,6 +53,8 @@ class Model(NamedTuple):
 
 
 class Posterior(NamedTuple):
+    """Gaussian posterior of the weights."""
+
     mean: jax.Array  # (K,)
     covariance: jax.Array  # (K, K)
     weights: jax.Array  # (c,) of the models
@@ -86,7 +88,7 @@ def water_fill(variances: jax.Array, caps: np.ndarray, precision: jax.Array | fl
 
 
 def shape_prior(modes: Modes, power: float) -> np.ndarray:
-    """``(K, K)`` covariance of a random function without its constant, of mean square one.
+    """Return ``(K, K)`` covariance of a random function without its constant, of mean square one.
 
     Half is on linear functions (whose cosine coefficients are correlated), half on modes of variance f^-power.
     """
@@ -106,12 +108,12 @@ def _constant(modes: Modes) -> np.ndarray:
 
 
 def first_prior(modes: Modes, shape: float) -> np.ndarray:
-    """``(K, K)``: a constant that is uniform in the value range, and a shape of size ``shape``."""
+    """Return ``(K, K)``: a constant that is uniform in the value range, and a shape of size ``shape``."""
     return shape**2 * shape_prior(modes, 4.0) + CONSTANT_VARIANCE * _constant(modes)
 
 
 def priors(modes: Modes, shrink: jax.Array | float = 1.0, theta: jax.Array | None = None) -> Model:
-    """The models of every size and smoothness, centred at the middle of the value range."""
+    """Return the models of every size and smoothness, centred at the middle of the value range."""
     del theta
     taus = jnp.asarray(np.tile(TAUS, len(POWERS))) * shrink
     shapes = jnp.asarray(np.repeat(_shapes(modes), len(TAUS), axis=0))
@@ -130,7 +132,8 @@ class Ends(NamedTuple):
 
 
 def priors_with_ends(ends: Ends, modes: Modes, shrink: jax.Array | float, theta: jax.Array) -> Model:
-    """:func:`priors`, and beside them models in which the last step alone pays, whatever the state: V = nothing + k D.
+    """Return :func:`priors`, and beside them models in which the last step alone pays, whatever the state: V = nothing
+    + k D.
 
     Then the shape of the value function is that of the discount to the end, which is known better than returns are:
     they vary by their rewards as well. k is as free as the constant of the others; how far the value may be from
@@ -170,7 +173,7 @@ def refine(
     noise_of_gram: jax.Array,
     models: Models,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Mean, covariance, and the covariance R of the evidence's noise with that of the Gram matrix in it.
+    """Return mean, covariance, and the covariance R of the evidence's noise with that of the Gram matrix in it.
 
     The latter is multiplied by the function itself, of which ``first`` is a first mean and covariance.
     """
@@ -212,7 +215,7 @@ def condition(evidence: Evidence, models: Model) -> Posterior:
 
 
 def whiten(M: jax.Array, B: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """``L^-1 B`` and the logarithm of the determinant of L, for ``M = L L'`` ``(n, n)`` and ``B`` ``(n, k)``.
+    """Return ``L^-1 B`` and the logarithm of the determinant of L, for ``M = L L'`` ``(n, n)`` and ``B`` ``(n, k)``.
 
     Elimination in plain operations: many small factorisations by LAPACK side by side, as under ``vmap``, can make the
     CPU runtime of jaxlib 0.10 wait for ever.
@@ -233,20 +236,24 @@ def whiten(M: jax.Array, B: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def largest_eigenvalue(H: jax.Array) -> jax.Array:
-    """Of a symmetric positive semidefinite matrix, from below, by power iteration: no LAPACK, see :func:`whiten`."""
+    """Bound the largest eigenvalue of a symmetric positive semidefinite matrix from below, by power iteration: no
+    LAPACK, see :func:`whiten`.
+    """
     step = lambda _, v: H @ v / jnp.linalg.norm(H @ v)  # noqa: E731
     v = jax.lax.fori_loop(0, 200, step, jnp.ones(len(H)) / math.sqrt(len(H)) + 1e-3 * jnp.arange(len(H)))
     return v @ H @ v / (v @ v)
 
 
 def near_the_end(mean: jax.Array, covariance: jax.Array) -> jax.Array:
-    """How much smaller a function must be whose mean is close to an end of the value range; 1 where it is not."""
+    """Return how much smaller a function must be whose mean is close to an end of the value range; 1 where it is
+    not.
+    """
     room = 1.0 - jnp.abs(mean[0]) + 2.0 * jnp.sqrt(jnp.maximum(covariance[0, 0], 0.0))
     return jnp.where(room < 0.9, jnp.maximum(room, 0.05), 1.0)
 
 
 def density(modes: Modes, moments: jax.Array, variances: jax.Array) -> jax.Array:
-    """``(G,)`` nonnegative density over the grid points from noisy means of the second modes.
+    """Return ``(G,)`` nonnegative density over the grid points from noisy means of the second modes.
 
     Modes are shrunk by the average over prior variances tau^2 f^-p; what is negative is cut.
     """
@@ -262,7 +269,7 @@ def density(modes: Modes, moments: jax.Array, variances: jax.Array) -> jax.Array
 
 
 def gram(modes: Modes, cells: jax.Array, moments: jax.Array, variances: jax.Array) -> jax.Array:
-    """``(K, K)`` Gram matrix of the modes under the occupancy.
+    """Return ``(K, K)`` Gram matrix of the modes under the occupancy.
 
     Each released moment is drawn towards that of the nonnegative density ``cells`` in proportion to its noise: where
     few states are visited the density alone would distort the matrix.
@@ -276,7 +283,7 @@ def gram(modes: Modes, cells: jax.Array, moments: jax.Array, variances: jax.Arra
 
 
 def reconcile(modes: Modes, evidence: Evidence, theta: jax.Array, ends: Ends | None = None) -> Posterior:
-    """What the unclipped statistics leave of ``theta``, which clipping may have biased.
+    """Return what the unclipped statistics leave of ``theta``, which clipping may have biased.
 
     Models centred at ``theta`` with a bias of several sizes stand beside those that know nothing of it.
     """

@@ -64,16 +64,18 @@ class Modes:
 
     @property
     def size(self) -> int:
+        """Number of modes."""
         return self.to_features.shape[1]
 
     @property
     def second_size(self) -> int:
+        """Number of second modes."""
         return len(self.second_frequency)
 
 
 @lru_cache(maxsize=64)
 def make_modes(features: Features) -> Modes:
-    """The modes of a feature map: a function of public facts alone."""
+    """Return the modes of a feature map: a function of public facts alone."""
     counts: tuple[int | None, ...] = tuple(None for _ in features.bounds)
     if isinstance(features, Tabular):
         counts = features.counts
@@ -122,7 +124,7 @@ def make_modes(features: Features) -> Modes:
 
 
 def _left_inverse(product: np.ndarray, family: Family) -> np.ndarray:
-    """``(M + 1, K K)`` what finds the second modes, and the constant, in the products of all pairs of modes."""
+    """Return ``(M + 1, K K)`` what finds the second modes, and the constant, in the products of all pairs of modes."""
     spread = product.reshape(len(product), -1)  # (M + 1, K K)
     if family == "legendre":  # of full rank, and well conditioned: no singular values are needed
         return np.linalg.solve(spread @ spread.T, spread)
@@ -130,7 +132,7 @@ def _left_inverse(product: np.ndarray, family: Family) -> np.ndarray:
 
 
 def evaluate(family: Family, orders: Sequence[Index], points: np.ndarray) -> np.ndarray:
-    """``(G, len(orders))`` modes of these orders at ``points`` ``(G, d)`` of the unit cube."""
+    """Return ``(G, len(orders))`` modes of these orders at ``points`` ``(G, d)`` of the unit cube."""
     out = np.ones((len(points), len(orders)))
     if family == "coupled":
         whole = np.array(orders, dtype=int).reshape(len(orders), points.shape[1])
@@ -191,7 +193,7 @@ def _to_features(features: Features, orders: list[Index], grid: np.ndarray) -> n
 
 
 def _expand(family: Family, j: Index, k: Index, counts: Sequence[int | None]) -> dict[Index, float]:
-    """The product of two modes as a sum of modes."""
+    """Return the product of two modes as a sum of modes."""
     if family == "coupled":
         return _coupled_product(j, k)
     terms: dict[Index, float] = {(): 1.0}
@@ -214,7 +216,7 @@ def _cosine_product(j: int, k: int, count: int | None) -> dict[int, float]:
 
 
 def _coupled_product(j: Index, k: Index) -> dict[Index, float]:
-    """cos a cos b = (cos(a + b) + cos(a - b)) / 2; of c and -c, which are one cosine, the one is taken that starts
+    """Cos a cos b = (cos(a + b) + cos(a - b)) / 2; of c and -c, which are one cosine, the one is taken that starts
     with a positive order.
     """
     if not any(j) or not any(k):
@@ -233,7 +235,9 @@ def _legendre_product(j: int, k: int) -> dict[int, float]:
 
 
 def _grid_points(counts: Sequence[int | None], highest: int) -> np.ndarray:
-    """``(G, d)`` points of the unit cube: the states themselves, a grid of midpoints, or a low-discrepancy sequence."""
+    """Return ``(G, d)`` points of the unit cube: the states themselves, a grid of midpoints, or a low-discrepancy
+    sequence.
+    """
     d = len(counts)
     if d > 2 and None in counts:
         root = 2.0

@@ -61,6 +61,7 @@ class Settings:
 
     @property
     def modes(self) -> Modes:
+        """Modes of the features."""
         return make_modes(self.features)
 
     @property
@@ -70,16 +71,18 @@ class Settings:
 
     @property
     def statistics_dimension(self) -> int:
+        """Length of a vector of statistics."""
         modes = self.modes
         return modes.size + self.occupancies * modes.second_size + (modes.size + 1 if self.ends else 0)
 
     def norm(self, occupancy: Any) -> Any:
-        """Largest norm of a unit's vector of statistics, with this weight of each occupancy."""
+        """Return largest norm of a unit's vector of statistics, with this weight of each occupancy."""
         ends = self.ends**2 + self.early**2 if self.ends else 0.0
         return jnp.sqrt(1.0 + self.occupancies * occupancy**2 + ends)
 
     @property
     def descent_clip(self) -> float:
+        """Clip norm of the gradients."""
         return self.clip * math.sqrt(self.modes.size)
 
 
@@ -123,9 +126,11 @@ class Statistics:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that are needed."""
         return ("returns", "start", "to_end", "early") if self.settings.ends else ("returns", "start")
 
     def init(self) -> State:
+        """Return the state before the first step."""
         s, modes = self.settings, self.settings.modes
         K, M, o = modes.size, modes.second_size, s.occupancies
         P = bayes.first_prior(modes, s.shape)
@@ -140,7 +145,7 @@ class Statistics:
         return self._design(0, state, jnp.asarray(1.0 if s.start else 0.0))
 
     def _design(self, stage: int, state: State, start: jax.Array) -> State:
-        """The strategy of a stage from what is known before it."""
+        """Return the strategy of a stage from what is known before it."""
         s, modes = self.settings, self.settings.modes
         noise = self._relative_noise(stage) * s.ratio * s.norm(s.occupancy)
         x = bayes.water_fill(jnp.diag(state.covariance), modes.extreme.max(axis=0), s.units / noise)
@@ -150,11 +155,13 @@ class Statistics:
         return state._replace(strategy=a, occupancy=jnp.maximum(beta, 1e-3), start=state.start.at[stage].set(start))
 
     def _relative_noise(self, stage: int) -> float:
-        """Noise of a coordinate of a stage's sum over its sensitivity."""
+        """Return noise of a coordinate of a stage's sum over its sensitivity."""
         return self.stages[stage].mechanism.noise_multiplier
 
     def contribution(self, stage: int, state: State, block: Any) -> jax.Array:
-        """A unit's vector: of statistics, of norm at most one by convexity, or a gradient that will be clipped."""
+        """Return a unit's vector: of statistics, of norm at most one by convexity, or a gradient that will be
+        clipped.
+        """
         s, modes = self.settings, self.settings.modes
         kind = block.phi.dtype
         X = jnp.asarray(modes.to_features, dtype=kind)
@@ -176,20 +183,23 @@ class Statistics:
         return jnp.concatenate(parts, axis=1) / s.norm(state.occupancy).astype(kind)
 
     def _occupancy_strategy(self) -> np.ndarray:
-        """``(M,)`` public weights of the second modes, the norm of a weighted row at most one."""
+        """Return ``(M,)`` public weights of the second modes, the norm of a weighted row at most one."""
         modes = self.settings.modes
         d = len(self.settings.features.bounds)
         weights = (1.0 + modes.second_frequency) ** (-d / 2.0)
         return weights / math.sqrt((modes.second_extreme @ weights**2).max(initial=1e-300))
 
     def _ends_strategy(self, stage: int) -> jax.Array:
-        """``(K,)`` public weights of the modes that discounts to the end go with; a row's norm is at most one."""
+        """Return ``(K,)`` public weights of the modes that discounts to the end go with; a row's norm is at most
+        one.
+        """
         s, modes = self.settings, self.settings.modes
         precision = s.units * s.ends / self._relative_noise(stage)
         expected = jnp.diag(jnp.asarray(bayes.first_prior(modes, _SHAPE_OF_ENDS)))
         return _within_one(modes, bayes.water_fill(expected, modes.extreme.max(axis=0), precision))
 
     def update(self, stage: int, state: State, noisy: jax.Array, step: Any) -> State:
+        """Return the state after a step, from its noisy sum."""
         s = self.settings
         if stage < 2:
             return state._replace(released=noisy)
@@ -199,6 +209,7 @@ class Statistics:
         return state._replace(theta=theta, total=state.total + jnp.where(keep, theta, 0.0))
 
     def finish(self, stage: int, state: State) -> State:
+        """Return the state after the stage's last step."""
         if stage == 2:
             return state._replace(theta=state.total / (self.settings.steps - self.settings.steps // 2))
         s, modes = self.settings, self.settings.modes
@@ -267,6 +278,7 @@ class Statistics:
         return state._replace(theta=theta, covariance=P, evidence=kept)
 
     def answer(self, state: State) -> jax.Array:
+        """Return the weights over the features."""
         s, modes = self.settings, self.settings.modes
         theta = state.theta
         if s.descend:
@@ -279,13 +291,15 @@ class Statistics:
 
 
 def _within_one(modes: Modes, squares: jax.Array) -> jax.Array:
-    """``(K,)`` weights of the modes in proportion to the roots of ``squares``, a weighted row's norm at most one."""
+    """Return ``(K,)`` weights of the modes in proportion to the roots of ``squares``, a weighted row's norm at most
+    one.
+    """
     a = jnp.sqrt(jnp.maximum(squares, 1e-6 * jnp.max(squares)))
     return a / jnp.sqrt(jnp.max(modes.extreme @ (a * a)))
 
 
 def second_sums(modes: Modes, weights: jax.Array, phi: jax.Array) -> jax.Array:
-    """``(B, M)`` weighted sums of the second modes over each unit's rows."""
+    """Return ``(B, M)`` weighted sums of the second modes over each unit's rows."""
     kind = phi.dtype
     if modes.table is not None:
         return project(weights, phi) @ jnp.asarray(modes.table, dtype=kind)

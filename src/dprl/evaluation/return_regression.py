@@ -35,11 +35,12 @@ class ReturnRegression(DescentConfig):
     algorithm: ClassVar[str] = "return-regression"
 
     def travel(self, facts: PublicFacts, strength: float) -> float:
-        """1.4, growing slowly with n0: more than half the range of values."""
+        """Return 1.4, growing slowly with n0: more than half the range of values."""
         del facts
         return 1.4 * max(strength / REFERENCE, 1.0) ** 0.15
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> ReturnRegressionProgram:
+        """Return the program with everything public filled in."""
         return ReturnRegressionProgram(stages, self.resolve(facts, stages[-1]), facts)
 
 
@@ -50,6 +51,7 @@ class ReturnRegressionProgram(Descent):
     columns = ("returns",)
 
     def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
+        """Return each unit's vector, ``(B, dimension)``."""
         del stage
         theta = state.theta.astype(block.phi.dtype)
         # returns come over the largest cumulative ratio, and with the ratio of their own step in them

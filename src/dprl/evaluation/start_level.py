@@ -26,21 +26,25 @@ class StartLevel(Protocol):
     """Made of public facts alone: frozen, and equal where they are equal."""
 
     @property
-    def columns(self) -> tuple[str, ...]: ...
+    def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that are needed."""
+        ...
 
-    def shape(self, share: float) -> Query: ...
+    def shape(self, share: float) -> Query:
+        """Return the sum that is asked for."""
+        ...
 
     def vectors(self, block: Block) -> jax.Array:
-        """``(B, dimension)``, of each unit."""
+        """Return ``(B, dimension)``, of each unit."""
         ...
 
     def level(self, noisy: jax.Array) -> jax.Array:
-        """The constant in public units, in [-1, 1], from the noisy sum ``(dimension,)``."""
+        """Return the constant in public units, in [-1, 1], from the noisy sum ``(dimension,)``."""
         ...
 
 
 def start_level(facts: PublicFacts) -> StartLevel:
-    """The mean return; where the unit is a transition, of which no return is known, LSTD on the constant."""
+    """Return the mean return; where the unit is a transition, of which no return is known, LSTD on the constant."""
     if facts.unit == "transition":
         return ConstantLSTD(facts)
     constant = PrivateConstant(discount=facts.discount)
@@ -57,15 +61,19 @@ class MeanReturn:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that are needed."""
         return self.constant.columns
 
     def shape(self, share: float) -> Query:
+        """Return the sum that is asked for."""
         return Query(START, 1, self.clip_norm, share=share)
 
     def vectors(self, block: Block) -> jax.Array:
+        """Return each unit's vector."""
         return self.constant.contribution(0, self.constant.init(), block)
 
     def level(self, noisy: jax.Array) -> jax.Array:
+        """Return the constant, from the noisy sum."""
         return self.constant.update(0, self.constant.init(), noisy, 0)
 
 
@@ -82,16 +90,18 @@ class ConstantLSTD:
 
     def shape(self, share: float) -> Query:
         # rows are in single precision
+        """Return the sum that is asked for."""
         return Query(START, 3, math.sqrt(3.0) * self.facts.bounds.max_importance_ratio * (1.0 + 1e-6), share=share)
 
     def vectors(self, block: Block) -> jax.Array:
-        """``(B, 3)``: sums of ``omega rho`` times the reward in [-1, 1], ``1 - gamma alive`` and 1; rho at most the
-        largest ratio, so the norm is at most ``sqrt 3`` times it.
+        """Return ``(B, 3)``: sums of ``omega rho`` times the reward in [-1, 1], ``1 - gamma alive`` and 1; rho at most
+        the largest ratio, so the norm is at most ``sqrt 3`` times it.
         """
         going = block.weight_rho * (1.0 - self.facts.discount * block.alive)
         return jnp.stack([jnp.sum(x, axis=-1) for x in (block.weight_raw_reward, going, block.weight_rho)], axis=-1)
 
     def level(self, noisy: jax.Array) -> jax.Array:
+        """Return the constant, from the noisy sum."""
         low, high = self.facts.bounds.reward
         reward, going, weight = noisy
         # a weight this small is noise: with few rows the ratio then stays finite

@@ -24,7 +24,7 @@ _GRID, _ITERATIONS = 4096, 2000
 
 
 def public_patterns(policies: Sequence[Any], bounds: Bounds) -> np.ndarray:
-    """``(J, K)`` patterns that a person can have over K policies, each scaled to a largest entry of 1.
+    """Return ``(J, K)`` patterns that a person can have over K policies, each scaled to a largest entry of 1.
 
     Known only for logs of one decision with discrete actions, from the policies at many public states; otherwise every
     policy may agree with what was done at once, and the only pattern is all ones.
@@ -43,7 +43,9 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> np.ndarray:
 
 
 def least_noise_strategy(patterns: np.ndarray) -> np.ndarray:
-    """The ``(K, K)`` strategy S with the least total variance of S^-1 y subject to |S c| <= 1 for each pattern c."""
+    """Return the ``(K, K)`` strategy S with the least total variance of S^-1 y subject to |S c| <= 1 for each pattern
+    c.
+    """
     k = patterns.shape[1]
     if len(patterns) == 1:
         return np.eye(k) / np.linalg.norm(patterns[0])

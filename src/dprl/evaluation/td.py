@@ -63,13 +63,14 @@ class TD(DescentConfig):
         return 2.0 * max(strength / REFERENCE, 1.0) ** 0.25
 
     def starts_at_mean_reward(self, facts: PublicFacts) -> bool:
+        """Tell whether it starts at a constant made of the mean reward."""
         low, high = facts.bounds.reward
         if self.start is None:
             return low == high and self.discount < 1.0 and facts.horizon > 1 and facts.ratio > 1.0
         return self.start == "mean-reward"
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """The updates; before them, where it must be released, a mean reward."""
+        """Return the updates; before them, where it must be released, a mean reward."""
         low, high = facts.bounds.reward
         (updates,) = super().queries(facts)
         if not self.starts_at_mean_reward(facts) or low == high:
@@ -78,6 +79,7 @@ class TD(DescentConfig):
         return start, dataclasses.replace(updates, share=1.0 - self.start_budget_fraction)
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> TDProgram:
+        """Return the program with everything public filled in."""
         config = self.resolve(facts, stages[-1])
         # of a mean reward that is not released it is the smallest one, which is then the largest too
         level = level_of(facts, jnp.asarray(-1.0)) if self.starts_at_mean_reward(facts) else 0.0
@@ -85,7 +87,9 @@ class TD(DescentConfig):
 
 
 def level_of(facts: PublicFacts, mean: jax.Array) -> jax.Array:
-    """The constant ``rbar / (1 - gamma)`` in public units; ``mean`` is rbar, with the reward interval as [-1, 1]."""
+    """Return the constant ``rbar / (1 - gamma)`` in public units; ``mean`` is rbar, with the reward interval as [-1,
+    1].
+    """
     low, high = facts.bounds.reward
     reward = (low + high) / 2.0 + (high - low) / 2.0 * jnp.clip(mean, -1.0, 1.0)
     return jnp.clip((reward / (1.0 - facts.discount) - facts.centre) / facts.half, -1.0, 1.0)
@@ -97,12 +101,15 @@ class TDProgram(Descent):
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Further columns of the rows that are needed."""
         return ("raw_reward",) if len(self.stages) == 2 else ()
 
     def init(self) -> Any:
+        """Return the state before the first step."""
         return jnp.zeros(2, dtype=jnp.float64) if len(self.stages) == 2 else super().init()
 
     def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
+        """Return each unit's vector, ``(B, dimension)``."""
         if stage < len(self.stages) - 1:
             sums = jnp.sum(block.weight_raw_reward, axis=-1), jnp.sum(block.weight_rho, axis=-1)
             return jnp.stack(sums, axis=-1)
@@ -111,9 +118,11 @@ class TDProgram(Descent):
         return project_phi(error, block) * jnp.asarray(self.scale, dtype=block.phi.dtype)
 
     def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
+        """Return the state after a step, from its noisy sum."""
         return noisy if stage < len(self.stages) - 1 else super().update(stage, state, noisy, step)
 
     def finish(self, stage: int, state: Any) -> Any:
+        """Return the state after the stage's last step."""
         if stage == len(self.stages) - 1:
             return state
         # a weight this small is noise: with few units the ratio then stays near the middle

@@ -1,0 +1,1 @@
+"""Policies and Q-functions that are learned from people and from private rewards."""

@@ -43,11 +43,11 @@ class EnvironmentSession:
         self._source, self._dimensions, self._depth = source, dimensions, depth
 
     def reset(self, seed: int) -> Seen:
-        """The first observation of an episode."""
+        """Return the first observation of an episode."""
         return self._seen(quietly(lambda: self._source.reset(seed), None))
 
     def step(self, action: int) -> tuple[Seen, float, bool, bool]:
-        """The next observation, the reward, whether the episode terminated, and whether it was cut.
+        """Return the next observation, the reward, whether the episode terminated, and whether it was cut.
 
         A reward that is no number is NaN. A step that raises cuts the episode.
         """
@@ -70,7 +70,7 @@ class EnvironmentSession:
 
 
 def number(value: Any) -> float:
-    """A reward as a float; NaN for text, a vector, nothing, a whole number beyond all floats."""
+    """Return a reward as a float; NaN for text, a vector, nothing, a whole number beyond all floats."""
 
     def read() -> float:
         if isinstance(value, Real):
@@ -82,7 +82,7 @@ def number(value: Any) -> float:
 
 
 def rewards_at(environment: Any, points: np.ndarray, actions: int) -> np.ndarray:
-    """``(A, N)`` float64 rewards of every action at ``(N, d)`` observations; NaN where they are no numbers."""
+    """Return ``(A, N)`` float64 rewards of every action at ``(N, d)`` observations; NaN where they are no numbers."""
 
     def of(action: int) -> np.ndarray:
         found = np.asarray(environment.reward(points, np.int32(action)))

@@ -123,6 +123,7 @@ class FunctionalQ(Config):
 
     @property
     def rounds(self) -> int:
+        """Number of rounds."""
         return self.samples // self.round
 
     @property
@@ -132,7 +133,7 @@ class FunctionalQ(Config):
 
 
 def _mistakes(c: FunctionalQ) -> Iterator[str]:
-    """What is wrong with the options by themselves."""
+    """Yield what is wrong with the options by themselves."""
     for name, most in (
         ("samples", MAX_SAMPLES), ("round", MAX_SAMPLES), ("batch", 1 << 16), ("target_every", MAX_SAMPLES),
         ("exploration_rounds", MAX_SAMPLES), ("people", 10**12), ("resets", MAX_SAMPLES),
@@ -156,7 +157,7 @@ def _mistakes(c: FunctionalQ) -> Iterator[str]:
 
 
 def _contradictions(c: FunctionalQ) -> Iterator[str]:
-    """What is wrong with several of them together."""
+    """Yield what is wrong with several of them together."""
     if c.samples % c.round:
         yield "samples must be a whole number of rounds"
     if c.updates > MAX_UPDATES:
@@ -181,7 +182,7 @@ def _number(value: object) -> bool:
 
 
 def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:
-    """The options with everything filled in that follows from public facts.
+    """Return the options with everything filled in that follows from public facts.
 
     Raises:
         DprlError: one sentence, where the variant has no proof for such an environment, or a fact is missing.
@@ -223,7 +224,7 @@ def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:
 
 
 def public_defaults(c: FunctionalQ, facts: EnvironmentSpec) -> dict[str, Any]:
-    """What follows from the environment alone: discount, network and step size."""
+    """Return what follows from the environment alone: discount, network and step size."""
     derived = dict[str, Any]()
     if c.discount is None:
         if not facts.discount < 1.0:
@@ -242,7 +243,7 @@ def public_defaults(c: FunctionalQ, facts: EnvironmentSpec) -> dict[str, Any]:
 
 
 def _declared(c: FunctionalQ, facts: EnvironmentSpec) -> RewardOf:
-    """What a reward is a function of, as the environment or the options declare it."""
+    """Return what a reward is a function of, as the environment or the options declare it."""
     reward_of = c.reward_of or ("state" if c.shared_path else facts.reward_of)
     if reward_of is None or reward_of not in typing.get_args(RewardOf):
         raise DprlError(
@@ -254,7 +255,7 @@ def _declared(c: FunctionalQ, facts: EnvironmentSpec) -> RewardOf:
 
 
 def _check_dimensions(c: FunctionalQ, facts: EnvironmentSpec) -> None:
-    """What the proof of the functional variant carries over to."""
+    """Return what the proof of the functional variant carries over to."""
     if facts.dimensions == 1:
         return
     if facts.dimensions > 3:
@@ -272,7 +273,9 @@ def _check_dimensions(c: FunctionalQ, facts: EnvironmentSpec) -> None:
 
 
 def relation(config: FunctionalQ) -> RewardRelation:
-    """Which reward functions a release with these resolved options tells apart no better than its budget allows."""
+    """Return which reward functions a release with these resolved options tells apart no better than its budget
+    allows.
+    """
     assert config.reward_radius is not None
     if config.variant not in PATHS:
         return RewardRelation(config.reward_radius)

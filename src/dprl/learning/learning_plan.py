@@ -59,6 +59,7 @@ class LearningPlan:
 
     @property
     def name(self) -> str:
+        """The algorithm's name."""
         return self.config.algorithm
 
     @property
@@ -103,7 +104,7 @@ def make_learning_plan(
 def make_mechanism(
     config: FunctionalQ, facts: EnvironmentSpec, noise_multiplier: float, model: np.ndarray | None = None
 ) -> Mechanism:
-    """What sees the rewards, of resolved options."""
+    """Return what sees the rewards, of resolved options."""
     assert config.reward_radius is not None
     assert config.network is not None
     radius, z = config.reward_radius, noise_multiplier
@@ -160,7 +161,7 @@ def make_mechanism(
 
 
 def epsilon_at(mechanism: Mechanism, delta: float) -> tuple[float, float]:
-    """What a mechanism costs at ``delta``, and at which delta its event does: the rest is that of its precision.
+    """Return what a mechanism costs at ``delta``, and at which delta its event does: the rest is that of its precision.
 
     Raises:
         DprlError: it gives no guarantee at this delta.
@@ -178,7 +179,7 @@ def epsilon_at(mechanism: Mechanism, delta: float) -> tuple[float, float]:
 
 
 def answers_of(plan: LearningPlan, noise: Any) -> Any:
-    """What the learner asks, on the host: the mechanism with ``noise``, a stream of its own.
+    """Return what the learner asks, on the host: the mechanism with ``noise``, a stream of its own.
 
     A learned path answers within a memo: off its grid the first observation of a cell answers for all of it, and on it
     a position that is asked again is asked with its first reward.
@@ -192,14 +193,14 @@ def answers_of(plan: LearningPlan, noise: Any) -> Any:
 
 
 def _event(releases: int | None, noise_multiplier: float) -> events.DpEvent:
-    """Of so many Gaussian releases; None for the one of a path."""
+    """Return the event of so many Gaussian releases; None for the one of a path."""
     if releases is None:
         return events.gaussian(noise_multiplier)
     return events.poisson_gaussian(1.0, noise_multiplier, releases)
 
 
 def _of_output(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> FunctionalQ:
-    """With the decay that fits the optimal Q rather than the reward."""
+    """Return the options with the decay that fits the optimal Q rather than the reward."""
     if config.decay is not None:
         return config
     return config.replace(DERIVED, decay=default_decay(*planner.q_bounds(config, facts, model)))

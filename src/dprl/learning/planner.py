@@ -26,7 +26,7 @@ POINTS = np.linspace(0.0, 1.0, 257)
 
 
 def check_model(model: Any, actions: int) -> np.ndarray:
-    """``(A, N, N)`` float64 transition probabilities between :data:`POINTS`, rows divided by their sums.
+    """Return ``(A, N, N)`` float64 transition probabilities between :data:`POINTS`, rows divided by their sums.
 
     Raises:
         DprlError: they are none.
@@ -45,7 +45,7 @@ def transition_rate(model: np.ndarray) -> float:
 
 
 def q_bounds(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> tuple[float, float]:
-    """Largest difference of the optimal Q of two neighbouring reward functions, and its Lipschitz constant.
+    """Return largest difference of the optimal Q of two neighbouring reward functions, and its Lipschitz constant.
 
     ``R_Q = R / (1 - gamma)`` and ``L_Q = L + gamma kappa R_Q``, and what the rounding of value iteration adds to both.
     """
@@ -62,7 +62,7 @@ def q_bounds(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> tuple[f
 
 
 def optimal_q(model: Any, rewards: Any, discount: float) -> Any:
-    """``(A, N)`` float64 optimal Q-values at :data:`POINTS`, by a public number of sweeps of value iteration.
+    """Return ``(A, N)`` float64 optimal Q-values at :data:`POINTS`, by a public number of sweeps of value iteration.
 
     Args:
         model: ``(A, N, N)`` transition probabilities.
@@ -81,7 +81,7 @@ def _swept(model: Any, rewards: Any, discount: Any, sweeps: int) -> Any:
 
 
 def noisy_q(q: Any, answers: Any) -> Any:
-    """``(A, N)`` float64: the one release, a path an action added to Q at :data:`POINTS`."""
+    """Return ``(A, N)`` float64: the one release, a path an action added to Q at :data:`POINTS`."""
     actions, size = np.shape(q)
     positions = np.tile(positions_of(POINTS[:, None]), (actions, 1))
     path = np.repeat(np.arange(actions, dtype=np.int32), size)

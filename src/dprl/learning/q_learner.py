@@ -74,13 +74,13 @@ class AddressedCoins:
     coins: ActionCoins
 
     def initial(self, shape: LearnerShape) -> np.ndarray:
-        """``(2, n)`` uniform numbers of which hidden weights begin: those of Q, and those of an actor."""
+        """Return ``(2, n)`` uniform numbers of which hidden weights begin: those of Q, and those of an actor."""
         places = np.arange(hidden_weights(shape.network, shape.dimensions))
         start = self.coins.of_start()
         return np.stack([uniform_of(start.words_at(places, draw)) for draw in range(2)])
 
     def of_round(self, shape: LearnerShape, j: int) -> RoundCoins:
-        """The coins of round ``j``."""
+        """Return the coins of round ``j``."""
         batch, samples = self.coins.of_batch(j), np.arange(shape.round)
         exploring = [uniform_of(batch.words_at(samples, _EXPLORING + i)) for i in range(2)]
         replayed = uniform_of(batch.words_at(np.arange(shape.updates * shape.batch), _REPLAYED))
@@ -89,7 +89,7 @@ class AddressedCoins:
 
 
 def shape_of(config: FunctionalQ, facts: EnvironmentSpec) -> LearnerShape:
-    """Of resolved options."""
+    """Return the shape of a run with resolved options."""
     assert config.network is not None
     return LearnerShape(
         network=config.network,
@@ -106,7 +106,7 @@ def shape_of(config: FunctionalQ, facts: EnvironmentSpec) -> LearnerShape:
 
 
 def rates_of(config: FunctionalQ, facts: EnvironmentSpec) -> Rates:
-    """Of resolved options; scalars that may be traced."""
+    """Return the numbers of resolved options that compiled code takes as data; scalars that may be traced."""
     assert config.discount is not None
     assert config.step_size is not None
     low, high = facts.reward_bounds
@@ -133,7 +133,7 @@ def run_on_host(
     progress: Callable[[int], None] | None = None,
     on_grid: bool = False,
 ) -> State:
-    """A whole run, step by step, with an environment of which nothing is compiled; actions are chosen in NumPy.
+    """Return a whole run, step by step, with an environment of which nothing is compiled; actions are chosen in NumPy.
 
     Args:
         source: as :class:`~dprl.learning.asking.EnvironmentSession` takes it.
@@ -167,7 +167,7 @@ def run_on_host(
 
 
 def q_of(state: State, shape: LearnerShape, facts: EnvironmentSpec, discount: float) -> QFunction:
-    """What is released: Q, and the actor where there is one."""
+    """Return what is released: Q, and the actor where there is one."""
     low, high = facts.reward_bounds
     q, actor = state.average if shape.average else released_weights(state.q, state.actor)
 
@@ -204,7 +204,7 @@ def learned(
     replayed: Any,
     sample: Sample,
 ) -> State:
-    """What a round learns: the one place where rewards are, on their way to the mechanism."""
+    """Return what a round learns: the one place where rewards are, on their way to the mechanism."""
     xp = np if isinstance(sample.units, np.ndarray) else jnp
     states, following = sample.units.astype(np.float32), sample.following.astype(np.float32)
     # from a state that is not known a public constant is learned, and no reward

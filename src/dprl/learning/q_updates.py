@@ -75,6 +75,7 @@ class LearnerShape:
 
     @property
     def rounds(self) -> int:
+        """Number of rounds."""
         return self.samples // self.round
 
 
@@ -97,7 +98,7 @@ class Rates(NamedTuple):
 
 
 def init(shape: LearnerShape, uniforms: Any) -> State:
-    """State before the first round, from ``(2, n)`` uniform numbers: of the weights of Q, and of an actor."""
+    """Return state before the first round, from ``(2, n)`` uniform numbers: of the weights of Q, and of an actor."""
 
     def adam(own: Any) -> Adam:
         weights = initial_weights(shape.network, own, shape.dimensions, shape.actions)
@@ -113,7 +114,7 @@ def init(shape: LearnerShape, uniforms: Any) -> State:
 
 
 def explored(shape: LearnerShape, rates: Rates, coins: Any, j: Any, xp: Any = np) -> Any:
-    """``(...)`` int32: the action where a sample explores, -1 where it takes the :func:`best` one.
+    """Return ``(...)`` int32: the action where a sample explores, -1 where it takes the :func:`best` one.
 
     Args:
         coins: ``(..., 2)`` uniform numbers.
@@ -128,12 +129,12 @@ def explored(shape: LearnerShape, rates: Rates, coins: Any, j: Any, xp: Any = np
 
 
 def acting_weights(state: State) -> Any:
-    """Weights of the network that acts."""
+    """Return weights of the network that acts."""
     return (state.q if state.actor is None else state.actor).weights
 
 
 def best(shape: LearnerShape, weights: Any, unit: Any, coin: Any, xp: Any = np) -> Any:
-    """Action where nothing is explored: the best by Q, or one drawn from the actor.
+    """Return action where nothing is explored: the best by Q, or one drawn from the actor.
 
     Args:
         weights: of :func:`acting_weights`.
@@ -184,7 +185,7 @@ def learn_round(shape: LearnerShape, rates: Rates, state: State, fresh: Transiti
 
 @partial(jax.jit, static_argnums=0)
 def gradients(shape: LearnerShape, state: State, fresh: Transitions) -> Any:
-    """``(B, P)`` of Q at each sample by the weights; not clipped yet."""
+    """Return ``(B, P)`` of Q at each sample by the weights; not clipped yet."""
 
     def chosen(weights: Any, state: Any, action: Any) -> Any:
         return q_values(shape.network, weights, state[None], jnp)[0, action]
@@ -196,7 +197,7 @@ def gradients(shape: LearnerShape, state: State, fresh: Transitions) -> Any:
 def gradient_step(
     shape: LearnerShape, rates: Rates, state: State, fresh: Transitions, clipped: Any, mean: Any, j: Any
 ) -> State:
-    """One noisy step of the semi-gradient, of which only ``mean`` has rewards in it.
+    """Take one noisy step of the semi-gradient, of which only ``mean`` has rewards in it.
 
     Args:
         clipped: ``(B, P)`` of :func:`gradients`.
@@ -223,7 +224,7 @@ def _loss(shape: LearnerShape, rows: Transitions, target: Any, weights: Any) -> 
 
 
 def _regret(shape: LearnerShape, rows: Transitions, q: Any, actor: Any) -> Any:
-    """Of a softmax policy, by the private Q alone (section 3.3)."""
+    """Return the regret of a softmax policy, by the private Q alone (section 3.3)."""
     odds = jax.nn.softmax(q_values(shape.network, actor, rows.states, jnp))
     return -jnp.mean(jnp.sum(odds * q_values(shape.network, q, rows.states, jnp), axis=-1))
 
@@ -250,7 +251,7 @@ def _averaged(shape: LearnerShape, state: State, j: Any) -> State:
 
 
 def released_weights(q: Adam, actor: Adam | None) -> tuple[Any, Any]:
-    """Of Q and of the actor, which may be None."""
+    """Return the weights of Q and of the actor, which may be None."""
     return q.weights, None if actor is None else actor.weights
 
 
@@ -259,7 +260,7 @@ def _zeros(tree: Any) -> Any:
 
 
 def _flat(tree: Any) -> Any:
-    """``(B, P)``: every weight's gradient in a row, in the order of their names."""
+    """Return ``(B, P)``: every weight's gradient in a row, in the order of their names."""
     return jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(tree)], axis=1)
 
 

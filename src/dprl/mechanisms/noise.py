@@ -67,7 +67,7 @@ class SecureNoise:
         return cls(key)
 
     def describe(self) -> str:
-        """Name the source in words, for certificates."""
+        """Return name the source in words, for certificates."""
         return "ChaCha20 keyed by the operating system, rounded Gaussian on an integer grid"
 
     def stream(self, name: str) -> SecureNoise:
@@ -229,7 +229,7 @@ class SeededNoise:
         return cls(jnp.array([seed >> 32, seed & 0xFFFFFFFF], dtype=jnp.uint32))
 
     def describe(self) -> str:
-        """Name the source in words, for statements."""
+        """Return name the source in words, for statements."""
         return "reproducible noise from a seed: not a private release"
 
     def stream(self, name: str) -> SeededNoise:

@@ -38,12 +38,13 @@ class UniformPolicy:
     actions: int
 
     def __call__(self, states: Any, /) -> Any:
+        """Return the same probability of every action."""
         xp = states.__array_namespace__()
         return xp.full((states.shape[0], self.actions), 1.0 / self.actions, dtype=xp.float64)
 
 
 def load_policy(spec: str | Path | Policy | ColumnPolicy, actions: int | None = None) -> Policy | ColumnPolicy:
-    """The policy that ``spec`` names.
+    """Return the policy that ``spec`` names.
 
     Args:
         spec: ``uniform``; ``FILE.py:function`` (the file is executed); ``column`` or ``column:NAME`` for a column of
@@ -86,14 +87,14 @@ def load_policy(spec: str | Path | Policy | ColumnPolicy, actions: int | None = 
 
 
 def _is_released(spec: object) -> bool:
-    """Whether a path names a released policy."""
+    """Tell whether a path names a released policy."""
     if not isinstance(spec, str | Path) or str(spec).partition(":")[0] in ("uniform", "column"):
         return False
     return Path(spec).suffix == ".safetensors" or Path(spec).is_dir()
 
 
 def policy_name(spec: str | Path | Policy | ColumnPolicy) -> str:
-    """A short public name: ``uniform``, the function's or the column's name, that of a release's folder."""
+    """Return a short public name: ``uniform``, the function's or the column's name, that of a release's folder."""
     if _is_released(spec):
         path = Path(str(spec)).resolve()
         name = path.parent.name if path.suffix == ".safetensors" else path.name
@@ -119,7 +120,7 @@ def _from_file(path: Path, function: str) -> Policy:
 
 
 def synthetic_states(bounds: Bounds) -> np.ndarray:
-    """``(64, d)`` public states: midpoint, corners (16 of them at most), and a fixed uniform sample inside."""
+    """Return ``(64, d)`` public states: midpoint, corners (16 of them at most), and a fixed uniform sample inside."""
     low, high = np.array(bounds.observation, dtype=np.float64).T
     size = len(low)
     sample = np.random.default_rng(0)  # noqa: TID251 (public)
@@ -183,7 +184,8 @@ def _ask_public(policy: Policy, states: np.ndarray, who: str) -> np.ndarray:
 
 
 def policy_probabilities(policy: Policy, states: np.ndarray, actions: int, batch: int = 65_536) -> np.ndarray:
-    """``(N, actions)`` float64 probabilities on private states; whatever a row holds, this returns and says nothing.
+    """Return ``(N, actions)`` float64 probabilities on private states; whatever a row holds, this returns and says
+    nothing.
 
     A row for which the policy raises, or answers with anything but probabilities, is zero. Where a batch fails it is
     halved until the rows that fail stand alone, which gives what asking row by row gives. Warnings are silenced.

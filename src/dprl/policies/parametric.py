@@ -65,7 +65,7 @@ class Parametric:
             raise DprlError(f"The policy {self.kind!r} has between 1 and {_LARGEST} parameters.")
 
     def _parsed(self) -> tuple[str, int, int, bool]:
-        """Name, hidden units, cosines, and whether it is Gaussian."""
+        """Return name, hidden units, cosines, and whether it is Gaussian."""
         name, *rest = self.kind.split(":")
         match name, rest:
             case "tabular", []:
@@ -82,6 +82,7 @@ class Parametric:
 
     @property
     def gaussian(self) -> bool:
+        """Whether actions are continuous."""
         return self.action is not None
 
     @property
@@ -120,7 +121,7 @@ class Parametric:
         return self.hidden * self.features
 
     def initial(self, normals: Any) -> jax.Array:
-        """``(size,)`` float32: all actions equally likely, or a mean in the middle; hidden units are random.
+        """Return ``(size,)`` float32: all actions equally likely, or a mean in the middle; hidden units are random.
 
         Args:
             normals: ``(random_weights,)`` float32 standard normals.
@@ -131,7 +132,7 @@ class Parametric:
         return theta.at[: self.random_weights].set(jnp.asarray(normals, jnp.float32) * math.sqrt(1.0 / self.features))
 
     def layers(self, theta: Any) -> list[tuple[Any, Any | None]]:
-        """Weights ``(out, in)`` and biases ``(out,)`` or None, from the first layer to the last."""
+        """Return weights ``(out, in)`` and biases ``(out,)`` or None, from the first layer to the last."""
         if not self.hidden:
             return [(theta.reshape(self.outputs, self.features), None)]
         first = self.hidden * self.features
@@ -142,7 +143,9 @@ class Parametric:
     # --- the function -------------------------------------------------------------------------------------------------
 
     def feature_rows(self, observations: Any) -> jax.Array:
-        """``(N, features)`` float32 of observations ``(N, d)``: :data:`CONSTANT`, components in [-1, 1]; or one-hot."""
+        """Return ``(N, features)`` float32 of observations ``(N, d)``: :data:`CONSTANT`, components in [-1, 1]; or
+        one-hot.
+        """
         name, _, cosines, _ = self._parsed()
         low, high = np.array(self.observation, np.float64).T
         seen = jnp.asarray(observations)
@@ -156,7 +159,7 @@ class Parametric:
         return jnp.concatenate(columns, axis=1)
 
     def preferences(self, theta: Any, observations: Any) -> jax.Array:
-        """``(N, outputs)``: log-probabilities but for a constant, or the mean of the scaled action."""
+        """Return ``(N, outputs)``: log-probabilities but for a constant, or the mean of the scaled action."""
         x = self.feature_rows(observations)
         *inner, (weights, bias) = self.layers(theta)
         for hidden, _ in inner:
@@ -164,13 +167,13 @@ class Parametric:
         return x @ weights.T / math.sqrt(max(self.hidden, 1)) + (0.0 if bias is None else bias)
 
     def probabilities(self, theta: Any, observations: Any) -> jax.Array:
-        """``(N, A)`` of discrete actions."""
+        """Return ``(N, A)`` of discrete actions."""
         if self.gaussian:
             raise DprlError("A Gaussian policy has densities, and no probabilities of actions.")
         return jax.nn.softmax(self.preferences(theta, observations), axis=-1)
 
     def log_prob(self, theta: Any, observations: Any, actions: Any) -> jax.Array:
-        """``(L,)`` log-probabilities, or log-densities but for a constant.
+        """Return ``(L,)`` log-probabilities, or log-densities but for a constant.
 
         Args:
             theta: ``(size,)``.
@@ -187,13 +190,17 @@ class Parametric:
     # --- acting -------------------------------------------------------------------------------------------------------
 
     def coins(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """What :meth:`draw` needs for ``shape`` actions: uniform numbers, or ``(*shape, k)`` standard normals."""
+        """Return what :meth:`draw` needs for ``shape`` actions: uniform numbers, or ``(*shape, k)`` standard
+        normals.
+        """
         if self.gaussian:
             return random.normal(key, (*shape, self.outputs), jnp.float32)
         return random.uniform(key, shape, jnp.float32)
 
     def draw(self, theta: Any, observations: Any, coins: Any) -> jax.Array:
-        """Actions of ``(N, d)`` observations: ``(N,)`` int32, or ``(N, k)`` float32 scaled ones, not cut to bounds."""
+        """Return actions of ``(N, d)`` observations: ``(N,)`` int32, or ``(N, k)`` float32 scaled ones, not cut to
+        bounds.
+        """
         out = self.preferences(theta, observations)
         if self.gaussian:
             return out + jnp.float32(self.std) * coins
@@ -203,16 +210,18 @@ class Parametric:
         return jnp.sum(below, axis=-1).astype(jnp.int32)
 
     def sample(self, theta: Any, key: Any, observation: Any) -> jax.Array:
-        """One action for one observation ``(d,)``, as :meth:`draw` gives it."""
+        """Draw one action for one observation ``(d,)``, as :meth:`draw` gives it."""
         return self.draw(theta, observation[None], self.coins(key, (1,)))[0]
 
     def greedy(self, theta: Any, observations: Any) -> jax.Array:
-        """The likeliest action of each of ``(N, d)`` observations: ``(N,)`` int32, or the mean ``(N, k)``."""
+        """Return the likeliest action of each of ``(N, d)`` observations: ``(N,)`` int32, or the mean ``(N, k)``."""
         out = self.preferences(theta, observations)
         return out if self.gaussian else jnp.argmax(out, axis=-1).astype(jnp.int32)
 
     def to_environment(self, actions: Any) -> Any:
-        """Actions as an environment takes them: scaled ones ``(..., k)`` are cut to [-1, 1], then put into bounds."""
+        """Return actions as an environment takes them: scaled ones ``(..., k)`` are cut to [-1, 1], then put into
+        bounds.
+        """
         if self.action is None:
             return actions
         low, high = (np.array(side, np.float32) for side in zip(*self.action, strict=True))

@@ -40,17 +40,19 @@ class ReleasedPolicy:
         object.__setattr__(self, "theta", theta)
 
     def __call__(self, states: Any, /) -> np.ndarray:
-        """Probabilities ``(N, A)`` float64 of ``(N, d)`` states; of discrete actions alone."""
+        """Return probabilities ``(N, A)`` float64 of ``(N, d)`` states; of discrete actions alone."""
         found = np.asarray(self.parametric.probabilities(self.theta, self._states(states)), np.float64)
         return found / found.sum(axis=1, keepdims=True)
 
     def greedy(self, states: Any) -> np.ndarray:
-        """The likeliest action of each state ``(N,)``, or the mean of continuous ones ``(N, k)``, within the bounds."""
+        """Return the likeliest action of each state ``(N,)``, or the mean of continuous ones ``(N, k)``, within the
+        bounds.
+        """
         actions = self.parametric.greedy(self.theta, self._states(states))
         return np.asarray(self.parametric.to_environment(actions))
 
     def sample(self, states: Any, seed: int) -> np.ndarray:
-        """An action of each state as :meth:`greedy` gives them, but drawn."""
+        """Return an action of each state as :meth:`greedy` gives them, but drawn."""
         import jax
 
         seen = self._states(states)
@@ -58,7 +60,7 @@ class ReleasedPolicy:
         return np.asarray(self.parametric.to_environment(self.parametric.draw(self.theta, seen, coins)))
 
     def slices(self, points: int = 65, most: int = 12) -> list[dict[str, Any]]:
-        """What is done along each of the first ``most`` components, the others at their public midpoint.
+        """Return what is done along each of the first ``most`` components, the others at their public midpoint.
 
         Returns:
             Of each: ``component``, ``grid`` (points,), ``values`` (of each action its probability, or of each component
@@ -78,7 +80,7 @@ class ReleasedPolicy:
         return out
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file; the same bytes for the same policy."""
+        """Write the policy as a safetensors file; the same bytes for the same policy."""
         of = self.parametric
         metadata = {
             "schema": _SCHEMA,

@@ -35,6 +35,7 @@ class SoftmaxPolicy:
         object.__setattr__(self, "weights", weights)
 
     def __call__(self, states: Any, /) -> Any:
+        """Return action probabilities ``(N, A)`` at ``states`` ``(N, d)``."""
         xp = states.__array_namespace__()
         states = xp.asarray(states, dtype=xp.float64)
         if self.features is None:

@@ -33,6 +33,7 @@ class TabularPolicy:
         object.__setattr__(self, "table", table)
 
     def __call__(self, states: Any, /) -> Any:
+        """Return action probabilities ``(N, A)`` at ``states`` ``(N, d)``."""
         xp = states.__array_namespace__()
         component = xp.asarray(states[:, 0], dtype=xp.float64)
         known = ~xp.isnan(component)

@@ -1,0 +1,1 @@
+"""Learned schedules of steps and noise (paper 002)."""

@@ -38,7 +38,7 @@ LEAST_SPREAD = 1.25
 def simulation_of(
     family: Any, architecture: Architecture, budget: Budget, value_budget_fraction: float = 0.0, **options: Any
 ) -> Simulation:
-    """The family under the noise of ``budget``, as a release would be calibrated.
+    """Return the family under the noise of ``budget``, as a release would be calibrated.
 
     Args:
         value_budget_fraction: share of mu^2 (of the filter's budget, where the noise is adaptive) that pays for values
@@ -72,12 +72,14 @@ def simulation_of(
 
 
 def gaussian_of(budget: Budget) -> float:
-    """Noise multiplier of one Gaussian release of all of ``budget``."""
+    """Return noise multiplier of one Gaussian release of all of ``budget``."""
     return noise_multiplier_for(events.gaussian, budget)
 
 
 def tuned(family: Any, budget: Budget, value_budget_fraction: float = 0.0) -> Any:
-    """The family with the hand schedule for that budget, where it has several: its method ``tuned`` says which."""
+    """Return the family with the hand schedule for that budget, where it has several: its method ``tuned`` says
+    which.
+    """
     return family.tuned(budget, value_budget_fraction) if hasattr(family, "tuned") else family
 
 
@@ -152,7 +154,7 @@ def learn(
 
 
 def best_of(trained: Trained) -> dict[str, float]:
-    """The record of the validation whose weights were kept."""
+    """Return the record of the validation whose weights were kept."""
     return min(trained.log, key=lambda record: math.inf if math.isnan(record["validation"]) else record["validation"])
 
 
@@ -172,7 +174,7 @@ def remove_checkpoint(folder: Path) -> None:
 
 
 def log_bytes(trained: Trained) -> bytes:
-    """The training log as it is stored beside a protector, ``training.json``."""
+    """Return the training log as it is stored beside a protector, ``training.json``."""
     log = [{name: x if math.isfinite(x) else None for name, x in r.items()} for r in (*trained.before, *trained.log)]
     content = {"schema": "dprl.protector-training/1", "log": log}
     return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()

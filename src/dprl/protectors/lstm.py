@@ -40,12 +40,12 @@ def init(key: jax.Array, name: str, inputs: int, outputs: int, hidden: int = 20,
 
 
 def start(hidden: int, layers: int, coordinates: int) -> jax.Array:
-    """``(layers, 2, hidden, coordinates)`` float32 zeros: outputs and cells before the first step."""
+    """Return ``(layers, 2, hidden, coordinates)`` float32 zeros: outputs and cells before the first step."""
     return jnp.zeros((layers, 2, hidden, coordinates), dtype=jnp.float32)
 
 
 def step(weights: Weights, name: str, state: jax.Array, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """One step of all coordinates.
+    """Take one step of all coordinates.
 
     Args:
         state: ``(layers, 2, hidden, d)`` as from :func:`start`.

@@ -102,14 +102,14 @@ def train(
 
 
 def _core(training: Training) -> Training:
-    """What is compiled does not depend on how long and how fast is trained."""
+    """Return what is compiled does not depend on how long and how fast is trained."""
     return dataclasses.replace(training, epochs=1, learning_rate=1.0, validate=1, incremental=())
 
 
 def _epoch(
     simulation: Simulation, training: Training, state: dict[str, Any], key: jax.Array, epoch: int
 ) -> dict[str, float]:
-    """One update of ``state``, or in the batch form one a batch, and its record."""
+    """Update ``state`` once, or in the batch form once a batch; return it and its record."""
     factor, rate = (jnp.asarray(x, dtype=jnp.float32) for x in (training.factor(epoch), training.rate(epoch)))
     weights, moments, core = state["weights"], (state["first"], state["second"]), _core(training)
     if training.batch:
@@ -183,7 +183,7 @@ def start_batches(schedule: Schedule, batches: int) -> Batches:
 
 
 def second_pass(schedule: Schedule, state: Batches, costs: jax.Array) -> Batches:
-    """The second pass of B.5: new budgets of the batches from what they cost with the protector held fixed.
+    """Return the second pass of B.5: new budgets of the batches from what they cost with the protector held fixed.
 
     The budgets minimise ``sum_b (rho^_b - r_b)^2 / (2 mu_b) - z_r h_r + h_r^2 / (2 mu_r)`` with
     ``rho^_b = cost_b - z_b mu_b`` and ``h_r = sum r_b - 1``. That is a quadratic with a closed form: its gradient is
@@ -221,7 +221,7 @@ def two_passes(
     epoch: Any,
     rate: Any,
 ) -> tuple[Weights, tuple[Weights, Weights], Batches, dict[str, jax.Array]]:
-    """One epoch on fresh tasks: an update after each batch of steps, then new shares of the budget.
+    """Run one epoch on fresh tasks: an update after each batch of steps, then new shares of the budget.
 
     Args:
         batches: shares and multipliers of the batches.
@@ -301,7 +301,7 @@ _TABLES = ("weights", "first", "second", "best")
 
 
 def _identity(simulation: Simulation, training: Training) -> str:
-    """What a checkpoint belongs to."""
+    """Return what a checkpoint belongs to."""
     family = {"name": simulation.family.name, "facts": simulation.family.describe()}
     facts = {
         "family": family, "hand": dataclasses.asdict(simulation.hand), "training": dataclasses.asdict(training),

@@ -104,12 +104,12 @@ class Training:
         return self.objective in ("hand", "both") or self.penalty > 0.0
 
     def factor(self, epoch: int) -> float:
-        """Of the noise in an epoch."""
+        """Return the factor of the noise in an epoch."""
         stage = int(epoch / (self.share * self.epochs)) if self.incremental else 0
         return self.incremental[stage] if stage < len(self.incremental) else 1.0
 
     def rate(self, epoch: int) -> float:
-        """Of Adam in an epoch."""
+        """Return the learning rate of Adam in an epoch."""
         return self.learning_rate * (0.1 + 0.45 * (1.0 + math.cos(math.pi * epoch / self.epochs)))
 
 
@@ -128,14 +128,14 @@ def budget_weighted(losses: jax.Array, costs: jax.Array) -> jax.Array:
 
 
 def augmented(excess: jax.Array, multiplier: jax.Array, penalty: jax.Array) -> jax.Array:
-    """What B.2 adds to the objective: ``- z h + h^2 / (2 mu)``, of the excess h over the budget."""
+    """Return what B.2 adds to the objective: ``- z h + h^2 / (2 mu)``, of the excess h over the budget."""
     return -multiplier * excess + excess * excess / (2.0 * penalty)
 
 
 def tighten(
     schedule: Schedule, multiplier: jax.Array, penalty: jax.Array, excess: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Steps 3 and 4 of B.2: ``z - h / mu``, and a smaller mu."""
+    """Return steps 3 and 4 of B.2: ``z - h / mu``, and a smaller mu."""
     return multiplier - excess / penalty, jnp.maximum(schedule.shrink * penalty, schedule.least)
 
 
@@ -143,7 +143,9 @@ def tighten(
 
 
 def batch_of(simulation: Simulation, training: Training, key: jax.Array, count: int) -> tuple[Any, Any, Any]:
-    """``count`` fresh tasks, ``(count, repeats)`` keys of their runs, and a factor of the noise for each task."""
+    """Return ``count`` fresh tasks, ``(count, repeats)`` keys of their runs, and a factor of the noise for each
+    task.
+    """
     tasks, runs, factors = jax.random.split(key, 3)
     found = jax.vmap(simulation.family.sample)(jax.random.split(tasks, count))
     keys = jax.random.split(runs, (count, training.repeats))
@@ -161,9 +163,9 @@ def losses_of(
     deployed: bool = False,
     own: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of every task the mean over its runs, ``(tasks,)`` each: what is minimised; the mean loss after the steps; and
-    what was spent in all steps, over the budget. ``deployed`` as of :func:`.unroll`;
-    with ``own``, weights have a first axis: those of each task.
+    """Return for every task the mean over its runs, ``(tasks,)`` each: what is minimised; the mean loss after the
+    steps; and what was spent in all steps, over the budget. ``deployed`` as of :func:`.unroll`; with ``own``,
+    weights have a first axis: those of each task.
     """
 
     def one(weights: Weights, task: Any, key: Any, factor: Any) -> tuple[Any, Any, Any]:
@@ -180,7 +182,9 @@ def losses_of(
 
 
 def values_of(training: Training, aim: jax.Array, hand: jax.Array) -> jax.Array:
-    """``(tasks,)`` what is made small of every task, from its loss and the hand schedule's; see :class:`Training`."""
+    """Return ``(tasks,)`` what is made small of every task, from its loss and the hand schedule's; see
+    :class:`Training`.
+    """
     ratio = jnp.log(jnp.maximum(aim / jnp.maximum(hand, 1e-12), 1e-12))
     value = aim
     if training.objective == "log":
@@ -205,7 +209,7 @@ def objective(
     factors: Any,
     own: bool = False,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """() what is minimised over a batch, and the numbers of the record. ``own`` as of :func:`losses_of`."""
+    """Return () what is minimised over a batch, and the numbers of the record. ``own`` as of :func:`losses_of`."""
     aim, every, spent = losses_of(simulation, weights, tasks, keys, factors, own=own)
     record, hand = {"loss": jnp.mean(aim)}, aim
     if training.beside_hand:

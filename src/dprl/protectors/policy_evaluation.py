@@ -92,10 +92,12 @@ class RandomChains:
 
     @property
     def name(self) -> str:
+        """How it is called."""
         return "policy-evaluation"
 
     @property
     def algorithm(self) -> str:
+        """Name of the algorithm whose steps are learned."""
         return self.serves
 
     @property
@@ -110,14 +112,17 @@ class RandomChains:
 
     @property
     def dimension(self) -> int:
+        """Number of parameters."""
         return 2 * self.size
 
     @property
     def blocks(self) -> tuple[int, ...]:
+        """Sizes of the blocks of parameters."""
         return (0,) * self.size + (1,) * self.size
 
     @property
     def hand(self) -> HandSchedule:
+        """The hand schedule."""
         return HandSchedule(
             steps=self.steps,
             sampling_rate=self.sampling_rate,
@@ -128,22 +133,23 @@ class RandomChains:
         )
 
     def table(self) -> np.ndarray:
-        """``(S, n)`` float32 features of every state."""
+        """Return ``(S, n)`` float32 features of every state."""
         features = make_features(self.features, self.observation)
         return features(np.arange(self.states, dtype=np.float64)[:, None]).astype(np.float32)
 
     def sample(self, key: jax.Array) -> Task:
+        """Return a task, from a key."""
         chain, log = self.simulate(key)
         return self.task_of(chain, log)
 
     def simulate(self, key: jax.Array) -> tuple[chains.Chain, chains.Log]:
-        """The process and the log of the task of ``key``."""
+        """Return the process and the log of the task of ``key``."""
         process, episodes = jax.random.split(key)
         chain = chains.draw_chain(process, self.states, self.kind)
         return chain, chains.draw_log(episodes, chain, self.units, self.horizon)
 
     def task_of(self, chain: chains.Chain, log: chains.Log) -> Task:
-        """From a log of the chain. Rewards in public units: the value range [0, 1] is mapped to [-1, 1]."""
+        """Make a task from a log of the chain. Rewards in public units: the value range [0, 1] is mapped to [-1, 1]."""
         table = jnp.asarray(self.table())
         weight = log.alive / jnp.sum(log.alive, axis=1, keepdims=True).astype(jnp.float32)
         onward = self.discount * (~log.ended).astype(jnp.float32)
@@ -159,7 +165,7 @@ class RandomChains:
         return Task(A, b, C, self.residual_of(chain), chain, level.astype(jnp.float32))
 
     def residual_of(self, chain: chains.Chain) -> jax.Array:
-        """``(n, n + 1)``, see :class:`Task`: ``C^(-1/2) (A, b)`` of the exact moments."""
+        """Return ``(n, n + 1)``, see :class:`Task`: ``C^(-1/2) (A, b)`` of the exact moments."""
         table = jnp.asarray(self.table())
         visits, onward, outcome = chains.exact_moments(chain, self.horizon)
         C = table.T @ (visits[:, None] * table)
@@ -170,7 +176,9 @@ class RandomChains:
         return root @ jnp.concatenate([A, (table.T @ reward)[:, None]], axis=1)
 
     def initial(self, task: Task) -> jax.Array:
-        """Where the algorithm starts: mid-range values, or, of DPTD, the mean return, whose noise is left out here."""
+        """Return where the algorithm starts: mid-range values, or, of DPTD, the mean return, whose noise is left out
+        here.
+        """
         zeros = jnp.zeros(self.dimension, jnp.float32)
         if self.serves == "gpope":
             return zeros
@@ -201,6 +209,7 @@ class RandomChains:
         return (total / (self.sampling_rate * self.units)).astype(jnp.float32)
 
     def project(self, parameters: jax.Array) -> jax.Array:
+        """Return the parameters where they may lie."""
         if self.serves == "dptd":
             return jnp.clip(parameters, -BOX, BOX)
         theta, w = parameters[: self.size], parameters[self.size :]
@@ -214,10 +223,11 @@ class RandomChains:
         return jnp.sum(residual * residual)
 
     def reference(self, task: Task) -> jax.Array:
-        """The MSPBE of the mid-range start."""
+        """Return the MSPBE of the mid-range start."""
         return jnp.maximum(jnp.sum(task.residual[:, -1] ** 2), 1e-6)
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """Public ranges of the tasks."""
         n = float(self.size)
         return {
             "units": (0.8 * self.units, 1.25 * self.units),
@@ -228,19 +238,20 @@ class RandomChains:
         }
 
     def describe(self) -> Mapping[str, Any]:
+        """Return the family as plain data."""
         return {"source": "simulated: random Markov reward processes with an outcome at the end"} | dataclasses.asdict(
             self
         )
 
     def tuned(self, budget: Budget, value_budget_fraction: float = 0.0) -> RandomChains:
-        """With the hand schedule of the public grid's budget that is nearest in noise over units."""
+        """Return the family with the hand schedule of the public grid's budget that is nearest in noise over units."""
         strength = budget.epsilon * math.sqrt(1.0 - value_budget_fraction) * self.units / 300.0
         near = min(TUNED, key=lambda epsilon: abs(math.log(epsilon / strength)))
         found = dict(TUNED[near])
         return dataclasses.replace(self, **found | {"clip_norm": self._option(found["clip_norm"])})
 
     def _option(self, clip_norm: float) -> float:
-        """An option of GPOPE as that of the algorithm that is served."""
+        """Return an option of GPOPE as that of the algorithm that is served."""
         return clip_norm * math.sqrt(self.size) / self._clip_unit
 
     @functools.cached_property
@@ -258,7 +269,7 @@ class RandomChains:
         )
 
     def begin(self, architecture: Architecture, seed: int) -> Weights:
-        """Weights that training starts from: steps that are as small as can be differentiated through.
+        """Return weights that training starts from: steps that are as small as can be differentiated through.
 
         The best hand schedule at little noise takes steps so long that clipping alone holds them; gradients through a
         hundred of those explode. These weights make it :data:`GENTLE` instead, with a mean of the last half.

@@ -164,7 +164,7 @@ class ProtectorState(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=0)
 def init_weights(architecture: Architecture, key: jax.Array) -> Weights:
-    """Weights before training: with them the protector is its hand schedule, with uniform noise."""
+    """Return weights before training: with them the protector is its hand schedule, with uniform noise."""
     projector, scheduler = jax.random.split(key)
     a = architecture
     weights: Weights = {}
@@ -197,7 +197,7 @@ def init_weights(architecture: Architecture, key: jax.Array) -> Weights:
 
 
 def profile_of(weights: Mapping[str, Any], steps: int) -> jax.Array:
-    """``(steps,)`` noise of each step over a common scale; the mean of ``1 / profile^2`` is 1.
+    """Return ``(steps,)`` noise of each step over a common scale; the mean of ``1 / profile^2`` is 1.
 
     At most 8 levels, each of consecutive steps. To first order the privacy cost does not depend on the profile; the
     scale is found by the accountant.
@@ -210,12 +210,12 @@ def profile_of(weights: Mapping[str, Any], steps: int) -> jax.Array:
 
 
 def clip_factor(weights: Mapping[str, Any]) -> Any:
-    """What the hand schedule's clip norm is multiplied by."""
+    """Return what the hand schedule's clip norm is multiplied by."""
     return jnp.exp(weights["log_clip"]) if "log_clip" in weights else 1.0
 
 
 def over_time(knots: jax.Array, progress: jax.Array) -> jax.Array:
-    """``(k, ...)`` values at even times from 0 to 1, interpolated linearly at ``progress``."""
+    """Return ``(k, ...)`` values at even times from 0 to 1, interpolated linearly at ``progress``."""
     last = knots.shape[0] - 1
     place = progress * last
     below = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, max(last - 1, 0))
@@ -236,7 +236,7 @@ def init_state(architecture: Architecture, parameters: jax.Array) -> ProtectorSt
 
 
 def start_from(architecture: Architecture, weights: Weights, parameters: jax.Array) -> jax.Array:
-    """``(d,)`` first parameters: the algorithm's, and what was learned to add to them."""
+    """Return ``(d,)`` first parameters: the algorithm's, and what was learned to add to them."""
     parameters = parameters.astype(jnp.float32)
     return parameters + weights["start"] if architecture.learned_start else parameters
 
@@ -244,7 +244,8 @@ def start_from(architecture: Architecture, weights: Weights, parameters: jax.Arr
 def propose(
     architecture: Architecture, weights: Weights, state: ProtectorState, noise: Any, progress: Any
 ) -> tuple[ProtectorState, jax.Array]:
-    """The adaptive scheduler: noise of the coming step over that of the uniform schedule, in ``(least, 2 - least)``.
+    """Return the adaptive scheduler: noise of the coming step over that of the uniform schedule, in ``(least, 2 -
+    least)``.
 
     B.7: ``sigma_min + 2 (sigma_g - sigma_min) y`` with the sigmoid y. It reads the norm that was released with the
     step *before*: the noise has to be known before the step's draw (docs/papers/002.md).
@@ -270,7 +271,7 @@ def propose(
 
 
 def nearest_level(levels: jax.Array, ratio: jax.Array) -> jax.Array:
-    """() int32, the number of the level that is nearest to ``ratio`` in logarithms."""
+    """Return () int32, the number of the level that is nearest to ``ratio`` in logarithms."""
     return jnp.argmin(jnp.abs(jnp.log(ratio) - jnp.log(levels))).astype(jnp.int32)
 
 
@@ -288,7 +289,7 @@ def advance(
     project: Any = lambda parameters: parameters,
     learned: bool = True,
 ) -> tuple[ProtectorState, jax.Array]:
-    """One step of the projector, from the noisy mean gradient.
+    """Take one step of the projector, from the noisy mean gradient.
 
     Args:
         parameters: ``(d,)`` float32.
@@ -361,8 +362,9 @@ def advance(
 
 
 def signal_of(running: jax.Array, noise: Any, count: Any) -> jax.Array:
-    """() logarithm of the norm of a mean ``(d,)`` of ``count`` noisy gradients over that of its noise alone, at least
-    0 and at most ``LARGEST_SIGNAL``."""
+    """Return () logarithm of the norm of a mean ``(d,)`` of ``count`` noisy gradients over that of its noise alone, at
+    least 0 and at most ``LARGEST_SIGNAL``.
+    """
     alone = jnp.maximum(jnp.asarray(noise, jnp.float32) * jnp.sqrt(running.shape[0] / count), LEAST_NOISE)
     norm = 0.5 * jnp.log(jnp.sum(running * running) + 1e-12)
     return jnp.clip(norm - jnp.log(alone), 0.0, LARGEST_SIGNAL)

@@ -142,6 +142,7 @@ class Protector:
 
     @property
     def adaptive(self) -> bool:
+        """Whether the noise is chosen on the way."""
         return self.learned and self.architecture.scheduler == "adaptive"
 
     @property
@@ -162,7 +163,7 @@ class Protector:
         return None
 
     def fallback(self) -> Protector:
-        """The hand schedule alone."""
+        """Return the hand schedule alone."""
         return dataclasses.replace(self, learned=False)
 
     def check_provenance(self) -> None:
@@ -175,7 +176,7 @@ class Protector:
             )
 
     def start(self, parameters: jax.Array) -> tuple[ProtectorState, jax.Array]:
-        """State before the first step and the first parameters, from those of the algorithm ``(d,)``."""
+        """Return state before the first step and the first parameters, from those of the algorithm ``(d,)``."""
         if self.learned:
             parameters = start_from(self.architecture, self._arrays(), parameters)
         parameters = parameters.astype(jnp.float32)
@@ -192,14 +193,14 @@ class Protector:
         clip: Any,
         project: Any = lambda parameters: parameters,
     ) -> tuple[ProtectorState, jax.Array]:
-        """One step; arguments as of :func:`~dprl.protectors.projector.advance`."""
+        """Take one step; arguments as of :func:`~dprl.protectors.projector.advance`."""
         return advance(
             self.architecture, self.hand, self._arrays(), state, parameters, mean, noise, step, blocks, clip,
             project, self.learned,
         )  # fmt: skip
 
     def propose(self, state: ProtectorState, noise: Any, step: Any) -> tuple[ProtectorState, jax.Array]:
-        """Of an adaptive protector, the number in :attr:`levels` of the coming step's noise."""
+        """Return, of an adaptive protector, the number in :attr:`levels` of the coming step's noise."""
         progress = jnp.minimum(jnp.asarray(step, dtype=jnp.float32) / self.hand.steps, 1.0)
         state, ratio = propose(self.architecture, self._arrays(), state, noise, progress)
         return state, nearest_level(jnp.asarray(self.levels, dtype=jnp.float32), ratio)
@@ -259,13 +260,15 @@ class Protector:
 
 
 def levels_of(architecture: Architecture) -> tuple[float, ...]:
-    """Noise levels of the adaptive scheduler over the uniform schedule's, smallest first: 31, the middle one is 1."""
+    """Return noise levels of the adaptive scheduler over the uniform schedule's, smallest first: 31, the middle one is
+    1.
+    """
     below, above = (np.geomspace(end, 1.0, 16) for end in (architecture.least, 2.0 - architecture.least))
     return tuple(sorted({*below.tolist(), *above.tolist()}))
 
 
 def _read(path: Path, size: int) -> bytes:
-    """A file of at most ``size`` bytes; what is no file, such as a pipe, is not waited for."""
+    """Return a file of at most ``size`` bytes; what is no file, such as a pipe, is not waited for."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
         content = file.read(size + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     if content is None or len(content) > size:
@@ -278,13 +281,15 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _record(kind: type[R], content: Any) -> R:
-    """``content`` as the fields of ``kind``, each of its declared type."""
+    """Return ``content`` as the fields of ``kind``, each of its declared type."""
     types = get_type_hints(kind)
     return kind(**{name: _of_type(types[name], value) for name, value in content.items()})
 
 
 def _of_type(kind: Any, value: Any) -> Any:
-    """``value`` of JSON as it is where it is of type ``kind``; a whole number is a float too, and a list a tuple."""
+    """Return ``value`` of JSON as it is where it is of type ``kind``; a whole number is a float too, and a list a
+    tuple.
+    """
     origin, inner = get_origin(kind), get_args(kind)
     if origin is tuple and isinstance(value, list):
         every = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
@@ -299,7 +304,7 @@ def _of_type(kind: Any, value: Any) -> Any:
 
 
 def _plain(value: Any, depth: int = 0) -> bool:
-    """Whether ``value`` of JSON can stand on a certificate: not deep, numbers finite, text that can be written."""
+    """Tell whether ``value`` of JSON can stand on a certificate: not deep, numbers finite, text that can be written."""
     if isinstance(value, dict | list):
         inner = [*value, *value.values()] if isinstance(value, dict) else value
         return depth < _DEEPEST and all(_plain(x, depth + 1) for x in inner)

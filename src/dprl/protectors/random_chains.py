@@ -62,7 +62,9 @@ class Moments(NamedTuple):
 
 
 def draw_chain(key: jax.Array, states: int, kind: str) -> Chain:
-    """A random process; ``kind``: ``chains``, along a line, or ``mdps``, where three random states may follow each."""
+    """Return a random process; ``kind``: ``chains``, along a line, or ``mdps``, where three random states may follow
+    each.
+    """
     keys = jax.random.split(key, 12)
     numbers = jnp.arange(states, dtype=jnp.int32)
     place = numbers.astype(F32) / (states - 1)
@@ -131,7 +133,7 @@ def draw_log(key: jax.Array, chain: Chain, units: int, horizon: int) -> Log:
 
 
 def exact_moments(chain: Chain, horizon: int) -> Moments:
-    """What :func:`draw_log` gives in expectation; episodes that are cut bootstrap from where they were cut."""
+    """Return what :func:`draw_log` gives in expectation; episodes that are cut bootstrap from where they were cut."""
     size = chain.ends.shape[0]
     live = chain.moves * (1.0 - chain.ends)[:, None]
 

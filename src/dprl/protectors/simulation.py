@@ -62,14 +62,16 @@ class Simulation:
 
     @property
     def hand(self) -> HandSchedule:
+        """The hand schedule."""
         return self.family.hand
 
     @property
     def adaptive(self) -> bool:
+        """Whether the noise is chosen on the way."""
         return self.architecture.scheduler == "adaptive"
 
     def cost(self, ratio: jax.Array) -> jax.Array:
-        """() share of the budget of a step whose noise is ``ratio`` times that of the uniform schedule."""
+        """Return () share of the budget of a step whose noise is ``ratio`` times that of the uniform schedule."""
         ratios, costs = (jnp.asarray(np.log(x), dtype=jnp.float32) for x in (self.ratios, self.costs))
         return jnp.exp(jnp.interp(jnp.log(ratio), ratios, costs))
 
@@ -99,7 +101,7 @@ def unroll(
     learned: bool = True,
     deployed: bool = False,
 ) -> Run:
-    """All steps on one task; differentiable by ``weights``.
+    """Return all steps on one task; differentiable by ``weights``.
 
     Args:
         task: of the simulation's family.
@@ -141,7 +143,7 @@ def step_of(
     draws: Any = 1.0,
     deployed: bool = False,
 ) -> Callable[[Carry, Any], tuple[Carry, tuple[jax.Array, jax.Array]]]:
-    """One step as the body of a scan: ``(carry, step)`` to the next carry, the loss and the cost.
+    """Return one step as the body of a scan: ``(carry, step)`` to the next carry, the loss and the cost.
 
     ``factor`` is of the noise, as the protector knows it; ``draws`` multiplies what is drawn and nothing else.
     """
@@ -192,18 +194,19 @@ def step_of(
 
 
 def unit_sum(dimension: int, sampling_rate: float = 1.0) -> GaussianSum:
-    """The mechanism whose clip, coins and noise a simulation uses, with clip norm and noise multiplier 1: vectors are
-    divided by a clip norm and the noise is multiplied, so that one compiled program serves all numbers."""
+    """Return the mechanism whose clip, coins and noise a simulation uses, with clip norm and noise multiplier 1:
+    vectors are divided by a clip norm and the noise is multiplied, so that one compiled program serves all numbers.
+    """
     return GaussianSum(parts=((dimension, 1.0),), noise_multiplier=1.0, sampling_rate=sampling_rate, arithmetic="float")
 
 
 def noise_of(seed: Any) -> SeededNoise:
-    """The reproducible noise of run ``seed``, which may be traced."""
+    """Return the reproducible noise of run ``seed``, which may be traced."""
     return SeededNoise(jnp.stack([jnp.uint32(0), jnp.asarray(seed, jnp.uint32)]))
 
 
 def safe_norm(vector: jax.Array) -> jax.Array:
-    """The L2 norm, with a gradient of 0 at 0."""
+    """Return the L2 norm, with a gradient of 0 at 0."""
     square = jnp.sum(vector * vector)
     return jnp.where(square > 0.0, jnp.sqrt(jnp.where(square > 0.0, square, 1.0)), 0.0)
 
@@ -211,7 +214,9 @@ def safe_norm(vector: jax.Array) -> jax.Array:
 def segmented_scan(
     body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: int, segment: int | None = None, first: Any = 0
 ) -> tuple[Any, Any]:
-    """``lax.scan`` over the numbers of the steps, of which only every ``segment``-th carry is kept for the way back."""
+    """Return ``lax.scan`` over the numbers of the steps, of which only every ``segment``-th carry is kept for the way
+    back.
+    """
     length = segment_of(steps) if segment is None else max(1, min(steps, segment))
 
     @jax.checkpoint
@@ -239,7 +244,7 @@ def segment_of(steps: int) -> int:
 
 
 def noise_covariance(simulation: Simulation, weights: Weights, tasks: Any, keys: jax.Array) -> jax.Array:
-    """() ``C_T`` of Theorem B.2 (Eq. 32), measured: the covariance of accumulated noise and last gradient.
+    """Return () ``C_T`` of Theorem B.2 (Eq. 32), measured: the covariance of accumulated noise and last gradient.
 
     ``C_T = E[sum_t nu_t' d(-g_t)/d(noisy gradient_t) grad f(theta_T)]``, with unit noise nu_t and the update g_t; with
     a uniform schedule, where ``d sigma_t / d sigma`` is 1. As in the paper, only the direct effect of a step's noise on

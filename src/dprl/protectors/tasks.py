@@ -26,7 +26,9 @@ class TaskFamily(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """How it is called."""
+        ...
 
     @property
     def algorithm(self) -> str:
@@ -54,19 +56,19 @@ class TaskFamily(Protocol):
         ...
 
     def sample(self, key: jax.Array) -> Task:
-        """A task from a public seed."""
+        """Return a task from a public seed."""
         ...
 
     def initial(self, task: Task) -> jax.Array:
-        """``(d,)`` parameters before the first step."""
+        """Return ``(d,)`` parameters before the first step."""
         ...
 
     def natural_clip(self, clip_norm: Any) -> Any:
-        """() C in the unit of the gradient, from the option ``clip_norm`` of the algorithm that is served."""
+        """Return () C in the unit of the gradient, from the option ``clip_norm`` of the algorithm that is served."""
         ...
 
     def mean_gradient(self, task: Task, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
-        """``(d,)`` float32 sum of clipped unit gradients over a Poisson batch, over ``q m C``: no noise yet.
+        """Return ``(d,)`` float32 sum of clipped unit gradients over a Poisson batch, over ``q m C``: no noise yet.
 
         In units of the clip norm C, which is ``clip`` and may be traced; ``q`` is the hand schedule's rate, m the
         declared units. It is descended: the gradient by a dual variable carries a minus sign.
@@ -78,16 +80,18 @@ class TaskFamily(Protocol):
         ...
 
     def loss(self, task: Task, parameters: jax.Array) -> jax.Array:
-        """() f, what a protector shall make small; positive."""
+        """Return () f, what a protector shall make small; positive."""
         ...
 
     def reference(self, task: Task) -> jax.Array:
-        """() positive scale of a task's losses, by which they are divided: such as the loss at the start, or 1."""
+        """Return () positive scale of a task's losses, by which they are divided: such as the loss at the start, or
+        1.
+        """
         ...
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """Public facts of the tasks, by name, smallest and largest: beyond them a protector falls back to its hand
-        schedule. Names as in :func:`dprl.evaluation.protected.public_facts`.
+        """Return public facts of the tasks, by name, smallest and largest: beyond them a protector falls back to its
+        hand schedule. Names as in :func:`dprl.evaluation.protected.public_facts`.
         """
         ...
 

@@ -46,7 +46,7 @@ def estimate_of(
     features: str,
     outcome: str | None,
 ) -> dict[str, Any]:
-    """``estimate.json``: released values and public facts."""
+    """Return ``estimate.json``: released values and public facts."""
     targets = [
         {"name": name, **e.as_dict(), "reference": None if references is None else references[i]}
         for i, (name, e) in enumerate(values.items())
@@ -88,7 +88,7 @@ def estimate_of(
 
 
 def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
-    """What public facts alone say against the values of the policies called ``names``."""
+    """Return what public facts alone say against the values of the policies called ``names``."""
     asked, said = plan.query.bounds, []
     if asked.cuts_products:
         origin = "derived" if asked.derives_cumulative_ratio else "declared"
@@ -107,7 +107,7 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
 
 
 def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> list[str]:
-    """What a reader must know before the numbers, from released values and public facts."""
+    """Return what a reader must know before the numbers, from released values and public facts."""
     one = "transition" if unit == "transition" else "trajectory"
     low, high = plan.query.bounds.value_interval(plan.config.discount)
     below = (
@@ -133,7 +133,7 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
 
 
 def _options(plan: Plan) -> dict[str, Any]:
-    """Every option that was in force, and where its value came from."""
+    """Return every option that was in force, and where its value came from."""
     own, values = plan.config.hyper_parameters(), plan.query.config.hyper_parameters()
     shared = ("discount", "confidence", "noise_multiplier")  # the same number, and one that the mechanisms state
     same = plan.config is plan.query.config
@@ -167,7 +167,7 @@ def mechanism_rows(plan: Plan) -> list[dict[str, Any]]:
 def certificate_of(
     plan: Plan, log: Log, policies: Mapping[str, Any], noise: Any, status: str, features: str
 ) -> dict[str, Any]:
-    """The certificate before it is sealed: public facts alone, known before the first row is read."""
+    """Return the certificate before it is sealed: public facts alone, known before the first row is read."""
     around = ", around the released value function," if plan.around_function else ""
     released = f"One noisy vector, from which{around} every value and interval is computed"
     if plan.stages:

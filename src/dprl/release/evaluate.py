@@ -55,14 +55,17 @@ class Release(Handout):
 
     @property
     def estimate(self) -> Mapping[str, Any]:
+        """What is released of the values, as plain data."""
         return self.document
 
     @property
     def value(self) -> float:
+        """Value of the first target policy."""
         return self.estimate["value"]
 
     @property
     def interval(self) -> tuple[float, float]:
+        """Interval of that value."""
         low, high = self.estimate["interval"]
         return low, high
 
@@ -73,6 +76,7 @@ class Release(Handout):
 
     @property
     def files(self) -> Mapping[str, bytes]:
+        """Further files of the release, by name."""
         return {} if self.value_function is None else {FILE: self.value_function.to_bytes()}
 
 
@@ -208,7 +212,7 @@ def _opened(log: Any, policies: Mapping[str, Any], bounds: Any, unit: Any, perso
 
 
 def _sent(spec: Any, policy: Any) -> Any:
-    """A policy as workers get it: where it stands in a file, or itself."""
+    """Return a policy as workers get it: where it stands in a file, or itself."""
     if isinstance(spec, str) and ".py:" in spec:
         file, _, function = spec.rpartition(":")
         return f"{os.path.abspath(file)}:{function}"
@@ -244,7 +248,7 @@ def _named_policies(target: Any) -> dict[str, Any]:
 
 
 def _restored(path: Path) -> Release:
-    """The release in a folder."""
+    """Return the release in a folder."""
     estimate = json.loads((path / Release.document_name).read_bytes())
     function = None if estimate["value_function"] is None else load_value_function(path)
     values = {target["name"]: ValueEstimate.from_mapping(target) for target in estimate["targets"]}

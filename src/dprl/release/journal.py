@@ -38,9 +38,11 @@ class FolderJournal:
             raise unwritable(path.parent, error) from error
 
     def stream(self, name: str) -> _Stream:
+        """Return the part that belongs to one name."""
         return _Stream(self, hashlib.blake2b(name.encode(), digest_size=8).digest())
 
     def step(self, tag: bytes, step: int, dimension: int, compute: Callable[[], Any]) -> np.ndarray:
+        """Return the numbers of a step: kept ones, or those of ``compute``, which are kept first."""
         head = tag + step.to_bytes(8, "little")
         length = len(head) + 8 * dimension + 32
         if self._position < self._size:
@@ -63,7 +65,7 @@ class FolderJournal:
         return points
 
     def _replay(self, head: bytes, length: int) -> np.ndarray | None:
-        """The next record, or None where it is the torn last one: it was never handed out, and is cut off."""
+        """Return the next record, or None where it is the torn last one: it was never handed out, and is cut off."""
         rest = self._size - self._position
         record = os.pread(self._file, length, self._position)
         body, mac = record[:-32], record[-32:]
@@ -82,7 +84,7 @@ class FolderJournal:
         return None
 
     def _has_hole(self, record: bytes) -> bool:
-        """Whether a sector of the record never reached the disk: its length did, before a power cut."""
+        """Tell whether a sector of the record never reached the disk: its length did, before a power cut."""
         first = -self._position % _SECTOR
         cuts = [0, *range(first or _SECTOR, len(record), _SECTOR), len(record)]
         return any(not any(record[a:b]) for a, b in pairwise(cuts))
@@ -103,12 +105,14 @@ class _Stream:
 
 
 def write_all(file: int, content: bytes) -> None:
+    """Write the whole of ``content``."""
     view = memoryview(content)
     while view:
         view = view[os.write(file, view) :]
 
 
 def tampered(path: Path) -> DprlError:
+    """Return the error of a run folder that is damaged."""
     return DprlError(
         f"The run folder {path} is damaged or was tampered with, so the run cannot be resumed: delete it (its charge "
         "stays spent)."
@@ -116,6 +120,7 @@ def tampered(path: Path) -> DprlError:
 
 
 def unwritable(path: Path, error: OSError) -> DprlError:
+    """Return the error of a run folder that cannot be written to."""
     if not os.path.lexists(path):
         return DprlError(f"The run folder {path} is gone, so the run cannot be resumed: what was charged stays spent.")
     return DprlError(

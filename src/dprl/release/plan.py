@@ -30,7 +30,9 @@ def plan_release(
     features: str = "columns",
     behavior_policy: Any = None,
 ) -> dict[str, Any]:
-    """Noise, interval widths and cost as plain data, from public facts; of a log only names and types are read."""
+    """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
+    read.
+    """
     known = read_bounds(bounds)
     policies = load_policies(target_policy, known)
     if isinstance(behavior_policy, str) and behavior_policy.startswith("column"):
@@ -78,7 +80,7 @@ def plan_release(
 def calibrate_release(
     budget: Budget, algorithm: Algorithm, *, bounds: Any, features: str = "columns"
 ) -> dict[str, Any]:
-    """Noise of every stage of a release that evaluates one policy, as plain data, from public facts.
+    """Return noise of every stage of a release that evaluates one policy, as plain data, from public facts.
 
     A stage's ``share`` is its part of mu^2; the last of them gets what the accountant leaves of the budget.
     """

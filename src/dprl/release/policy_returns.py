@@ -17,7 +17,7 @@ EPISODES, _POINTS = 300, 16
 
 
 def measure(simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config: DPPG, seed: int) -> dict[str, Any]:
-    """Mean undiscounted returns of an episode.
+    """Return mean undiscounted returns of an episode.
 
     Args:
         history: ``(T + 1, d)`` iterates.
@@ -49,7 +49,7 @@ def measure(simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config:
 
 
 def measure_on_host(source: Any, policy: ReleasedPolicy, first: np.ndarray, users: int, seed: int) -> dict[str, Any]:
-    """The same returns with the true answers of users who can be asked again, which only a simulation may do.
+    """Return the same returns with the true answers of users who can be asked again, which only a simulation may do.
 
     Args:
         first: ``(d,)`` parameters that learning began with.
@@ -75,7 +75,7 @@ def measure_on_host(source: Any, policy: ReleasedPolicy, first: np.ndarray, user
 
 @partial(jax.jit, static_argnums=(0, 1))
 def mean_return(policy: Parametric, simulator: Any, theta: Any, key: Any, greedy: Any) -> Any:
-    """Mean undiscounted return of :data:`EPISODES` episodes under the parameters ``theta`` ``(d,)``.
+    """Return mean undiscounted return of :data:`EPISODES` episodes under the parameters ``theta`` ``(d,)``.
 
     Args:
         greedy: whether the likeliest actions are taken; may be traced.

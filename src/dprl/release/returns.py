@@ -21,7 +21,7 @@ Choice = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
 def mean_returns(source: Any, asked: Any, facts: EnvironmentSpec, function: QFunction, seed: int) -> dict[str, float]:
-    """Mean undiscounted return of an episode under the learned policy, a random one, and the best known, if any.
+    """Return mean undiscounted return of an episode under the learned policy, a random one, and the best known, if any.
 
     Args:
         asked: ``source`` step by step on the host.

@@ -240,7 +240,7 @@ class RunFolder:
             raise tampered(self.path) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        """All of it or nothing, and on disk when this returns."""
+        """Return all of it or nothing, and on disk when this returns."""
         unfinished = self.path / f".{name}"
         try:
             file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -266,7 +266,9 @@ class RunFolder:
 
 
 def open_run(path: str | Path, resume: bool, facts: Mapping[str, Any]) -> RunFolder:
-    """The run folder at ``path``: a new one, or the one that is there if ``resume``; anything else is refused."""
+    """Return the run folder at ``path``: a new one, or the one that is there if ``resume``; anything else is
+    refused.
+    """
     path = Path(os.path.abspath(path))
     check_run(path, resume)
     return RunFolder.resume(path, facts) if resume else RunFolder.begin(path, facts)
@@ -284,7 +286,7 @@ def check_run(path: Path, resume: bool) -> None:
 
 
 def noted_folder(path: Path) -> Path | None:
-    """Where the run at ``path`` was about to put its release; a hint that :attr:`RunFolder.finished` checks."""
+    """Return where the run at ``path`` was about to put its release; a hint that :attr:`RunFolder.finished` checks."""
     try:
         # a pipe would never answer
         return Path(json.loads((path / FINISHED).read_bytes())["folder"]) if (path / FINISHED).is_file() else None

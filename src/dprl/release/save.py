@@ -88,7 +88,9 @@ class UnsavedError(DprlError):
 
 
 def _naming_no_file(call: Callable[..., T], *arguments: Any) -> T:
-    """``call``; what the system refuses is raised as it is, for the files are beside their place and gone again."""
+    """Return ``call``; what the system refuses is raised as it is, for the files are beside their place and gone
+    again.
+    """
     try:
         return call(*arguments)
     except DprlError as error:

@@ -55,10 +55,12 @@ class TrainedRelease(Handout):
 
     @property
     def training(self) -> Mapping[str, Any]:
+        """What is released about the learning, as plain data."""
         return self.document
 
     @property
     def files(self) -> Mapping[str, bytes]:
+        """Further files of the release, by name."""
         return {FILE: self.q_function.to_bytes()}
 
 
@@ -200,7 +202,7 @@ def _never_restored(path: Path) -> TrainedRelease:
 
 
 def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
-    """Public facts, and the environment."""
+    """Return public facts, and the environment."""
     if isinstance(environment, str):
         return open_environment(environment, bounds)
     facts = quietly(lambda: environment.facts, None)
@@ -212,7 +214,7 @@ def _opened(environment: Any, bounds: Any) -> tuple[EnvironmentSpec, Any]:
 def _learn(
     plan: LearningPlan, source: Any, asked: Any, answers: Any, noise: Any, progress: Callable[[int], None] | None
 ) -> QFunction:
-    """The one place where rewards meet the mechanism; ``asked`` is ``source`` step by step."""
+    """Return the one place where rewards meet the mechanism; ``asked`` is ``source`` step by step."""
     config, facts = plan.config, plan.facts
     assert config.discount is not None
     if plan.claim is not None:
@@ -228,7 +230,7 @@ def _learn(
 
 
 def _finite(function: QFunction) -> QFunction:
-    """With 0 for every weight that is no number: learning that diverges is released as it is, and can be stored."""
+    """Put 0 for every weight that is no number: learning that diverges is released as it is, and can be stored."""
 
     def finite(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {name: np.nan_to_num(w, nan=0.0, posinf=0.0, neginf=0.0) for name, w in weights.items()}

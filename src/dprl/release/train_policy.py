@@ -50,10 +50,12 @@ class TrainedPolicy(Handout):
 
     @property
     def training(self) -> Mapping[str, Any]:
+        """What is released about the learning, as plain data."""
         return self.document
 
     @property
     def files(self) -> Mapping[str, bytes]:
+        """Further files of the release, by name."""
         return {FILE: self.policy.to_bytes()}
 
 
@@ -119,7 +121,7 @@ def train_policy(
 
 
 def _restored(path: Path) -> TrainedPolicy:
-    """The release in a folder."""
+    """Return the release in a folder."""
     return TrainedPolicy(read_policy(path / FILE), document=json.loads((path / TRAINING).read_bytes()))
 
 
@@ -131,7 +133,7 @@ def _learn(
     journal: Any,
     progress: Callable[[int], None] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The one place where answers meet the mechanism: what is released, and all iterates."""
+    """Return the one place where answers meet the mechanism: what is released, and all iterates."""
     program, rates = learner
     coins, stream = noise.stream("environment").actions(), noise.stream(trainer.STREAM)
     if isinstance(source, Simulated):

@@ -41,34 +41,37 @@ class Features:
         raise NotImplementedError
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
-        """``(N, d)`` states to ``(N, size)`` features; ``xp`` is numpy or jax.numpy."""
+        """Return ``(N, d)`` states to ``(N, size)`` features; ``xp`` is numpy or jax.numpy."""
         raise NotImplementedError
 
     def values(self, theta: Any, states: Any, xp: Any = np) -> Any:
-        """``(N,)`` values of the function with weights ``theta`` ``(size,)``, in public units."""
+        """Return ``(N,)`` values of the function with weights ``theta`` ``(size,)``, in public units."""
         return self.values_of(self.split(theta), states, xp)
 
     def split(self, theta: Any) -> Any:
-        """The weights ``(size,)`` by layer, a pytree of views in their order."""
+        """Return the weights ``(size,)`` by layer, a pytree of views in their order."""
         return theta
 
     def values_of(self, weights: Any, states: Any, xp: Any = np) -> Any:
-        """:meth:`values` of weights by layer."""
+        """Return :meth:`values` of weights by layer."""
         return self(states, xp) @ weights
 
     def constant(self) -> np.ndarray:
-        """``(size,)`` weights of the function that is 1 everywhere."""
+        """Return ``(size,)`` weights of the function that is 1 everywhere."""
         raise NotImplementedError
 
     def start(self, level: float = 0.0) -> np.ndarray:
-        """``(size,)`` float32 weights to start from: those of a function that is ``level`` everywhere."""
+        """Return ``(size,)`` float32 weights to start from: those of a function that is ``level`` everywhere."""
         return (level * self.constant()).astype(np.float32)
 
     def mean_square(self) -> float:
-        """Mean square norm of the values' gradient by the weights, at the start and under the uniform distribution."""
+        """Return mean square norm of the values' gradient by the weights, at the start and under the uniform
+        distribution.
+        """
         return float(self.size)
 
     def unit_scale(self, states: Any, xp: Any) -> Any:
+        """Return ``states`` ``(N, d)`` scaled to the unit cube."""
         low = np.array([b[0] for b in self.bounds])
         # a component with a single value is 0
         width = np.array([b[1] - b[0] if b[1] > b[0] else 1.0 for b in self.bounds])

@@ -30,17 +30,21 @@ class Columns(Features):
 
     @property
     def size(self) -> int:
+        """Number of features."""
         return 1 + len(self.bounds)
 
     @property
     def norm_bound(self) -> float:
+        """Largest L2 norm of the features of a state."""
         return math.sqrt(1.0 + 3.0 * len(self.bounds))
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
+        """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         x = self.unit_scale(states, xp)
         return xp.concatenate([xp.ones_like(x[:, :1]), math.sqrt(3.0) * (2.0 * x - 1.0)], axis=1)
 
     def constant(self) -> np.ndarray:
+        """Return the weights of the value function that is 1 everywhere."""
         return np.eye(1, self.size)[0]
 
 
@@ -63,18 +67,21 @@ class Tabular(Features):
 
     @property
     def counts(self) -> tuple[int, ...]:
+        """Number of values of each component."""
         return tuple(int(high) - int(low) + 1 for low, high in self.bounds)
 
     @property
     def size(self) -> int:
+        """Number of features."""
         return math.prod(self.counts)
 
     @property
     def norm_bound(self) -> float:
+        """Largest L2 norm of the features of a state."""
         return math.sqrt(self.size)
 
     def index(self, states: Any, xp: Any = np) -> Any:
-        """``(N,)`` number of each state."""
+        """Return ``(N,)`` number of each state."""
         out = xp.zeros(states.shape[0], dtype=np.int32)
         for i, count in enumerate(self.counts):
             position = xp.clip(xp.round(states[:, i] - self.bounds[i][0]), 0, count - 1).astype(np.int32)
@@ -82,10 +89,12 @@ class Tabular(Features):
         return out
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
+        """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         one_hot = self.index(states, xp)[:, None] == xp.arange(self.size, dtype=np.int32)[None, :]
         return one_hot.astype(states.dtype) * math.sqrt(self.size)
 
     def constant(self) -> np.ndarray:
+        """Return the weights of the value function that is 1 everywhere."""
         return np.full(self.size, 1.0 / math.sqrt(self.size))
 
 
@@ -107,17 +116,21 @@ class Fourier(Features):
 
     @property
     def name(self) -> str:  # type: ignore[override]
+        """How the features are written on the command line."""
         return f"fourier:{self.order}"
 
     @property
     def size(self) -> int:
+        """Number of features."""
         return (self.order + 1) ** len(self.bounds)
 
     @property
     def norm_bound(self) -> float:
+        """Largest L2 norm of the features of a state."""
         return (1.0 + 2.0 * self.order) ** (len(self.bounds) / 2.0)
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
+        """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         x = self.unit_scale(states, xp)
         scale = np.array([1.0] + [math.sqrt(2.0)] * self.order)
         orders = xp.asarray(math.pi * np.arange(self.order + 1), dtype=states.dtype)
@@ -128,6 +141,7 @@ class Fourier(Features):
         return waves
 
     def constant(self) -> np.ndarray:
+        """Return the weights of the value function that is 1 everywhere."""
         return np.eye(1, self.size)[0]
 
 
@@ -152,21 +166,25 @@ class CoupledFourier(Features):
 
     @property
     def name(self) -> str:  # type: ignore[override]
+        """How the features are written on the command line."""
         return f"fourier-coupled:{self.order}"
 
     @property
     def size(self) -> int:
+        """Number of features."""
         return (self.order + 1) ** len(self.bounds)
 
     @property
     def norm_bound(self) -> float:
+        """Largest L2 norm of the features of a state."""
         return math.sqrt(2.0 * self.size - 1.0)  # every cosine is 1 where x is 0
 
     def coefficients(self) -> np.ndarray:
-        """``(size, d)`` whole numbers c, the constant's first, the last component's fastest."""
+        """Return ``(size, d)`` whole numbers c, the constant's first, the last component's fastest."""
         return np.indices((self.order + 1,) * len(self.bounds)).reshape(len(self.bounds), -1).T
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
+        """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         x = self.unit_scale(states, xp)
         # one component at a time: a matrix product may round a row differently beside other rows
         coefficients = math.pi * self.coefficients()
@@ -176,6 +194,7 @@ class CoupledFourier(Features):
         return xp.cos(angles) * xp.asarray(scale, dtype=states.dtype)
 
     def constant(self) -> np.ndarray:
+        """Return the weights of the value function that is 1 everywhere."""
         return np.eye(1, self.size)[0]
 
 
@@ -197,14 +216,17 @@ class RadialBasis(Features):
 
     @property
     def name(self) -> str:  # type: ignore[override]
+        """How the features are written on the command line."""
         return f"rbf:{self.count}"
 
     @property
     def size(self) -> int:
+        """Number of features."""
         return self.count ** len(self.bounds)
 
     @property
     def norm_bound(self) -> float:
+        """Largest L2 norm of the features of a state."""
         return float(np.linalg.norm(self(np.array([[low for low, _ in self.bounds]]))))
 
     @property
@@ -214,12 +236,13 @@ class RadialBasis(Features):
         return math.sqrt(self.count / float(np.mean(np.sum(self._bumps(x, np) ** 2, axis=1))))
 
     def _bumps(self, x: Any, xp: Any) -> Any:
-        """``(N, count)`` at ``(N,)`` places in [0, 1]; every row sums to one."""
+        """Return ``(N, count)`` at ``(N,)`` places in [0, 1]; every row sums to one."""
         places = xp.asarray(np.arange(self.count), dtype=x.dtype)
         heights = xp.exp(-(((x[:, None] * (self.count - 1) - places) / 2.0) ** 2) / 2.0)
         return heights / xp.sum(heights, axis=1)[:, None]
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
+        """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""
         x = self.unit_scale(states, xp)
         scale = xp.asarray(self.scale, dtype=x.dtype)
         out = xp.ones_like(x[:, :1])
@@ -229,6 +252,7 @@ class RadialBasis(Features):
         return out
 
     def constant(self) -> np.ndarray:
+        """Return the weights of the value function that is 1 everywhere."""
         return np.full(self.size, self.scale ** -len(self.bounds))
 
 

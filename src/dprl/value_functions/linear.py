@@ -33,7 +33,9 @@ class ValueFunction:
     value: Interval
 
     def __call__(self, states: Any) -> np.ndarray:
-        """``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N,)`` values, in the reward's unit."""
+        """Return ``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N,)`` values, in the reward's
+        unit.
+        """
         states = np.asarray(states, dtype=np.float64)
         if states.ndim == 1 and len(self.features.bounds) == 1:
             states = states[:, None]
@@ -44,7 +46,9 @@ class ValueFunction:
         return np.clip(values, low, high)
 
     def slices(self, points: int = 41, most: int = 12) -> list[dict[str, Any]]:
-        """One curve for each of the first ``most`` observation components, the others at their public midpoint."""
+        """Return one curve for each of the first ``most`` observation components, the others at their public
+        midpoint.
+        """
         bounds = self.features.bounds
         middle = np.array([(low + high) / 2.0 for low, high in bounds])
         if self.features.name == "tabular":
@@ -60,7 +64,7 @@ class ValueFunction:
         return out
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file; the same bytes for the same value function."""
+        """Write the function as a safetensors file; the same bytes for the same value function."""
         metadata = {
             "schema": _SCHEMA,
             "features": self.features.name,

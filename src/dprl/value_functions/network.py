@@ -51,14 +51,17 @@ class MLP(Features):
 
     @property
     def name(self) -> str:  # type: ignore[override]
+        """How the network is written on the command line."""
         return f"mlp:{self.hidden}"
 
     @property
     def size(self) -> int:
+        """Number of weights."""
         return self.hidden * (len(self.bounds) + 2) + 1
 
     @property
     def row_size(self) -> int:
+        """Columns of a row that features take: none."""
         return 0
 
     @property
@@ -67,30 +70,34 @@ class MLP(Features):
         return min(4.0, 8.0 / math.sqrt(len(self.bounds)))
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
-        """``(N, 0)``: values are no product with features of a state."""
+        """Return ``(N, 0)``: values are no product with features of a state."""
         return xp.zeros((states.shape[0], 0), dtype=states.dtype)
 
     def split(self, theta: Any) -> Weights:
-        """``(size,)`` weights by layer: the hidden units' rows, their biases, the output's weights and its bias."""
+        """Return ``(size,)`` weights by layer: the hidden units' rows, their biases, the output's weights and its
+        bias.
+        """
         H, k = self.hidden, len(self.bounds)
         end = H * k
         return Weights(theta[:end].reshape(H, k), theta[end : end + H], theta[end + H : end + 2 * H], theta[-1])
 
     def join(self, weights: Weights, xp: Any = np) -> Any:
-        """The inverse of :meth:`split`."""
+        """Return the inverse of :meth:`split`."""
         return xp.concatenate([weights.W.reshape(-1), weights.b, weights.w, xp.reshape(weights.c, (1,))])
 
     def values_of(self, weights: Weights, states: Any, xp: Any = np) -> Any:
+        """Return the values ``(N,)`` at ``states`` ``(N, d)``."""
         W, b, w, c = weights
         x = 2.0 * self.unit_scale(states, xp) - 1.0
         return c + _elu(self.gain * (x @ W.T) + b, xp) @ w / math.sqrt(self.hidden)
 
     def constant(self) -> np.ndarray:
-        """``(size,)``: all zero but the output's bias."""
+        """Return ``(size,)``: all zero but the output's bias."""
         return np.append(np.zeros(self.size - 1), 1.0)
 
     def start(self, level: float = 0.0) -> np.ndarray:
-        """``(size,)`` float32 weights of a function that is exactly ``level``, yet whose gradient tells states apart.
+        """Return ``(size,)`` float32 weights of a function that is exactly ``level``, yet whose gradient tells states
+        apart.
 
         Hidden units come in pairs that are equal but for the sign of their output weight, 1/2; one that is left over
         has the weight 0. Their other weights are spread over [-1, 1] by a fixed formula.
@@ -104,7 +111,7 @@ class MLP(Features):
         return self.join(weights).astype(np.float32)
 
     def random_start(self, seed: int) -> np.ndarray:
-        """``(size,)`` float32 weights as Glorot and Bengio (2010) draw them, uniform; biases are zero."""
+        """Return ``(size,)`` float32 weights as Glorot and Bengio (2010) draw them, uniform; biases are zero."""
         H, k = self.hidden, len(self.bounds)
         draws = 2.0 * _uniform((H * (k + 1),), seed + 1) - 1.0
         W = math.sqrt(6.0 / (H + k)) * draws[: H * k].reshape(H, k)
@@ -112,6 +119,7 @@ class MLP(Features):
         return self.join(Weights(W, np.zeros(H), w, np.float64(0.0))).astype(np.float32)
 
     def mean_square(self) -> float:
+        """Return the mean square of the gradient at the start, over the state space."""
         W, b, w, _ = self.split(self.start().astype(np.float64))
         points = 2.0 * _uniform((_POINTS, len(self.bounds)), 1) - 1.0
         total = 0.0

@@ -28,7 +28,7 @@ _ACTOR = "actor."
 
 
 def weight_shapes(network: str, inputs: int, actions: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a network's weights; ``inputs`` is d, the number of observation components.
+    """Return names and shapes of a network's weights; ``inputs`` is d, the number of observation components.
 
     Raises:
         DprlError: there is no such network, it has more than 2^20 weights, or it takes no so many components.
@@ -48,7 +48,7 @@ def weight_shapes(network: str, inputs: int, actions: int) -> dict[str, tuple[in
 
 
 def hidden_weights(network: str, inputs: int) -> int:
-    """Number of the weights of hidden units, which :func:`initial_weights` draws."""
+    """Return number of the weights of hidden units, which :func:`initial_weights` draws."""
     kind, size = _parse(network)
     return size * (inputs + 1) if kind == "mlp" else 0
 
@@ -72,14 +72,16 @@ def initial_weights(network: str, uniforms: Any, inputs: int, actions: int) -> d
 
 
 def unit_states(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any:
-    """``(N, d)`` states scaled to [0, 1] by their public bounds; what lies outside is moved to the nearer end."""
+    """Return ``(N, d)`` states scaled to [0, 1] by their public bounds; what lies outside is moved to the nearer
+    end.
+    """
     low = np.array([b[0] for b in bounds])
     width = np.array([b[1] - b[0] if b[1] > b[0] else 1.0 for b in bounds])
     return xp.clip((states - xp.asarray(low, dtype=states.dtype)) / xp.asarray(width, dtype=states.dtype), 0.0, 1.0)
 
 
 def q_values(network: str, weights: Mapping[str, Any], states: Any, xp: Any = np) -> Any:
-    """``(N, A)`` outputs of the network, in [-1, 1] units of the value range.
+    """Return ``(N, A)`` outputs of the network, in [-1, 1] units of the value range.
 
     ``mlp:H``: c_a + sum_h V_ah max(0, W_h . x + b_h) / sqrt(H), x the state scaled to [-1, 1]. ``fourier:ORDER``:
     V_a . phi(s), phi the products of cosines over the bound on their norm, so that |phi| <= 1. ``table:POINTS``: linear
@@ -133,7 +135,8 @@ class QFunction:
                 raise DprlError("These weights do not fit their network.")
 
     def __call__(self, states: Any) -> np.ndarray:
-        """``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N, A)`` values, in the reward's unit.
+        """Return ``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N, A)`` values, in the reward's
+        unit.
 
         Float64 arithmetic on float32 weights; a row's bits are the same in any batch.
         """
@@ -141,7 +144,7 @@ class QFunction:
         return (low + high) / 2.0 + (high - low) / 2.0 * self._outputs(self.weights, states)
 
     def policy(self, states: Any) -> np.ndarray:
-        """``(N,)`` int64 actions: the best by Q, or the actor's most likely; of equal ones the first."""
+        """Return ``(N,)`` int64 actions: the best by Q, or the actor's most likely; of equal ones the first."""
         return np.argmax(self._outputs(self.weights if self.actor is None else self.actor, states), axis=1)
 
     def slices(self, points: int = 65, most: int = 12) -> list[dict[str, Any]]:
@@ -167,7 +170,7 @@ class QFunction:
         return out
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file; the same bytes for the same function."""
+        """Write the function as a safetensors file; the same bytes for the same function."""
         metadata = {
             "schema": _SCHEMA,
             "network": self.network,
@@ -221,5 +224,7 @@ def _cosines(order: int, inputs: int) -> Fourier:
 
 
 def _rows(features: Any, V: Any, xp: Any) -> Any:
-    """``(N, A)``: features ``(N, n)`` times each action's row of V ``(A, n)``, summed along the last axis alone."""
+    """Return ``(N, A)``: features ``(N, n)`` times each action's row of V ``(A, n)``, summed along the last axis
+    alone.
+    """
     return xp.stack([xp.sum(features * row, axis=-1) for row in V], axis=-1)

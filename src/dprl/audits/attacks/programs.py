@@ -102,7 +102,7 @@ class Watched:
         return self.inner.columns
 
     def init(self) -> tuple[Any, Any, Any]:
-        """State, log-likelihood ratio, and how near the canary's vector came to the clip norm."""
+        """Return state, log-likelihood ratio, and how near the canary's vector came to the clip norm."""
         return self.inner.init(), jnp.zeros((), dtype=jnp.float64), jnp.ones((), dtype=jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Any) -> Any:
@@ -110,7 +110,7 @@ class Watched:
         return self.inner.contribution(stage, state[0], block)
 
     def level(self, stage: int, state: Any, step: Any) -> Any:
-        """Of an adaptive program."""
+        """Return the level of an adaptive program."""
         return self.inner.level(stage, state[0], step)  # type: ignore[attr-defined]
 
     def update(self, stage: int, state: Any, noisy: Any, step: Any) -> Any:

@@ -64,7 +64,7 @@ class Pushing(People):
     present: bool
 
     def batch(self, first: int, count: int, act: Any) -> Trajectory:
-        """See :class:`~dprl.environments.people.People`."""
+        """Return what a batch of people does; see :class:`~dprl.environments.people.People`."""
         del act
         context, action, reward = push(self.plan.facts, self.plan.config.interactions)
         observations, actions, rewards = (np.stack([x] * count) for x in (context, action, -reward))
@@ -121,7 +121,7 @@ class _Silence:
         return self
 
     def step(self, step: int, count: int, compute: Callable[[], Any]) -> np.ndarray:
-        """See :class:`dprl.protocols.Journal`."""
+        """Return what a step keeps; see :class:`dprl.protocols.Journal`."""
         del step, count
         self.totals.append(np.asarray(compute()))
         return self.totals[-1]

@@ -58,7 +58,7 @@ class Walk(IntervalWalk):
         return replace(super().facts, name="small walk", reward_of=self.declares)
 
     def reward(self, state: Any, action: Any) -> Any:
-        """Of the state and the action alone."""
+        """Return a reward, a function of the state and the action only."""
         paid = 0.2 + 0.1 * super().reward(state, action)
         if self.way == "state":
             return paid + self._tooth(state[..., 0])

@@ -1,0 +1,1 @@
+"""Policy gradients from people who interact once each (paper 003)."""

@@ -40,7 +40,7 @@ UNIT = "person"
 
 @dataclass(frozen=True, kw_only=True)
 class DPPG(Config):
-    """Options of private policy gradient; those that are None are filled in by :func:`resolve` from public facts.
+    r"""Options of private policy gradient; those that are None are filled in by :func:`resolve` from public facts.
 
     Attributes:
         policy: ``softmax`` (linear), ``softmax:fourier:ORDER``, ``gaussian`` (continuous actions), ``mlp:HIDDEN`` or
@@ -105,6 +105,7 @@ class DPPG(Config):
 
     @property
     def poisson(self) -> bool:
+        """Whether people are sampled by coins."""
         return self.sampling == "poisson"
 
     @property
@@ -125,7 +126,7 @@ BARRIER = 0.02
 
 
 def _mistakes(c: DPPG) -> Iterator[str]:
-    """What is wrong with the options by themselves."""
+    """Yield what is wrong with the options by themselves."""
     for name, most in (
         ("users", MAX_USERS), ("batch", MAX_USERS), ("steps", MAX_STEPS), ("interactions", 1000),
     ):  # fmt: skip
@@ -147,7 +148,7 @@ def _mistakes(c: DPPG) -> Iterator[str]:
 
 
 def _contradictions(c: DPPG) -> Iterator[str]:
-    """What is wrong with several of them together."""
+    """Yield what is wrong with several of them together."""
     if c.poisson:
         if c.relation != "zero-out":
             yield "users who are sampled again have the relation add or remove one: leave out relation"
@@ -160,12 +161,12 @@ def _number(value: object) -> bool:
 
 
 def act_once(facts: EnvironmentSpec) -> bool:
-    """Whether what is done has no later consequences."""
+    """Tell whether what is done has no later consequences."""
     return facts.horizon == 1 or facts.discount == 0.0
 
 
 def resolve(config: DPPG, facts: EnvironmentSpec, units: int | None = None) -> DPPG:
-    """The options with everything filled in that follows from public facts.
+    """Return the options with everything filled in that follows from public facts.
 
     Args:
         units: public number of users that the source declares, if it does.

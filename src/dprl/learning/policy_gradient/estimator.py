@@ -64,6 +64,7 @@ class RunShape:
 
     @property
     def dimension(self) -> int:
+        """Length of a user's vector."""
         return sum(self.parts)
 
 
@@ -106,7 +107,9 @@ def return_interval(reward: tuple[float, float], discount: float, horizon: int, 
 
 
 def returns_to_go(rewards: Any, length: Any, tail: Any, discount: Any) -> Any:
-    """``(H,)``: r_t + discount r_{t+1} + ... up to ``length`` and ``tail`` after it; ``tail`` itself behind the end."""
+    """Return ``(H,)``: r_t + discount r_{t+1} + ... up to ``length`` and ``tail`` after it; ``tail`` itself behind the
+    end.
+    """
 
     def back(following: Any, here: Any) -> tuple[Any, Any]:
         t, reward = here
@@ -119,7 +122,7 @@ def returns_to_go(rewards: Any, length: Any, tail: Any, discount: Any) -> Any:
 
 
 def advantages(shape: RunShape, rates: Rates, baseline: Any, trajectory: Trajectory) -> tuple[Any, Any]:
-    """``(H,)`` advantages, 0 behind the end, and the statistic: the mean return, in [-1, 1]."""
+    """Return ``(H,)`` advantages, 0 behind the end, and the statistic: the mean return, in [-1, 1]."""
     steps = jnp.arange(trajectory.rewards.shape[0])
     inside = steps < trajectory.length
     tail = {"baseline": rates.middle + rates.half * baseline, "bound": rates.middle + rates.half, "none": 0.0}
@@ -135,7 +138,7 @@ def advantages(shape: RunShape, rates: Rates, baseline: Any, trajectory: Traject
 
 
 def weighted_score(policy: Parametric, theta: Any, observations: Any, actions: Any, weights: Any) -> Any:
-    """``(d,)``: the gradient of sum_t weight_t log pi(a_t | s_t)."""
+    """Return ``(d,)``: the gradient of sum_t weight_t log pi(a_t | s_t)."""
 
     def surrogate(theta: Any) -> Any:
         return jnp.sum(weights * policy.log_prob(theta, observations, actions))
@@ -144,7 +147,7 @@ def weighted_score(policy: Parametric, theta: Any, observations: Any, actions: A
 
 
 def contribution(shape: RunShape, rates: Rates, theta: Any, baseline: Any, trajectory: Trajectory) -> Any:
-    """``(dimension,)`` float32: the raw vector of one user.
+    """Return ``(dimension,)`` float32: the raw vector of one user.
 
     Args:
         theta: ``(d,)`` released parameters.
@@ -159,7 +162,7 @@ def contribution(shape: RunShape, rates: Rates, theta: Any, baseline: Any, traje
 
 
 def _of_group(shape: RunShape, rates: Rates, theta: Any, baseline: Any, group: Trajectory) -> Any:
-    """Of K interactions: each one's baseline is the mean return of the user's others."""
+    """Return the vector of K interactions: each one's baseline is the mean return of the user's others."""
     # what follows a time limit is bootstrapped by the released baseline all the same
     weights, statistics = jax.vmap(lambda one: advantages(shape, rates, baseline, one))(group)
     count = shape.interactions

@@ -36,7 +36,7 @@ def layers_of(shape: RunShape, rates: Rates, theta: Any, baseline: Any, rows: Tr
 
 
 def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weights: Any) -> list[Layer]:
-    """Of ``weight_i log pi(a_i | s_i)``, from the first layer to the last.
+    """Return the layers of ``weight_i log pi(a_i | s_i)``, from the first to the last.
 
     Args:
         policy: a :class:`~dprl.policies.parametric.Parametric`.
@@ -62,7 +62,7 @@ def policy_layers(policy: Any, theta: Any, observations: Any, actions: Any, weig
 
 
 def fits(shape: RunShape, mechanism: Any) -> bool:
-    """Whether users of one step meet a network: of others a vector of each is as quick."""
+    """Tell whether users of one step meet a network: of others a vector of each is as quick."""
     return (
         shape.horizon == 1
         and shape.interactions == 1
@@ -74,7 +74,9 @@ def fits(shape: RunShape, mechanism: Any) -> bool:
 def clipped_sum(
     shape: RunShape, rates: Rates, mechanism: Any, theta: Any, baseline: Any, rows: Trajectory, included: Any
 ) -> Any:
-    """``(dimension,)``: what ``mechanism.clipped_sum`` gives for the users' vectors, of which none is made. Private."""
+    """Return ``(dimension,)``: what ``mechanism.clipped_sum`` gives for the users' vectors, of which none is made.
+    Private.
+    """
     layers, statistics = layers_of(shape, rates, theta, baseline, rows)
     add = ghost_sum if mechanism.certifies else ghost_sum_in_float
     return add(mechanism, layers, included, statistics)

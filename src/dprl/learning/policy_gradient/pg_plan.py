@@ -55,6 +55,7 @@ class PGPlan:
 
     @property
     def name(self) -> str:
+        """The algorithm's name."""
         return self.config.algorithm
 
     @property
@@ -64,7 +65,9 @@ class PGPlan:
         return self.config.steps
 
     def people_after(self, step: int) -> int:
-        """What a progress bar shows after so many batches: places of people, or batches of who is sampled again."""
+        """Return what a progress bar shows after so many batches: places of people, or batches of who is sampled
+        again.
+        """
         assert self.config.users is not None
         assert self.config.batch is not None
         return step if self.config.poisson else min(step * self.config.batch, self.config.users)
@@ -96,7 +99,7 @@ def make_pg_plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: in
 
 
 def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:
-    """The program that a plan runs, and its numbers."""
+    """Return the program that a plan runs, and its numbers."""
     if plan.runs is not None:
         shape, rates, mechanism = plan.runs
         return PolicyGradient(shape, mechanism), rates
@@ -105,7 +108,9 @@ def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:
 
 
 def _step_size(config: DPPG, noise_multiplier: float) -> float:
-    """For people who act once: the longer, the less noise there is in the sum of all steps (docs/papers/003.md)."""
+    """Return the step size for people who act once: the longer, the less noise there is in the sum of all steps
+    (docs/papers/003.md).
+    """
     assert config.users is not None
     assert config.steps is not None
     error = 1.0 if config.poisson else Correlation(config.noise).prefix_error(config.steps)
@@ -115,7 +120,9 @@ def _step_size(config: DPPG, noise_multiplier: float) -> float:
 
 
 def event_of(config: DPPG, noise_multiplier: float) -> events.DpEvent:
-    """The privacy event of resolved options: one release however many batches, unless users come more than once."""
+    """Return the privacy event of resolved options: one release however many batches, unless users come more than
+    once.
+    """
     # one batch of everybody is one release, whichever way it is sampled
     if not config.poisson or (config.batch == config.users and config.steps == 1):
         return events.gaussian(noise_multiplier)
@@ -126,7 +133,9 @@ def event_of(config: DPPG, noise_multiplier: float) -> events.DpEvent:
 
 
 def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:
-    """(dimension, clip) of the gradient and of the statistic for the baseline; together they have norm C at most."""
+    """Return (dimension, clip) of the gradient and of the statistic for the baseline; together they have norm C at
+    most.
+    """
     clip, weight = config.clip_norm, config.baseline_weight
     if weight == 0.0:
         return ((size, clip),)
@@ -134,7 +143,7 @@ def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:
 
 
 def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> GaussianSum:
-    """What sees users' vectors, of resolved options and a policy with ``size`` parameters."""
+    """Return what sees users' vectors, of resolved options and a policy with ``size`` parameters."""
     assert config.users is not None
     assert config.batch is not None
     assert config.steps is not None
@@ -157,5 +166,5 @@ def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> Gaussian
 
 
 def _relation(config: DPPG) -> Relation:
-    """As the mechanism calls it."""
+    """Return the relation as the mechanism calls it."""
     return cast(Relation, config.relation.replace("-one", " one"))

@@ -41,7 +41,7 @@ SCALE_OF_ONE_ACTION = 3.0
 
 
 def shape_of(config: DPPG, facts: EnvironmentSpec) -> RunShape:
-    """Of resolved options."""
+    """Return the shape of a run with resolved options."""
     assert config.policy is not None
     assert config.users is not None
     assert config.batch is not None
@@ -61,13 +61,13 @@ def shape_of(config: DPPG, facts: EnvironmentSpec) -> RunShape:
 
 
 def policy_of(config: DPPG, facts: EnvironmentSpec) -> Parametric:
-    """Of resolved options."""
+    """Return the policy that resolved options name."""
     actions = None if facts.action is not None else facts.actions
     return Parametric(str(config.policy), facts.observation, actions, facts.action)
 
 
 def rates_of(config: DPPG, facts: EnvironmentSpec) -> Rates:
-    """Of resolved options; scalars that may be traced."""
+    """Return the numbers of resolved options that compiled code takes as data; scalars that may be traced."""
     assert config.discount is not None
     assert config.step_size is not None
     low, high = return_interval(facts.reward_bounds, config.discount, facts.horizon, config.bootstrap)
@@ -112,6 +112,7 @@ class PolicyGradient:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
+        """The calibrated stages, in order."""
         return (Stage(STREAM, self.mechanism),)
 
     def init(self, rates: Rates, coins: ActionCoins) -> State:
@@ -121,7 +122,7 @@ class PolicyGradient:
         return State(theta, jnp.float32(0.0), jnp.zeros(theta.shape, jnp.float64), jnp.int32(0), rates, coins)
 
     def contribution(self, stage: int, state: State, block: Trajectory) -> Any:
-        """``(B, dimension)``: the raw vectors of a block of people. Private."""
+        """Return ``(B, dimension)``: the raw vectors of a block of people. Private."""
         del stage
 
         def one(trajectory: Trajectory) -> Any:
@@ -133,7 +134,9 @@ class PolicyGradient:
         return jax.vmap(one)(block)
 
     def clipped_sum(self, stage: int, mechanism: GaussianSum, state: State, block: Trajectory, included: Any) -> Any:
-        """See :class:`~dprl.engine.options.QuickProgram`: of networks in one step, no gradient is computed."""
+        """Add up clipped vectors, see :class:`~dprl.engine.options.QuickProgram`: of networks in one step, no gradient
+        is computed.
+        """
         # a GPU's products of fewer digits have no place in what is clipped
         with jax.default_matmul_precision("highest"):
             if one_step.fits(self.shape, mechanism):
@@ -142,7 +145,7 @@ class PolicyGradient:
             return mechanism.clipped_sum(self.contribution(stage, state, block), included)
 
     def update(self, stage: int, state: State, noisy: Any, step: Any) -> State:
-        """The next state, from a batch's noisy sum ``(dimension,)`` alone."""
+        """Return the next state, from a batch's noisy sum ``(dimension,)`` alone."""
         del stage, step
         shape, rates, theta, t = self.shape, state.rates, state.theta, state.step
         mean = noisy / shape.batch
@@ -165,12 +168,12 @@ class PolicyGradient:
         return State(theta + length * gradient, baseline, average, t + 1, rates, state.coins)
 
     def finish(self, stage: int, state: State) -> State:
-        """Nothing is left to do after the last batch."""
+        """Return the state as it is: nothing is left to do after the last batch."""
         del stage
         return state
 
     def answer(self, state: State) -> Any:
-        """The last iterate ``(d,)``; what is released otherwise see :func:`released`."""
+        """Return the last iterate ``(d,)``; what is released otherwise see :func:`released`."""
         return state.theta
 
     def block_size(self, mechanism: GaussianSum) -> int:
@@ -187,7 +190,9 @@ class PolicyGradient:
 
 
 def public_states(policy: Parametric) -> np.ndarray:
-    """``(S, d)`` states that stand for Unif_S in Eq. (3): all of a tabular policy, or spread over the public bounds."""
+    """Return ``(S, d)`` states that stand for Unif_S in Eq. (3): all of a tabular policy, or spread over the public
+    bounds.
+    """
     if policy.kind == "tabular":
         low, high = policy.observation[0]
         return np.arange(low, high + 1.0)[:, None]
@@ -196,7 +201,9 @@ def public_states(policy: Parametric) -> np.ndarray:
 
 
 def log_barrier_gradient(policy: Parametric, theta: Any) -> Any:
-    """``(d,)``: the gradient of (1/(|A||S|)) sum_{s,a} log pi(a|s), Eq. (8) without lambda; zero for a Gaussian."""
+    """Return ``(d,)``: the gradient of (1/(|A||S|)) sum_{s,a} log pi(a|s), Eq. (8) without lambda; zero for a
+    Gaussian.
+    """
     if policy.gaussian:
         return jnp.zeros_like(theta)
     states = jnp.asarray(public_states(policy), jnp.float32)
@@ -208,7 +215,7 @@ def log_barrier_gradient(policy: Parametric, theta: Any) -> Any:
 
 
 def natural_direction(policy: Parametric, theta: Any, gradient: Any, damping: float = 0.1) -> Any:
-    """``(d,)``: (F d/tr(F) + damping)^-1 gradient; F the Fisher matrix on :func:`public_states`."""
+    """Return ``(d,)``: (F d/tr(F) + damping)^-1 gradient; F the Fisher matrix on :func:`public_states`."""
     states = jnp.asarray(public_states(policy), jnp.float32)
     if policy.gaussian:
         rows = jax.jacrev(lambda th: policy.preferences(th, states).reshape(-1))(theta) / policy.std
@@ -226,7 +233,7 @@ def natural_direction(policy: Parametric, theta: Any, gradient: Any, damping: fl
 
 
 def run(program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: ActionCoins) -> tuple[State, Any]:
-    """A whole run by the engine's compiled loop; may be compiled, and batched over noise, rates and coins.
+    """Return a whole run by the engine's compiled loop; may be compiled, and batched over noise, rates and coins.
 
     Args:
         people: :class:`~dprl.engine.unit_source.Blocks`, such as those of a simulator.
@@ -245,7 +252,7 @@ def run(program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: A
 def run_compiled(
     program: PolicyGradient, people: Any, noise: Any, rates: Rates, coins: ActionCoins, own: bool = True
 ) -> tuple[State, Any]:
-    """:func:`run`, compiled; for this call alone where the people's environment is not our ``own``.
+    """Return :func:`run`, compiled; for this call alone where the people's environment is not our ``own``.
 
     A compiled program holds the environment, with whatever tables are in it. So one that people bring along is never
     compared with another, its program is not kept, and none of it is written to JAX's cache on disk.
@@ -272,7 +279,7 @@ def run_on_host(
     progress: Callable[[int], None] | None = None,
     journal: Journal = NO_JOURNAL,
 ) -> tuple[State, np.ndarray]:
-    """:func:`run` by the engine's loop on the host; ``journal`` and ``progress`` are those of its steps."""
+    """Return :func:`run` by the engine's loop on the host; ``journal`` and ``progress`` are those of its steps."""
     start = program.init(rates, coins)
     iterates = [np.asarray(start.theta)]
     state = run_steps_on_host(
@@ -283,8 +290,9 @@ def run_on_host(
 
 
 def released(config: Any, state: State, history: Any, coins: ActionCoins) -> np.ndarray:
-    """``(d,)`` float32, what ``config.release`` says: the ``last`` iterate, or of those by which a batch answered the
-    ``average`` or one ``uniform``ly drawn."""
+    """Return ``(d,)`` float32, what ``config.release`` says: the ``last`` iterate, or of those by which a batch
+    answered the ``average`` or one ``uniform``ly drawn.
+    """
     if config.release == "average":
         return np.asarray(state.average, np.float32)
     if config.release == "uniform":

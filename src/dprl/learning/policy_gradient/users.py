@@ -46,11 +46,15 @@ class Simulated:
         return ALTERS_ONE_PLACE
 
     def block(self, units: Any, state: Any = None) -> Trajectory:
-        """What the people in the places ``units`` ``(B,)``, which follow each other, do under the state's policy."""
+        """Return what the people in the places ``units`` ``(B,)``, which follow each other, do under the state's
+        policy.
+        """
         return self.meet(state.theta, state.coins.of_batch(state.step), units)
 
     def meet(self, theta: Any, coins: BatchCoins, places: Any) -> Trajectory:
-        """The trajectories ``(B, ...)`` of those in ``places``; with several interactions of each ``(B, K, ...)``."""
+        """Return the trajectories ``(B, ...)`` of those in ``places``; with several interactions of each ``(B, K,
+        ...)``.
+        """
         shape, count, first = self.shape, places.shape[0], places[0]
         if shape.interactions == 1:
             return rollout(shape.policy, self.environment, theta, coins, count, shape.horizon, first=first)
@@ -81,21 +85,25 @@ class AskedPeople:
 
     @property
     def units(self) -> int:
+        """Number of units; private."""
         return self.people.count() if self.places is None else self.places
 
     @property
     def stability(self) -> tuple[Stability, ...]:
+        """What one more person may do to the units."""
         return self.people.stability
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
-        """See :class:`~dprl.engine.unit_source.Source`."""
+        """Return the sum of a batch; see :class:`~dprl.engine.unit_source.Source`."""
         blocks = blocks_of(program.block_size(mechanism), included)
         met = self.people.met(blocks, acting(program, state))
         return sum_of_met(program, stage, mechanism, state, blocks.shape[1], met)
 
 
 def blocks_of(size: int, included: Included) -> np.ndarray:
-    """``(B, size)`` the places of those :data:`~dprl.engine.unit_source.Included` in order, then :data:`NOBODY`."""
+    """Return ``(B, size)`` the places of those :data:`~dprl.engine.unit_source.Included` in order, then
+    :data:`NOBODY`.
+    """
     places = np.array(included) if isinstance(included, range) else np.flatnonzero(included)
     filled = np.full(-(-len(places) // size) * size, NOBODY, dtype=np.int64)
     filled[: len(places)] = places
@@ -105,7 +113,7 @@ def blocks_of(size: int, included: Included) -> np.ndarray:
 def sum_of_met(
     program: Any, stage: int, mechanism: Any, state: Any, size: int, met: Iterable[Iterable[Any]]
 ) -> np.ndarray:
-    """``(dimension,)``: the sum over blocks of ``size`` people, of whom those count who answered."""
+    """Return ``(dimension,)``: the sum over blocks of ``size`` people, of whom those count who answered."""
 
     def counted(answers: Iterable[Any]) -> tuple[Trajectory, np.ndarray]:
         rows = Trajectory(*(np.asarray(part) for part in answers))
@@ -115,7 +123,7 @@ def sum_of_met(
 
 
 def acting(program: Any, state: Any) -> Acting:
-    """The policy of the state, as people outside of JAX meet it."""
+    """Return the policy of the state, as people outside of JAX meet it."""
     return Acting(program.shape.policy, np.asarray(state.theta), state.coins.of_batch(int(state.step)))
 
 
@@ -129,7 +137,8 @@ def rollout(
     repeats: int = 1,
     first: Any = 0,
 ) -> Trajectory:
-    """``count * repeats`` trajectories side by side, in float32: ``repeats`` of each start, in places from ``first``.
+    """Return ``count * repeats`` trajectories side by side, in float32: ``repeats`` of each start, in places from
+    ``first``.
 
     What happens in a place is a function of its own coins alone, whoever else is there. A chunk in which nobody acts
     any more costs nothing, unless it is vectorised once more from outside.
@@ -180,7 +189,9 @@ def _folded(keys: Any, number: Any) -> Any:
 def _drawn(
     policy: Parametric, coins: BatchCoins, first: Any, count: int, repeats: int, turn: Any, turns: int
 ) -> jax.Array:
-    """``(turns, count * repeats)`` coins of the actions from number ``turn`` on, a last axis for continuous ones."""
+    """Return ``(turns, count * repeats)`` coins of the actions from number ``turn`` on, a last axis for continuous
+    ones.
+    """
     each = repeats * (policy.outputs if policy.gaussian else 1)
     draw = coins.normals if policy.gaussian else coins.uniforms
     found = draw(first, count, turn * each, turns * each).reshape(turns, repeats, -1, count)
@@ -204,7 +215,8 @@ class Acting:
     coins: BatchCoins
 
     def __call__(self, observations: np.ndarray, places: np.ndarray, turns: np.ndarray) -> np.ndarray:
-        """``(n,)`` int32 for ``(n, d)`` observations, or ``(n, k)`` float32 scaled actions, not yet cut to bounds.
+        """Return ``(n,)`` int32 for ``(n, d)`` observations, or ``(n, k)`` float32 scaled actions, not yet cut to
+        bounds.
 
         Args:
             places: ``(n,)`` where each observation's person stands; anything below 0 is nobody, whose action is never
@@ -225,7 +237,7 @@ class Acting:
         return np.asarray(_acted(self.policy, self.theta, padded, words))[: len(seen)]
 
     def to_environment(self, actions: Any) -> np.ndarray:
-        """As an environment takes them: scaled actions are cut and put into their bounds."""
+        """Return actions as an environment takes them: scaled actions are cut and put into their bounds."""
         return np.asarray(self.policy.to_environment(actions))
 
 

@@ -31,18 +31,20 @@ class Engine(Protocol):
     stability: tuple[Stability, ...]
 
     def begin(self, weights: np.ndarray | None = None) -> FirstPass:
-        """A pass over the rows: the value query, and a digest of all that enters the mechanisms.
+        """Return a pass over the rows: the value query, and a digest of all that enters the mechanisms.
 
         ``weights`` are those of the released value function, where values are taken around it: see
         :meth:`~dprl.engine.shards.Shard.begin`.
         """
         ...
 
-    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray: ...
+    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
+        """Return the sum of those who take part."""
+        ...
 
 
 def check_engine(engine: str | None, shards: int | None, address: str | None) -> str:
-    """The engine's name. Refuses one that there is not, and what only workers have."""
+    """Return the engine's name. Refuses one that there is not, and what only workers have."""
     engine = "local" if engine is None else engine
     if engine not in ENGINES:
         raise DprlError(f"engine must be one of {', '.join(ENGINES)}.")

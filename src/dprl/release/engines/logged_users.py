@@ -33,6 +33,7 @@ class UsersTask:
     users: UsersInParts
 
     def share(self) -> UsersShare:
+        """Return the part that one worker has."""
         return UsersShare(self)
 
 
@@ -44,7 +45,9 @@ class UsersShare:
         self._aside = ThreadPoolExecutor(1)
 
     def total(self, state: Any, blocks: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of users' numbers, who stand in ``places``."""
+        """Return ``(dimension,)`` int64: the sum over ``blocks`` ``(B, size)`` of users' numbers, who stand in
+        ``places``.
+        """
         program = self._task.program
         with suppress_warnings():
             met = self._task.users.met(blocks, places, acting(program, state), self._aside)
@@ -60,14 +63,16 @@ class OnWorkers:
 
     @property
     def units(self) -> int:
+        """Number of units; private."""
         return self.asked.units
 
     @property
     def stability(self) -> tuple[Stability, ...]:
+        """What one more person may do to the units."""
         return self.asked.stability
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
-        """See :class:`~dprl.engine.unit_source.Source`."""
+        """Return the sum of a step; see :class:`~dprl.engine.unit_source.Source`."""
         del stage
         places = blocks_of(program.block_size(mechanism), included)
         blocks = self.asked.people.numbers(places.ravel()).reshape(places.shape)

@@ -26,7 +26,7 @@ class RayUnits:
         self._ranges: list[tuple[int, int]] = []
 
     def begin(self, weights: np.ndarray | None = None) -> FirstPass:
-        """See :class:`~dprl.release.engines.engine.Engine`."""
+        """Read the rows once; see :class:`~dprl.release.engines.engine.Engine`."""
         rows = np.cumsum(self._task.parts.rows_of(np.arange(self.units)))
         count = len(self._workers)
         aims = np.arange(1, count) * (int(rows[-1]) if self.units else 0) // count
@@ -35,7 +35,7 @@ class RayUnits:
         return combine_shards([FirstPass(*found) for found in self._workers.begin(shares)])
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
-        """See :class:`~dprl.engine.unit_source.Source`."""
+        """Return the sum of a step; see :class:`~dprl.engine.unit_source.Source`."""
         if program != self._task.plan.program or mechanism != program.stages[stage].mechanism:
             raise RuntimeError("The workers have another program.")
         shares = [(a, b, np.packbits(included[a:b]).tobytes()) for a, b in self._ranges]

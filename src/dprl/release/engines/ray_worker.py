@@ -41,19 +41,19 @@ class Worker:
         self._opened: Any = None
 
     def ready(self) -> Answer:
-        """Whether the task can be done here: no row is read."""
+        """Tell whether the task can be done here: no row is read."""
         return self._answered(lambda: self._share() and None)
 
     def begin(self, *arguments: Any) -> Answer:
-        """A share of the first pass."""
+        """Return a share of the first pass."""
         return self._answered(lambda: self._share().begin(*arguments))
 
     def total(self, state: bytes, *arguments: Any) -> Answer:
-        """A share of a step's sum."""
+        """Return a share of a step's sum."""
         return self._answered(lambda: self._share().total(pickle.loads(state), *arguments))
 
     def pid(self) -> int:
-        """The process."""
+        """Return the process."""
         return os.getpid()
 
     def _share(self) -> Any:
@@ -79,7 +79,7 @@ class Worker:
 
 
 def facts() -> dict[str, Any]:
-    """What digits depend on besides the data, and what must therefore be the same for driver and workers."""
+    """Return what digits depend on besides the data, and what must therefore be the same for driver and workers."""
     from dprl import machine
 
     return {name: x for name, x in (machine.versions() | machine.device()).items() if name not in _OWN}

@@ -43,11 +43,11 @@ class RayWorkers:
         return len(self._workers)
 
     def begin(self, shares: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """What the first workers' shares of a first pass are, in order; each has ``shares`` of its own."""
+        """Return what the first workers' shares of a first pass are, in order; each has ``shares`` of its own."""
         return self._ask("begin", shares)
 
     def totals(self, state: Any, shares: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """The same of a step, of which all are told the ``state``."""
+        """Return the same of a step, of which all are told the ``state``."""
         content: Any = pickle.dumps(state)
         if len(content) > _INLINE:
             content = self._ray.put(content)
@@ -67,7 +67,7 @@ class RayWorkers:
             self._ray.kill(worker)
 
     def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]], seconds: float | None = None) -> list[Any]:
-        """What the first workers answer, in order; each has ``arguments`` of its own."""
+        """Return what the first workers answer, in order; each has ``arguments`` of its own."""
         answers: list[Any] = [None] * len(arguments)
         attempts, end = [0] * len(arguments), None if seconds is None else time.monotonic() + seconds
         waiting: dict[Any, tuple[int, str, float | None]] = {}
