@@ -8,8 +8,9 @@ import os
 import pytest
 
 import dprl
-from dprl.accounting.certificate import canonical_json, seal, sha256_file, versions, write_atomically
+from dprl.accounting.certificate import canonical_json, seal, sha256_file, versions
 from dprl.errors import DprlError
+from dprl.files import write_atomically
 
 CONTENT = {"schema": "dprl.certificate/1", "epsilon": 1.0}
 

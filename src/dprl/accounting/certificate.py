@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 
 from dprl.accounting import signatures
 from dprl.errors import DprlError, explained, require
+from dprl.files import write_atomically
 from dprl.version import VERSION
 
 CERTIFICATE, STATEMENT = "certificate.json", "statement.json"
@@ -102,30 +101,6 @@ def write(sealed: Mapping[str, Any], directory: str | Path) -> Path:
     path = Path(directory) / FILES[sealed["schema"]]
     write_atomically(path, to_bytes(sealed))
     return path
-
-
-def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write ``content`` so that ``path`` holds either what it held before or all of it, also after a power cut."""
-    path = Path(path)
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fchmod(file.fileno(), 0o644)
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise DprlError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def _dump(obj: Any, indent: int | None, separators: tuple[str, str]) -> bytes:

@@ -214,7 +214,7 @@ def _write(out: Path | None, text: str) -> None:
     if out is None:
         typer.echo(text.rstrip("\n"))
         return
-    from dprl.accounting.certificate import write_atomically
+    from dprl.files import write_atomically
 
     try:
         write_atomically(out, text.encode())

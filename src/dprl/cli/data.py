@@ -24,7 +24,7 @@ def describe(
     person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Return what the rows hold and why some contribute nothing. NOT private: for the curator's eyes, never to be
+    """Print what the rows hold and why some contribute nothing. NOT private: for the curator's eyes, never to be
     released.
     """
     from dprl.data.describe import describe_log

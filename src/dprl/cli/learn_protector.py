@@ -165,7 +165,7 @@ def _replaced(owner: Any, part: str, changes: Mapping[str, Any]) -> Any:
 
 
 def _write_page(out: Path, protector: Any, log: list[dict[str, float]]) -> None:
-    from dprl.accounting.certificate import write_atomically
+    from dprl.files import write_atomically
     from dprl.protectors.protector import FACTS
     from dprl.report.protector import PAGE, protector_page
 

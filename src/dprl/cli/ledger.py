@@ -38,7 +38,7 @@ def create(
 
 @ledger_app.command("show", cls=Command)
 def show(path: _PATH, as_json: _JSON = False) -> None:
-    """Return what each dataset may spend, has spent and has left."""
+    """Show what each dataset may spend, has spent and has left."""
     from dprl.accounting.ledger import Ledger
 
     ledger = Ledger.open(path)
@@ -86,7 +86,7 @@ def history(
     dataset: Annotated[str | None, typer.Option(help="One dataset only.")] = None,
     as_json: _JSON = False,
 ) -> None:
-    """Return every charge, in order. One that is not finished, or was interrupted before it was recorded, counts as
+    """List every charge, in order. One that is not finished, or was interrupted before it was recorded, counts as
     spent.
     """
     from dprl.accounting.ledger import Ledger

@@ -63,7 +63,7 @@ def partition(logs: str | Path, by: str | None, parts: int, out: str | Path) -> 
 
 
 def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path) -> None:
-    """Return the whole folder: both passes, each part, and the manifest that makes it one."""
+    """Write the whole folder: both passes, each part, and the manifest that makes it one."""
     cuts = _cuts(files, layout, parts)
     with_gaps = _route(files, layout, cuts, folder)
     done: list[Part] = []

@@ -73,7 +73,7 @@ class Pong:
         return self.console.getScreenGrayscale()[34:194:2, ::2].reshape(-1)
 
     def begin(self) -> None:
-        """Return a new game."""
+        """Begin a new game."""
         self.console.reset_game()
 
     def step(self, action: int) -> tuple[float, bool]:

@@ -5,11 +5,9 @@ All of it is public: there is nobody in a simulation.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import numpy as np
 
 import dprl.x64  # noqa: F401  (behaviour probabilities are float64)
 from dprl.errors import DprlError
+from dprl.files import replacing, write_atomically
 from dprl.policies.loading import check_policy, synthetic_states
 from dprl.protocols import Bounds, Environment, Policy
 
@@ -234,35 +233,9 @@ def check_output(path: Path | str, suffixes: Sequence[str] = SUFFIXES) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def _atomic(path: Path) -> Iterator[str]:
-    """Return a temporary file beside ``path`` that takes its place once it is whole."""
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise DprlError(f"Cannot write {str(path)!r}: {error.strerror}.") from error
-    try:
-        yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise DprlError(f"Cannot write {str(path)!r}: {error.strerror}.") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def write_text(text: str, path: Path | str) -> None:
     """Write a text file, whole or not at all."""
-    with _atomic(Path(path)) as temporary:
-        Path(temporary).write_text(text, encoding="utf-8")
+    write_atomically(path, text.encode())
 
 
 def write_log(columns: Mapping[str, np.ndarray], path: Path | str) -> None:
@@ -290,7 +263,7 @@ def write_log(columns: Mapping[str, np.ndarray], path: Path | str) -> None:
         ]
     )
     table = pa.table({f.name: pa.array(arrays[f.name], type=f.type) for f in schema}, schema=schema)
-    with _atomic(path) as temporary:
+    with replacing(path) as temporary:
         if path.suffix.lower() == ".csv":
             from pyarrow import csv
 

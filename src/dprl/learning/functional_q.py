@@ -255,7 +255,7 @@ def _declared(c: FunctionalQ, facts: EnvironmentSpec) -> RewardOf:
 
 
 def _check_dimensions(c: FunctionalQ, facts: EnvironmentSpec) -> None:
-    """Return what the proof of the functional variant carries over to."""
+    """Refuse dimensions to which the proof of the functional variant does not carry over."""
     if facts.dimensions == 1:
         return
     if facts.dimensions > 3:

@@ -16,9 +16,10 @@ import jax
 from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
-from dprl.accounting.certificate import versions, write_atomically
+from dprl.accounting.certificate import versions
 from dprl.accounting.renyi_filter import cost, effective_multiplier, plan_filter
 from dprl.errors import DprlError
+from dprl.files import write_atomically
 from dprl.protectors.meta_training import STATE, Trained, Training, train
 from dprl.protectors.projector import Architecture, Weights, init_weights
 from dprl.protectors.protector import Protector, levels_of

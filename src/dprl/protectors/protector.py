@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.accounting.certificate import write_atomically
 from dprl.errors import DprlError
+from dprl.files import write_atomically
 from dprl.protectors.projector import (
     LEVELS,
     advance,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from dprl.errors import DprlError
+from dprl.files import sync_folder
 from dprl.mechanisms.run_key import RunKey
-from dprl.release.save import sync_folder
 
 _SECTOR = 512
 

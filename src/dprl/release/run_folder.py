@@ -25,10 +25,10 @@ import numpy as np
 
 from dprl.accounting.certificate import canonical_json
 from dprl.errors import DprlError
+from dprl.files import sync_folder
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal, tampered, unwritable, write_all
-from dprl.release.save import sync_folder
 
 SCHEMA = "dprl.run/1"
 KEY, FACTS, DATA, JOURNAL, FINISHED = "key", "run.json", "data", "journal", "finished.json"
@@ -240,7 +240,7 @@ class RunFolder:
             raise tampered(self.path) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        """Return all of it or nothing, and on disk when this returns."""
+        """Write all of it or nothing, and on disk when this returns."""
         unfinished = self.path / f".{name}"
         try:
             file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dprl.accounting.certificate import seal, write, write_atomically
+from dprl.accounting.certificate import seal, write
 from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
+from dprl.files import sync_folder, write_atomically
 from dprl.temporary import temporary_folder
 
 T = TypeVar("T")
@@ -97,15 +98,6 @@ def _naming_no_file(call: Callable[..., T], *arguments: Any) -> T:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
         raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable."""
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _report(content: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
-from dprl.errors import DprlError, require
+from dprl.errors import require
+from dprl.files import write_atomically
 from dprl.report.answer import evaluation_view
 from dprl.report.learned import policy_view, q_function_view
 from dprl.report.view import CERTIFICATE_SCHEMA
@@ -79,7 +78,7 @@ def render_folder(results: Path, out: Path | None = None) -> Path:
         artifacts = {(results / name).resolve() for name in (*listed, *_SCHEMAS)}
         is_new = path.resolve() not in artifacts
         require(is_new, f"{path} is an artifact of the release: use --out to write the report elsewhere.")
-    _write(path, page)
+    write_atomically(path, page)
     return path
 
 
@@ -90,21 +89,6 @@ def _read(results: Path, name: str) -> tuple[dict[str, Any], str]:
     data = strict_object(path, raw)
     require(data.get("schema") == _SCHEMAS[name], f"{path} does not follow the schema {_SCHEMAS[name]}.")
     return data, hashlib.sha256(raw).hexdigest()
-
-
-def _write(path: Path, page: bytes) -> None:
-    """Write all of the page or nothing: it is complete before it takes its name."""
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".report-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(page)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise DprlError(f"{path} cannot be written.") from error
 
 
 @cache

@@ -16,8 +16,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from dprl.accounting.certificate import write_atomically
 from dprl.errors import DprlError
+from dprl.files import write_atomically
 
 SCHEMA = "dprl.reproduction-cell/1"
 _MARK, _MARK_SCHEMA = "reproduction.json", "dprl.reproduction/1"
