@@ -140,8 +140,8 @@ def _stopped(terminated: list[int], what_is_left: str = "") -> NoReturn:
 
 
 def _defect(error: BaseException) -> NoReturn:
-    """Return a mistake of ours, or of code that a user brought: its message and its traceback could quote a row, so
-    both are kept back.
+    """Return the sentence for a mistake of ours, or of code that a user brought: its message and its traceback could
+    quote a row, so both are kept back.
     """
     if os.environ.get("DPRL_DEBUG"):
         raise error

@@ -88,7 +88,7 @@ def stoppable(run: Path | None, lost: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def printing(out: Path) -> Iterator[None]:
-    """Return where nothing can be printed, say at least that the release is in ``out``."""
+    """Say at least that the release is in ``out``, where nothing can be printed."""
     try:
         yield
     except BrokenPipeError:

@@ -57,7 +57,7 @@ class CartPole:
         return (1.0, 1.0)
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """Return each component somewhere in [-0.05, 0.05]."""
+        """Return a state with each component somewhere in [-0.05, 0.05]."""
         return jax.random.uniform(key, (4,), dtype=jnp.float64, minval=-0.05, maxval=0.05)
 
     def observe(self, state: Any) -> jax.Array:

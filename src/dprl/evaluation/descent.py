@@ -101,7 +101,7 @@ class DescentConfig(ValueFunctionConfig):
         raise NotImplementedError
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return all updates."""
+        """Return one query: all updates."""
         return (Query(FUNCTION, facts.features.size, self.clip(facts), self.count(facts), self.sampling_rate),)
 
     def resolve(self, facts: PublicFacts, stage: Stage) -> Self:

@@ -303,7 +303,7 @@ def run(
     projection: Projection,
     batch: int = 32,
 ) -> tuple[State, jax.Array]:
-    """Return all updates from ``start``: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
+    """Run all updates from ``start``: a pure function to ``jit`` and to ``vmap`` over noise keys and logs.
 
     Args:
         config: public options.

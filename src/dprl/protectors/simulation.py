@@ -101,7 +101,7 @@ def unroll(
     learned: bool = True,
     deployed: bool = False,
 ) -> Run:
-    """Return all steps on one task; differentiable by ``weights``.
+    """Run all steps on one task; differentiable by ``weights``.
 
     Args:
         task: of the simulation's family.
