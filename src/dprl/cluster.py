@@ -68,7 +68,7 @@ def cluster(ray: Any, workers: int | None, address: str | None) -> Iterator[Sequ
 
 
 def processors() -> list[int]:
-    """Return the number of processors that this process may use."""
+    """Return the numbers of the processors that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
