@@ -163,7 +163,7 @@ def test_off_policy_returns_are_weighted():
     log = read_log(helpers.stepped_log(300, 6), bounds=bounds).load()
     ratios, features = step_ratios(helpers.stepped_policy, log), make_features("tabular", bounds.observation)
     value = (0.0, 5.0)
-    bounds = Bounds(**{**bounds.as_dict(), "value": value})
+    bounds = Bounds(**{**bounds.as_dict(), "return_range": value})
     rows = rows_of(log, ratios, features, 0.9, value, dtype=np.float64, columns=("returns", "first"))
     config = FirstVisit(discount=0.9, estimator="lsw", ridge=1e-6)
     theta, _ = theta_of(config, bounds, features, rows)

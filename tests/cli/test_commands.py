@@ -26,7 +26,7 @@ FLAGS = {
     "--set --all --out --list --json",
     "train": "--environment --bounds --epsilon --delta --ledger --dataset --config --set --seed --simulated --sign "
     "--out --resume --engine --shards --address --json",
-    "learn-protector": "--tasks --epsilon --delta --value-share --scheduler --steps --epochs --seed --set --start "
+    "learn-protector": "--tasks --epsilon --delta --value-budget-fraction --scheduler --steps --epochs --seed --set --start "
     "--out --resume --json",
     "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --bounds --features --set --json",
     "plan": "--target-policy --bounds --unit --person-column --epsilon --delta --discount --algorithm --features "

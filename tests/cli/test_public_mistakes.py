@@ -60,7 +60,7 @@ FLAGS = {
     "unknown option": ({"set": "stepz=5"}, "--set: ImportanceSampling has no option 'stepz'"),
     "option without a value": ({"set": "variance_margin"}, "--set needs NAME=VALUE"),
     "option without a name": ({"set": "=5"}, "--set needs NAME=VALUE"),
-    "option of a wrong type": ({"set": "caution=high"}, "caution of ImportanceSampling must be a number"),
+    "option of a wrong type": ({"set": "variance_margin=high"}, "variance_margin of ImportanceSampling must be a number"),
     "option out of range": ({"set": "confidence=1"}, "confidence must be above 0.5"),
     "option of endless digits": ({"set": "caution=" + "9" * 5000}, "must be a number"),
     "steps without a number": ({"algorithm": "gpope", "set": "steps=0"}, "steps must be between 1"),
@@ -188,8 +188,8 @@ RUN_FILES = {
     "not text": (b"\xff", "not valid TOML"),
     "endless digits": ("epsilon = " + "9" * 5000, "not valid TOML"),
     "unknown option": ("stepz = 5", "run.toml: ImportanceSampling has no option 'stepz'"),
-    "option of a wrong type": ("caution = true", "run.toml: caution of ImportanceSampling must be a number"),
-    "table for an option": ("[caution]\nx = 1", "caution of ImportanceSampling must be a number"),
+    "option of a wrong type": ("variance_margin = true", "run.toml: variance_margin of ImportanceSampling must be a number"),
+    "table for an option": ("[variance_margin]\nx = 1", "variance_margin of ImportanceSampling must be a number"),
     **{f"{name} of a wrong type": (f"{name} = {value}", f"run.toml: {name} must be {kind}") for name, value, kind in (
         ("log", "5", "text"), ("unit", "[1]", "text"), ("person_column", "{}", "text"), ("algorithm", "[1]", "text"),
         ("features", "3", "text"), ("ledger", "true", "text"), ("dataset", "1", "text"), ("outcome", "1.5", "text"),
@@ -248,7 +248,10 @@ USAGE = {
     "flag without a value": (["--out"], "--out needs a value"),
     "unknown flag": (["--espilon", "1"], "has no option --espilon: did you mean --epsilon?"),
     "flag of another algorithm": (["--steps", "1"], "--steps is an option of gpope, .* not of importance-sampling"),
-    "flag of the algorithm": (["--caution", "much"], "flag: caution of ImportanceSampling must be a number"),
+    "flag of the algorithm": (
+        ["--variance-margin", "much"],
+        "flag: variance_margin of ImportanceSampling must be a number",
+    ),
     "second log": (["another.parquet"], "'another.parquet' is one too many"),
 }
 
@@ -265,7 +268,7 @@ def test_all_mistakes_are_said_at_once(dprl, place):
     run.write_text("unit = 5\nstepz = 1\noffset = 'far'\n")
     before = place.files()
     changes = {"epsilon": "0", "delta": "x", "out": "full", "algorithm": "gpope", "unit": None, "sign": "absent.pem"}
-    more = ["--espilon", "1", "--steps", "0", "--set", "clip_norm=-1", "--set", "x", "--caution", "1"]
+    more = ["--espilon", "1", "--steps", "0", "--set", "clip_norm=-1", "--set", "x", "--variance-margin", "1"]
     found = dprl(*place.arguments(**changes, target_policy=None, config=run), *more)
     assert (found.code, found.out) == (2, "")
     lines = found.err.splitlines()
@@ -273,7 +276,7 @@ def test_all_mistakes_are_said_at_once(dprl, place):
     words = [
         "--delta must be a number.", "run.toml: unit must be text.", "--set needs NAME=VALUE",
         "--target-policy is missing", "absent.pem", "'full' is not empty", "epsilon must be a finite number above 0",
-        "has no option --espilon: did you mean --epsilon?", "--caution is an option of importance-sampling",
+        "has no option --espilon: did you mean --epsilon?", "--variance-margin is an option of importance-sampling",
         "run.toml: GPOPE has no option 'stepz'", "run.toml: offset of GPOPE must be a number",
         "steps must be between 1", "clip_norm must be a positive",
     ]  # fmt: skip

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 
 from dprl.cli import SETTINGS
 from dprl.cli.requests import EXPERT, MAY, MUST, USUAL, OfLog, Request, Settings
-from dprl.config import coerce, documented, from_text, merge, words_of
+from dprl.config import RENAMED, coerce, documented, from_text, merge, words_of
 from dprl.errors import DprlError, Mistakes
 
 R = TypeVar("R", bound=Request)
@@ -222,7 +222,8 @@ def configure(asked: Request, name: str, **flags: Any) -> Any:
         raise DprlError(f"There is no algorithm {name!r}; there are {', '.join(asked.algorithms())}.")
     kind = asked.algorithms()[name].load_config()
     hints, given = typing.get_type_hints(kind), {name: value for name, value in flags.items() if value is not None}
-    for option, text in asked.flags.items():
+    for told, text in asked.flags.items():
+        option = told if told in kind.options() else RENAMED.get(told, told)
         if option in kind.options():
             given[option] = from_text(hints[option], text)
             continue
