@@ -26,8 +26,8 @@ FLAGS = {
     "--set --all --out --list --json",
     "train": "--environment --bounds --epsilon --delta --ledger --dataset --config --set --seed --simulated --sign "
     "--out --resume --engine --shards --address --json",
-    "learn-protector": "--tasks --epsilon --delta --value-budget-fraction --scheduler --steps --epochs --seed --set --start "
-    "--out --resume --json",
+    "learn-protector": "--tasks --epsilon --delta --value-budget-fraction --scheduler --steps --epochs --seed --set "
+    "--start --out --resume --json",
     "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --bounds --features --set --json",
     "plan": "--target-policy --bounds --unit --person-column --epsilon --delta --discount --algorithm --features "
     "--noise-multiplier --behavior-policy --config --set --json",

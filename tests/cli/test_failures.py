@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from dprl.accounting import certificate, verification
+from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.readers import Log
@@ -89,7 +89,7 @@ def full(*_, **__):
 
 def test_a_full_disk_at_the_end_names_the_folder_and_the_way_on(dprl, trial, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(certificate.tempfile, "mkstemp", full)
+        patch.setattr(files.tempfile, "mkstemp", full)
         found = dprl(*trial.arguments())
     assert found.code == 2
     assert f"'{trial.out}': No space left on device: make room there, and go on by --resume" in found.err

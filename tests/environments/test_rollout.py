@@ -172,7 +172,7 @@ def test_outputs_that_cannot_be_written_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DprlError, match="No space left"):
         write_log(columns, tmp_path / "log.parquet")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(DprlError, match="Cannot write"):
+    with pytest.raises(DprlError, match="cannot be written"):
         write_text("x", tmp_path / "none" / "b.toml")
 
 
