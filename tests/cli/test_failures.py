@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from dprl import files
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
