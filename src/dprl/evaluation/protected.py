@@ -241,7 +241,7 @@ class Protected:
 
     def _with_level(self, state: State, step: Any) -> State:
         uniform = self._mechanism.noise_multiplier / self.base.normaliser(self._last)
-        inner, level = self.protector.propose(state.protector, uniform, step)
+        inner, level = self.protector.next_level(state.protector, uniform, step)
         return state._replace(protector=inner, level=level)
 
     def _noise(self, level: Any, step: Any) -> Any:
