@@ -245,7 +245,7 @@ def test_start_at_the_mean_reward():
     level = np.clip((mean / (1 - GAMMA) - (low + high) / 2) / ((high - low) / 2), -1.0, 1.0)
     np.testing.assert_allclose(program.facts.features(np.arange(3.0)[:, None]) @ state.theta, level, atol=1e-9)
     # without much weight the ratio is that of noise: it is kept near the middle of the rewards
-    assert np.all(np.isfinite(program.finish(0, jnp.asarray([3.0, -1.0])).theta))
+    assert np.all(np.isfinite(program.update(0, program.init(), jnp.asarray([3.0, -1.0]), 0)))
 
 
 def test_a_mean_reward_that_is_public_costs_nothing():
