@@ -95,9 +95,9 @@ class PrimalDualConfig(ValueFunctionConfig):
         "steps": "[1, 1000000]",
         "sampling_rate": "(0, 1]",
         "start_budget_fraction": "(0, 1)",
-        "box": "[1e-6, 1e6]",
+        "parameter_bound": "[1e-6, 1e6]",
         "step_scale": "[1e-6, 1e6]",
-        "rows": "[1, inf)",
+        "max_rows_per_unit": "[1, inf)",
         "seed": "[0, 2147483647]",
         **dict.fromkeys(("clip_norm", "primal_step", "dual_step", "noise_multiplier"), "[1e-12, 1e12]"),
     }
