@@ -118,4 +118,4 @@ def test_a_release_with_a_protector_is_certified_and_verified(dprl, trial):
     )
     assert "gpope" in planned.out
     refused = dprl(*trial.arguments(algorithm="td", optimizer=folder, out=trial.folder / "second"))
-    assert "no option 'optimizer'" in refused.err
+    assert "is an option of gpope, dptd" in refused.err
