@@ -256,7 +256,7 @@ def test_a_mean_reward_that_is_public_costs_nothing():
     assert len(program.stages) == 1
     low, high = bounds.value_interval(GAMMA)
     expected = max((-10.0 - (low + high) / 2) / ((high - low) / 2), -1.0)
-    values = features(np.arange(3.0)[:, None]) @ np.asarray(program.init().theta)
+    values = features(np.arange(3.0)[:, None]) @ np.asarray(jax.jit(program.init)().theta)  # as the engine does
     np.testing.assert_allclose(values, expected)
     on_policy = dataclasses.replace(bounds, max_importance_ratio=1.0, max_cumulative_ratio=None)
     assert not np.any(program_for(TD(discount=GAMMA), on_policy, features, BUDGET).init().theta)

@@ -76,7 +76,7 @@ class StartedProgram(PublicProgram):
         return tuple(dict.fromkeys((*self.own_columns, *(() if self.start is None else self.start.columns))))
 
     @property
-    def public_level(self) -> float:
+    def public_level(self) -> float | jax.Array:
         """Level of the constant at the start, in public units, where it is not released."""
         return 0.0
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 from typing_extensions import override
@@ -88,11 +89,11 @@ class TDProgram(Descent):
     """Private TD(0) with everything that is public filled in; with two stages, the first releases the mean reward."""
 
     @property
-    def public_level(self) -> float:
+    def public_level(self) -> float | jax.Array:
         """Level of the middle of the value range, or of a reward that is a single number."""
         known = self.config.starts_at_mean_reward(self.facts)
         # the smallest reward is then the largest too
-        return float(MeanReward(self.facts).of_mean(jnp.asarray(-1.0))) if known else 0.0
+        return MeanReward(self.facts).of_mean(-1.0) if known else 0.0
 
     @override
     def vectors(self, state: Any, block: Block) -> Float[Array, "units n"]:
