@@ -53,8 +53,8 @@ class _Chain:
     def __init__(self) -> None:
         import numpy as np
 
-        from dprl.environments.chain import Chain
         from dprl.protocols import Bounds
+        from dprl_papers.harness.exact_chain import Chain
 
         self.environment = Chain(horizon=self.horizon)
         self.states, self.truth = np.arange(39.0)[:, None], self.environment.values()
