@@ -145,7 +145,9 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
     bounds, states = simulation.bounds, simulation.states
     arm = min(1, bounds.actions - 1)
     policy = lambda s: np.tile(np.eye(bounds.actions)[arm], (len(s), 1))  # noqa: E731
-    plan = make_plan(GPOPE(value_budget_fraction=share), bounds, Budget(epsilon, 1e-5), [policy], simulation.features)
+    plan: Any = make_plan(
+        GPOPE(value_budget_fraction=share), bounds, Budget(epsilon, 1e-5), [policy], simulation.features
+    )
     features, algorithm = plan.features, plan.program
     function = algorithm.stages[0].mechanism
     value = bounds.value_interval(0.99)
