@@ -70,6 +70,7 @@ class Member:
         """Return a log as columns."""
         paths: Paths = self.process.draw(rng, units)
         columns = dataclasses.replace(paths, state=self.codes[paths.state]).columns()
+        assert paths.ended is not None
         columns["terminated"] &= np.repeat(paths.ended, paths.length)
         del columns["person_id"]
         return columns
@@ -153,7 +154,9 @@ def _walk(rng: np.random.Generator, off_policy: bool, chance: float) -> Member:
     behavior = np.full((S, A), 0.5)
     target = np.tile([0.3, 0.7], (S, 1)) if off_policy else behavior
     return Member(
-        Process(np.full(S, 1.0 / S), following, outcomes, np.array([0.0, 1.0]), behavior, {"target": target}, 4 * S, 0.99),
+        Process(
+            np.full(S, 1.0 / S), following, outcomes, np.array([0.0, 1.0]), behavior, {"target": target}, 4 * S, 0.99
+        ),
         np.arange(S, dtype=float)[:, None], "tabular", (0.0, 1.0), (0.0, 1.0),
     )  # fmt: skip
 
@@ -284,7 +287,9 @@ def bandit(rng: np.random.Generator, off_policy: bool) -> Member:
     behavior = _softmax(rng, S, A, 0.3, 0.5)
     target = np.tile(np.eye(A)[0] * 0.9 + 0.1 / A, (S, 1)) if off_policy else behavior
     return Member(
-        Process(np.full(S, 1.0 / S), following, _bernoulli(mean), np.array([0.0, 1.0]), behavior, {"target": target}, 1),
+        Process(
+            np.full(S, 1.0 / S), following, _bernoulli(mean), np.array([0.0, 1.0]), behavior, {"target": target}, 1
+        ),
         codes, "columns", (0.0, 1.0),
     )  # fmt: skip
 
