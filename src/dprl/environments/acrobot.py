@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ class Acrobot(ClassicControl):
     """
 
     name = "acrobot"
-    actions: ClassVar[int] = 3
+    actions = 3
     """Torque -1, 0, 1."""
     observation_bounds = ((-1.0, 1.0),) * 4 + tuple((-x, x) for x in MAX_SPEEDS)
     """Bounds of cosines, sines and angular velocities."""

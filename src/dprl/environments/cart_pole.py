@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ class CartPole(ClassicControl):
     """
 
     name = "cart-pole"
-    actions: ClassVar[int] = 2
+    actions = 2
     """Left, right."""
     observation_bounds = tuple((-x, x) for x in OBSERVED)
     """Bounds of position, velocity, angle and angular velocity."""

@@ -7,7 +7,7 @@ The reward is -1 a step; a trajectory terminates where the position reaches 0.5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ class MountainCar(ClassicControl):
     """
 
     name = "mountain-car"
-    actions: ClassVar[int] = 3
+    actions = 3
     """Left, none, right."""
     observation_bounds = ((MIN_POSITION, MAX_POSITION), (-MAX_SPEED, MAX_SPEED))
     """Bounds of position and velocity."""
