@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dprl.data.csv_file import LONGEST_LINE, read_cells, read_header
+from dprl.data.csv_file import LONGEST_LINE, read_cells
 
 HEADER = ["person_id", "note"]
 
 
 def people(path) -> list[str]:
-    return read_cells(path, read_header(path), ["person_id"]).column(0).to_pylist()
+    return read_cells(path, ["person_id"]).column(0).to_pylist()
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from dprl import x64 as x64
 from dprl.errors import DprlError
+from dprl.states import unit_states
 from dprl.value_functions.q_function import (
     FILE,
     QFunction,
@@ -21,7 +22,6 @@ from dprl.value_functions.q_function import (
     initial_weights,
     load_q_function,
     q_values,
-    unit_states,
     weight_shapes,
 )
 

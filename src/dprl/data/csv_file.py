@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -34,23 +35,32 @@ def read_header(path: Path) -> list[str]:
         return [""]
 
 
-def read_cells(path: Path, header: Sequence[str], columns: Sequence[str]) -> pa.Table:
+def read_cells(path: Path, columns: Sequence[str]) -> pa.Table:
     """Return the named columns as text, null where a cell is empty; whatever the rows hold, this succeeds."""
+    return pa_csv.read_csv(**_reading(path, columns)).rename_columns(list(columns))
+
+
+def cells_in_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield what :func:`read_cells` returns, some rows at a time, in columns of other names but the same order."""
+    yield from pa_csv.open_csv(**_reading(path, columns))
+
+
+def _reading(path: Path, columns: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments with which pyarrow reads the named columns."""
+    header = read_header(path)
     places = [f"c{i}" for i in range(len(header))]
-    wanted = [places[header.index(name)] for name in columns]
-    table = pa_csv.read_csv(
-        _Stream(_lines(path, ",".join(places).encode())),
-        read_options=pa_csv.ReadOptions(block_size=16 * LONGEST_LINE),
-        parse_options=pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip"),
-        convert_options=pa_csv.ConvertOptions(
+    return {
+        "input_file": _Stream(_lines(path, ",".join(places).encode())),
+        "read_options": pa_csv.ReadOptions(block_size=16 * LONGEST_LINE),
+        "parse_options": pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip"),
+        "convert_options": pa_csv.ConvertOptions(
             column_types=dict.fromkeys(places, pa.string()),
-            include_columns=wanted,
+            include_columns=[places[header.index(name)] for name in columns],
             null_values=[""],
             strings_can_be_null=True,
             check_utf8=False,
         ),
-    )
-    return table.rename_columns(list(columns))
+    }
 
 
 def _lines(path: Path, header: bytes) -> Iterator[bytes]:

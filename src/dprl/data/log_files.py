@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from dprl.data import csv_file, readers
@@ -187,7 +186,8 @@ def rows_of(files: Sequence[Path], columns: Sequence[Column]) -> Iterator[pa.Tab
     names = [column.name for column in columns]
     for path in files:
         try:
-            for batch in _csv_batches(path, names) if path.suffix.lower() == ".csv" else _parquet_batches(path, names):
+            batches = csv_file.cells_in_batches if path.suffix.lower() == ".csv" else _parquet_batches
+            for batch in batches(path, names):
                 table = pa.Table.from_batches([batch]).rename_columns(names)
                 stored = [_stored(table.column(c.name), c) for c in columns]
                 yield pa.table(stored, pa.schema([pa.field(c.name, c.type) for c in columns]))
@@ -195,24 +195,6 @@ def rows_of(files: Sequence[Path], columns: Sequence[Column]) -> Iterator[pa.Tab
             raise DprlError(
                 f"The log {path.name!r} is damaged and cannot be read to its end: put a whole copy there."
             ) from None
-
-
-def _csv_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Read batches as :func:`dprl.data.csv_file.read_cells` does."""
-    header = csv_file.read_header(path)
-    places = [f"c{i}" for i in range(len(header))]
-    yield from pa_csv.open_csv(
-        csv_file._Stream(csv_file._lines(path, ",".join(places).encode())),
-        read_options=pa_csv.ReadOptions(block_size=16 * csv_file.LONGEST_LINE),
-        parse_options=pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip"),
-        convert_options=pa_csv.ConvertOptions(
-            column_types=dict.fromkeys(places, pa.string()),
-            include_columns=[places[header.index(name)] for name in names],
-            null_values=[""],
-            strings_can_be_null=True,
-            check_utf8=False,
-        ),
-    )
 
 
 def _parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -96,7 +96,7 @@ def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> pa.Array:
         seen += len(known)
         while len(sample) > 2 * _SAMPLE:
             sample, stride = sample.take(pa.array(np.arange(0, len(sample), 2))), 2 * stride
-    return _quantiles(_one(sample), parts)
+    return _quantiles(readers.one_array(sample), parts)
 
 
 def _quantiles(sample: pa.Array, parts: int) -> pa.Array:
@@ -158,7 +158,7 @@ def _part_of(identifiers: pa.Table, by: str, cuts: pa.Array) -> np.ndarray:
     """Return ``(R,)`` number of the part of each row."""
     if not len(cuts):
         return np.zeros(len(identifiers), dtype=np.int64)
-    encoded = _one(identifiers.column(by)).dictionary_encode()
+    encoded = readers.one_array(identifiers.column(by)).dictionary_encode()
     # one ranking of both, so that routing and sorting follow the same order
     ranks = _ranks(pa.concat_arrays([cuts, encoded.dictionary]))
     numbers = np.searchsorted(ranks[: len(cuts)], ranks[len(cuts) :], side="right")
@@ -207,7 +207,7 @@ def _write_part(folder: Path, number: int, layout: Layout, with_gaps: set[str], 
             elif field.type != column.type or (column.name in with_gaps and pa.types.is_floating(field.type)):
                 values = pa.array(readers.numbers(table.column(column.name)))  # a gap is NaN
             else:
-                values = _one(table.column(column.name))
+                values = readers.one_array(table.column(column.name))
             arrays.append(values if order is None else values.take(order))
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(pa.record_batch(arrays, schema=schema))
@@ -229,11 +229,6 @@ def _described(path: Path) -> tuple[str, int, str]:
 
 def _routed(folder: Path, number: int) -> Path:
     return folder / f"routed-{number:05d}"
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    """Return the chunks of a column as one array."""
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
 
 
 def _sync(path: Path) -> None:

@@ -254,7 +254,7 @@ def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
     try:
         if source.suffix.lower() == ".csv":
             # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
-            return csv_file.read_cells(source, csv_file.read_header(source), columns)
+            return csv_file.read_cells(source, columns)
         return pq.read_table(source, columns=columns)
     except (pa.ArrowException, OSError):
         # the cause may quote a cell: it is dropped
@@ -310,10 +310,13 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(values.to_numpy(), dtype=np.float64)
 
 
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return the chunks of a column as one array."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
+
+
 def _lists(column: pa.ChunkedArray, size: int) -> np.ndarray:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
+    array = one_array(column)
     out = np.full((len(array), size), np.nan)
     if not len(array):
         return out
@@ -338,10 +341,7 @@ def codes(column: pa.ChunkedArray) -> np.ndarray:
         column = pc.add(pc.cast(column, pa.float64()), 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
         finite = pc.is_finite(column)  # type: ignore[attr-defined]
         column = pc.if_else(finite, column, pa.scalar(None, column.type))  # type: ignore[attr-defined]
-    encoded = column.combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = pa.concat_arrays(encoded.chunks) if encoded.num_chunks else pa.array([], type=column.type)
-    encoded = encoded.dictionary_encode()
+    encoded = one_array(column).dictionary_encode()
     ranks = pc.rank(encoded.dictionary, sort_keys="ascending").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
     indices = encoded.indices.to_numpy(zero_copy_only=False)
     if not len(ranks):

@@ -192,20 +192,18 @@ def is_list(kind: pa.DataType) -> bool:
 
 def check_number(column: str, kind: pa.DataType | None, flag: bool = False) -> None:
     """Refuse a column that cannot hold numbers, or with ``flag`` true and false."""
-    if kind is None or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return
-    if pa.types.is_null(kind) or pa.types.is_decimal(kind):
-        return
-    raise DprlError(f"Column {column!r} has type {kind}; it must hold {'true or false' if flag else 'numbers'}.")
+    if not _is_any(kind, "integer", "floating", "boolean", "null", "decimal"):
+        raise DprlError(f"Column {column!r} has type {kind}; it must hold {'true or false' if flag else 'numbers'}.")
 
 
 def check_identifier(column: str, kind: pa.DataType | None) -> None:
     """Refuse a column that cannot tell people or episodes apart."""
-    if kind is None or pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return
-    if pa.types.is_floating(kind) or pa.types.is_null(kind):
-        return
-    if pa.types.is_dictionary(kind):
-        check_identifier(column, kind.value_type)
-        return
-    raise DprlError(f"Column {column!r} has type {kind}; an identifier must be text or whole numbers.")
+    if kind is not None and pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not _is_any(kind, "integer", "string", "large_string", "floating", "null"):
+        raise DprlError(f"Column {column!r} has type {kind}; an identifier must be text or whole numbers.")
+
+
+def _is_any(kind: pa.DataType | None, *names: str) -> bool:
+    """Tell whether a type is one of those that pyarrow calls by these names; None is any."""
+    return kind is None or any(getattr(pa.types, f"is_{name}")(kind) for name in names)

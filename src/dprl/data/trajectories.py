@@ -6,7 +6,7 @@ and that is all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -218,10 +218,16 @@ def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) 
         columns, bounds, unit: as :func:`assemble` takes them.
     """
     grouped = _grouped(columns, unit)
+    defects = by_reason(_defects(columns, grouped, bounds))
+    return {reason: len(np.unique(grouped.index[rows])) for reason, rows in defects.items()}
+
+
+def by_reason(defects: Iterable[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the rows ``(N,)`` of each reason, which may be yielded several times."""
     found: dict[str, np.ndarray] = {}
-    for reason, rows in _defects(columns, grouped, bounds):
+    for reason, rows in defects:
         found[reason] = found[reason] | rows if reason in found else rows
-    return {reason: len(np.unique(grouped.index[rows])) for reason, rows in found.items()}
+    return found
 
 
 def _taken(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:

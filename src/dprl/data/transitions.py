@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dprl.data.trajectories import Trajectories, cells_of_rows, defects_of_rows, flags, next_in_the_row
+from dprl.data.trajectories import Trajectories, by_reason, cells_of_rows, defects_of_rows, flags, next_in_the_row
 from dprl.protocols import Bounds
 
 TRANSITION = "transition"
@@ -71,7 +71,5 @@ def count_defects_of_rows(columns: Mapping[str, np.ndarray], bounds: Bounds) -> 
     """Return number of rows that contribute nothing, by reason; one with several defects counts under each. NOT
     private.
     """
-    rows, found = np.arange(len(columns["reward"])), {}
-    for reason, bad in defects_of_rows(columns, rows, bounds):
-        found[reason] = found[reason] | bad if reason in found else bad
-    return {reason: int(bad.sum()) for reason, bad in found.items()}
+    defects = by_reason(defects_of_rows(columns, np.arange(len(columns["reward"])), bounds))
+    return {reason: int(rows.sum()) for reason, rows in defects.items()}

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 
 import dprl.x64  # noqa: F401  (the state is float64, as in Gymnasium)
-from dprl.errors import DprlError
-from dprl.protocols import Interval
+from dprl.environments.classic_control import ClassicControl
 
 GRAVITY, SECONDS = 9.8, 0.2
 MASS, LENGTH, CENTRE, INERTIA = 1.0, 1.0, 0.5, 1.0
@@ -25,7 +24,7 @@ MAX_SPEEDS = (4 * math.pi, 9 * math.pi)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Acrobot:
+class Acrobot(ClassicControl):
     """The links as pure functions; the state is ``(4,)`` float64: both angles in [-pi, pi], both angular velocities.
 
     Attributes:
@@ -33,27 +32,14 @@ class Acrobot:
         discount: discount factor of a step.
     """
 
+    name = "acrobot"
+    actions = 3
+    """Torque -1, 0, 1."""
+    observation_bounds = ((-1.0, 1.0),) * 4 + tuple((-x, x) for x in MAX_SPEEDS)
+    """Bounds of cosines, sines and angular velocities."""
+    reward_bounds = (-1.0, 0.0)
+    """-1 a step, 0 for the last."""
     horizon: int = 500
-    discount: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise DprlError("acrobot: horizon must be at least 1.")
-
-    @property
-    def actions(self) -> int:
-        """Torque -1, 0, 1."""
-        return 3
-
-    @property
-    def observation_bounds(self) -> tuple[Interval, ...]:
-        """Bounds of cosines, sines and angular velocities."""
-        return ((-1.0, 1.0),) * 4 + tuple((-x, x) for x in MAX_SPEEDS)
-
-    @property
-    def reward_bounds(self) -> Interval:
-        """-1 a step, 0 for the last."""
-        return (-1.0, 0.0)
 
     def reset(self, key: jax.Array) -> jax.Array:
         """Hanging down, each component somewhere in [-0.1, 0.1]."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dprl.environments.rollout import Columns
+from dprl.environments.rollout import Columns, asked, columns_of
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy
 from dprl.protocols import Bounds, Interval, Policy
@@ -120,11 +120,9 @@ def atari_log(
     running: Sequence[_Table] = tables
     while running:
         states = np.stack([table.observed for table in running]).astype(np.float32)
-        answer = np.asarray(policy(states), dtype=np.float64)
-        if answer.shape != (len(running), ACTIONS) or not np.all(answer >= 0):
-            raise DprlError("The policy did not return action probabilities for the states of the simulation.")
+        answer = asked(policy, states, ACTIONS)
         running = [table for table, row in zip(running, answer, strict=True) if table.step(row)]
-    return _columns([table.rows for table in tables], counts)
+    return columns_of([trajectory for table in tables for trajectory in table.trajectories])
 
 
 class _Table:
@@ -136,8 +134,7 @@ class _Table:
         self.draws = np.random.default_rng(draws)
         self.left, self.horizon = episodes, horizon
         self.observation: Observation = observation
-        self.rows: list[tuple[Any, ...]] = []
-        self.age = 0
+        self.trajectories: list[list[tuple[Any, ...]]] = [[]]
         self.observed = self.game.observe(observation)
 
     def step(self, probabilities: np.ndarray) -> bool:
@@ -145,28 +142,14 @@ class _Table:
         action = int(self.draws.choice(ACTIONS, p=probabilities / probabilities.sum()))
         reward, over = self.game.step(action)
         following = self.game.observe(self.observation)
-        cut = not over and self.age + 1 == self.horizon
-        self.rows.append((self.age, self.observed, following, action, reward, probabilities[action], over, cut))
-        self.age = 0 if over or cut else self.age + 1
+        played = self.trajectories[-1]
+        cut = not over and len(played) + 1 == self.horizon
+        played.append((self.observed, following, action, reward, probabilities[action], over, cut))
         if over:
             self.game.begin()
             following = self.game.observe(self.observation)
         self.observed = following
         self.left -= over or cut
+        if (over or cut) and self.left > 0:
+            self.trajectories.append([])
         return self.left > 0
-
-
-def _columns(rows: list[list[tuple[Any, ...]]], counts: list[int]) -> Columns:
-    parts = list(zip(*(row for table in rows for row in table), strict=True))
-    t = np.array(parts[0], dtype=np.int64)
-    return {
-        "episode_id": np.cumsum(t == 0) - 1,
-        "t": t,
-        "observation": np.stack(parts[1]).astype(np.float32),
-        "next_observation": np.stack(parts[2]).astype(np.float32),
-        "action": np.array(parts[3], dtype=np.int64),
-        "reward": np.array(parts[4], dtype=np.float64),
-        "behavior_prob": np.array(parts[5], dtype=np.float64),
-        "terminated": np.array(parts[6], dtype=bool),
-        "truncated": np.array(parts[7], dtype=bool),
-    }

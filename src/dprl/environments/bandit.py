@@ -119,6 +119,13 @@ class Cells(NamedTuple):
     rewards: np.ndarray
     length: np.ndarray
 
+    @classmethod
+    def empty(cls, count: int, facts: EnvironmentSpec) -> Cells:
+        """Return the cells of ``count`` users who answer nothing."""
+        size = (count, facts.horizon)
+        observations, rewards = (np.zeros((*size, n), np.float32) for n in (facts.dimensions, facts.actions))
+        return cls(observations, rewards, np.zeros(count, np.int32))
+
     def of(self, users: np.ndarray) -> Cells:
         """Return those of ``users`` ``(n,)``, zeros of whom there is none."""
 
@@ -215,11 +222,7 @@ def cells_of(
         known = np.logical_and.reduce(np.isfinite(np.hstack([observations, rewards])), axis=1)
         seen = np.where(known[:, None], np.clip(observations, low, high), 0.0)
         paid = np.where(known[:, None], np.clip(rewards, *facts.reward_bounds), 0.0)
-    cells = Cells(
-        np.zeros((count, facts.horizon, facts.dimensions), np.float32),
-        np.zeros((count, facts.horizon, facts.actions), np.float32),
-        np.zeros(count, np.int32),
-    )
+    cells = Cells.empty(count, facts)
     cells.observations[index, visit], cells.rewards[index, visit] = seen, paid
     np.add.at(cells.length, index, 1)
     cells.length[index[~known]] = 0

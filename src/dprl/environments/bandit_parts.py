@@ -44,11 +44,7 @@ class UsersInParts:
         order = order[users[order] >= 0]
         wanted = users[order]
         horizon = self.facts.horizon
-        found = Cells(
-            np.zeros((len(users), horizon, self.facts.dimensions), np.float32),
-            np.zeros((len(users), horizon, self.facts.actions), np.float32),
-            np.zeros(len(users), np.int32),
-        )
+        found = Cells.empty(len(users), self.facts)
         columns = self._columns()
         lengths = self.parts.rows_of(wanted)
         # whole users, of about as many rows together

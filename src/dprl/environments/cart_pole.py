@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 
 import dprl.x64  # noqa: F401  (the state is float64, as in Gymnasium)
-from dprl.errors import DprlError
-from dprl.protocols import Interval
+from dprl.environments.classic_control import ClassicControl
 
 GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 MAX_POSITION, MAX_ANGLE = 2.4, 12 * 2 * math.pi / 360
@@ -26,7 +25,7 @@ OBSERVED = (2.4, 3.0, 0.2095, 3.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CartPole:
+class CartPole(ClassicControl):
     """The cart as pure functions; the state is ``(4,)`` float64, as the observation but never clamped.
 
     Attributes:
@@ -34,27 +33,13 @@ class CartPole:
         discount: discount factor of a step.
     """
 
-    horizon: int = 200
-    discount: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise DprlError("cart-pole: horizon must be at least 1.")
-
-    @property
-    def actions(self) -> int:
-        """Left, right."""
-        return 2
-
-    @property
-    def observation_bounds(self) -> tuple[Interval, ...]:
-        """Bounds of position, velocity, angle and angular velocity."""
-        return tuple((-x, x) for x in OBSERVED)
-
-    @property
-    def reward_bounds(self) -> Interval:
-        """The reward is 1 in every step."""
-        return (1.0, 1.0)
+    name = "cart-pole"
+    actions = 2
+    """Left, right."""
+    observation_bounds = tuple((-x, x) for x in OBSERVED)
+    """Bounds of position, velocity, angle and angular velocity."""
+    reward_bounds = (1.0, 1.0)
+    """The reward is 1 in every step."""
 
     def reset(self, key: jax.Array) -> jax.Array:
         """Return a state with each component somewhere in [-0.05, 0.05]."""

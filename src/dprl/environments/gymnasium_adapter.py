@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dprl.environments.rollout import Columns
+from dprl.environments.rollout import Columns, asked, columns_of
 from dprl.errors import DprlError
 from dprl.policies.loading import check_policy
 from dprl.protocols import Bounds, Interval, Policy
@@ -130,14 +130,12 @@ def rollout_gymnasium(
                     running.append(slot)
             if not running:
                 break
-            answer = np.asarray(policy(np.stack([slot.observation for slot in running])), dtype=np.float64)
-            if answer.shape != (len(running), facts.actions) or not np.all(answer >= 0):
-                raise DprlError("The policy did not return action probabilities for the states of the simulation.")
+            answer = asked(policy, np.stack([slot.observation for slot in running]), facts.actions)
             idle = [slot for slot, probabilities in zip(running, answer, strict=True) if slot.step(probabilities)]
             for slot in idle:
                 running.remove(slot)
                 done[slot.episode] = slot.rows
-        return _columns(done, episodes)
+        return columns_of([done[episode] for episode in range(episodes)])
     finally:
         for environment in environments:
             environment.close()
@@ -175,23 +173,6 @@ def _flat(observation: Any) -> np.ndarray:
     return np.asarray(observation, dtype=np.float32).reshape(-1)
 
 
-def _columns(done: dict[int, list[tuple[Any, ...]]], episodes: int) -> Columns:
-    rows = [row for episode in range(episodes) for row in done[episode]]
-    lengths = np.array([len(done[episode]) for episode in range(episodes)])
-    parts = list(zip(*rows, strict=True))
-    return {
-        "episode_id": np.repeat(np.arange(episodes, dtype=np.int64), lengths),
-        "t": np.concatenate([np.arange(n, dtype=np.int64) for n in lengths]),
-        "observation": np.stack(parts[0]),
-        "next_observation": np.stack(parts[1]),
-        "action": np.array(parts[2], dtype=np.int64),
-        "reward": np.array(parts[3], dtype=np.float64),
-        "behavior_prob": np.array(parts[4], dtype=np.float64),
-        "terminated": np.array(parts[5], dtype=bool),
-        "truncated": np.array(parts[6], dtype=bool),
-    }
-
-
 def check_bounds(facts: GymnasiumFacts, units: int) -> Bounds:
     """Return bounds good enough to ask a policy on: components without ends are taken as within [-10, 10]."""
     return Bounds(
@@ -212,11 +193,7 @@ def simulated_bounds(facts: GymnasiumFacts, columns: Columns, units: int, max_im
     observation = tuple(
         ends or (float(low), float(high)) for ends, (low, high) in zip(facts.observation, ranges, strict=True)
     )
-    return Bounds(
-        units=units,
-        horizon=facts.horizon,
-        reward=(float(columns["reward"].min()), float(columns["reward"].max())),
-        observation=observation,
-        actions=facts.actions,
-        max_importance_ratio=max_importance_ratio,
+    reward = (float(columns["reward"].min()), float(columns["reward"].max()))
+    return replace(
+        check_bounds(facts, units), reward=reward, observation=observation, max_importance_ratio=max_importance_ratio
     )

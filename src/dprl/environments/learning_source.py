@@ -22,7 +22,7 @@ from dprl.environments.interval_walk import NAME, IntervalWalk, is_own
 from dprl.environments.names import DISCOUNT
 from dprl.errors import DprlError
 from dprl.protocols import Bounds, Interval
-from dprl.value_functions.q_function import unit_states
+from dprl.states import unit_states
 
 
 @dataclass

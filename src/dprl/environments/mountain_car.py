@@ -13,15 +13,14 @@ import jax
 import jax.numpy as jnp
 
 import dprl.x64  # noqa: F401  (the state is float64, as in Gymnasium)
-from dprl.errors import DprlError
-from dprl.protocols import Interval
+from dprl.environments.classic_control import ClassicControl
 
 FORCE, GRAVITY = 0.001, 0.0025
 MIN_POSITION, MAX_POSITION, GOAL_POSITION, MAX_SPEED = -1.2, 0.6, 0.5, 0.07
 
 
 @dataclass(frozen=True, kw_only=True)
-class MountainCar:
+class MountainCar(ClassicControl):
     """The car as pure functions; the state is ``(2,)`` float64: position and velocity.
 
     Attributes:
@@ -29,27 +28,14 @@ class MountainCar:
         discount: discount factor of a step.
     """
 
-    horizon: int = 200
+    name = "mountain-car"
+    actions = 3
+    """Left, none, right."""
+    observation_bounds = ((MIN_POSITION, MAX_POSITION), (-MAX_SPEED, MAX_SPEED))
+    """Bounds of position and velocity."""
+    reward_bounds = (-1.0, -1.0)
+    """The reward is -1 in every step."""
     discount: float = 0.99
-
-    def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise DprlError("mountain-car: horizon must be at least 1.")
-
-    @property
-    def actions(self) -> int:
-        """Left, none, right."""
-        return 3
-
-    @property
-    def observation_bounds(self) -> tuple[Interval, ...]:
-        """Bounds of position and velocity."""
-        return ((MIN_POSITION, MAX_POSITION), (-MAX_SPEED, MAX_SPEED))
-
-    @property
-    def reward_bounds(self) -> Interval:
-        """The reward is -1 in every step."""
-        return (-1.0, -1.0)
 
     def reset(self, key: jax.Array) -> jax.Array:
         """Return a state at rest, somewhere in [-0.6, -0.4]."""

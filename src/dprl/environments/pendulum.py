@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 import dprl.x64  # noqa: F401  (the state is float64, as in Gymnasium)
-from dprl.errors import DprlError
+from dprl.environments.classic_control import ClassicControl
 from dprl.protocols import Interval
 
 GRAVITY, MASS, LENGTH, SECONDS = 10.0, 1.0, 1.0, 0.05
@@ -23,7 +23,7 @@ MAX_SPEED, MAX_TORQUE = 8.0, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pendulum:
+class Pendulum(ClassicControl):
     """The pendulum as pure functions; the state is ``(2,)`` float64: the angle, not wrapped, and the angular velocity.
 
     Attributes:
@@ -31,27 +31,13 @@ class Pendulum:
         discount: discount factor of a step.
     """
 
-    horizon: int = 200
-    discount: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise DprlError("pendulum: horizon must be at least 1.")
-
-    @property
-    def action_bounds(self) -> tuple[Interval, ...]:
-        """Bounds of the torque."""
-        return ((-MAX_TORQUE, MAX_TORQUE),)
-
-    @property
-    def observation_bounds(self) -> tuple[Interval, ...]:
-        """Bounds of cosine, sine and angular velocity."""
-        return ((-1.0, 1.0), (-1.0, 1.0), (-MAX_SPEED, MAX_SPEED))
-
-    @property
-    def reward_bounds(self) -> Interval:
-        """Hanging down at full speed and torque, and upright at rest."""
-        return (-(math.pi**2 + 0.1 * MAX_SPEED**2 + 0.001 * MAX_TORQUE**2), 0.0)
+    name = "pendulum"
+    action_bounds: ClassVar[tuple[Interval, ...]] = ((-MAX_TORQUE, MAX_TORQUE),)
+    """Bounds of the torque."""
+    observation_bounds = ((-1.0, 1.0), (-1.0, 1.0), (-MAX_SPEED, MAX_SPEED))
+    """Bounds of cosine, sine and angular velocity."""
+    reward_bounds = (-(math.pi**2 + 0.1 * MAX_SPEED**2 + 0.001 * MAX_TORQUE**2), 0.0)
+    """Hanging down at full speed and torque, and upright at rest."""
 
     def reset(self, key: jax.Array) -> jax.Array:
         """Return any angle, with a speed in [-1, 1]."""

@@ -162,10 +162,7 @@ def _single(environment: Environment, keys: Any, t: Any, state: Any, alive: Any,
 def _ask(policy: Policy, environment: Environment, observations: Any, alive: np.ndarray) -> np.ndarray:
     observations = np.asarray(observations, dtype=np.float32)
     probabilities = np.full((len(alive), environment.actions), 1.0 / environment.actions)
-    answer = np.asarray(policy(observations[alive]), dtype=np.float64)
-    if answer.shape != (int(alive.sum()), environment.actions) or not np.all(answer >= 0):
-        raise DprlError("The policy did not return action probabilities for the states of the simulation.")
-    probabilities[alive] = answer
+    probabilities[alive] = asked(policy, observations[alive], environment.actions)
     return probabilities
 
 
@@ -177,6 +174,36 @@ def _traceable(policy: Policy, size: int, actions: int) -> bool:
     except Exception:
         return False
     return getattr(answer, "shape", None) == (3, actions)
+
+
+# Simulations on the host.
+
+
+def asked(policy: Policy, observations: np.ndarray, actions: int) -> np.ndarray:
+    """Return ``(N, actions)`` float64 probabilities of a policy in a simulation, at ``(N, d)`` observations.
+
+    Raises:
+        DprlError: the answer has another shape, or is negative.
+    """
+    answer = np.asarray(policy(observations), dtype=np.float64)
+    if answer.shape != (len(observations), actions) or not np.all(answer >= 0):
+        raise DprlError("The policy did not return action probabilities for the states of the simulation.")
+    return answer
+
+
+def columns_of(trajectories: Sequence[Sequence[tuple[Any, ...]]]) -> Columns:
+    """Return the columns of a log from the transitions of each trajectory, as :func:`rollout` describes them.
+
+    A transition is its observation, the next one, action, reward, behaviour probability, and whether it terminated and
+    was truncated.
+    """
+    cells = zip(*(transition for trajectory in trajectories for transition in trajectory), strict=True)
+    kinds = (np.float32, np.float32, np.int64, np.float64, np.float64, bool, bool)
+    columns = [np.asarray(values).astype(kind, copy=False) for values, kind in zip(cells, kinds, strict=True)]
+    lengths = [len(trajectory) for trajectory in trajectories]
+    number = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+    time = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])
+    return dict(zip(NAMES, [number, time, *columns], strict=True))
 
 
 # Public bounds of a simulation.

@@ -15,6 +15,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.policies.parametric import CONSTANT, Parametric
+from dprl.states import along_components, state_rows
 from dprl.tensor_file import read, to_bytes
 
 FILE = "policy.safetensors"
@@ -67,13 +68,8 @@ class ReleasedPolicy:
             of a continuous action its mean: lists of points), ``policy`` (points,) the likeliest action (zeros where
             actions are continuous).
         """
-        bounds = self.parametric.observation
-        middle = np.array([(low + high) / 2.0 for low, high in bounds])
         out = []
-        for i, (low, high) in enumerate(bounds[:most]):
-            grid = np.linspace(low, high, points)
-            states = np.tile(middle, (points, 1))
-            states[:, i] = grid
+        for i, grid, states in along_components(self.parametric.observation, points, most):
             values = self.greedy(states) if self.parametric.gaussian else self(states)
             best = np.zeros(points, int) if self.parametric.gaussian else np.argmax(values, axis=1)
             out.append({"component": i, "grid": grid.tolist(), "values": values.T.tolist(), "policy": best.tolist()})
@@ -94,12 +90,7 @@ class ReleasedPolicy:
         return to_bytes({"theta": self.theta}, metadata)
 
     def _states(self, states: Any) -> np.ndarray:
-        states = np.asarray(states, np.float64)
-        if states.ndim == 1 and len(self.parametric.observation) == 1:
-            states = states[:, None]
-        if states.ndim != 2 or states.shape[1] != len(self.parametric.observation):
-            raise DprlError(f"States must have shape (N, {len(self.parametric.observation)}).")
-        return states
+        return state_rows(states, len(self.parametric.observation))
 
 
 def read_policy(path: str | Path) -> ReleasedPolicy:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dprl.protocols import Interval
+from dprl.states import unit_states
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,4 @@ class Features:
 
     def unit_scale(self, states: Any, xp: Any) -> Any:
         """Return ``states`` ``(N, d)`` scaled to the unit cube."""
-        low = np.array([b[0] for b in self.bounds])
-        # a component with a single value is 0
-        width = np.array([b[1] - b[0] if b[1] > b[0] else 1.0 for b in self.bounds])
-        return xp.clip((states - xp.asarray(low, dtype=states.dtype)) / xp.asarray(width, dtype=states.dtype), 0.0, 1.0)
+        return unit_states(states, self.bounds, xp)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -99,30 +99,43 @@ class Tabular(Features):
 
 
 @dataclass(frozen=True)
-class Fourier(Features):
+class _OfOrder(Features):
+    """Base of the cosine features, which are as many as there are choices of an order 0..k for each component."""
+
+    order: int = 3
+
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if self.order < 1:
+            raise DprlError(f"{self.kind}:ORDER needs an order of at least 1.")
+        if self.size > MAX_FEATURES:
+            raise DprlError(f"{self.name} has more than {MAX_FEATURES} features here: choose a lower order.")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """How the features are written on the command line."""
+        return f"{self.kind}:{self.order}"
+
+    @property
+    def size(self) -> int:
+        """Number of features."""
+        return (self.order + 1) ** len(self.bounds)
+
+    def constant(self) -> np.ndarray:
+        """Return the weights of the value function that is 1 everywhere."""
+        return np.eye(1, self.size)[0]
+
+
+@dataclass(frozen=True)
+class Fourier(_OfOrder):
     """Products of cosines up to order k, one factor a component: (k + 1)^d features.
 
     With one component this is the Fourier basis of Konidaris et al. (2011). With more, theirs, cos(pi c . x), is not
     orthogonal (its constant and its (1, 1) coupling correlate by -0.57); the products are.
     """
 
-    order: int = 3
-
-    def __post_init__(self) -> None:
-        if self.order < 1:
-            raise DprlError("fourier:ORDER needs an order of at least 1.")
-        if self.size > MAX_FEATURES:
-            raise DprlError(f"fourier:{self.order} has more than {MAX_FEATURES} features here: choose a lower order.")
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """How the features are written on the command line."""
-        return f"fourier:{self.order}"
-
-    @property
-    def size(self) -> int:
-        """Number of features."""
-        return (self.order + 1) ** len(self.bounds)
+    kind = "fourier"
 
     @property
     def norm_bound(self) -> float:
@@ -140,13 +153,9 @@ class Fourier(Features):
             waves = (waves[:, :, None] * factor[:, None, :]).reshape(states.shape[0], (self.order + 1) ** (i + 1))
         return waves
 
-    def constant(self) -> np.ndarray:
-        """Return the weights of the value function that is 1 everywhere."""
-        return np.eye(1, self.size)[0]
-
 
 @dataclass(frozen=True)
-class CoupledFourier(Features):
+class CoupledFourier(_OfOrder):
     """The Fourier basis of Konidaris et al. (2011): cos(pi c . x) for c in {0..k}^d, x scaled to [0, 1]: (k + 1)^d
     features, all but the constant times sqrt 2.
 
@@ -154,25 +163,7 @@ class CoupledFourier(Features):
     and the constant correlate by -0.57. :class:`Fourier` spans other functions and is.
     """
 
-    order: int = 3
-
-    def __post_init__(self) -> None:
-        if self.order < 1:
-            raise DprlError("fourier-coupled:ORDER needs an order of at least 1.")
-        if self.size > MAX_FEATURES:
-            raise DprlError(
-                f"fourier-coupled:{self.order} has more than {MAX_FEATURES} features here: choose a lower order."
-            )
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """How the features are written on the command line."""
-        return f"fourier-coupled:{self.order}"
-
-    @property
-    def size(self) -> int:
-        """Number of features."""
-        return (self.order + 1) ** len(self.bounds)
+    kind = "fourier-coupled"
 
     @property
     def norm_bound(self) -> float:
@@ -192,10 +183,6 @@ class CoupledFourier(Features):
         scale = np.full(self.size, math.sqrt(2.0))
         scale[0] = 1.0
         return xp.cos(angles) * xp.asarray(scale, dtype=states.dtype)
-
-    def constant(self) -> np.ndarray:
-        """Return the weights of the value function that is 1 everywhere."""
-        return np.eye(1, self.size)[0]
 
 
 @dataclass(frozen=True)
@@ -256,6 +243,10 @@ class RadialBasis(Features):
         return np.full(self.size, self.scale ** -len(self.bounds))
 
 
+_PLAIN = {"columns": Columns, "tabular": Tabular}
+_NUMBERED = {"fourier": Fourier, "fourier-coupled": CoupledFourier, "rbf": RadialBasis, "mlp": MLP}
+
+
 def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
     """Features from their name: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER``, ``rbf:N``;
     ``mlp:HIDDEN``.
@@ -263,18 +254,12 @@ def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
     >>> make_features("fourier:2", ((0.0, 1.0), (0.0, 1.0))).size
     9
     """
-    if spec == "columns":
-        return Columns(bounds)
-    if spec == "tabular":
-        return Tabular(bounds)
-    if isinstance(spec, str) and (match := re.fullmatch(r"fourier:([0-9]{1,6})", spec)):
-        return Fourier(bounds, int(match.group(1)))
-    if isinstance(spec, str) and (match := re.fullmatch(r"fourier-coupled:([0-9]{1,6})", spec)):
-        return CoupledFourier(bounds, int(match.group(1)))
-    if isinstance(spec, str) and (match := re.fullmatch(r"rbf:([0-9]{1,6})", spec)):
-        return RadialBasis(bounds, int(match.group(1)))
-    if isinstance(spec, str) and (match := re.fullmatch(r"mlp:([0-9]{1,6})", spec)):
-        return MLP(bounds, int(match.group(1)))
+    if isinstance(spec, str):
+        if spec in _PLAIN:
+            return _PLAIN[spec](bounds)
+        name, _, number = spec.partition(":")
+        if name in _NUMBERED and re.fullmatch(r"[0-9]{1,6}", number):
+            return _NUMBERED[name](bounds, int(number))
     raise DprlError(
         f"There are no features called {spec!r}; use columns, tabular, fourier:ORDER, fourier-coupled:ORDER, rbf:N or "
         "mlp:HIDDEN."

@@ -11,6 +11,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
+from dprl.states import along_components, state_rows
 from dprl.tensor_file import read, to_bytes
 from dprl.value_functions.features import Features, make_features
 
@@ -36,11 +37,7 @@ class ValueFunction:
         """Return ``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N,)`` values, in the reward's
         unit.
         """
-        states = np.asarray(states, dtype=np.float64)
-        if states.ndim == 1 and len(self.features.bounds) == 1:
-            states = states[:, None]
-        if states.ndim != 2 or states.shape[1] != len(self.features.bounds):
-            raise DprlError(f"States must have shape (N, {len(self.features.bounds)}).")
+        states = state_rows(states, len(self.features.bounds))
         low, high = self.value
         values = (low + high) / 2.0 + (high - low) / 2.0 * (self.features.values(self.theta, states))
         return np.clip(values, low, high)
@@ -49,19 +46,12 @@ class ValueFunction:
         """Return one curve for each of the first ``most`` observation components, the others at their public
         midpoint.
         """
-        bounds = self.features.bounds
-        middle = np.array([(low + high) / 2.0 for low, high in bounds])
-        if self.features.name == "tabular":
-            middle = np.round(middle)
-        out = []
-        for i, (low, high) in enumerate(bounds[:most]):
-            grid = np.linspace(low, high, points)
-            if self.features.name == "tabular":
-                grid = np.unique(np.round(np.linspace(low, high, min(points, int(high - low) + 1))))
-            states = np.tile(middle, (len(grid), 1))
-            states[:, i] = grid
-            out.append({"component": i, "grid": grid.tolist(), "values": self(states).tolist()})
-        return out
+        return [
+            {"component": i, "grid": grid.tolist(), "values": self(states).tolist()}
+            for i, grid, states in along_components(
+                self.features.bounds, points, most, whole=self.features.name == "tabular"
+            )
+        ]
 
     def to_bytes(self) -> bytes:
         """Write the function as a safetensors file; the same bytes for the same value function."""

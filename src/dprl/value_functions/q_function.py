@@ -18,6 +18,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
+from dprl.states import along_components, state_rows, unit_states
 from dprl.tensor_file import read, to_bytes
 from dprl.value_functions.features import Fourier
 
@@ -71,15 +72,6 @@ def initial_weights(network: str, uniforms: Any, inputs: int, actions: int) -> d
     return weights
 
 
-def unit_states(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any:
-    """Return ``(N, d)`` states scaled to [0, 1] by their public bounds; what lies outside is moved to the nearer
-    end.
-    """
-    low = np.array([b[0] for b in bounds])
-    width = np.array([b[1] - b[0] if b[1] > b[0] else 1.0 for b in bounds])
-    return xp.clip((states - xp.asarray(low, dtype=states.dtype)) / xp.asarray(width, dtype=states.dtype), 0.0, 1.0)
-
-
 def q_values(network: str, weights: Mapping[str, Any], states: Any, xp: Any = np) -> Any:
     """Return ``(N, A)`` outputs of the network, in [-1, 1] units of the value range.
 
@@ -88,7 +80,7 @@ def q_values(network: str, weights: Mapping[str, Any], states: Any, xp: Any = np
     interpolation between equally spaced points.
 
     Args:
-        states: ``(N, d)`` scaled to [0, 1]: :func:`unit_states`.
+        states: ``(N, d)`` scaled to [0, 1]: :func:`~dprl.states.unit_states`.
         xp: numpy or jax.numpy. A row's bits do not depend on the other rows: no matrix products.
     """
     kind, size = _parse(network)
@@ -153,21 +145,15 @@ class QFunction:
         Returns:
             Of each: ``component``, ``grid`` (points,), ``values`` (A lists of points), ``policy`` (points,).
         """
-        middle = np.array([(low + high) / 2.0 for low, high in self.bounds])
-        out = []
-        for i, (low, high) in enumerate(self.bounds[:most]):
-            grid = np.linspace(low, high, points)
-            states = np.tile(middle, (points, 1))
-            states[:, i] = grid
-            out.append(
-                {
-                    "component": i,
-                    "grid": grid.tolist(),
-                    "values": self(states).T.tolist(),
-                    "policy": self.policy(states).tolist(),
-                }
-            )
-        return out
+        return [
+            {
+                "component": i,
+                "grid": grid.tolist(),
+                "values": self(states).T.tolist(),
+                "policy": self.policy(states).tolist(),
+            }
+            for i, grid, states in along_components(self.bounds, points, most)
+        ]
 
     def to_bytes(self) -> bytes:
         """Write the function as a safetensors file; the same bytes for the same function."""
@@ -182,11 +168,7 @@ class QFunction:
         return to_bytes({name: np.asarray(w, np.float32) for name, w in tensors.items()}, metadata)
 
     def _outputs(self, weights: Mapping[str, np.ndarray], states: Any) -> np.ndarray:
-        states = np.asarray(states, dtype=np.float64)
-        if states.ndim == 1 and len(self.bounds) == 1:
-            states = states[:, None]
-        if states.ndim != 2 or states.shape[1] != len(self.bounds):
-            raise DprlError(f"States must have shape (N, {len(self.bounds)}).")
+        states = state_rows(states, len(self.bounds))
         wide = {name: np.asarray(w, dtype=np.float32).astype(np.float64) for name, w in weights.items()}
         return q_values(self.network, wide, np.ascontiguousarray(unit_states(states, self.bounds)))
 

@@ -15,7 +15,8 @@ from jax import lax, random
 
 from dprl.learning.q_learner import RoundCoins, Sample, learned
 from dprl.learning.q_updates import LearnerShape, Rates, State, acting_weights, best, explored, init
-from dprl.value_functions.q_function import hidden_weights, unit_states
+from dprl.states import unit_states
+from dprl.value_functions.q_function import hidden_weights
 
 
 class ExactAnswers:

@@ -27,7 +27,8 @@ from dprl.learning.learning_plan import LearningPlan
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.ornstein_uhlenbeck import DEPTHS, PathParameters, parameters, positions_of, unit_path
 from dprl.protocols import Attack, Claim, Precondition
-from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values, unit_states
+from dprl.states import unit_states
+from dprl.value_functions.q_function import QFunction, hidden_weights, initial_weights, q_values
 from dprl_papers.paper_001_functional_q.sigma import (
     LEMMA_8,
     STEP_SIZE,

@@ -1,0 +1,54 @@
+"""States as released functions take them: their shape, their scale, and curves along one component."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dprl.errors import DprlError
+from dprl.protocols import Interval
+
+
+def state_rows(states: Any, components: int) -> np.ndarray:
+    """Return states as ``(N, components)`` float64; those of one component may be given as ``(N,)``.
+
+    Raises:
+        DprlError: they have another shape.
+    """
+    states = np.asarray(states, dtype=np.float64)
+    if states.ndim == 1 and components == 1:
+        states = states[:, None]
+    if states.ndim != 2 or states.shape[1] != components:
+        raise DprlError(f"States must have shape (N, {components}).")
+    return states
+
+
+def unit_states(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any:
+    """Return ``(N, d)`` states scaled to [0, 1] by their public bounds; what lies outside is moved to the nearer end.
+
+    A component with a single value is 0.
+    """
+    low = np.array([b[0] for b in bounds])
+    width = np.array([b[1] - b[0] if b[1] > b[0] else 1.0 for b in bounds])
+    return xp.clip((states - xp.asarray(low, dtype=states.dtype)) / xp.asarray(width, dtype=states.dtype), 0.0, 1.0)
+
+
+def along_components(
+    bounds: tuple[Interval, ...], points: int, most: int, whole: bool = False
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield each of the first ``most`` components with ``(P,)`` places along it, and the ``(P, d)`` states there.
+
+    All other components are at their public midpoint; ``whole`` takes whole numbers alone.
+    """
+    middle = np.array([(low + high) / 2.0 for low, high in bounds])
+    if whole:
+        middle = np.round(middle)
+    for i, (low, high) in enumerate(bounds[:most]):
+        grid = np.linspace(low, high, points)
+        if whole:
+            grid = np.unique(np.round(np.linspace(low, high, min(points, int(high - low) + 1))))
+        states = np.tile(middle, (len(grid), 1))
+        states[:, i] = grid
+        yield i, grid, states
