@@ -43,13 +43,13 @@ _ROLLOUT_STEPS = 200  # 0.95^200 of the largest value is 0.0007
 
 
 def learn_weights() -> np.ndarray:
-    """``(64, 3)`` weights of Q: 40,000 steps of 16 trajectories side by side."""
+    """Return ``(64, 3)`` weights of Q: 40,000 steps of 16 trajectories side by side."""
     links = Acrobot(discount=LEARNING_DISCOUNT)
     return learn_sarsa(links, _basis(), seed=0, steps=40_000, step_size=0.01, parallel=16)
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
-    """The policy of learned weights."""
+    """Return the policy of learned weights."""
     return SoftPolicy(weights, _basis(), temperature, epsilon)
 
 
@@ -60,7 +60,7 @@ def _basis() -> Features:
 def simulate_truth(
     policy: Policy, states: np.ndarray, seed: int, repetitions: int = 200
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``policy`` at ``(S, 6)`` observations, and their standard errors."""
+    """Return values of ``policy`` at ``(S, 6)`` observations, and their standard errors."""
     from dprl_papers.harness.true_values import rollout_values
 
     return rollout_values(
@@ -75,7 +75,7 @@ def simulate_truth(
 
 
 def start_states() -> np.ndarray:
-    """``(256, 6)`` observations that stand for the start distribution."""
+    """Return ``(256, 6)`` observations that stand for the start distribution."""
     import jax
 
     return np.asarray(jax.vmap(LINKS.observe)(net(((-0.1, 0.1),) * 4)), dtype=np.float64)

@@ -42,12 +42,12 @@ _ROLLOUT_STEPS = 200  # 0.95^200 of the largest value is 0.0007
 
 
 def learn_weights() -> np.ndarray:
-    """``(81, 2)`` weights of Q: 20,000 steps of 16 trajectories side by side."""
+    """Return ``(81, 2)`` weights of Q: 20,000 steps of 16 trajectories side by side."""
     return learn_sarsa(CART, _basis(), seed=0, steps=20_000, step_size=0.01, parallel=16)
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
-    """The policy of learned weights."""
+    """Return the policy of learned weights."""
     return SoftPolicy(weights, _basis(), temperature, epsilon)
 
 
@@ -58,7 +58,7 @@ def _basis() -> Features:
 def simulate_truth(
     policy: Policy, states: np.ndarray, seed: int, repetitions: int = 200
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``policy`` at ``(S, 4)`` observations, and their standard errors."""
+    """Return values of ``policy`` at ``(S, 4)`` observations, and their standard errors."""
     from dprl_papers.harness.true_values import rollout_values
 
     # an observation is the state but for a velocity beyond 3, which one in ten thousand has

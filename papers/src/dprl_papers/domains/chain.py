@@ -18,7 +18,7 @@ from dprl_papers.harness.exact_chain import Chain
 
 
 def draw_log(chain: Chain, bounds: Bounds, seed: int, success: float = 1.0) -> Trajectories:
-    """A log of ``bounds.units`` trajectories of ``chain`` under its one action.
+    """Return a log of ``bounds.units`` trajectories of ``chain`` under its one action.
 
     The reward of the step into the absorbing state is 1 with probability ``success``, else 0; all others are 0.
     """
@@ -58,7 +58,7 @@ def draw_log(chain: Chain, bounds: Bounds, seed: int, success: float = 1.0) -> T
 
 
 def chain_domain(name: str, label: str, success: float = 1.0) -> Domain:
-    """The paper's chain with a terminal reward of 1 that is paid with probability ``success``."""
+    """Return the paper's chain with a terminal reward of 1 that is paid with probability ``success``."""
     chain = Chain()
     n = chain.length - 1
     policy = UniformPolicy(1)

@@ -48,7 +48,7 @@ _FEATURES = make_features("columns", PATIENT.observation_bounds)
 
 
 def learn_weights() -> np.ndarray:
-    """``(7, 4)`` weights of Q, in millions, from 2048 randomly treated patients."""
+    """Return ``(7, 4)`` weights of Q, in millions, from 2048 randomly treated patients."""
     log = _rollout(UniformPolicy(PATIENT.actions), 5, 2048)
     states, following = (_FEATURES(log[name].astype(np.float64)) for name in ("observation", "next_observation"))
     rewards = log["reward"] / REWARD_UNIT
@@ -56,7 +56,7 @@ def learn_weights() -> np.ndarray:
 
 
 def soft_policy(weights: np.ndarray, temperature: float) -> SoftPolicy:
-    """``softmax(Q / temperature)``."""
+    """Return ``softmax(Q / temperature)``."""
     return SoftPolicy(weights, _FEATURES, temperature, 0.0)
 
 
@@ -77,7 +77,7 @@ def _stored() -> dict[str, np.ndarray]:
 
 @functools.cache
 def _pool() -> dict[str, np.ndarray]:
-    """``POOL`` trajectories under the behaviour policy, ``(POOL, HORIZON, ...)`` each."""
+    """Return ``POOL`` trajectories under the behaviour policy, ``(POOL, HORIZON, ...)`` each."""
 
     def make() -> dict[str, np.ndarray]:
         log = _rollout(DOMAIN.behavior, 11, POOL)
@@ -89,7 +89,7 @@ def _pool() -> dict[str, np.ndarray]:
 
 
 def simulate(bounds: Bounds, seed: int) -> Trajectories:
-    """A log of ``bounds.units`` patients: drawn from the pool, or fresh ones for the moments."""
+    """Return a log of ``bounds.units`` patients: drawn from the pool, or fresh ones for the moments."""
     units = bounds.units
     if seed >= MOMENT_SEED:
         return from_rollout(_rollout(DOMAIN.behavior, seed, units), bounds)
@@ -105,7 +105,7 @@ def simulate(bounds: Bounds, seed: int) -> Trajectories:
 def simulate_truth(
     policy: Policy, states: np.ndarray, seed: int, repetitions: int, steps: int = _ROLLOUT_STEPS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``policy`` at ``(S, 6)`` observed states, and their standard errors."""
+    """Return values of ``policy`` at ``(S, 6)`` observed states, and their standard errors."""
     from dprl_papers.harness.true_values import rollout_values
 
     return rollout_values(
@@ -121,15 +121,16 @@ def simulate_truth(
 
 
 def start_states() -> np.ndarray:
-    """``(256, 6)`` observed starts: a net of Sobol's points in the cube of perturbations, each half a cell from its
-    corner."""
+    """Return ``(256, 6)`` observed starts: a net of Sobol's points in the cube of perturbations, each half a cell from
+    its corner.
+    """
     unit = net(((0.0, 1.0),) * 6)
     factors = np.exp(PATIENT.perturbation * (2.0 * unit - 1.0))
     return np.log10(np.array(STEADY_STATES[PATIENT.start]) * factors)
 
 
 def simulate_starts(policy: Policy, seed: int, repetitions: int) -> dict[str, np.ndarray]:
-    """What the file holds of the starts; the truncated values are of the same rollouts."""
+    """Return what the file holds of the starts; the truncated values are of the same rollouts."""
     states = start_states()
     values, errors = simulate_truth(policy, states, seed, repetitions)
     truncated, _ = simulate_truth(policy, states, seed, repetitions, HORIZON)

@@ -34,12 +34,12 @@ _ROLLOUT_STEPS = 900  # 0.99^900 of the largest value is 0.012
 
 
 def learn_weights() -> np.ndarray:
-    """``(36, 3)`` weights of Q: 400,000 steps, some 2,500 trajectories."""
+    """Return ``(36, 3)`` weights of Q: 400,000 steps, some 2,500 trajectories."""
     return learn(CAR, _basis(), seed=0, steps=400_000, step_size=0.01)
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
-    """The policy of learned weights."""
+    """Return the policy of learned weights."""
     return SoftPolicy(weights, _basis(), temperature, epsilon)
 
 
@@ -50,21 +50,21 @@ def _basis() -> Features:
 def simulate_truth(
     policy: Policy, states: np.ndarray, seed: int, repetitions: int, steps: int = _ROLLOUT_STEPS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``policy`` at ``(S, 2)`` states, and their standard errors."""
+    """Return values of ``policy`` at ``(S, 2)`` states, and their standard errors."""
     from dprl_papers.harness.true_values import rollout_values
 
     return rollout_values(CAR, policy, states, seed, steps=steps, repetitions=repetitions, rewards=CAR.reward_bounds)
 
 
 def start_states() -> np.ndarray:
-    """``(100, 2)`` starts: middles of intervals of positions that are equally probable, at rest."""
+    """Return ``(100, 2)`` starts: middles of intervals of positions that are equally probable, at rest."""
     low, high = START_POSITIONS
     positions = low + (high - low) * (np.arange(100) + 0.5) / 100
     return np.stack([positions, np.zeros(100)], axis=1)
 
 
 def simulate_starts(policy: Policy, seed: int, repetitions: int) -> dict[str, np.ndarray]:
-    """What a file holds of the starts; the truncated values are of the same rollouts."""
+    """Return what a file holds of the starts; the truncated values are of the same rollouts."""
     states = start_states()
     values, errors = simulate_truth(policy, states, seed, repetitions)
     truncated, _ = simulate_truth(policy, states, seed, repetitions, CAR.horizon)
@@ -72,7 +72,7 @@ def simulate_starts(policy: Policy, seed: int, repetitions: int) -> dict[str, np
 
 
 def public_bounds(max_importance_ratio: float) -> Bounds:
-    """Public facts of a log; the value range follows from rewards of -1 and the discount."""
+    """Return public facts of a log; the value range follows from rewards of -1 and the discount."""
     return Bounds(
         units=1,
         horizon=CAR.horizon,
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def load_policy() -> SoftPolicy:
-    """The stored policy."""
+    """Return the stored policy."""
     from safetensors.numpy import load_file
 
     return soft_policy(load_file(ASSETS)["weights"])

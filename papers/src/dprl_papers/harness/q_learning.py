@@ -43,7 +43,7 @@ class SoftPolicy:
             raise DprlError("A soft policy needs a temperature above 0 and an epsilon in [0, 1].")
 
     def values(self, states: Any) -> Any:
-        """``(N, A)`` Q of ``(N, d)`` states."""
+        """Return ``(N, A)`` Q of ``(N, d)`` states."""
         xp = states.__array_namespace__()
         phi = self.features(xp.asarray(states, dtype=xp.float64), xp)
         table = xp.asarray(self.weights)
@@ -55,7 +55,9 @@ class SoftPolicy:
 
 
 def soften(values: Any, temperature: float, epsilon: float) -> Any:
-    """``(N, A)`` probabilities ``(1 - epsilon) softmax(values / temperature) + epsilon / A`` of ``(N, A)`` values."""
+    """Return ``(N, A)`` probabilities ``(1 - epsilon) softmax(values / temperature) + epsilon / A`` of ``(N, A)``
+    values.
+    """
     xp = values.__array_namespace__()
     preferences = values / temperature
     weights = xp.exp(preferences - xp.max(preferences, axis=1, keepdims=True))
@@ -64,21 +66,21 @@ def soften(values: Any, temperature: float, epsilon: float) -> Any:
 
 
 def step_scale(features: Features) -> np.ndarray:
-    """``(n,)`` factor of the step size of each feature: one over the norm of its frequencies, 1 without any."""
+    """Return ``(n,)`` factor of the step size of each feature: one over the norm of its frequencies, 1 without any."""
     if not isinstance(features, CoupledFourier):
         return np.ones(features.size)
     return 1.0 / np.maximum(np.linalg.norm(features.coefficients(), axis=1), 1.0)
 
 
 def epsilon_greedy(explore_keys: Any, action_keys: Any, values: Any, exploration: Any) -> jax.Array:
-    """``(N,)`` actions: the best of ``(N, A)`` values, or a uniform one with probability ``exploration``."""
+    """Return ``(N,)`` actions: the best of ``(N, A)`` values, or a uniform one with probability ``exploration``."""
     explore = jax.vmap(lambda k: jax.random.uniform(k, dtype=jnp.float64))(explore_keys) < exploration
     chance = jax.vmap(lambda k: jax.random.randint(k, (), 0, values.shape[1]))(action_keys)
     return jnp.where(explore, chance, jnp.argmax(values, axis=1))
 
 
 def choose(which: Any, these: Any, others: Any) -> Any:
-    """A pytree of arrays with N rows: those of ``these`` where ``(N,)`` ``which`` says so, else of ``others``."""
+    """Return a pytree of arrays with N rows: those of ``these`` where ``(N,)`` ``which`` says so, else of ``others``."""
     return jax.tree.map(lambda a, b: jnp.where(which.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), these, others)
 
 
@@ -133,7 +135,7 @@ def learn(
     parallel: int = 1,
     reward_scale: float = 1.0,
 ) -> np.ndarray:
-    """``(n, A)`` weights of Q after Q-learning, in the reward's unit times ``reward_scale``.
+    """Return ``(n, A)`` weights of Q after Q-learning, in the reward's unit times ``reward_scale``.
 
     The same arguments give the same bytes on the same machine and versions of JAX and NumPy.
 
@@ -165,7 +167,7 @@ def fitted_q(
     iterations: int = 300,
     ridge: float = 1e-6,
 ) -> np.ndarray:
-    """``(n, A)`` weights of Q by fitted Q iteration (Ernst, Geurts and Wehenkel 2005) with ridge regression.
+    """Return ``(n, A)`` weights of Q by fitted Q iteration (Ernst, Geurts and Wehenkel 2005) with ridge regression.
 
     Args:
         features, next_features: ``(N, n)`` of the states before and after each transition.

@@ -68,7 +68,7 @@ def learn_sarsa(
     exploration: float = 0.1,
     parallel: int = 1,
 ) -> np.ndarray:
-    """``(n, A)`` weights of Q after Sarsa(0), in the reward's unit.
+    """Return ``(n, A)`` weights of Q after Sarsa(0), in the reward's unit.
 
     The same arguments give the same bytes on the same machine and versions of JAX and NumPy.
 

@@ -13,7 +13,7 @@ from dprl_papers.harness.domain import Truth, from_rollout
 
 
 def simulate_log(environment: Environment, policy: Policy, bounds: Bounds, seed: int) -> Trajectories:
-    """A log of ``bounds.units`` trajectories of ``environment`` under ``policy``."""
+    """Return a log of ``bounds.units`` trajectories of ``environment`` under ``policy``."""
     import jax
 
     from dprl.environments.rollout import rollout
@@ -22,8 +22,9 @@ def simulate_log(environment: Environment, policy: Policy, bounds: Bounds, seed:
 
 
 def net(box: tuple[Interval, ...]) -> np.ndarray:
-    """``(256, d)`` points that stand for the uniform distribution on ``box``: a net of Sobol's points, each half a
-    cell from its corner."""
+    """Return ``(256, d)`` points that stand for the uniform distribution on ``box``: a net of Sobol's points, each half
+    a cell from its corner.
+    """
     from scipy.stats import qmc
 
     low, high = np.array(box).T
@@ -71,18 +72,18 @@ def save_learned(
 
 
 def mean_return(log: Trajectories) -> float:
-    """Mean sum of rewards of a log's trajectories, not discounted."""
+    """Return mean sum of rewards of a log's trajectories, not discounted."""
     return float(np.bincount(log.episode_of(), log.reward, minlength=log.episodes).mean())
 
 
 def stored_truth(path: Path) -> Truth:
-    """The true values of a domain's file, at states that a log visits."""
+    """Return the true values of a domain's file, at states that a log visits."""
     kept = _load(path)
     return _uniform(kept["states"], kept["values"], kept["standard_errors"])
 
 
 def stored_starts(path: Path) -> Truth:
-    """The true values of a domain's file at states that stand for the start distribution."""
+    """Return the true values of a domain's file at states that stand for the start distribution."""
     kept = _load(path)
     states, values, errors = (kept[f"start_{x}"] for x in ("states", "values", "errors"))
     return _uniform(states, values, errors, kept.get("start_truncated"))

@@ -43,7 +43,7 @@ def rollout_values(
     rewards: Interval,
     batch: int = 16_384,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean discounted return from each state, and its standard error, ``(S,)`` each.
+    """Return mean discounted return from each state, and its standard error, ``(S,)`` each.
 
     Args:
         environment: a hashable simulator; its horizon does not end a rollout.
