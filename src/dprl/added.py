@@ -1,4 +1,4 @@
-"""What other distributions add to dprl: its entry points.
+"""Entry points by which other distributions add to dprl.
 
 dprl-papers adds ``dprl reproduce``, baselines, calibrations as published, and tasks to learn protectors on.
 """

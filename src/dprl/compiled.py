@@ -1,4 +1,4 @@
-"""What JAX keeps of compiled programs. A leaf, as :mod:`dprl.protocols` is."""
+"""Programs that JAX keeps compiled, and how they are dropped. A leaf, as :mod:`dprl.protocols` is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learning in an environment takes as public. A leaf, as :mod:`dprl.protocols` is."""
+"""Public facts about an environment in which is learned. A leaf, as :mod:`dprl.protocols` is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RewardOf = Literal["state", "state-action"]
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
-    """What is public about an environment in which is learned; everything about it but what the rewards are.
+    """Public facts about an environment in which is learned: everything about it but what the rewards are.
 
     Attributes:
         name: of the environment, as it is asked for.

@@ -1,4 +1,4 @@
-"""What the rooms agree on. A leaf: it imports only NumPy and :mod:`dprl.errors`.
+"""Protocols on which the rooms agree. A leaf: it imports only NumPy and :mod:`dprl.errors`.
 
 Shapes: ``N`` transitions (rows), ``d`` observation components, ``A`` actions, ``n`` features.
 """
@@ -213,7 +213,7 @@ class Bounds:
 
     @property
     def largest_product(self) -> float:
-        """What a product of ratios along a trajectory cannot exceed if the declared facts are true."""
+        """Largest product of ratios along a trajectory if the declared facts are true."""
         large = self.horizon * math.log(self.max_importance_ratio) > 690.0
         return 1e300 if large else float(self.max_importance_ratio) ** self.horizon
 
@@ -287,7 +287,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Precondition:
-    """What a theorem assumes, with the numbers of a case filled in, and whether that holds there."""
+    """Assumption of a theorem, with the numbers of a case filled in, and whether it holds there."""
 
     statement: str
     holds: bool
@@ -295,7 +295,7 @@ class Precondition:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a calibration that another distribution brings says of itself; a release with it writes a statement.
+    """Statement that a calibration of another distribution makes about itself; a release with it writes a statement.
 
     Attributes:
         relation: between which neighbours it speaks of.
@@ -358,7 +358,7 @@ class Canary(Protocol):
 
     @property
     def preconditions(self) -> tuple[Precondition, ...]:
-        """What the theorem behind the claim assumes; empty where the claim is the accountant's."""
+        """Assumptions of the theorem behind the claim; empty where the claim is the accountant's."""
         ...
 
     def scores(

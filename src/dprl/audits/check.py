@@ -25,7 +25,7 @@ from dprl.user_code import load_python
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found out about an algorithm.
+    """Findings about an algorithm.
 
     Attributes:
         name: name of the algorithm.

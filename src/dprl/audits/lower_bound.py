@@ -27,7 +27,7 @@ _CANDIDATES = 2000
 
 @dataclass(frozen=True)
 class LowerBound:
-    """What the counts prove.
+    """Lower bound on epsilon that the counts prove.
 
     Attributes:
         epsilon_lower: the mechanism's epsilon at ``delta`` is no less, with probability ``confidence`` over the trials.

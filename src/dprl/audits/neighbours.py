@@ -60,7 +60,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Found:
-    """What pairs of neighbours of one case came to.
+    """Findings on the pairs of neighbours of one case.
 
     Attributes:
         algorithm: what ran.

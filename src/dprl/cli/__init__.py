@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> Any:
     """Entry point. What a user did wrong is one sentence on stderr and exit code 2."""
     with _sigterm_as_ctrl_c() as terminated:
         try:
-            return app(args=arguments)
+            return app(args=arguments, prog_name="dprl")
         except DprlError as error:
             _end(error.sentences if isinstance(error, WrongOptionsError) else (str(error),), 2)
         except UnprintedReleaseError as error:

@@ -54,7 +54,7 @@ def toml_value(text: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command was asked for: flags over ``--set`` over the run file.
+    """Request to a command: flags over ``--set`` over the run file.
 
     Attributes:
         options: options of the algorithm, with where they come from, weakest first.
@@ -155,7 +155,7 @@ class Charged(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class OfPublicFacts(Request):
-    """What is public.
+    """Options that say what is public.
 
     Attributes:
         bounds: TOML file with the public bounds. They are never inferred from rows.
@@ -166,7 +166,7 @@ class OfPublicFacts(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Featured(Request):
-    """What value functions are made of.
+    """Options that say what value functions are made of.
 
     Attributes:
         features: columns, tabular, fourier:ORDER, fourier-coupled:ORDER or rbf:N, or a network: mlp:HIDDEN. By default
@@ -216,7 +216,7 @@ class OfLog(Featured, OfPublicFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class Saved(Request):
-    """What becomes of a release.
+    """Options that say what becomes of a release.
 
     Attributes:
         out: new folder for the release.

@@ -42,7 +42,7 @@ _SORTED = 1 << 22  # about as many units are put in order at a time
 
 @dataclass(frozen=True)
 class Part:
-    """What the manifest says of one part: its three files, and how much is in them. Private."""
+    """Entry of one part in the manifest: its three files, and how much is in them. Private."""
 
     file: str
     bytes: int

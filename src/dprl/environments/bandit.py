@@ -113,7 +113,7 @@ class Bandit(LoggedPeople):
 
 
 class Cells(NamedTuple):
-    """What users would see and be paid: ``(U, H, d)`` observations, ``(U, H, A)`` rewards, ``(U,)`` visits. Private."""
+    """Observations ``(U, H, d)``, rewards ``(U, H, A)`` and visits ``(U,)`` that users would have. Private."""
 
     observations: np.ndarray
     rewards: np.ndarray

@@ -70,7 +70,7 @@ class IntervalWalk:
 
     @property
     def facts(self) -> EnvironmentSpec:
-        """What is public. One person's reward function, of which the rewards are means, has Lipschitz constant 1."""
+        """Public facts. One person's reward function, of which the rewards are means, has Lipschitz constant 1."""
         return EnvironmentSpec(
             name=NAME,
             observation=self.observation_bounds,

@@ -21,7 +21,7 @@ NOBODY = -1
 
 
 class Answers(NamedTuple):
-    """What some people did, one row a place, each cut or filled up to the horizon H.
+    """Answers of some people, one row per place, each cut or filled up to the horizon H.
 
     Attributes:
         observations: ``(m, H, d)`` float32, clamped to the bounds.

@@ -24,8 +24,8 @@ _NOBODY = object()
 
 
 class Interaction(NamedTuple):
-    """What one user did: ``(L, d)`` observations, ``(L,)`` or ``(L, k)`` actions as :class:`Acting` gave them, ``(L,)``
-    rewards, and whether it ended by itself.
+    """Answer of one user: ``(L, d)`` observations, ``(L,)`` or ``(L, k)`` actions as :class:`Acting` gave them,
+    ``(L,)`` rewards, and whether it ended by itself.
     """
 
     observations: Any

@@ -72,7 +72,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class AroundQuery:
-    """What is asked of the units, made from public facts alone.
+    """Question to the units, made from public facts only.
 
     Attributes:
         config: with ``discount``, ``confidence`` and ``second_moment_weight``.
@@ -110,7 +110,7 @@ class AroundQuery:
 
     @property
     def clip_norm(self) -> float:
-        """Of estimates in the unit ball, their centred squares, and a weight of at most one."""
+        """Clip norm of estimates in the unit ball, their centred squares, and a weight of at most one."""
         squares = self.second_moment_weight**2 / 2.0 if self.sides == 2 else 0.0
         return math.sqrt(1.0 + squares + WEIGHT_SCALE**2)
 
@@ -121,7 +121,7 @@ class AroundQuery:
 
     @property
     def square_centre(self) -> float:
-        """What is subtracted from a square: one square vanishes where it is largest, and costs no norm."""
+        """Number that is subtracted from a square: one square vanishes where it is largest, and costs no norm."""
         return 1.0 if self.sides == 1 else 0.5
 
     @cached_property

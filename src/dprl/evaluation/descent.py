@@ -1,4 +1,4 @@
-"""What private TD(0) and private regression on returns share: noisy steps of a linear value function.
+"""Noisy steps of a linear value function, which private TD(0) and private regression on returns share.
 
 A unit's vector is ``g_i(theta) = a * sum_t c_t(theta) phi_t``, with a coefficient ``c_t`` for each of its rows and a
 public scale ``a`` of the features, and is clipped as a whole. Each step adds ``step_size * a * (noisy sum / (q m))``.

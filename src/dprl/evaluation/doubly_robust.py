@@ -50,7 +50,7 @@ class DoublyRobust(ValueFunctionConfig):
 
     @property
     def _inner(self) -> AdaSSP:
-        """What learns the value function."""
+        """Algorithm that learns the value function."""
         return AdaSSP(discount=self.discount, modes=self.modes)
 
 

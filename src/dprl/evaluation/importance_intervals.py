@@ -42,7 +42,7 @@ class Scale(NamedTuple):
 
     @property
     def width(self) -> float:
-        """What a pair of (1, 0) stands for."""
+        """Width that a pair of (1, 0) stands for."""
         return self.largest * (self.high - self.low)
 
 

@@ -94,7 +94,7 @@ class ImportanceSampling(Config):
 
 @dataclass(frozen=True)
 class ImportanceQuery:
-    """What is asked of the units, made from public facts alone; it turns their noisy sum back into values.
+    """Question to the units, made from public facts only; it turns their noisy sum back into values.
 
     Attributes:
         strategy: ``(K, K)`` matrix S over the target policies.

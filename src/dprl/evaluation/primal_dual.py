@@ -1,4 +1,4 @@
-"""What the primal-dual methods share: noisy joint gradients, a start, a box, and which iterate is the answer.
+"""Noisy joint gradients, a start, a box, and which iterate is the answer: what the primal-dual methods share.
 
 A unit's vector is the joint gradient of :mod:`~dprl.evaluation.nonlinear_td`; it is clipped as a whole. A
 method is what becomes of the noisy means: its program overrides :meth:`PrimalDualProgram.direction`.

@@ -48,7 +48,7 @@ def public_facts(facts: PublicFacts) -> dict[str, float]:
 
 
 class Chosen(NamedTuple):
-    """What an ``optimizer`` option comes to.
+    """Choices that follow from an ``optimizer`` option.
 
     Attributes:
         plain: the options without it, with the hand schedule's numbers.
@@ -171,7 +171,7 @@ class Protected:
 
     @property
     def described(self) -> dict[str, Any]:
-        """What a certificate says of the protector."""
+        """Description of the protector for a certificate."""
         in_force = "learned protector" if self.reason is None else f"its hand schedule: {self.reason}"
         return {
             "fingerprint": self.protector.fingerprint,

@@ -19,7 +19,7 @@ ROUNDING = 1.0 + 1e-9
 
 
 class ToCome(NamedTuple):
-    """What a trajectory that is not over can still return from each step on, discounted to that step.
+    """Range of returns that a trajectory that is not over can still have from each step on, discounted to that step.
 
     Attributes:
         low, high: ``(H,)``.

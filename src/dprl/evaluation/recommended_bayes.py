@@ -122,7 +122,7 @@ def priors(modes: Modes, shrink: jax.Array | float = 1.0, theta: jax.Array | Non
 
 
 class Ends(NamedTuple):
-    """What is known of the discount to the end, ``D(s) = E[gamma^(steps to the last), 0 if it never comes | s]``."""
+    """Moments of the discount to the end, ``D(s) = E[gamma^(steps to the last), 0 if it never comes | s]``."""
 
     mean: jax.Array  # (K,) coefficients of D
     covariance: jax.Array  # (K, K)

@@ -25,7 +25,7 @@ _SHAPE_OF_ENDS = 0.3  # prior size of the shape of the discounts to the end
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the public facts chose.
+    """Choices that follow from the public facts.
 
     Attributes:
         features: what the answer's weights are over.
@@ -118,7 +118,7 @@ class Statistics:
 
     @property
     def choices(self) -> dict[str, Any]:
-        """What public facts chose, for the certificate."""
+        """Choices that follow from public facts, for the certificate."""
         s = self.settings
         out = {"modes": s.modes.size, "weights of start states": s.start, "shape": s.shape, "occupancy": s.occupancy}
         out |= {"ends": s.ends, "rewards before the end": s.early} if s.ends else {}

@@ -54,7 +54,7 @@ def start_level(facts: PublicFacts) -> StartLevel:
 
 @dataclass(frozen=True)
 class MeanReturn:
-    """What :mod:`~dprl.evaluation.private_constant` releases."""
+    """Start at the mean return that :mod:`~dprl.evaluation.private_constant` releases."""
 
     constant: PrivateConstantProgram
     clip_norm: float

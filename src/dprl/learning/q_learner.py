@@ -185,7 +185,7 @@ def q_of(state: State, shape: LearnerShape, facts: EnvironmentSpec, discount: fl
 
 
 class Sample(NamedTuple):
-    """Of a round, with the true rewards. Private."""
+    """Samples of a round, with the true rewards. Private."""
 
     units: Any  # (B, d) float64 scaled observations
     known: Any  # (B,) bool: whether they are observations at all

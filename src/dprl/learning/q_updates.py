@@ -43,7 +43,7 @@ class Adam(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of the learner, after some rounds. Everything in it is made of answers."""
+    """State of the learner after some rounds. Everything in it is made of answers."""
 
     q: Adam
     target: Any
@@ -55,7 +55,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class LearnerShape:
-    """What fixes the compiled code.
+    """Public numbers that fix the compiled code.
 
     Attributes:
         updates: of a round.

@@ -46,7 +46,7 @@ _SCHEMA = "dprl.meta-training/1"
 
 @dataclass(frozen=True)
 class Trained:
-    """What training gives: the best weights of all validations, and the log, one record a validation.
+    """Result of training: the best weights of all validations, and the log, one record per validation.
 
     ``before``: the log of the training from whose weights this one began.
     """

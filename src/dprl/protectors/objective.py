@@ -21,7 +21,9 @@ from dprl.protectors.simulation import Simulation, unroll
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Of the penalty: ``mu`` starts here, is multiplied by ``shrink`` at every update and stays above ``least``."""
+    """Schedule of the penalty: ``mu`` starts here, is multiplied by ``shrink`` at every update and stays above
+    ``least``.
+    """
 
     start: float = 1.0
     shrink: float = 0.95

@@ -256,7 +256,7 @@ class RandomChains:
 
     @functools.cached_property
     def architecture(self) -> Architecture:
-        """What did best on unseen tasks of the family (docs/papers/002.md)."""
+        """Architecture that did best on unseen tasks of the family (docs/papers/002.md)."""
         return Architecture(
             layers=0,
             dense=3,
@@ -288,7 +288,7 @@ class RandomChains:
 
     @property
     def training(self) -> Training:
-        """Of a protector from the start; :attr:`refinement` follows."""
+        """Training of a protector from the start; :attr:`refinement` follows."""
         first = Training(
             epochs=300,
             tasks=12,
@@ -306,8 +306,8 @@ class RandomChains:
 
     @property
     def refinement(self) -> Training:
-        """What follows on :attr:`training`, from the weights that it gave: what is worst beside the hand schedule
-        counts for more, and no single task's gradient for much. Little noise takes longer.
+        """Training that follows on :attr:`training`, from the weights that it gave: what is worst beside the hand
+        schedule counts for more, and no single task's gradient for much. Little noise takes longer.
         """
         return dataclasses.replace(
             self.training,

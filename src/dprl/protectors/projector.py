@@ -39,7 +39,7 @@ SIGNALS, LARGEST_SIGNAL = 7, 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What a protector is made of, besides its weights.
+    """Parts that a protector is made of, besides its weights.
 
     Attributes:
         hidden, layers: of every LSTM; no layers for none.

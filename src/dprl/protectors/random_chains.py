@@ -48,7 +48,7 @@ class Log(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of Eq. (2.1) of paper 004, a transition weighing one over its episode's length; the reward as it is.
+    """Moments of Eq. (2.1) of paper 004, where a transition weighs one over its episode's length; the reward as it is.
 
     Attributes:
         visits: ``(S,)`` weights of the states.

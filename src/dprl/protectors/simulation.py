@@ -37,7 +37,7 @@ from dprl.protectors.projector import (
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """What is simulated: public facts, hashable.
+    """Public facts of a simulation, hashable.
 
     Attributes:
         family: a :class:`~dprl.protectors.tasks.TaskFamily`.

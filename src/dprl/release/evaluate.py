@@ -39,7 +39,7 @@ from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
 
 @dataclass(frozen=True)
 class Release(Handout):
-    """What may be handed out of an evaluation, and what it cost.
+    """Results of an evaluation that may be handed out, and what they cost.
 
     Attributes:
         value, interval: of the first target policy.
@@ -55,7 +55,7 @@ class Release(Handout):
 
     @property
     def estimate(self) -> Mapping[str, Any]:
-        """What is released of the values, as plain data."""
+        """Released values, as plain data."""
         return self.document
 
     @property
@@ -71,7 +71,7 @@ class Release(Handout):
 
     @property
     def public_cautions(self) -> list[str]:
-        """What public facts alone say against the answer."""
+        """Cautions that follow from public facts only."""
         return list(self.estimate.get("public_cautions", ()))
 
     @property

@@ -35,7 +35,7 @@ Claim = Callable[[Any], object]
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseRequest:
-    """What every front door is asked besides its own question; refused at once where it contradicts itself.
+    """Request that every front door shares, besides its own question; refused at once where it contradicts itself.
 
     Attributes:
         budget, ledger, dataset, seed, simulated, progress, run, resume: see :func:`dprl.evaluate`.
@@ -111,7 +111,7 @@ def declared_words(account: Account | None, relation: RewardRelation) -> str:
 
 
 class Purpose(NamedTuple):
-    """What a release is charged for, as the ledger declares it."""
+    """Purpose of a charge, as the ledger declares it."""
 
     unit: str
     relation: str
@@ -141,7 +141,7 @@ class Charge:
 
 @dataclass(frozen=True, kw_only=True)
 class Handout(ABC):
-    """What every release hands out, and what it cost.
+    """Results that every release hands out, and what they cost.
 
     Attributes:
         document: what was released, as plain data: the file ``document_name``, of which the report is made.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainedRelease(Handout):
-    """What may be handed out of learning from rewards, and what it cost.
+    """Results of learning from rewards that may be handed out, and what they cost.
 
     Attributes:
         q_function: answers any number of questions, at no further cost.
@@ -55,7 +55,7 @@ class TrainedRelease(Handout):
 
     @property
     def training(self) -> Mapping[str, Any]:
-        """What is released about the learning, as plain data."""
+        """Record of the learning, as plain data."""
         return self.document
 
     @property

@@ -37,7 +37,7 @@ _ASKED = 1000  # places on the host whose true answers are measured, in a simula
 
 @dataclass(frozen=True)
 class TrainedPolicy(Handout):
-    """What may be handed out of learning from people, and what it cost.
+    """Results of learning from people that may be handed out, and what they cost.
 
     Attributes:
         policy: may be asked anything, at no further cost.
@@ -50,7 +50,7 @@ class TrainedPolicy(Handout):
 
     @property
     def training(self) -> Mapping[str, Any]:
-        """What is released about the learning, as plain data."""
+        """Record of the learning, as plain data."""
         return self.document
 
     @property

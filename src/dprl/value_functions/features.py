@@ -231,7 +231,7 @@ class RadialBasis(Features):
 
     @property
     def scale(self) -> float:
-        """Of the features along one component."""
+        """Scale of the features along one component."""
         x = (np.arange(4096) + 0.5) / 4096.0
         return math.sqrt(self.count / float(np.mean(np.sum(self._bumps(x, np) ** 2, axis=1))))
 

@@ -66,7 +66,7 @@ class MLP(Features):
 
     @property
     def gain(self) -> float:
-        """Of the inputs."""
+        """Gain of the inputs."""
         return min(4.0, 8.0 / math.sqrt(len(self.bounds)))
 
     def __call__(self, states: Any, xp: Any = np) -> Any:

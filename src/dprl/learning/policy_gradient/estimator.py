@@ -18,7 +18,7 @@ from dprl.policies.parametric import Parametric
 
 
 class Trajectory(NamedTuple):
-    """Of one user; private. What stands behind ``length`` may be anything finite."""
+    """Trajectory of one user; private. Numbers behind ``length`` may be anything finite."""
 
     observations: Any  # (H, d) float32
     actions: Any  # (H,) int32, or (H, k) float32 scaled ones
@@ -29,7 +29,7 @@ class Trajectory(NamedTuple):
 
 @dataclass(frozen=True)
 class RunShape:
-    """What fixes the compiled code.
+    """Public numbers that fix the compiled code.
 
     Attributes:
         policy: but for its parameters.

@@ -87,7 +87,7 @@ def rates_of(config: DPPG, facts: EnvironmentSpec) -> Rates:
 
 
 class State(NamedTuple):
-    """Of the learner after some batches: released quantities, and what is public."""
+    """State of the learner after some batches: released quantities, and what is public."""
 
     theta: Any  # (d,) float32
     baseline: Any  # () float32 in [-1, 1]

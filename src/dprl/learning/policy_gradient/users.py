@@ -90,7 +90,7 @@ class AskedPeople:
 
     @property
     def stability(self) -> tuple[Stability, ...]:
-        """What one more person may do to the units."""
+        """Changes that one more person may make to the set of units."""
         return self.people.stability
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:

@@ -27,7 +27,7 @@ from dprl.release.engines.ray_workers import RayWorkers, open_workers
 
 @dataclass(frozen=True)
 class UsersTask:
-    """What is asked of every worker; it goes to other processes as it is."""
+    """Task of every worker; it goes to other processes as it is."""
 
     program: PolicyGradient
     users: UsersInParts
@@ -68,7 +68,7 @@ class OnWorkers:
 
     @property
     def stability(self) -> tuple[Stability, ...]:
-        """What one more person may do to the units."""
+        """Changes that one more person may make to the set of units."""
         return self.asked.stability
 
     def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: Included) -> np.ndarray:
