@@ -134,8 +134,9 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
 
     from dprl.accounting.budget import Budget
     from dprl.data.readers import read_log
+    from dprl.engine.plan import program_at
+    from dprl.engine.program import run_steps
     from dprl.engine.rows import rows_of, scale_of
-    from dprl.evaluation import gpope
     from dprl.evaluation.gpope import GPOPE
     from dprl.evaluation.plan import make_plan
     from dprl.mechanisms.noise import SeededNoise
@@ -167,13 +168,11 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
         config = plan.config.replace(
             step_size=plan.config.step_size * step, clip_norm=function.clip_norm / features.size**0.5 * clip
         )
-        mechanism = gpope.mechanism(config, features.size, simulation.horizon, function.noise_multiplier)
-        start = algorithm.init().theta
+        program = program_at(config, algorithm.facts, function.noise_multiplier)
 
-        def one(key: Any, log: Any, config: Any = config, mechanism: Any = mechanism, start: Any = start) -> Any:
-            return gpope.run(
-                config, mechanism, SeededNoise(key), log, start, units=bounds.units, projection=algorithm.projection
-            )[1]
+        def one(key: Any, log: Any, program: Any = program) -> Any:
+            state, _ = run_steps(program, 0, program.stages[0].mechanism, SeededNoise(key), log, program.init())
+            return program.answer(state)
 
         found[name] = root(jax.jit(jax.vmap(one))(keys, data))
     found["middle"] = root(algorithm.init().theta[None])

@@ -97,8 +97,12 @@ def gpope_work(size: Size) -> Work:
     import numpy as np
 
     from dprl.engine.layouts import unit_rows
+    from dprl.engine.options import PublicFacts
+    from dprl.engine.plan import program_at
     from dprl.engine.rows import Rows
     from dprl.evaluation import gpope
+    from dprl.protocols import Bounds
+    from dprl.value_functions.features import make_features
 
     rng, rows = np.random.default_rng(0), size.units * size.length
     phi, following = (rng.standard_normal((rows + 1, size.features), np.float32) for _ in range(2))
@@ -110,10 +114,11 @@ def gpope_work(size: Size) -> Work:
     columns = {"phi": phi, "delta_phi": delta, "reward": column(-1.0, 1.0), "rho": column(0.0, 2.0), "weight": weight}
     data = unit_rows(Rows(columns, offsets), size.units)
     config = gpope.GPOPE(discount=DISCOUNT, steps=size.updates, step_size=0.1, clip_norm=CLIP)
-    mechanism = gpope.mechanism(config, size.features, size.length, 10.0)
-    program = gpope.program_of(config, mechanism, size.units, gpope.Projection(1e9, 1.0))
+    bounds = Bounds(units=size.units, horizon=size.length, reward=(0.0, 1.0), observation=((0.0, 1.0),))
+    features = make_features(f"fourier:{size.features - 1}", bounds.observation)
+    program = program_at(config, PublicFacts(bounds, features, DISCOUNT, mu=1.0), 10.0)
     theta, w = (0.1 * rng.standard_normal((2, size.features))).astype(np.float32)
-    state = gpope.init(config, theta)._replace(w=w)
+    state = program.start_at(theta)._replace(w=w)
     return _of_program(program, data, state, 8.0 * rows * size.features, 8.0 * rows * size.features)
 
 

@@ -32,9 +32,13 @@ def main(path: str, cores: int) -> None:
     from benchmarks import gpope_numpy
     from dprl.engine.bands import find_bands
     from dprl.engine.layouts import SharedTransitions
+    from dprl.engine.plan import program_at
+    from dprl.engine.program import PublicFacts, run_steps
     from dprl.evaluation import gpope
     from dprl.mechanisms import threefry
     from dprl.mechanisms.noise import SeededNoise
+    from dprl.protocols import Bounds
+    from dprl.value_functions.features import make_features
     from dprl_papers.one_unit import OneUnit
 
     class Drawn(SeededNoise):
@@ -68,13 +72,15 @@ def main(path: str, cores: int) -> None:
             average="all",
             project=False,
         )
-        mechanism = OneUnit.of(gpope.mechanism(config, STATES, 1, NOISE_MULTIPLIER))
+        bounds = Bounds(units=TRAJECTORIES, horizon=1, reward=(0.0, 1.0), observation=((0.0, STATES - 1.0),))
+        facts = PublicFacts(bounds, make_features("tabular", bounds.observation), DISCOUNT, mu=1.0)
+        program = program_at(config, facts, NOISE_MULTIPLIER)
+        mechanism = OneUnit.of(program.stages[0].mechanism)
         assert abs(mechanism.clip_norm - clip_norm()) < 1e-12
-        nowhere = gpope.Projection(1e9, 1e9)
 
         def one(key: Any, log: SharedTransitions) -> Any:
             start = jnp.zeros(STATES, dtype=jnp.float32)
-            return gpope.run(config, mechanism, noise(key), log, start, units=TRAJECTORIES, projection=nowhere)[1]
+            return program.answer(run_steps(program, 0, mechanism, noise(key), log, program.start_at(start))[0])
 
         axes = layout.of_units(lambda _: 0, lambda _: None)
         every = jax.jit(jax.vmap(one, in_axes=(0, axes)))

@@ -57,7 +57,8 @@ def measure_updates(transitions: int, features: str) -> dict[str, float]:
     """Seconds an update of the host's loop, with the noise of a release, and the size of the features."""
     from dprl.data.readers import read_log
     from dprl.engine.layouts import unit_rows
-    from dprl.engine.program import run_steps_on_host
+    from dprl.engine.plan import program_at
+    from dprl.engine.program import PublicFacts, run_steps_on_host
     from dprl.engine.rows import rows_of
     from dprl.evaluation import gpope
     from dprl.mechanisms.noise import SecureNoise
@@ -66,22 +67,20 @@ def measure_updates(transitions: int, features: str) -> dict[str, float]:
     columns, units = chain_columns(transitions)
     log = read_log(columns, bounds=bounds(units)).load()
     feature_map = make_features(features, log.bounds.observation)
-    rows = len(log.reward)
+    facts, rows = PublicFacts(log.bounds, feature_map, DISCOUNT, mu=1.0), len(log.reward)
     data = unit_rows(rows_of(log, np.ones(rows), feature_map, DISCOUNT, (0.0, 1.0)), units)
     del log, columns
     config = gpope.GPOPE(discount=DISCOUNT, steps=UPDATES, step_size=0.1, clip_norm=0.1)
-    mechanism = gpope.mechanism(config, feature_map.size, 400, 10.0)
     times = []
 
     def stamp(_: int) -> None:
         times.append(time.perf_counter())
 
     start = np.zeros(feature_map.size, dtype=np.float32)
-    public = gpope.Projection(1e9, 1.0)
     noise: Any = SecureNoise.fresh()
     for _ in range(3):  # the first pass compiles; its first update is left out
-        program = gpope.program_of(config, mechanism, units, public)
-        state = run_steps_on_host(program, 0, mechanism, noise, data, gpope.init(config, start), stamp)
+        program = program_at(config, facts, 10.0)
+        state = run_steps_on_host(program, 0, program.stages[0].mechanism, noise, data, program.start_at(start), stamp)
         np.asarray(state.theta)
     gaps = np.diff(times)[UPDATES - 1 :]
     return {"rows": rows, "seconds": float(np.median(gaps)), "bytes": float(data.phi.nbytes + data.delta_phi.nbytes)}

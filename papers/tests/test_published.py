@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.conformance.test_neighbours import HUGE, NAN, SECURE, SEEDED, compare
 from tests.conformance.test_neighbours import replace as replaced
-from tests.evaluation.test_gpope import FREE, chain
+from tests.evaluation.test_gpope import chain, program_of
 from tests.sample_log import BOUNDS
 
 import dprl
@@ -23,14 +23,13 @@ from dprl.audits.lower_bound import audit
 from dprl.engine import program
 from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
-from dprl.evaluation import gpope
-from dprl.evaluation.gpope import unit_gradients
+from dprl.evaluation.gpope import GPOPE, unit_gradients
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.protocols import Attack
 from dprl.registry import AUDITED, find_audited, in_every_calibration, is_own
 from dprl_papers.one_unit import OneUnit
-from dprl_papers.paper_004_gpope.published import PublishedGPOPE, noise_multiplier, precondition_holds
+from dprl_papers.paper_004_gpope.published import noise_multiplier, precondition_holds
 from dprl_papers.registered import AS_PUBLISHED
 
 EPSILON, DELTA = 1.0, 1e-5
@@ -70,13 +69,12 @@ def test_published_calibration_is_theorem_1():
 
 def test_published_form_takes_one_trajectory_a_step():
     _, rows = chain(20, 4)
-    config = PublishedGPOPE(steps=25, step_size=0.1)
+    algorithm = program_of(GPOPE(steps=25, step_size=0.1), 20)
     mechanism = OneUnit(parts=((78, math.inf),), sampling_rate=1 / 20, steps=25, arithmetic="plain")
     data = padded_units(rows)
     noise = SeededNoise.from_seed(3)
-    state = gpope.init(config, jnp.ones(39))
+    state = algorithm.start_at(jnp.ones(39))
     gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
-    algorithm = gpope.program_of(config, mechanism, 20, FREE)
     total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))
     for step in range(5):
         np.testing.assert_allclose(total(jnp.uint32(step)), gradients[int(noise.uniform_index(step, 20))], atol=1e-12)

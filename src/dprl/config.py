@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from dprl.errors import DprlError, Mistakes
 
@@ -46,6 +46,8 @@ RENAMED = {
 class Config:
     """Base of the configurations. A subclass adds keyword-only fields; they are also its command-line options.
 
+    ``ranges`` of a subclass says which numbers its options may be, as :func:`check_ranges` reads it.
+
     ``provenance`` says where a hyper-parameter came from: ``public: WORDS``, ``simulated: WORDS`` or
     ``charged: WORDS``. What is not named there is the library's default, or was set by somebody who thereby states
     that it is public. A value fitted on the private log has no provenance that could be stated, and must not be used.
@@ -57,7 +59,13 @@ class Config:
 
     provenance: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
+    ranges: ClassVar[Mapping[str, str]] = {}
+    """Range of each numeric option that this class adds."""
+
     def __post_init__(self) -> None:
+        for kind in reversed(type(self).__mro__):
+            whose = getattr(self, "algorithm", "") or type(self).__name__
+            check_ranges(self, vars(kind).get("ranges", {}), whose)
         object.__setattr__(self, "provenance", _checked_provenance(type(self), self.provenance, type(self).__name__))
 
     @classmethod
@@ -99,6 +107,51 @@ class Config:
         if provenance is not None:
             marks.update(dict.fromkeys(changes, provenance))
         return dataclasses.replace(self, **changes, provenance=marks)
+
+
+_ROUNDING = 2.0**-51
+_INTERVAL = re.compile(r"([\[(])(\S+), (\S+)([\])])")
+
+
+def check_ranges(owner: object, ranges: Mapping[str, str], whose: str) -> None:
+    """Refuse an attribute outside of its range; None is in every range.
+
+    Args:
+        owner: whose attributes are checked.
+        ranges: by attribute an interval of numbers, such as ``(0, 1]``, or of whole numbers, such as ``1..100``.
+        whose: the attributes are, at the beginning of a refusal.
+    """
+    for name, interval in ranges.items():
+        if (given := getattr(owner, name)) is not None and not _within(given, interval):
+            raise DprlError(f"{whose}: {name} must be {range_in_words(interval)}.")
+
+
+def range_in_words(interval: str) -> str:
+    """Return an interval as a refusal says it.
+
+    >>> [range_in_words(interval) for interval in ("[0, 1]", "(0, 1]", "[1, inf)", "(0, inf)", "1..9")]
+    ['between 0 and 1', 'above 0 and at most 1', 'at least 1', 'a positive finite number', 'a whole number from 1 to 9']
+    """
+    if ".." in interval:
+        return "a whole number from {} to {}".format(*interval.split(".."))
+    left, low, high, right = _INTERVAL.fullmatch(interval).groups()  # type: ignore[union-attr]  # written in code
+    if high == "inf":
+        return f"at least {low}" if left == "[" else "a positive finite number"
+    if left + right == "[]":
+        return f"between {low} and {high}"
+    return f"{'at least' if left == '[' else 'above'} {low} and {'at most' if right == ']' else 'below'} {high}"
+
+
+def _within(number: Any, interval: str) -> bool:
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return False
+    if ".." in interval:
+        low, high = map(int, interval.split(".."))
+        return isinstance(number, int) and low <= number <= high
+    left, low, high, right = _INTERVAL.fullmatch(interval).groups()  # type: ignore[union-attr]
+    # an open end is left out with all that rounding may make of it
+    above = number >= float(low) if left == "[" else number > float(low) * (1.0 + _ROUNDING)
+    return above and (number <= float(high) if right == "]" else number < float(high) * (1.0 - _ROUNDING))
 
 
 T = TypeVar("T", bound=Config)

@@ -38,7 +38,7 @@ def calibrate(dprl):
 def test_an_object_says_all(calibrate):
     sampled = ["--delta", "1e-5", "--sampling-rate", "0.1", "--steps", "20", "--json"]
     found = json.loads(calibrate("gpope", "--epsilon", "0.1", *sampled))
-    assert list(found) == ["noise_multiplier", "epsilon", "delta", "relation", "event", "accountant"]
+    assert list(found) == ["noise_multiplier", "epsilon", "delta", "event", "relation", "accountant"]
 
     def event(multiplier: float):
         return events.poisson_gaussian(0.1, multiplier, 20)

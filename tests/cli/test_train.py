@@ -23,7 +23,7 @@ MISTAKES = {
     "no folder": ({"out": None}, "--out is missing"),
     "no radius": ({"reward-radius": None}, "give reward_radius, or people"),
     "radius and people": ({"people": 10}, "either reward_radius or people"),
-    "negative radius": ({"reward-radius": -1}, "reward_radius must be a number above 0"),
+    "negative radius": ({"reward-radius": -1}, "reward_radius must be above 0"),
     "nobody": ({"reward-radius": None, "people": 0}, "people must be a whole number from 1"),
     "unknown environment": ({"environment": "walk"}, "use interval-walk or gymnasium:ID"),
     "no identifier": ({"environment": "gymnasium:"}, "use interval-walk or gymnasium:ID"),

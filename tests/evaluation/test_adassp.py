@@ -98,11 +98,11 @@ def test_noiseless_limit_is_ridge_regression(kind, policy):
     noise = 2.5 / 40 * program.stages[0].mechanism.noise_std
     level = np.clip(np.sum(weight * y) / 40 / (1.0 + 3.0 * noise**2), -1.0, 1.0)
     assert float(state.level) == pytest.approx(level, rel=1e-12)
-    x = flat.phi @ adassp.modes_basis(program.features, 2)
+    x = flat.phi @ adassp.modes_basis(program.facts.features, 2)
     gram = (x * weight[:, None]).T @ x
     fit = np.linalg.solve(gram + program.ridge * np.eye(2), x.T @ (weight * (y - level)))
-    expected = level * program.features.constant() + adassp.modes_basis(program.features, 2) @ fit
-    np.testing.assert_allclose(theta, np.clip(expected, -program.box, program.box), rtol=1e-9, atol=1e-12)
+    expected = level * program.facts.features.constant() + adassp.modes_basis(program.facts.features, 2) @ fit
+    np.testing.assert_allclose(theta, np.clip(expected, -program.facts.box, program.facts.box), rtol=1e-9, atol=1e-12)
     assert np.abs(fit).max() > 1e-3
 
 
@@ -136,7 +136,7 @@ def test_no_clip_binds(seed, kind, components, modes, start_weight, level, kappa
     program = one_shot.make(config, bounds, kind)
     log = one_shot.extreme(60, seed, components)
     data = padded_units(one_shot.rows(log, program, config, kind, one_shot.extreme_policy))
-    state = program.init()._replace(level=jnp.asarray(level))
+    state = program.start_at(jnp.asarray(level))
     one_shot.check_no_clip_binds(program, state, data)
 
 
@@ -149,7 +149,7 @@ def test_the_clip_norm_is_reached():
     config = AdaSSP(modes=3)
     program = one_shot.make(config, bounds, "fourier:3")
     data = padded_units(one_shot.rows(one_shot.load(columns, bounds), program, config, "fourier:3"))
-    state = program.init()._replace(level=jnp.asarray(-0.7))
+    state = program.start_at(jnp.asarray(-0.7))
     norms = np.linalg.norm(one_shot.vectors(program, 1, state, data), axis=1)
     assert norms.max() == pytest.approx(program.stages[1].mechanism.clip_norm, rel=1e-5)
 
@@ -166,10 +166,10 @@ def test_both_layouts_hold_the_same_units():
     transitions = np.array([[s, s + 1 if s < 38 else -1] for s in range(39)] + [[s, s] for s in range(39)])
     source = log.observation[:, 0].astype(int)
     target = np.where(log.terminated, -1, log.next_observation[:, 0].astype(int))
-    table = program.features(np.arange(39.0)[:, None])
+    table = program.facts.features(np.arange(39.0)[:, None])
     units = np.repeat(np.arange(20), np.diff(flat.offsets))
     shared = shared_transitions(units, source, target, flat, transitions, table, config.discount)
-    levelled = program.init()._replace(level=jnp.asarray(0.2))
+    levelled = program.start_at(jnp.asarray(0.2))
     for stage in (0, 1):
         np.testing.assert_allclose(
             one_shot.vectors(program, stage, levelled, shared),

@@ -245,7 +245,7 @@ def test_start_at_the_mean_reward():
     level = np.clip((mean / (1 - GAMMA) - (low + high) / 2) / ((high - low) / 2), -1.0, 1.0)
     np.testing.assert_allclose(program.facts.features(np.arange(3.0)[:, None]) @ state.theta, level, atol=1e-9)
     # without much weight the ratio is that of noise: it is kept near the middle of the rewards
-    assert np.all(np.isfinite(program.finish(0, jnp.asarray([3.0, -1.0])).theta))
+    assert np.all(np.isfinite(program.update(0, program.init(), jnp.asarray([3.0, -1.0]), 0)))
 
 
 def test_a_mean_reward_that_is_public_costs_nothing():
@@ -256,7 +256,7 @@ def test_a_mean_reward_that_is_public_costs_nothing():
     assert len(program.stages) == 1
     low, high = bounds.value_interval(GAMMA)
     expected = max((-10.0 - (low + high) / 2) / ((high - low) / 2), -1.0)
-    values = features(np.arange(3.0)[:, None]) @ np.asarray(program.init().theta)
+    values = features(np.arange(3.0)[:, None]) @ np.asarray(jax.jit(program.init)().theta)  # as the engine does
     np.testing.assert_allclose(values, expected)
     on_policy = dataclasses.replace(bounds, max_importance_ratio=1.0, max_cumulative_ratio=None)
     assert not np.any(program_for(TD(discount=GAMMA), on_policy, features, BUDGET).init().theta)

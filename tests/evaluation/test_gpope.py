@@ -13,6 +13,8 @@ from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine import program
 from dprl.engine.layouts import padded_units, shared_transitions, unit_rows
+from dprl.engine.plan import program_at
+from dprl.engine.program import PublicFacts
 from dprl.engine.rows import rows_of, scale_of
 from dprl.errors import DprlError
 from dprl.evaluation import gpope
@@ -25,10 +27,15 @@ from dprl_papers.baselines.lstd import lstd, moments, mspbe
 
 from . import helpers
 
-FREE = gpope.Projection(1e9, 1e9)
 unit_gradients = jax.jit(gpope.unit_gradients)
 TABULAR = make_features("tabular", ((0.0, 38.0),))
 PAIRS = np.array([(s, s) for s in range(39)] + [(s, s + 1) for s in range(38)] + [(38, -1)])
+
+
+def program_of(config: GPOPE, units: int, features=TABULAR, noise_multiplier: float = 1.0) -> gpope.GPOPEProgram:
+    return program_at(
+        config, PublicFacts(helpers.chain_bounds(units), features, helpers.DISCOUNT, mu=1.0), noise_multiplier
+    )
 
 
 def chain(episodes: int, seed: int, dtype: type = np.float64):
@@ -102,12 +109,11 @@ def test_noiseless_limit_meets_lstd():
         discount=helpers.DISCOUNT, steps=150_000, step_size=0.13, average="last", start="zero", project=False
     )
     mechanism = GaussianSum(parts=((78, math.inf),), steps=config.steps, arithmetic="plain")
+    algorithm, noise = program_of(config, 60), SeededNoise.from_seed(0)
     run = jax.jit(
-        lambda data: gpope.run(
-            config, mechanism, SeededNoise.from_seed(0), data, jnp.zeros(39), units=60, projection=FREE
-        )[1]
+        lambda data: program.run_steps(algorithm, 0, mechanism, noise, data, algorithm.start_at(jnp.zeros(39)))[0]
     )
-    theta = np.asarray(run(shared(log, rows)))
+    theta = np.asarray(algorithm.answer(run(shared(log, rows))))
     solution = lstd(rows)
     states = TABULAR(np.arange(39.0)[:, None])
     assert np.abs(states @ (theta - solution)).max() < 1e-5
@@ -123,16 +129,10 @@ def test_lstd_of_much_data_is_the_true_value_function():
 def test_host_loop_and_scan_are_the_same_algorithm():
     _, rows = chain(40, 1)
     config = GPOPE(discount=helpers.DISCOUNT, steps=20, sampling_rate=0.4, step_size=0.3, average="all")
-    mechanism = gpope.mechanism(config, 39, 400, 1.0)
-    projection = gpope.Projection(float(39**-0.5), 1e9)
-    noise = SeededNoise.from_seed(5)
-    data = padded_units(rows)
-    start = jnp.zeros(39)
-    by_scan = gpope.run(config, mechanism, noise, data, start, units=40, projection=projection, batch=4)[1]
-    algorithm = gpope.program_of(config, mechanism, 40, projection)
-    first = gpope.init(config, start)
-    state = program.run_steps_on_host(algorithm, 0, mechanism, noise, unit_rows(rows, 40), first)
-    by_host = algorithm.answer(state)
+    algorithm, noise = program_of(config, 40), SeededNoise.from_seed(5)
+    mechanism, first = algorithm.stages[0].mechanism, algorithm.start_at(jnp.zeros(39))
+    by_scan = algorithm.answer(program.run_steps(algorithm, 0, mechanism, noise, padded_units(rows), first, batch=4)[0])
+    by_host = algorithm.answer(program.run_steps_on_host(algorithm, 0, mechanism, noise, unit_rows(rows, 40), first))
     # the same coins and the same noise; sums differ only where float products round onto another grid point
     np.testing.assert_allclose(by_scan, by_host, atol=1e-7)
 
@@ -144,11 +144,11 @@ def test_poisson_batches_leave_nobody_out():
     config = GPOPE(steps=1, sampling_rate=0.5, step_size=0.1)
     mechanism = GaussianSum(parts=((78, math.inf),), sampling_rate=0.5, steps=1, arithmetic="plain")
     noise = SeededNoise.from_seed(1)
-    state = gpope.init(config, jnp.ones(39))
+    algorithm = program_of(config, 40)
+    state = algorithm.start_at(jnp.ones(39))
     drawn = np.asarray(noise.participation_mask(0, 40, 0.5))
     assert 3 < drawn.sum() < 40
     gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
-    algorithm = gpope.program_of(config, mechanism, 40, FREE)
     total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))(
         jnp.uint32(0)
     )
@@ -158,23 +158,24 @@ def test_poisson_batches_leave_nobody_out():
 @pytest.mark.parametrize(("average", "kept"), [("tail", slice(5, 10)), ("all", slice(0, 10)), ("last", slice(9, 10))])
 def test_averages_are_what_they_say(average, kept):
     config = GPOPE(steps=10, step_size=0.1, average=average, project=False, schedule="diminishing", offset=3.0)
-    state = gpope.init(config, jnp.zeros(2))
+    algorithm = program_of(config, 1)
+    state = algorithm.start_at(jnp.zeros(2))
     iterates = []
     for step in range(10):
-        state = gpope.update(config, FREE, 1.0, state, jnp.array([1.0, -2.0, 0.0, 0.0]), step)
+        state = algorithm.update(0, state, jnp.array([1.0, -2.0, 0.0, 0.0]), step)
         iterates.append(np.asarray(state.theta))
-    np.testing.assert_allclose(gpope.answer(config, state), np.mean(iterates[kept], axis=0), rtol=1e-6)
+    np.testing.assert_allclose(algorithm.answer(state), np.mean(iterates[kept], axis=0), rtol=1e-6)
     steps = np.diff(np.array([[0.0, 0.0], *iterates]), axis=0)[:, 0]
     np.testing.assert_allclose(steps, [-0.1 * 3.0 / (i + 3.0) for i in range(10)], rtol=1e-5)
 
 
 def test_projection_holds():
     config = GPOPE(steps=1, step_size=1.0)
-    state = gpope.init(config, jnp.zeros(3))
+    in_box, in_ball = program_of(config, 1), program_of(config, 1, make_features("fourier:2", ((0.0, 1.0),)))
     pushed = jnp.array([-9.0, 4.0, 1.0, 0.0, 0.0, 0.0])
-    box = gpope.update(config, gpope.Projection(0.5, 1e9), 1.0, state, pushed, 0).theta
-    np.testing.assert_allclose(box, [0.5, -0.5, -0.5])
-    ball = gpope.update(config, gpope.Projection(1e9, 1.0), 1.0, state, pushed, 0).theta
+    box = in_box.update(0, in_box.start_at(jnp.zeros(3)), pushed, 0).theta
+    np.testing.assert_allclose(box, np.array([1.0, -1.0, -1.0]) / np.sqrt(39.0), rtol=1e-6)
+    ball = in_ball.update(0, in_ball.start_at(jnp.zeros(3)), pushed, 0).theta
     np.testing.assert_allclose(ball, np.array([9.0, -4.0, -1.0]) / np.sqrt(98.0), rtol=1e-6)
 
 
@@ -218,7 +219,5 @@ def test_refusals():
         make_plan(GPOPE(noise_multiplier=0.5), helpers.chain_bounds(100), Budget(1.0, 1e-5), [None], "tabular")
     with pytest.raises(DprlError, match="1/units"):
         make_plan(GPOPE(), helpers.chain_bounds(100), Budget(1.0, 0.01), [None], "tabular")
-    mechanism = gpope.mechanism(GPOPE(steps=5), 39, 400, 2.0)
-    assert mechanism.certifies
     with pytest.raises(DprlError, match="no privacy event"):
         GaussianSum(parts=((3, math.inf),), arithmetic="plain").event()

@@ -14,7 +14,8 @@ import pytest
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine.layouts import unit_rows
-from dprl.engine.program import _accumulate
+from dprl.engine.plan import program_at
+from dprl.engine.program import PublicFacts, _accumulate
 from dprl.engine.ratios import cumulative_ratios, step_ratios
 from dprl.engine.rows import COLUMNS, RowInputs, rows_of
 from dprl.evaluation import gpope
@@ -117,16 +118,16 @@ def test_gpope_sums_of_very_few_units(features):
     }  # fmt: skip
     bounds = helpers.bandit_bounds(6)
     feature_map = make_features(features, bounds.observation)
-    config = gpope.GPOPE(steps=1, step_size=0.1)
-    mechanism = gpope.mechanism(config.replace(clip_norm=0.01), feature_map.size, 1, 1.0)
-    state = gpope.init(config, jnp.asarray(rng.normal(size=feature_map.size), dtype=jnp.float32))
+    config = gpope.GPOPE(steps=1, step_size=0.1, clip_norm=0.01)
+    algorithm = program_at(config, PublicFacts(bounds, feature_map, 0.9, mu=1.0), 1.0)
+    mechanism = algorithm.stages[0].mechanism
+    state = algorithm.start_at(jnp.asarray(rng.normal(size=feature_map.size), dtype=jnp.float32))
     state = state._replace(w=jnp.asarray(rng.normal(size=feature_map.size), dtype=jnp.float32))
 
     def total(people: int) -> list[int]:
         log = read_log({k: v[:people] for k, v in columns.items()}, bounds=bounds).load()
         rows = rows_of(log, step_ratios(helpers.bandit_policy, log), feature_map, 0.9, (0.0, 1.0))
         data = unit_rows(rows, 6)
-        algorithm = gpope.program_of(config, mechanism, 6, gpope.Projection(1e9, 1e9))
         chunks = data.chunks(np.ones(people, dtype=bool))
         sums = [np.asarray(_accumulate(algorithm, 0, mechanism, state, data.arrays, i, live)) for i, live in chunks]
         return [int(x) for x in np.sum(sums, axis=0)]

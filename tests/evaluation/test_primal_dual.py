@@ -13,13 +13,13 @@ from scipy.stats import chi2
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import Block
-from dprl.engine.program import PublicFacts, Stage
+from dprl.engine.plan import make_stage, program_at
+from dprl.engine.program import PublicFacts
 from dprl.errors import DprlError
 from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for
-from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig, PrimalDualProgram, resolve
+from dprl.evaluation.primal_dual import FUNCTION, PrimalDualConfig, PrimalDualProgram
 from dprl.evaluation.start_level import START, ConstantLSTD, start_level
-from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
@@ -30,22 +30,6 @@ BOUNDS = Bounds(units=500, horizon=20, reward=(0.0, 2.0), observation=((0.0, 1.0
 def facts(features: str = "fourier:3", unit: str = "trajectory", **changes) -> PublicFacts:
     bounds = replace(BOUNDS, **changes)
     return PublicFacts(bounds, make_features(features, bounds.observation), 0.9, 0.3, unit)
-
-
-def made(config: PrimalDualConfig, about: PublicFacts, noise_multiplier: float = 2.0) -> PrimalDualProgram:
-    stages = [
-        Stage(
-            shape.name,
-            GaussianSum(
-                parts=((shape.dimension, shape.clip_norm),),
-                noise_multiplier=noise_multiplier,
-                sampling_rate=shape.sampling_rate,
-                steps=shape.steps,
-            ),
-        )
-        for shape in config.queries(about)
-    ]
-    return config.program(about, tuple(stages))
 
 
 def on_noise(program: PrimalDualProgram, seed: int, trials: int):
@@ -73,7 +57,7 @@ def test_averages_and_the_random_iterate():
     of = {}
     for average in ("tail", "all", "last", "random"):
         config = PrimalDualConfig(discount=0.9, steps=steps, start="zero", average=average, sampling_rate=1.0)
-        iterates, kept = on_noise(made(config, about), 5, trials if average == "random" else 2)
+        iterates, kept = on_noise(program_at(config, about, 2.0), 5, trials if average == "random" else 2)
         of[average] = iterates, kept[:, -1]
     for average, first in (("tail", 3), ("all", 0), ("last", 5)):
         np.testing.assert_allclose(of[average][1], of[average][0][:, first:].mean(axis=1), rtol=1e-5, atol=1e-7)
@@ -90,6 +74,7 @@ def test_start_of_transitions_is_lstd_on_the_constant(discount: float):
     rng, about = np.random.default_rng(0), facts("columns", unit="transition", return_range=(0.0, 40.0))
     about = replace(about, discount=discount)
     level = start_level(about)
+    mechanism = make_stage(level.shape(), 1.0).mechanism
     assert isinstance(level, ConstantLSTD)
     assert level.columns == ("states", "next_states", "alive", "raw_reward")
     rho, reward = rng.uniform(0.0, 2.0, 500), rng.uniform(0.0, 2.0, 500)
@@ -98,8 +83,8 @@ def test_start_of_transitions_is_lstd_on_the_constant(discount: float):
         row = lambda x: jnp.asarray(np.broadcast_to(x, 500)[:, None])  # noqa: E731
         columns = {"rho": row(rho), "weight": row(1.0), "alive": row(1.0 - ends), "raw_reward": row(reward - 1.0)}
         vectors = level.vectors(Block(columns))
-        assert float(jnp.linalg.norm(vectors, axis=1).max()) <= 2.0 * level.shape(0.1).clip_norm
-        return 20.0 + 20.0 * float(level.level(jnp.sum(vectors, axis=0)))
+        assert float(jnp.linalg.norm(vectors, axis=1).max()) <= 2.0 * level.shape().clip_norm
+        return 20.0 + 20.0 * float(level.level(jnp.sum(vectors, axis=0), mechanism))
 
     often = (np.arange(500) % 10 == 0).astype(float)
     assert value(often, 1.5, 1.0) == pytest.approx(1.5 / (1.0 - 0.9 * discount))
@@ -108,7 +93,7 @@ def test_start_of_transitions_is_lstd_on_the_constant(discount: float):
     going = rho * (1.0 - discount * (1.0 - often))
     assert value(often) == pytest.approx(rho @ reward / going.sum())
     # what noise could do to a handful of rows
-    extreme = (level.level(jnp.asarray(x)) for x in ([1e9, -1e9, -1e9], [-1e9, 1e9, 0.0], [0.0, 0.0, 0.0]))
+    extreme = (level.level(jnp.asarray(x), mechanism) for x in ([1e9, -1e9, -1e9], [-1e9, 1e9, 0.0], [0.0, 0.0, 0.0]))
     assert all(-1.0 <= float(x) <= 1.0 for x in extreme)
 
 
@@ -118,18 +103,18 @@ def test_a_start_takes_its_share_and_gives_a_constant():
     shapes = config.queries(about)
     assert [s.name for s in shapes] == [START, FUNCTION]
     assert [s.share for s in shapes] == pytest.approx([0.1, 0.9])
-    program = made(config, about)
+    program = program_at(config, about, 2.0)
     assert program.steps == 7
     assert set(program.columns) == {"states", "next_states", "alive", "returns", "start"}
     state = program.finish(0, program.update(0, program.init(), jnp.asarray([0.25 * 500]), 0))
     states = np.random.default_rng(0).random((9, 1))
     np.testing.assert_allclose(about.features.values(np.asarray(state.theta, np.float64), states), 0.25, rtol=1e-6)
-    zero = made(PrimalDualConfig(discount=0.9, start="zero"), about)
+    zero = program_at(PrimalDualConfig(discount=0.9, start="zero"), about, 2.0)
     low, high = about.value
     values = about.features.values(np.asarray(zero.init().theta, np.float64), states)
     np.testing.assert_allclose(values, -(low + high) / (high - low), rtol=1e-6)
     # random weights are public: the same for the same seed
-    draws = [made(PrimalDualConfig(discount=0.9, start="random", seed=s), about).init() for s in (1, 1, 2)]
+    draws = [program_at(PrimalDualConfig(discount=0.9, start="random", seed=s), about, 2.0).init() for s in (1, 1, 2)]
     assert (draws[0].theta == draws[1].theta).all()
     assert not (draws[0].w == draws[2].w).any()
     assert float(jnp.abs(jnp.concatenate([draws[0].theta, draws[0].w])).max()) <= 1.0
@@ -138,10 +123,10 @@ def test_a_start_takes_its_share_and_gives_a_constant():
 def test_steps_stay_in_the_box():
     about = facts("tabular", observation=((0.0, 3.0),))
     for config in (PrimalDualConfig, NeuralTD):
-        program = made(config(discount=0.9, start="mid-range", primal_step=1e3, steps=5), about, 100.0)
+        program = program_at(config(discount=0.9, start="mid-range", primal_step=1e3, steps=5), about, 100.0)
         iterates, _ = on_noise(program, 1, 2)
         assert np.abs(iterates).max() == pytest.approx(0.5)  # one over the root of four states
-    free = made(
+    free = program_at(
         PrimalDualConfig(discount=0.9, start="mid-range", primal_step=1e3, steps=5, project=False), about, 100.0
     )
     assert np.abs(next(iter(on_noise(free, 1, 2)))).max() > 1.0
@@ -151,7 +136,7 @@ def test_defaults_follow_public_facts_and_stop_where_the_noise_takes_over():
     about = facts("mlp:10")
     square = about.features.mean_square()
     config = PrimalDualConfig(discount=0.9)
-    quiet, loud = (made(config, about, z).config for z in (0.01, 50.0))
+    quiet, loud = (program_at(config, about, z).config for z in (0.01, 50.0))
     assert quiet.sampling_rate == pytest.approx(256 / 500)
     assert quiet.clip_norm == pytest.approx(0.021 * math.sqrt(square))
     assert (quiet.primal_step, quiet.dual_step) == pytest.approx((22.0 / square, 0.4 / square))
@@ -164,9 +149,9 @@ def test_defaults_follow_public_facts_and_stop_where_the_noise_takes_over():
     assert PrimalDualConfig(discount=0.9).rate(facts(units=10**6)) == 0.05
     assert PrimalDualConfig(discount=0.9).rate(facts(units=50)) == 1.0
     given = PrimalDualConfig(discount=0.9, primal_step=0.3, average="all")
-    stage = made(given, about).stages[-1]
-    assert resolve(given, about, stage).primal_step == 0.3
-    assert resolve(given, about, stage).hyper_parameters()["dual_step"]["provenance"].startswith("derived")
+    resolved = program_at(given, about, 2.0).config
+    assert resolved.primal_step == 0.3
+    assert resolved.hyper_parameters()["dual_step"]["provenance"].startswith("derived")
 
 
 @pytest.mark.parametrize(

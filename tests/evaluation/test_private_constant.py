@@ -27,7 +27,7 @@ def released(config, log, features: str, policy=None) -> np.ndarray:
     theta = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, features, policy)))[1]
     low, high = log.bounds.observation[0]
     states = np.linspace(low, high, 5)
-    return ValueFunction(theta, program.features, log.bounds.value_interval(config.discount))(np.round(states))
+    return ValueFunction(theta, program.facts.features, log.bounds.value_interval(config.discount))(np.round(states))
 
 
 @pytest.mark.parametrize("features", ["tabular", "fourier:2", "columns", "fourier-coupled:2"])
@@ -43,7 +43,7 @@ def test_it_is_the_mean_weighted_reward_over_one_minus_gamma_off_policy():
     # rewards are weighted around the middle of their interval, which ratios with mean one leave where it is
     expected = (0.5 + np.mean(ratio * (log.reward - 0.5))) / (1.0 - 0.7)
     config = PrivateConstant(discount=0.7)
-    assert config.resolve(facts(log, 0.7)) == "rewards"
+    assert config.resolve(facts(log, 0.7), ()).estimator == "rewards"
     got = released(config, log, "tabular", helpers.stepped_policy)
     low, high = log.bounds.value_interval(0.7)
     assert low < expected < high
@@ -90,7 +90,9 @@ def test_the_whole_budget_pays_for_one_number():
 
 def test_what_is_not_said():
     log = one_shot.load(helpers.stepped_log(60, 0), helpers.stepped_bounds(60))
-    assert PrivateConstant(discount=0.9).resolve(facts(log, 0.9)) == "returns"  # five steps are not long there
+    assert (
+        PrivateConstant(discount=0.9).resolve(facts(log, 0.9), ()).estimator == "returns"
+    )  # five steps are not long there
     with pytest.raises(DprlError, match=r"^constant: estimator = 'rewards' needs a discount below 1\.$"):
         PrivateConstant(discount=1.0, estimator="rewards")
     assert PrivateConstant(discount=1.0).algorithm == "constant"

@@ -38,11 +38,11 @@ def test_noiseless_limit_is_lstd_with_a_ridge(kind, policy):
     y = 2.5 * flat.returns * (0.7 * flat.weight + 0.3 * flat.start)
     noise = 2.5 / 40 * program.stages[0].mechanism.noise_std
     assert level == pytest.approx(np.clip(np.sum(y) / 40 / (1.0 + 3.0 * noise**2), -1.0, 1.0), rel=1e-12)
-    basis = adassp.modes_basis(program.features, 2)
+    basis = adassp.modes_basis(program.facts.features, 2)
     a, b = statistics(flat, basis)
     around = np.linalg.solve(a + program.ridge * np.eye(2), b - a @ np.array([level, 0.0]))
-    expected = level * program.features.constant() + basis @ around
-    np.testing.assert_allclose(theta, np.clip(expected, -program.box, program.box), rtol=1e-9, atol=1e-12)
+    expected = level * program.facts.features.constant() + basis @ around
+    np.testing.assert_allclose(theta, np.clip(expected, -program.facts.box, program.facts.box), rtol=1e-9, atol=1e-12)
     assert np.abs(around).max() > 1e-3
 
 
@@ -68,7 +68,7 @@ def test_full_support_and_full_batches_of_people():
     theta = one_shot.plain(program, padded_units(flat))[1]
     a, b = statistics(flat, np.eye(5) / math.sqrt(5))
     expected = np.linalg.solve(a + program.ridge * np.eye(5), b) / math.sqrt(5)
-    np.testing.assert_allclose(theta, np.clip(expected, -program.box, program.box), rtol=1e-9)
+    np.testing.assert_allclose(theta, np.clip(expected, -program.facts.box, program.facts.box), rtol=1e-9)
 
 
 @settings(max_examples=60)
@@ -113,7 +113,7 @@ def test_no_clip_binds(seed, kind, level, kappa):
     config = PrivateLSTD.from_mapping({"discount": 0.9, "kappa": kappa, **options}, "flag")
     program = one_shot.make(config, bounds, features)
     data = padded_units(one_shot.rows(one_shot.extreme(60, seed), program, config, features, one_shot.extreme_policy))
-    state = program.init()._replace(level=jnp.asarray(level))
+    state = program.start_at(jnp.asarray(level))
     one_shot.check_no_clip_binds(program, state, data)
 
 
@@ -132,7 +132,7 @@ def test_the_clip_norm_is_reached():
     log = one_shot.load(columns, bounds)
     always = lambda s: np.tile([0.0, 1.0], (len(s), 1))  # noqa: E731
     data = padded_units(one_shot.rows(log, program, config, "tabular", always))
-    norms = np.linalg.norm(one_shot.vectors(program, 1, program.init(), data), axis=1)
+    norms = np.linalg.norm(one_shot.vectors(program, 1, program.start_at(jnp.zeros(())), data), axis=1)
     assert norms.max() == pytest.approx(program.stages[1].mechanism.clip_norm, rel=1e-5)
 
 

@@ -113,7 +113,7 @@ def test_the_scheduler_sees_what_was_released_in_units_of_the_clip(tmp_path):
     assert float(moved.protector.spent) == pytest.approx(mechanism.costs[int(state.level)] / 2**40, rel=1e-5)
     # theta stays in the unit ball
     theta = -0.4 * 0.3 / 20.0 * np.ones(3)
-    np.testing.assert_allclose(moved.parameters[:3], np.clip(theta, -program.base.projection.box, None), rtol=1e-5)
+    np.testing.assert_allclose(moved.parameters[:3], np.clip(theta, -program.base.facts.box, None), rtol=1e-5)
 
 
 def test_outside_of_what_it_was_trained_for_it_is_its_hand_schedule(tmp_path):

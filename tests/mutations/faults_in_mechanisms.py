@@ -126,7 +126,8 @@ def _(original: Any, self: Any, vectors: Any, included: Any) -> Any:
 
 @fault("number of units in the log as the denominator", "neighbours in poisson batches", (touching, "run_on_host"))
 def _(original: Any, program: Any, noise: Any, data: Any, **options: Any) -> Any:
-    return original(replace(program, units=max(data.units, 1)), noise, data, **options)
+    bounds = replace(program.facts.bounds, units=max(data.units, 1))
+    return original(replace(program, facts=replace(program.facts, bounds=bounds)), noise, data, **options)
 
 
 def _fixed_size(original: Callable[..., Any]) -> Callable[..., Any]:

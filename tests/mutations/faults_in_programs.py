@@ -47,11 +47,11 @@ def _(original: Any, program: Any, stage: int, mechanism: Any, *more: Any, **opt
 @fault(
     "a contribution that looks at the other units",
     "contributions add up",
-    (adassp.AdaSSPProgram, "contribution"),
+    (adassp.AdaSSPProgram, "vectors"),
     traced=True,
 )
-def _(original: Any, self: Any, stage: int, state: Any, block: Any) -> Any:
-    vectors = original(self, stage, state, block)
+def _(original: Any, self: Any, state: Any, block: Any) -> Any:
+    vectors = original(self, state, block)
     return vectors - jnp.mean(vectors, axis=0)
 
 

@@ -64,7 +64,6 @@ def test_what_training_spoils_is_not_kept():
         ({"objective": "loss"}, 0.6),
         ({"objective": "log", "intermediate": 0.1}, 0.6),
         ({"objective": "hand", "penalty": 1.0, "spread": 1.2, "incremental": (0.0, 0.5)}, 0.6),
-        ({"batch": 4}, 0.7),
     ],
 )
 def test_a_step_size_that_is_ten_times_too_small_is_found(options, most):
@@ -77,8 +76,7 @@ def test_a_step_size_that_is_ten_times_too_small_is_found(options, most):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [0, 4])
-def test_an_adaptive_scheduler_learns_to_spend_its_budget(batch):
+def test_an_adaptive_scheduler_learns_to_spend_its_budget():
     hand = HandSchedule(steps=8, sampling_rate=0.5, clip_norm=1.0, step_sizes=(0.3,), tail=0.0)
     family = Bowl(hand=hand, units=200)
     architecture = Architecture(hidden=4, layers=1, scheduler="adaptive")
@@ -87,7 +85,7 @@ def test_an_adaptive_scheduler_learns_to_spend_its_budget(batch):
     assert 1.0 - 1e-4 < 8 * simulation.costs[middle] <= 1.0
     assert list(simulation.costs) == sorted(simulation.costs, reverse=True)
     schedule = dataclasses.replace(Training().schedule, shrink=0.9)
-    training = Training(epochs=60, tasks=8, validate=30, learning_rate=0.02, batch=batch, schedule=schedule)
+    training = Training(epochs=60, tasks=8, validate=30, learning_rate=0.02, schedule=schedule)
     log = train(simulation, training).log
     assert abs(log[-1]["excess"]) < 0.15
     assert log[-1]["spent"] <= 1.0 + 1e-6
@@ -112,8 +110,6 @@ def test_learning_writes_down_where_the_protector_comes_from(tmp_path):
     assert (folder / learn.LOG).read_bytes() == learn.log_bytes(trained)
     with pytest.raises(DprlError, match="value_budget_fraction"):
         learn.learn(Bowl(), Budget(1.0, 1e-5), SMALL, SHORT, value_budget_fraction=1.0)
-    with pytest.raises(DprlError, match="batch must divide"):
-        train(SIMULATION, dataclasses.replace(SHORT, batch=4))
 
 
 @pytest.mark.slow

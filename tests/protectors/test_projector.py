@@ -14,13 +14,10 @@ from dprl.protectors.projector import (
     SIGNALS,
     Architecture,
     HandSchedule,
-    advance,
-    init_state,
+    UpdateRule,
     init_weights,
     over_time,
     profile_of,
-    propose,
-    start_from,
 )
 
 EVERYTHING = Architecture(
@@ -70,11 +67,9 @@ def test_before_training_it_is_its_hand_schedule_and_that_is_plain_steps():
 
     def go(learned: bool) -> tuple[np.ndarray, np.ndarray]:
         first = jnp.asarray([0.5, -0.5, 0.1, 0.0], jnp.float32)
-        parameters = start_from(EVERYTHING, weights, first) if learned else first
-        state = init_state(EVERYTHING, parameters)
-        step = jax.jit(
-            lambda s, p, m, t: advance(EVERYTHING, hand, weights, s, p, m, noise, t, BLOCKS, clip, project, learned)
-        )
+        rule = UpdateRule(architecture=EVERYTHING, hand=hand, weights=weights, learned=learned)
+        state, parameters = rule.start(first)
+        step = jax.jit(lambda s, p, m, t: rule.update(s, p, m, noise, t, BLOCKS, clip, project))
         for t in range(5):
             state, parameters = step(state, parameters, jnp.asarray(means[t]), t)
         return np.asarray(parameters), np.asarray(state.kept)
@@ -101,8 +96,8 @@ def test_coordinates_are_exchangeable_and_every_learned_part_acts():
 
     def step_of(architecture):
         def step(weights, x, mean):
-            state = init_state(architecture, x)
-            return advance(architecture, hand, weights, state, x, mean, 0.2, 1, np.zeros(3, int), 1.0)[1]
+            rule = UpdateRule(architecture=architecture, hand=hand, weights=weights)
+            return rule.update(*rule.start(x), mean, 0.2, 1, np.zeros(3, int), 1.0)[1]
 
         return jax.jit(step)
 
@@ -123,10 +118,9 @@ def test_steps_and_weights_follow_the_released_signal():
     hand = HandSchedule(steps=5, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.3, 0.1), tail=0.6)
     weights = {n: np.asarray(w, np.float64) for n, w in random_weights(a, scale=0.5).items()}
     means, noise = np.random.default_rng(4).normal(size=(5, 4)), 0.2
-    step = jax.jit(lambda s, p, m, t: advance(a, hand, given, s, p, m, noise, t, BLOCKS, 1.0))
-    given = {n: jnp.asarray(w, jnp.float32) for n, w in weights.items()}
-    parameters = jnp.asarray([0.5, -0.5, 0.1, 0.0], jnp.float32)
-    state = init_state(a, parameters)
+    rule = UpdateRule(architecture=a, hand=hand, weights={n: jnp.asarray(w, jnp.float32) for n, w in weights.items()})
+    step = jax.jit(lambda s, p, m, t: rule.update(s, p, m, noise, t, BLOCKS, 1.0))
+    state, parameters = rule.start(jnp.asarray([0.5, -0.5, 0.1, 0.0], jnp.float32))
     theta, iterates, each = np.array([0.5, -0.5, 0.1, 0.0]), [], []
     for t in range(5):
         state, parameters = step(state, parameters, jnp.asarray(means[t], jnp.float32), t)
@@ -163,11 +157,13 @@ def test_a_public_profile_has_few_levels_and_a_mean_precision_of_one():
 def test_adaptive_noise_stays_between_its_bounds_whatever_the_weights():
     adaptive = Architecture(hidden=2, scheduler="adaptive", least=0.3)
     weights = random_weights(adaptive) | {"scheduler.out.w": np.zeros((1, 2), np.float32)}
+    hand = HandSchedule(steps=4, sampling_rate=1.0, clip_norm=1.0, step_sizes=(0.1,))
 
     @jax.jit
     def ratio(bias):
-        state = init_state(adaptive, jnp.zeros(4, jnp.float32))._replace(norm=jnp.asarray(1e6, jnp.float32))
-        return propose(adaptive, weights | {"scheduler.out.b": bias[None]}, state, 0.1, 0.5)[1]
+        rule = UpdateRule(architecture=adaptive, hand=hand, weights=weights | {"scheduler.out.b": bias[None]})
+        state = rule.start(jnp.zeros(4, jnp.float32))[0]._replace(norm=jnp.asarray(1e6, jnp.float32))
+        return rule.propose(state, 0.1, 0.5)[1]
 
     for bias, expected in ((-1e3, 0.3), (0.0, 1.0), (1e3, 1.7)):
         assert float(ratio(jnp.asarray(bias, jnp.float32))) == pytest.approx(expected)

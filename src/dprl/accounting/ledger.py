@@ -252,7 +252,7 @@ class Ledger:
             owner = opened.db.execute("SELECT dataset FROM claim WHERE fingerprint = ?", (content,)).fetchone()[0]
         stand = f"The rows of this log stand in the ledger {self.path} under another name than {dataset!r}"
         spent = f"whose budget they have; what was charged to {dataset!r} stays spent"
-        require(owner == dataset, f"{stand}: evaluate them under that name, {spent}.")
+        require(owner == dataset, f"{stand}: release from them under that name, {spent}.")
 
     def datasets(self) -> list[Dataset]:
         """Return what is declared, by name."""

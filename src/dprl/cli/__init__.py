@@ -140,8 +140,9 @@ def _stopped(terminated: list[int], what_is_left: str = "") -> NoReturn:
 
 
 def _defect(error: BaseException) -> NoReturn:
-    """Return the sentence for a mistake of ours, or of code that a user brought: its message and its traceback could
-    quote a row, so both are kept back.
+    """End with the sentence on a mistake of ours, or of code that a user brought.
+
+    Its message and its traceback could quote a row, so both are kept back.
     """
     if os.environ.get("DPRL_DEBUG"):
         raise error
@@ -156,7 +157,7 @@ def _defect(error: BaseException) -> NoReturn:
 
 @contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[list[int]]:
-    """While this lasts SIGTERM ends what runs as Ctrl-C does; gives a list that it is then noted in."""
+    """End what runs by SIGTERM as Ctrl-C does, within this block; give the list in which its coming is noted."""
     came: list[int] = []
 
     def end(number: int, _: object) -> None:
@@ -175,6 +176,6 @@ def _sigterm_as_ctrl_c() -> Iterator[list[int]]:
 
 
 def _discard_output() -> None:
-    """Python writes what is left when it ends, and would complain again."""
+    """Throw away what is not printed yet: Python would write it when it ends, and complain again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,7 @@ from dprl.cli.command import configure
 from dprl.cli.requests import Budgeted, Printed, Settings, expert, may
 from dprl.cli.running import Progress, conditions_of, rounded_down, show
 from dprl.errors import DprlError
-from dprl.registry import audited
+from dprl.registry import audited, in_every_calibration
 
 if TYPE_CHECKING:
     from dprl.audits.lower_bound import Audit
@@ -76,28 +76,25 @@ def audit(asked: Audited) -> None:
         _run(asked, asked.algorithm)
 
 
+_OF_ONE = ("calibration", "units", "unit", "epsilon", "delta", "released", "trials")
+"""Options that an attack on one algorithm has."""
+
+
 def _check(asked: Audited) -> None:
     """Refuse what does not go together."""
     pages = asked.everything + asked.neighbours
-    if pages or asked.listing or asked.algorithm is None:
-        if asked.algorithm is not None:
-            raise DprlError("Name one algorithm, or give --all, --neighbours or --list.")
-        if pages + asked.listing > 1:
-            raise DprlError("Give one of --all, --neighbours and --list.")
-        names = ("calibration", "units", "unit", "epsilon", "delta", "released")
-        given = [
-            *asked.flags,
-            *(name for name in names if getattr(asked, name) is not None),
-            *(["set"] * bool(asked.setting)),
-        ]
-        if asked.trials is not None and not pages:
-            given.append("trials")
-        if given:
-            raise DprlError(f"--{given[0].replace('_', '-')} needs the name of an algorithm: see dprl audit --list.")
-    if asked.out is not None and not pages:
-        raise DprlError("--out is for the page of --all, or for its section of --neighbours.")
+    if pages + asked.listing > 1:
+        raise DprlError("Give one of --all, --neighbours and --list.")
+    if asked.algorithm is not None and pages + asked.listing:
+        raise DprlError("Name one algorithm, or give --all, --neighbours or --list.")
     if asked.neighbours and (asked.trials is not None or asked.as_json):
         raise DprlError("--neighbours leaves nothing to chance and prints a table: leave --trials and --json out.")
+    if asked.out is not None and not pages:
+        raise DprlError("--out is for the page of --all, or for its section of --neighbours.")
+    if asked.algorithm is None:
+        given = [name for name in _OF_ONE if getattr(asked, name) is not None and not (name == "trials" and pages)]
+        for name in [*asked.flags, *given, *(["set"] * bool(asked.setting))]:
+            raise DprlError(f"--{name.replace('_', '-')} needs the name of an algorithm: see dprl audit --list.")
 
 
 def _run(asked: Audited, name: str) -> None:
@@ -106,35 +103,23 @@ def _run(asked: Audited, name: str) -> None:
 
     if any("calibration" in mapping for mapping, _ in asked.options):
         raise DprlError("--set calibration: give --calibration instead.")
-    config = asked.mistakes.attempt(lambda: configure(asked, name))
+    config = asked.mistakes.attempt(configure, asked, name)
     budget = asked.budget(1.0, 1e-5)
     asked.mistakes.check()
-    trials, released = TRIALS if asked.trials is None else asked.trials, asked.released
-    released = "all" if released is None else released
+    trials = TRIALS if asked.trials is None else asked.trials
     units = 200 if asked.units is None else asked.units
+    released = "all" if asked.released is None else asked.released
     chosen = {"units": units, "released": released} | asked.only("unit", "seed")
+    how = chosen | asked.only("calibration", "confidence")
     with Progress(total(trials), quiet=asked.as_json, doing="runs") as progress:
-        result = run(
-            config,
-            budget,
-            calibration=asked.calibration,
-            trials=trials,
-            confidence=asked.confidence,
-            progress=progress,
-            **chosen,
-        )
-    rewards = audited()[name].unit == "reward function"
+        result = run(config, budget, trials=trials, progress=progress, **how)
     about = chosen | {
         "algorithm": name,
         "calibration": asked.calibration or "verified",
-        "units": None if rewards else units,
+        "units": None if audited()[name].unit == "reward function" else units,
         "options": {option: value for option, value in changed_options(config).items() if option != "calibration"},
     }
     show(result.as_dict() | about, lambda _: words(result, about), asked.as_json)
-
-
-def _options(name: str) -> tuple[str, ...]:
-    return audited()[name].load_config().options() if name in audited() else ()
 
 
 def words(result: Audit, about: dict[str, Any]) -> str:
@@ -154,16 +139,15 @@ def words(result: Audit, about: dict[str, Any]) -> str:
             f"Gaussian: mu is at least {rounded_down(gaussian.mu_lower)})"
         )
     lines += conditions_of([{"statement": c.statement, "holds": c.holds} for c in result.preconditions])
-    if result.violated:
-        lines.append("verdict: violated. The release tells more than it claims")
-    else:
-        lines.append("verdict: not violated. This attack shows no more than the claim allows, which is no proof of it")
-    return "\n".join([*lines, f"{result.seconds:.1f} seconds"])
+    verdict = (
+        "violated. The release tells more than it claims"
+        if result.violated
+        else "not violated. This attack shows no more than the claim allows, which is no proof of it"
+    )
+    return "\n".join([*lines, f"verdict: {verdict}", f"{result.seconds:.1f} seconds"])
 
 
 def _list(as_json: bool) -> None:
-    from dprl.registry import in_every_calibration
-
     found: dict[str, dict[str, Any]] = {}
     for entry in in_every_calibration():
         about = found.setdefault(entry.name, {"summary": entry.summary, "calibrations": [], "standard_attacks": 0})
@@ -173,11 +157,11 @@ def _list(as_json: bool) -> None:
 
 
 def _listed(found: dict[str, Any]) -> str:
-    lines = []
-    for name, about in found.items():
-        lines.append(f"{name}: {about['summary']}")
-        kinds = ", ".join(about["calibrations"])
-        lines.append(f"    calibrations: {kinds}; {about['standard_attacks']} standard attacks")
+    lines = [
+        f"{name}: {about['summary']}\n    calibrations: {', '.join(about['calibrations'])}; "
+        f"{about['standard_attacks']} standard attacks"
+        for name, about in found.items()
+    ]
     return "\n".join([*lines, "dprl audit ALGORITHM attacks one of them, dprl audit --all runs every standard attack."])
 
 
@@ -216,8 +200,5 @@ def _write(out: Path | None, text: str) -> None:
         return
     from dprl.files import write_atomically
 
-    try:
-        write_atomically(out, text.encode())
-    except OSError as error:
-        raise DprlError(f"Cannot write {str(out)!r}: {error.strerror or 'the disk refused'}.") from error
+    write_atomically(out, text.encode())
     typer.echo(str(out))

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from dprl.cli.command import configure_named
-from dprl.cli.requests import Budgeted, Charged, Configured, OfLog, Printed, Saved, Workers, expert
+from dprl.cli.requests import Budgeted, OfLog, Printed, Released, expert
 from dprl.cli.running import Progress, check_out, end_of, printing, show, stoppable
 from dprl.registry import evaluating
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(Printed, Workers, Saved, Configured, Charged, Budgeted, OfLog):
+class Evaluate(Printed, Released, Budgeted, OfLog):
     """Evaluate target policies on a log, privately.
 
     Values, intervals, a certificate and a report are written. Everything that is public is checked first, then the
@@ -50,12 +50,11 @@ def evaluate(asked: Evaluate) -> None:
                 asked.target_policy,
                 budget,
                 algorithm=configured,
-                **asked.facts(),
-                **asked.only(
-                    "ledger", "dataset", "seed", "simulated", "outcome", "resume", "engine", "shards", "address"
-                ),
+                outcome=asked.outcome,
                 progress=progress,
                 run=run,
+                **asked.facts(),
+                **asked.how(),
             )
         paths = release.save(asked.out, asked.sign)
     names = ("value", "interval", "epsilon", "delta", "status", "targets")

@@ -141,19 +141,6 @@ class Budgeted(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Charged(Request):
-    """The account that pays.
-
-    Attributes:
-        ledger: charge the release in this file. That is done before anything private is read.
-        dataset: name of these people's budget in that ledger.
-    """
-
-    ledger: Path | None = may(metavar="FILE")
-    dataset: str | None = may(metavar="NAME")
-
-
-@dataclass(frozen=True, kw_only=True)
 class OfPublicFacts(Request):
     """Options that say what is public.
 
@@ -215,35 +202,34 @@ class OfLog(Featured, OfPublicFacts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved(Request):
-    """Options that say what becomes of a release.
+class Released(Configured):
+    """Options that say how a release is paid for, carried out and saved.
 
     Attributes:
+        ledger: charge the release in this file. That is done before anything private is read.
+        dataset: name of these people's budget in that ledger.
         out: new folder for the release.
         resume: go on with a release that was interrupted. Say the same command again.
         seed: reproducible noise: NOT a private release.
         simulated: nobody is behind these data: measure the truth, too. NOT a private release.
         sign: Ed25519 private key (PEM) to sign the certificate with.
-    """
-
-    out: Path | None = must(metavar="FOLDER", file=False)
-    resume: bool = may(default=False, flag="--resume", file=False)
-    seed: int | None = expert(metavar="N", file=False)
-    simulated: bool = expert(default=False, file=False)
-    sign: Path | None = expert(metavar="FILE", file=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workers(Request):
-    """Where a log in parts is summed.
-
-    Attributes:
         engine: where a log in parts is summed: local, or ray, which needs dprl[cluster]. No digit depends on it; by
             default local.
         shards: workers of the engine ray. By default one for each processor.
         address: Ray cluster that runs, such as 10.0.0.1:6379. By default one of its own.
     """
 
+    ledger: Path | None = may(metavar="FILE")
+    dataset: str | None = may(metavar="NAME")
+    out: Path | None = must(metavar="FOLDER", file=False)
+    resume: bool = may(default=False, flag="--resume", file=False)
+    seed: int | None = expert(metavar="N", file=False)
+    simulated: bool = expert(default=False, file=False)
+    sign: Path | None = expert(metavar="FILE", file=False)
     engine: str | None = expert(metavar="NAME")
     shards: int | None = expert(metavar="N")
     address: str | None = expert(metavar="HOST:PORT")
+
+    def how(self) -> dict[str, Any]:
+        """Return what :func:`dprl.evaluate` and :func:`dprl.train` are both told."""
+        return self.only("ledger", "dataset", "seed", "simulated", "resume", "engine", "shards", "address")

@@ -9,7 +9,7 @@ from typing import Any
 
 from dprl.added import VERIFIED
 from dprl.cli.command import configure
-from dprl.cli.requests import Budgeted, Charged, Configured, OfPublicFacts, Printed, Saved, Workers, may, must
+from dprl.cli.requests import Budgeted, OfPublicFacts, Printed, Released, may, must
 from dprl.cli.running import Progress, check_out, conditions_of, end_of, printing, show, stoppable
 from dprl.registry import LEARNING
 
@@ -21,7 +21,7 @@ NOT_RESUMABLE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Printed, Workers, Saved, Configured, Charged, Budgeted, OfPublicFacts):
+class Train(Printed, Released, Budgeted, OfPublicFacts):
     """Learn by acting. functional-q protects the reward function and nothing else; dp-pg protects each person.
 
     functional-q releases a Q-function; states and transitions are not protected. dp-pg releases a policy that was
@@ -63,11 +63,10 @@ def train(asked: Train) -> None:
                 asked.environment,
                 budget,
                 algorithm=config,
+                bounds=asked.bounds,
                 progress=progress,
                 run=run,
-                **asked.only(
-                    "bounds", "ledger", "dataset", "seed", "simulated", "resume", "engine", "shards", "address"
-                ),
+                **asked.how(),
             )
         paths = release.save(asked.out, asked.sign)
     training, certificate = release.training, release.certificate

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from jaxtyping import Array, Float, Int, Num
 
 from dprl.accounting.budget import Budget
 from dprl.arrays import Mask, Step
-from dprl.config import Config
+from dprl.config import DERIVED, Config
 from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -206,8 +206,49 @@ class AdaptiveProgram(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class PublicProgram:
+    """What most programs do alike: they are their options, their stages and the public facts.
+
+    Attributes:
+        config: options, with everything filled in that follows from the facts and the noise.
+        stages: the calibrated stages.
+        facts: public facts.
+    """
+
+    config: Any
+    stages: tuple[Stage, ...]
+    facts: PublicFacts
+
+    columns = ()
+
+    def normaliser(self, stage: int) -> float:
+        """Return what a noisy sum is divided by: the public expected number of units, never the realised one."""
+        return self.stages[stage].mechanism.expected(self.facts.units)
+
+    def finish(self, stage: int, state: State) -> State:
+        """Return the state as it is: nothing follows the stage's last step."""
+        del stage
+        return state
+
+
+# --- options ------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True)
-class ValueFunctionConfig(Config):
+class EvaluationConfig(Config):
+    """Base of the options of evaluation algorithms, which refuses numbers outside of their ranges."""
+
+    algorithm: ClassVar[str] = ""
+    """Its name in the registry."""
+
+    def _check(self, sentence: str, holds: bool) -> None:
+        if not holds:
+            raise DprlError(f"{self.algorithm or type(self).__name__}: {sentence}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueFunctionConfig(EvaluationConfig):
     """Options that every algorithm with a value function has.
 
     Attributes:
@@ -221,8 +262,11 @@ class ValueFunctionConfig(Config):
     value_budget_fraction: float = 0.85
     confidence: float = 0.95
 
-    algorithm: ClassVar[str] = ""
-    """Its name in the registry."""
+    ranges: ClassVar[Mapping[str, str]] = {
+        "discount": "[0, 1]",
+        "value_budget_fraction": "(0, 1)",
+        "confidence": "(0.5, 1)",
+    }
 
     around_function: ClassVar[bool] = False
     """Whether values are taken around the released value function, and therefore after it."""
@@ -233,23 +277,23 @@ class ValueFunctionConfig(Config):
     units_served: ClassVar[tuple[str, ...]] = ("trajectory", "person")
     """Privacy units that its statement covers."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("discount must be between 0 and 1", 0.0 <= self.discount <= 1.0)
-        self._check("value_budget_fraction must be above 0 and below 1", 0.0 < self.value_budget_fraction < 1.0)
-        # the quantile, as it is rounded
-        self._check("confidence must be above 0.5 and below 1", 0.75 < 0.5 + self.confidence / 2.0 < 1.0)
-
-    def _check(self, sentence: str, holds: bool) -> None:
-        if not holds:
-            raise DprlError(f"{self.algorithm or type(self).__name__}: {sentence}.")
-
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums to ask for, from public facts; their shares add up to one.
 
         Refuse facts that the algorithm cannot serve.
         """
         raise NotImplementedError
+
+    def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
+        """Return what :meth:`resolve` fills in where the user gave nothing, from public facts and the noise."""
+        del facts, stages
+        return {}
+
+    def resolve(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Self:
+        """Return the same options with everything filled in, from public facts and the calibrated ``stages``."""
+        found = self.defaults(facts, stages).items()
+        missing = {name: value for name, value in found if getattr(self, name) is None}
+        return self.replace(DERIVED, **missing) if missing else self
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
         """Return the algorithm with these calibrated ``stages``, which are those of :meth:`queries`."""

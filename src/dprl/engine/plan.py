@@ -22,7 +22,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.data.trajectories import Trajectories
-from dprl.engine.options import Program, Query, Stage
+from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.engine.rows import Rows, rows_of
 from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
@@ -281,6 +281,11 @@ def make_stage(shape: Query, noise_multiplier: float) -> Stage:
         raise RuntimeError("A profile has a number for every step of its stage.")
     multipliers = tuple(noise_multiplier * w for w in shape.profile)
     return Stage(shape.name, GaussianSum(**common, multipliers=multipliers))
+
+
+def program_at(config: ValueFunctionConfig, facts: PublicFacts, noise_multiplier: float) -> Any:
+    """Return the program whose stages all have this noise multiplier, for experiments that have no budget."""
+    return config.program(facts, tuple(make_stage(shape, noise_multiplier) for shape in config.queries(facts)))
 
 
 def filtered_stage(shapes: Sequence[Query], budget: Budget, value_budget_fraction: float) -> tuple[float, Stage]:

@@ -23,6 +23,7 @@ from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
 from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
 from dprl.engine.options import Program as Program
 from dprl.engine.options import PublicFacts as PublicFacts
+from dprl.engine.options import PublicProgram as PublicProgram
 from dprl.engine.options import Query as Query
 from dprl.engine.options import Stage as Stage
 from dprl.engine.options import State as State

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from dprl.data.trajectories import Trajectories
 from dprl.policies.loading import ColumnPolicy, policy_probabilities
@@ -53,3 +53,15 @@ def cumulative_ratios(ratios: Float[np.ndarray, " rows"], trajectories: Trajecto
         running = np.minimum(running[:alive] * ratios[rows], 1e300)
         out[rows] = running
     return np.minimum(out, trajectories.bounds.cumulative_ratio)
+
+
+def usable(trajectories: Trajectories) -> Bool[np.ndarray, " episodes"]:
+    """Return which episodes can be used; one without rows has no last ratio."""
+    return trajectories.valid & (trajectories.lengths() > 0)
+
+
+def unit_means(trajectories: Trajectories, values: Float[np.ndarray, " episodes"]) -> Float[np.ndarray, " units"]:
+    """Return the mean over each unit's episodes, of which one that cannot be used counts as zero."""
+    kept = np.where(usable(trajectories), values, 0.0)
+    siblings = np.diff(trajectories.unit_offsets)
+    return np.bincount(trajectories.unit_of_episode(), kept, minlength=trajectories.units) / np.maximum(siblings, 1)

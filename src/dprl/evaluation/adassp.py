@@ -10,19 +10,22 @@ Proof: docs/proofs/adassp.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
+from typing_extensions import override
 
-from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation.recommended_modes import MOST_COLUMNS, make_modes
+from dprl.evaluation.start_level import StartedProgram, StartLevel, behind
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.value_functions.features import Columns, Features, Fourier, Tabular
 
 CONSTANT, STATISTICS = "constant", "statistics"
@@ -48,12 +51,25 @@ class StatisticsConfig(ValueFunctionConfig):
     constant_share: float = 0.2
     kappa: float = 1.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("modes must be at least 1", self.modes is None or self.modes >= 1)
-        self._check("start_weight must be between 0 and 1", 0.0 <= self.start_weight <= 1.0)
-        self._check("constant_share must be at least 0 and below 1", 0.0 <= self.constant_share < 1.0)
-        self._check("kappa must be between 1e-3 and 1e3", 1e-3 <= self.kappa <= 1e3)
+    ranges: ClassVar[Mapping[str, str]] = {
+        "modes": "[1, inf)",
+        "start_weight": "[0, 1]",
+        "constant_share": "[0, 1)",
+        "kappa": "[1e-3, 1e3]",
+    }
+
+    def released_start(self, facts: PublicFacts) -> StartLevel | None:
+        """Return the release of the constant; None where it has no share."""
+        return ShrunkenMean(facts, self.start_weight) if self.constant_share else None
+
+    @override
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        statistics = Query(STATISTICS, *self.statistics(facts))
+        return behind(self.released_start(facts), self.constant_share, statistics)
+
+    def statistics(self, facts: PublicFacts) -> tuple[int, float]:
+        """Return the dimension of the statistics, and the largest norm of a unit's."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,34 +84,25 @@ class AdaSSP(StatisticsConfig):
 
     algorithm: ClassVar[str] = "adassp"
 
-    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return the sums that are asked for, from public facts."""
+    @override
+    def statistics(self, facts: PublicFacts) -> tuple[int, float]:
         k = modes_of(self.algorithm, self.modes, facts)
-        clip = modes_bound(facts.features, k) ** 2 * math.hypot(1.0, self.kappa)
-        return (
-            *constant_shape(self.constant_share),
-            Query(STATISTICS, k * (k + 1) // 2 + k, clip, share=1.0 - self.constant_share),
-        )
+        return k * (k + 1) // 2 + k, modes_bound(facts.features, k) ** 2 * math.hypot(1.0, self.kappa)
 
+    @override
+    def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
+        return {"modes": modes_of(self.algorithm, self.modes, facts)}
+
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> AdaSSPProgram:
-        """Return the program with everything public filled in."""
-        k = modes_of(self.algorithm, self.modes, facts)
-        return AdaSSPProgram(
-            config=self.replace(DERIVED, modes=k) if self.modes is None else self,
-            stages=stages,
-            features=facts.features,
-            units=facts.units,
-            ratio=facts.ratio,
-            box=facts.box,
-            modes=k,
-        )
+        return AdaSSPProgram(self.resolve(facts, stages), stages, facts)
 
 
 class State(NamedTuple):
     """Made of noisy sums alone, in public units."""
 
-    level: jax.Array  # () the constant value function
-    theta: jax.Array  # (n,)
+    level: Float[Array, ""]  # the constant value function
+    theta: Float[Array, " n"]
 
 
 def default_modes(facts: PublicFacts) -> int:
@@ -120,7 +127,7 @@ def modes_of(algorithm: str, asked: int | None, facts: PublicFacts) -> int:
     return min(most, default_modes(facts)) if asked is None else asked
 
 
-def modes_basis(features: Features, modes: int) -> np.ndarray:
+def modes_basis(features: Features, modes: int) -> Float[np.ndarray, "n modes"]:
     """Return ``(n, modes)`` with orthonormal columns; the first mode is the constant 1.
 
     ``phi @ basis`` are the modes at a state; ``basis @ c`` are the weights over the features of the function that has
@@ -134,25 +141,41 @@ def modes_bound(features: Features, modes: int) -> float:
     return math.sqrt(float(make_modes(features).extreme[:, :modes].sum(axis=1).max())) * (1.0 + 1e-6)
 
 
-def constant_shape(share: float) -> tuple[Query, ...]:
-    """Return the stage of the constant; none if it has no share."""
-    return (Query(CONSTANT, 1, 1.0, share=share),) if share else ()
-
-
-def mixed_rows(block: Block, start_weight: float) -> tuple[jax.Array, jax.Array]:
+def mixed_rows(block: Block, start_weight: float) -> tuple[Float[Array, "units rows"], Float[Array, "units rows"]]:
     """Return ``(B, L)`` weights of rows, at most one in sum over a unit, and the same times the rows' returns."""
     rows = (1.0 - start_weight) * block.weight + start_weight * block.start
     return rows, (1.0 - start_weight) * block.weight_return + start_weight * block.start_return
 
 
-def level_of(noisy: jax.Array, noise: float, scale: float) -> jax.Array:
+@dataclass(frozen=True)
+class ShrunkenMean(StartLevel):
+    """Mean return, shrunk as much as the noise in it asks for."""
+
+    start_weight: float
+
+    columns = ("returns", "start")
+
+    @override
+    def shape(self) -> Query:
+        return Query(CONSTANT, 1, 1.0)
+
+    @override
+    def vectors(self, block: Block) -> Float[Array, "units 1"]:
+        return jnp.sum(mixed_rows(block, self.start_weight)[1], axis=-1, keepdims=True)
+
+    @override
+    def level(self, noisy: Float[Array, " 1"], mechanism: GaussianSum) -> Float[Array, ""]:
+        return level_of(noisy[0], mechanism.noise_std, self.facts.ratio / self.facts.units)
+
+
+def level_of(noisy: Float[Array, ""], noise: float, scale: float) -> Float[Array, ""]:
     """Return the constant from its noisy sum, for a prior variance of 1/3 (that of a uniform level): near zero where it
     is noise, and in [-1, 1].
     """
     return jnp.clip(scale * noisy / (1.0 + 3.0 * (scale * noise) ** 2), -1.0, 1.0)
 
 
-def svec(features: jax.Array) -> jax.Array:
+def svec(features: Float[Array, "*rows k"]) -> Float[Array, "*rows triangle"]:
     """Return ``(..., k)`` to the upper triangles ``(..., k (k + 1) / 2)`` of ``f f'``, off-diagonals times sqrt 2.
 
     So its norm is ``|f|^2``, and independent noise of one size is that of the Gaussian orthogonal ensemble.
@@ -162,66 +185,49 @@ def svec(features: jax.Array) -> jax.Array:
     return features[..., i] * features[..., j] * jnp.asarray(scale, dtype=features.dtype)
 
 
-def smat(vector: jax.Array, size: int) -> jax.Array:
+def smat(vector: Float[Array, " triangle"], size: int) -> Float[Array, "size size"]:
     """Return the symmetric ``(size, size)`` matrix of which ``vector`` is the :func:`svec`."""
     i, j = np.triu_indices(size)
     entries = vector / np.where(i == j, 1.0, math.sqrt(2.0))
     return jnp.zeros((size, size), vector.dtype).at[i, j].set(entries).at[j, i].set(entries)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StatisticsProgram:
+@dataclass(frozen=True)
+class StatisticsProgram(StartedProgram):
     """A constant, if it has a share, and then a solution around it; everything public filled in.
 
     Attributes:
         ratio: scale W of the returns in the rows (1 on-policy).
     """
 
-    config: StatisticsConfig
-    stages: tuple[Stage, ...]
-    features: Features
-    units: int
-    ratio: float
-    box: float
+    own_columns = ("returns", "start")
 
-    columns = ("returns", "start")
+    @override
+    def start_at(self, level: Float[Array, ""]) -> State:
+        return State(level, jnp.zeros(self.facts.features.size, jnp.float64))
 
-    def init(self) -> State:
-        """Return the state before the first step."""
-        return State(jnp.zeros((), jnp.float64), jnp.zeros(self.features.size, jnp.float64))
-
-    def update(self, stage: int, state: State, noisy: jax.Array, step: Any) -> State:
-        """Return the state after a step, from its noisy sum."""
-        del step
-        if self.stages[stage].name == CONSTANT:
-            noise = self.stages[stage].mechanism.noise_std
-            return State(level_of(noisy[0], noise, self.ratio / self.units), state.theta)
+    @override
+    def advance(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
         return State(state.level, self.solution(state.level, noisy))
 
-    def solution(self, level: jax.Array, noisy: jax.Array) -> jax.Array:
+    def solution(self, level: Float[Array, ""], noisy: Float[Array, " dim"]) -> Float[Array, " n"]:
         """Return ``(n,)`` weights of what is added to the constant ``level``, from the noisy statistics."""
         raise NotImplementedError
 
-    def finish(self, stage: int, state: State) -> State:
-        """Return the state after the stage's last step."""
-        del stage
-        return state
-
-    def answer(self, state: State) -> jax.Array:
+    def answer(self, state: State) -> Float[Array, " n"]:
         """Return the constant and the solution around it; indicators are kept where the value range allows them."""
-        return jnp.clip(state.level * self.features.constant() + state.theta, -self.box, self.box)
+        box = self.facts.box
+        return jnp.clip(state.level * self.facts.features.constant() + state.theta, -box, box)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AdaSSPProgram(StatisticsProgram):
     """Everything public filled in."""
 
-    modes: int
-
     @property
-    def basis(self) -> np.ndarray:
+    def basis(self) -> Float[np.ndarray, "n modes"]:
         """Weights of the modes over the features."""
-        return modes_basis(self.features, self.modes)
+        return modes_basis(self.facts.features, self.config.modes)
 
     @property
     def ridge(self) -> float:
@@ -231,33 +237,30 @@ class AdaSSPProgram(StatisticsProgram):
         for weights of variance :data:`_VARIANCE`, were the matrix that of evenly spread states.
         """
         noise = self.stages[-1].mechanism.noise_std
-        cross = noise * (self.ratio + 1.0) / self._kappa
-        return max(noise * math.sqrt(2.0 * self.modes), cross**2 / (self.units * _VARIANCE))
+        cross = noise * (self.facts.ratio + 1.0) / self._kappa
+        return max(noise * math.sqrt(2.0 * self.config.modes), cross**2 / (self.facts.units * _VARIANCE))
 
     @property
     def _kappa(self) -> float:
-        return self.config.kappa * modes_bound(self.features, self.modes)
+        return self.config.kappa * modes_bound(self.facts.features, self.config.modes)
 
-    def contribution(self, stage: int, state: State, block: Block) -> jax.Array:
-        """Return the mean return; or ``(svec sum w f f', kappa sum w f e)`` with ``e = (W y - level) / (W +
-        |level|)``.
-        """
+    @override
+    def vectors(self, state: State, block: Block) -> Float[Array, "units dim"]:
+        """Return ``(svec sum w f f', kappa sum w f e)`` with ``e = (W y - level) / (W + |level|)``."""
         rows, returns = mixed_rows(block, self.config.start_weight)
-        if self.stages[stage].name == CONSTANT:
-            return jnp.sum(returns, axis=-1, keepdims=True)
-        dtype = block.phi.dtype
+        dtype, ratio = block.phi.dtype, self.facts.ratio
         f = apply(block.phi, jnp.asarray(self.basis, dtype=dtype))
         level = state.level.astype(dtype)
-        error = (self.ratio * returns - level * rows) / (self.ratio + jnp.abs(level))
+        error = (ratio * returns - level * rows) / (ratio + jnp.abs(level))
         return jnp.concatenate([project(rows, svec(f)), self._kappa * project(error, f)], axis=-1)
 
-    def solution(self, level: jax.Array, noisy: jax.Array) -> jax.Array:
-        """Return the weights of what is added to the constant, from the noisy statistics."""
-        k = self.modes
+    @override
+    def solution(self, level: Float[Array, ""], noisy: Float[Array, " dim"]) -> Float[Array, " n"]:
+        k = self.config.modes
         split = k * (k + 1) // 2
         # the matrix without noise has no negative eigenvalue
         values, vectors = jnp.linalg.eigh(smat(noisy[:split], k))
-        cross = noisy[split:] / self._kappa * (self.ratio + jnp.abs(level))
+        cross = noisy[split:] / self._kappa * (self.facts.ratio + jnp.abs(level))
         weights = vectors @ ((vectors.T @ cross) / (jnp.maximum(values, 0.0) + self.ridge))
         return jnp.asarray(self.basis) @ weights
 

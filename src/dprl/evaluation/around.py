@@ -17,9 +17,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.ratios import step_ratios
+from dprl.engine.ratios import step_ratios, unit_means, usable
 from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
 from dprl.evaluation import reach
@@ -65,7 +66,7 @@ class Baseline:
     most: float
     radius: float
 
-    def fractions(self, states: np.ndarray) -> np.ndarray:
+    def fractions(self, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
         """Return ``(N,)`` fractions at ``states`` ``(N, d)``; each of its own row, to the last bit."""
         return np.clip(_fractions(self.function, self.width, states), self.least, self.most)
 
@@ -99,7 +100,7 @@ class AroundQuery:
         return 2 if self.bounds.cuts_products else 1
 
     @property
-    def strategy(self) -> np.ndarray:
+    def strategy(self) -> Float[np.ndarray, "policies policies"]:
         """``(K, K)``; V moves the estimates of all policies at once, so that nothing is disjoint."""
         return np.eye(self.policies) / math.sqrt(self.policies)
 
@@ -135,7 +136,7 @@ class AroundQuery:
         return scale_of(self.bounds.value_interval(self.config.discount))[0]
 
     @cached_property
-    def losses(self) -> np.ndarray:
+    def losses(self) -> Float[np.ndarray, " horizon"]:
         """``(H,)`` ``gamma^t D_t``: what a weight that is lost at a step can hide at most; not increasing."""
         power = self.config.discount ** np.arange(self.bounds.horizon, dtype=np.float64)
         hidden = power * (self.to_come.high - self.to_come.low)
@@ -170,7 +171,9 @@ class AroundQuery:
             raise RuntimeError("Values around a value function are made after it.")
         return self.baseline
 
-    def unit_vectors(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         baseline = self._known_baseline
         fractions = baseline.fractions(log.observation)
@@ -178,23 +181,23 @@ class AroundQuery:
         for policy in policies:
             ratios = step_ratios(policy, log, behavior)
             *ends, weight = estimates(self, log, ratios, fractions)
-            firsts += [_per_unit(log, (x - self.centre) / baseline.radius) for x in ends]
-            weights.append(WEIGHT_SCALE * _per_unit(log, weight / self.bounds.cumulative_ratio))
+            firsts += [unit_means(log, (x - self.centre) / baseline.radius) for x in ends]
+            weights.append(WEIGHT_SCALE * unit_means(log, weight / self.bounds.cumulative_ratio))
         vectors = np.stack(
             [*firsts, *(self.second_moment_weight * (f * f - self.square_centre) for f in firsts), *weights], axis=1
         )
         # a centred second part of nothing is not zero
-        usable = np.bincount(log.unit_of_episode(), _sound(log), minlength=log.units) > 0.0
-        vectors = np.where(usable[:, None], vectors / math.sqrt(self.policies), 0.0)
+        present = np.bincount(log.unit_of_episode(), usable(log), minlength=log.units) > 0.0
+        vectors = np.where(present[:, None], vectors / math.sqrt(self.policies), 0.0)
         if self.sides == 2:
             return vectors
         # with the mean weights it is a unit's presence; it vanishes where they are largest, and costs no norm
-        left = WEIGHT_SCALE * _per_unit(log, np.ones(log.episodes))
+        left = WEIGHT_SCALE * unit_means(log, np.ones(log.episodes))
         for weight in weights:
             left -= weight / self.policies
         return np.column_stack([vectors, left])
 
-    def decode(self, mechanism: GaussianSum, noisy: np.ndarray) -> list[ValueEstimate]:
+    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
         baseline = self._known_baseline
         policies, sides, units = self.policies, self.sides, self.bounds.units
@@ -314,7 +317,7 @@ def _fractions(function: ValueFunction, width: float, states: np.ndarray) -> np.
     return out
 
 
-def public_states(features: Features) -> np.ndarray:
+def public_states(features: Features) -> Float[np.ndarray, "points d"]:
     """Return ``(P, d)`` all states of a finite grid; elsewhere points that fill the bounds evenly."""
     low, high = np.array(features.bounds, dtype=np.float64).T
     if isinstance(features, Tabular):
@@ -330,8 +333,11 @@ def public_states(features: Features) -> np.ndarray:
 
 
 def estimates(
-    query: AroundQuery, trajectories: Trajectories, ratios: np.ndarray, fractions: np.ndarray
-) -> list[np.ndarray]:
+    query: AroundQuery,
+    trajectories: Trajectories,
+    ratios: Float[np.ndarray, " rows"],
+    fractions: Float[np.ndarray, " rows"],
+) -> list[Float[np.ndarray, " episodes"]]:
     """Return ``(E,)`` estimates of one policy, the lower one first, and mean weights; one step of all episodes at a
     time.
 
@@ -360,17 +366,6 @@ def estimates(
         weight[who] = after
         power *= query.config.discount
     return [*sides, 1.0 - lost / query.losses[0]]
-
-
-def _sound(trajectories: Trajectories) -> np.ndarray:
-    return trajectories.valid & (trajectories.lengths() > 0)
-
-
-def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
-    """Return ``(U,)`` mean over each unit's trajectories, of which one that is not sound counts as zero."""
-    kept = np.where(_sound(trajectories), values, 0.0)
-    siblings = np.diff(trajectories.unit_offsets)
-    return np.bincount(trajectories.unit_of_episode(), kept, minlength=trajectories.units) / np.maximum(siblings, 1)
 
 
 def _between(low: float, high: float, declared: Interval, error: float) -> tuple[float, list[float]]:

@@ -11,17 +11,20 @@ Proofs: docs/proofs/td.md, docs/proofs/return-regression.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
+from typing_extensions import override
 
 from dprl.config import DERIVED
-from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.evaluation.start_level import StartedProgram, StartLevel
+from dprl.protocols import Attack
 from dprl.value_functions.features import CoupledFourier, Features, Fourier
 
 FUNCTION = "value function"
@@ -76,14 +79,13 @@ class DescentConfig(ValueFunctionConfig):
     decay: float = 0.0
     weighting: Literal["trajectory", "transition"] = "trajectory"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("steps must be between 1 and 1000000", self.steps is None or 1 <= self.steps <= 10**6)
-        self._check("sampling_rate must be above 0 and at most 1", 0.0 < self.sampling_rate <= 1.0)
-        self._check("decay must be between 0 and 10", 0.0 <= self.decay <= 10.0)
-        for name in ("clip_norm", "step_size"):
-            given = getattr(self, name)
-            self._check(f"{name} must be a positive finite number", given is None or 0.0 < given < math.inf)
+    ranges: ClassVar[Mapping[str, str]] = {
+        "steps": "[1, 1000000]",
+        "sampling_rate": "(0, 1]",
+        "decay": "[0, 10]",
+        "clip_norm": "(0, inf)",
+        "step_size": "(0, inf)",
+    }
 
     def clip(self, facts: PublicFacts) -> float:
         """Return the clip C in force: by default ``0.25 sqrt(n) / horizon^(3/4)``."""
@@ -100,11 +102,17 @@ class DescentConfig(ValueFunctionConfig):
         """Return how far theta can go in all steps together by default; ``strength`` as in :func:`signal_to_noise`."""
         raise NotImplementedError
 
+    def released_start(self, facts: PublicFacts) -> StartLevel | None:
+        """Return the release of the start; None where the start is public."""
+        del facts
+        return None
+
+    @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return one query: all updates."""
         return (Query(FUNCTION, facts.features.size, self.clip(facts), self.count(facts), self.sampling_rate),)
 
-    def resolve(self, facts: PublicFacts, stage: Stage) -> Self:
+    @override
+    def resolve(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Self:
         """Return the same options with clip and step size filled in, from the public facts and the noise.
 
         The default step size lets theta go as far as :meth:`travel` says, if every unit pulled the same way with a
@@ -112,8 +120,8 @@ class DescentConfig(ValueFunctionConfig):
         would be noise, and the start a better guess. A clip that is raised beyond what binds does not make the steps
         smaller, but for their noise.
         """
-        mechanism = stage.mechanism
-        strength, root = signal_to_noise(stage, facts.units), math.sqrt(facts.features.size)
+        mechanism = stages[-1].mechanism
+        strength, root = signal_to_noise(stages[-1], facts.units), math.sqrt(facts.features.size)
         pull = min(mechanism.clip_norm, max(default_clip(facts), BINDING * root))
         walk = NOISE_TRAVEL_BUDGET * strength / (root * mechanism.clip_norm)
         default = min(self.travel(facts, strength) / pull, walk) / mechanism.steps
@@ -146,7 +154,7 @@ def signal_to_noise(stage: Stage, units: int) -> float:
     return math.sqrt(mechanism.steps) * mechanism.sampling_rate * units / mechanism.noise_multiplier
 
 
-def feature_scale(features: Features, decay: float) -> np.ndarray:
+def feature_scale(features: Features, decay: float) -> Float[np.ndarray, " n"]:
     """Return ``(n,)`` public scale of each feature: ``(1 + order)^-decay`` for Fourier features, order summed over
     components.
 
@@ -162,12 +170,12 @@ def feature_scale(features: Features, decay: float) -> np.ndarray:
 class State(NamedTuple):
     """Made of noisy sums and public facts alone, so as private as those."""
 
-    theta: jax.Array  # (n,) float64
-    total: jax.Array  # (n,) sum of the iterates that `average` asks for
+    theta: Float[Array, " n"]  # float64
+    total: Float[Array, " n"]  # sum of the iterates that `average` asks for
 
 
 @dataclass(frozen=True)
-class Descent:
+class Descent(StartedProgram):
     """The loop as a :class:`~dprl.engine.program.Program`, but for the vectors of the units.
 
     Attributes:
@@ -177,36 +185,20 @@ class Descent:
         level: of the constant value function at the start, in public units.
     """
 
-    stages: tuple[Stage, ...]
-    config: DescentConfig
-    facts: PublicFacts
-    level: float = 0.0
-
-    columns = ()
-
     @cached_property
-    def scale(self) -> np.ndarray:
+    def scale(self) -> Float[np.ndarray, " n"]:
         """``(n,)`` public scale of the features."""
         return feature_scale(self.facts.features, self.config.decay)
 
-    def init(self) -> Any:
-        """Return the state before the first step."""
-        return self.start_at(jnp.asarray(self.level, dtype=jnp.float64))
-
-    def start_at(self, level: jax.Array) -> State:
-        """Before the first update, at the constant value function ``level``."""
+    @override
+    def start_at(self, level: Float[Array, ""]) -> State:
         theta = level * jnp.asarray(self.facts.features.constant(), dtype=jnp.float64)
         return State(theta, jnp.zeros_like(theta))
 
-    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
-        """Return each unit's vector, ``(B, dimension)``."""
-        raise NotImplementedError
-
-    def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
-        """Make one update from the noisy sum ``(n,)``, divided by the public q m and never by the realised batch."""
+    @override
+    def advance(self, stage: int, state: State, noisy: Float[Array, " n"], step: Any) -> State:
         config, facts, mechanism = self.config, self.facts, self.stages[stage].mechanism
-        assert config.step_size is not None
-        theta = state.theta + config.step_size * self.scale * noisy / (mechanism.sampling_rate * facts.units)
+        theta = state.theta + config.step_size * self.scale * noisy / self.normaliser(stage)
         if config.project:
             theta = jnp.clip(theta, -facts.box, facts.box)
             theta = theta * jnp.minimum(1.0, ROOM * facts.ball / jnp.maximum(jnp.linalg.norm(theta), 1e-30))
@@ -219,11 +211,14 @@ class Descent:
         steps = self.stages[-1].mechanism.steps
         return {"tail": steps - steps // 2, "all": steps, "last": 1}[self.config.average]
 
-    def finish(self, stage: int, state: Any) -> Any:
-        """Return the state after the stage's last step."""
-        del stage
-        return state
-
-    def answer(self, state: Any) -> jax.Array:
+    def answer(self, state: State) -> Float[Array, " n"]:
         """Return the released ``(n,)`` weights: the asked-for average of the iterates."""
         return state.total / self._counted
+
+
+STANDARD_ATTACKS = (
+    Attack(options={"steps": 50}, trials=400_000),
+    # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
+    Attack(options={"steps": 50, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=400_000),
+)
+"""Of both algorithms."""

@@ -10,8 +10,11 @@ Proof, unbiasedness and bias bound: docs/proofs/doubly-robust.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
@@ -35,15 +38,14 @@ class DoublyRobust(ValueFunctionConfig):
     algorithm: ClassVar[str] = "doubly-robust"
     around_function: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("modes must be at least 1", self.modes is None or self.modes >= 1)
-        self._check("second_moment_weight must be between 0.05 and 1", 0.05 <= self.second_moment_weight <= 1.0)
+    ranges: ClassVar[Mapping[str, str]] = {"modes": "[1, inf)", "second_moment_weight": "[0.05, 1]"}
 
+    @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums that are asked for, from public facts."""
         return self._inner.queries(facts)
 
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
         """Return the program with everything public filled in."""
         return self._inner.program(facts, stages)

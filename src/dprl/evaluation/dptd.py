@@ -9,16 +9,18 @@ docs/papers/000.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import PublicFacts, Query, Stage
 from dprl.evaluation import protected
-from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, limited, resolve
+from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, limited
 from dprl.protocols import Attack
 
 # Algorithm 1's own direction wants a faster dual variable, and more steps
@@ -62,73 +64,67 @@ class DPTD(PrimalDualConfig):
     optimizer: str | None = None
 
     algorithm: ClassVar[str] = "dptd"
+    ranges: ClassVar[Mapping[str, str]] = {
+        "nu": "(0, 1]",
+        "offset": "[1, 1e12]",
+        **dict.fromkeys(("alpha", "beta"), "(0, 1e6]"),
+        **dict.fromkeys(("kappa", "eta"), "[1e-12, 1e12]"),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check("nu must be above 0 and at most 1", 0.0 < self.nu <= 1.0)
-        self._check("offset must be between 1 and 1e12", 1.0 <= self.offset <= 1e12)
-        for name in ("alpha", "beta"):
-            self._check(f"{name} must be above 0 and at most 1e6", 0.0 < getattr(self, name) <= 1e6)
-        for name in ("kappa", "eta"):
-            given = getattr(self, name)
-            self._check(f"{name} must be between 1e-12 and 1e12", given is None or 1e-12 <= given <= 1e12)
         protected.check_options(self)
-
-    # --- defaults -------------------------------------------------------------------------------------------------
 
     @property
     def follows(self) -> Literal["corrected", "gradient"]:
         """The direction in force."""
         return "corrected" if self.direction is None else self.direction
 
+    @override
     def count(self, facts: PublicFacts) -> int:
-        """Return the number of updates."""
-        if self.steps is None and self.follows == "gradient":
-            return GRADIENT_STEPS
-        return super().count(facts)
+        return GRADIENT_STEPS if self.steps is None and self.follows == "gradient" else super().count(facts)
 
+    @override
     def step_sizes(self, facts: PublicFacts, stage: Stage) -> tuple[float, float]:
         """Return the primal and the dual step size."""
         if self.follows == "gradient":
             return limited(facts, stage, GRADIENT_PRIMAL, GRADIENT_DUAL)
         return super().step_sizes(facts, stage)
 
-    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
-        """Return the options that public facts fill in."""
-        found = super().resolved(facts, stage)
-        found["direction"] = self.follows
-        found["schedule"] = "constant"
+    @override
+    def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
+        found: dict[str, Any] = super().defaults(facts, stages) | {"direction": self.follows, "schedule": "constant"}
         for step, inner in (("primal_step", "kappa"), ("dual_step", "eta")):
             given, over = getattr(self, inner), getattr(self, step)
             found[step] = found[step] if given is None else given * self.nu
             found[inner] = (found[step] if over is None else over) / self.nu
         return found
 
+    @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums that are asked for, from public facts."""
         return super().queries(facts) if self.optimizer is None else protected.protected_shapes(self, facts)
 
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> DPTDProgram | protected.Protected:
         """Return the program with everything public filled in."""
         if self.optimizer is not None:
             return protected.protected_program(self, facts, stages)
-        return DPTDProgram(resolve(self, facts, stages[-1]), stages, facts)
+        return DPTDProgram(self.resolve(facts, stages), stages, facts)
 
 
 @dataclass(frozen=True)
 class DPTDProgram(PrimalDualProgram):
     """Algorithm 1 with everything that is public filled in."""
 
-    config: DPTD
-
-    def relaxation(self, step: jax.Array) -> jax.Array:
+    def relaxation(self, step: Int[Array, ""]) -> Float[Array, ""]:
         """nu_t."""
         nu = jnp.asarray(self.config.nu, jnp.float32)
         if self.config.schedule == "constant":
             return nu
         return nu / jnp.sqrt(step.astype(jnp.float32) + jnp.float32(self.config.offset))
 
-    def momentum(self, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def momentum(self, step: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return weights of gradient number ``step`` in p and in d: 1, then alpha and beta times nu of the step
         before.
         """
@@ -137,15 +133,13 @@ class DPTDProgram(PrimalDualProgram):
         primal, dual = (jnp.minimum(jnp.float32(factor) * nu, 1.0) for factor in factors)
         return jnp.where(step == 0, 1.0, primal), jnp.where(step == 0, 1.0, dual)
 
-    def weights(self, step: jax.Array) -> tuple[Any, Any]:
+    def weights(self, step: Int[Array, ""]) -> tuple[Any, Any]:
         """Return what the noisy mean gradients are multiplied by in p and in d."""
         return self.momentum(step)
 
-    def direction(self, state: Any, ghat: jax.Array) -> Any:
-        """Return the state moved by a noisy mean gradient."""
+    @override
+    def direction(self, state: Any, ghat: Float[Array, " dim"]) -> Any:
         config, (fresh_p, fresh_d) = self.config, jnp.split(ghat, 2)
-        assert config.kappa is not None
-        assert config.eta is not None
         a, b = self.momentum(state.step)
         fresh_a, fresh_b = self.weights(state.step)
         p = (1.0 - a) * state.p + fresh_a * fresh_p

@@ -11,16 +11,17 @@ the lowest one possible, and the weight times how far it lies below the highest 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from jaxtyping import Float
 
-from dprl.config import Config
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.ratios import cumulative_ratios, step_ratios
+from dprl.engine.options import EvaluationConfig
+from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means, usable
 from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
 from dprl.evaluation.importance_intervals import (
@@ -49,7 +50,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportanceSampling(Config):
+class ImportanceSampling(EvaluationConfig):
     """Options of the importance-sampling release; public facts, all of them.
 
     Attributes:
@@ -75,21 +76,18 @@ class ImportanceSampling(Config):
     noise_multiplier: float | None = None
 
     algorithm: ClassVar[str] = "importance-sampling"
+    ranges: ClassVar[Mapping[str, str]] = {
+        "discount": "[0, 1]",
+        "second_moment_weight": "[0.05, 1]",
+        "confidence": "(0.5, 1)",
+        "variance_margin": "[0, 5]",
+        "noise_multiplier": "(0, inf)",
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.0 <= self.discount <= 1.0:
-            raise DprlError("importance-sampling: discount must be between 0 and 1.")
-        if self.value_baseline is not None and not math.isfinite(self.value_baseline):
-            raise DprlError("importance-sampling: value_baseline must be a finite number.")
-        if not 0.05 <= self.second_moment_weight <= 1.0:
-            raise DprlError("importance-sampling: second_moment_weight must be between 0.05 and 1.")
-        if not 0.75 < 0.5 + self.confidence / 2.0 < 1.0:  # the quantile, as it is rounded
-            raise DprlError("importance-sampling: confidence must be above 0.5 and below 1.")
-        if not 0.0 <= self.variance_margin <= 5.0:
-            raise DprlError("importance-sampling: variance_margin must be between 0 and 5.")
-        if self.noise_multiplier is not None and not 0.0 < self.noise_multiplier < math.inf:
-            raise DprlError("importance-sampling: noise_multiplier must be a positive finite number.")
+        given = self.value_baseline
+        self._check("value_baseline must be a finite number", given is None or math.isfinite(given))
 
 
 @dataclass(frozen=True)
@@ -145,11 +143,13 @@ class ImportanceQuery:
         del function
         return self
 
-    def unit_vectors(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> np.ndarray:
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         pairs = [unit_pairs(self, log, step_ratios(p, log, behavior)) for p in policies]
         above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
-        rest = _rest(self, above, below, _per_unit(log, _sound(log).astype(np.float64)))
+        rest = _rest(self, above, below, unit_means(log, np.ones(log.episodes)))
         return np.concatenate([*(_transform(part, self.strategy) for part in _parts(self, above, below)), rest], axis=1)
 
     def _known(self, mechanism: GaussianSum) -> list[Known]:
@@ -174,7 +174,7 @@ class ImportanceQuery:
             for length in np.sqrt(np.sum(inverse**2, axis=1))
         ]
 
-    def decode(self, mechanism: GaussianSum, noisy: np.ndarray) -> list[ValueEstimate]:
+    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
         inverse, means = np.linalg.inv(self.strategy), noisy / self.bounds.units
         each = len(self.strategy) * self.parts
@@ -212,7 +212,9 @@ class ImportanceQuery:
         return out
 
 
-def make_query(config: ImportanceSampling, bounds: Bounds, patterns: np.ndarray) -> ImportanceQuery:
+def make_query(
+    config: ImportanceSampling, bounds: Bounds, patterns: Float[np.ndarray, "patterns policies"]
+) -> ImportanceQuery:
     """Choose estimator, strategy and clip norm from public facts."""
     whole = _scale(bounds.value_interval(config.discount), bounds.cumulative_ratio)
     steps = _per_decision_scale(bounds, config.discount)
@@ -320,7 +322,7 @@ def unit_pairs(query: ImportanceQuery, trajectories: Trajectories, ratios: np.nd
     """
     discount, (low, high, largest) = query.config.discount, query.scale
     product, discounts = cumulative_ratios(ratios, trajectories), discount ** trajectories.time()
-    sound = _sound(trajectories)
+    sound = usable(trajectories)
     last = np.zeros(trajectories.episodes)
     last[sound] = product[trajectories.episode_offsets[1:][sound] - 1]
     if query.estimator == "per-decision":
@@ -335,12 +337,7 @@ def unit_pairs(query: ImportanceQuery, trajectories: Trajectories, ratios: np.nd
     else:
         upper = _fraction(_per_episode(trajectories, discounts * trajectories.reward), low, high)
         above, below = last / largest * upper, last / largest * (1.0 - upper)
-    return _per_unit(trajectories, np.where(sound, above, 0.0)), _per_unit(trajectories, np.where(sound, below, 0.0))
-
-
-def _sound(trajectories: Trajectories) -> np.ndarray:
-    """Return ``(E,)`` which episodes can be used; one without rows has no last ratio."""
-    return trajectories.valid & (trajectories.lengths() > 0)
+    return unit_means(trajectories, above), unit_means(trajectories, below)
 
 
 def _fraction(values: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -350,11 +347,6 @@ def _fraction(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
 def _per_episode(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
     return np.bincount(trajectories.episode_of(), values, minlength=trajectories.episodes)
-
-
-def _per_unit(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
-    siblings = np.diff(trajectories.unit_offsets)
-    return np.bincount(trajectories.unit_of_episode(), values, minlength=trajectories.units) / np.maximum(siblings, 1)
 
 
 ALGORITHM = Algorithm(

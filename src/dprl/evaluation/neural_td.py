@@ -11,13 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax
+from jaxtyping import Array, Float
+from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, Stage
 from dprl.evaluation.nonlinear_td import td_gradients
-from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram, resolve
+from dprl.evaluation.primal_dual import STANDARD_ATTACKS, PrimalDualConfig, PrimalDualProgram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,33 +34,32 @@ class NeuralTD(PrimalDualConfig):
         super().__post_init__()
         self._check("dual_step means nothing without a dual variable: leave it out", self.dual_step is None)
 
+    @override
     def dimension(self, facts: PublicFacts) -> int:
         """Length of a vector."""
         return facts.features.size
 
-    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
-        """Return the options that public facts fill in."""
-        found = super().resolved(facts, stage)
+    @override
+    def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
+        found = super().defaults(facts, stages)
         del found["dual_step"]
         return found
 
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> NeuralTDProgram:
-        """Return the program with everything public filled in."""
-        return NeuralTDProgram(resolve(self, facts, stages[-1]), stages, facts)
+        return NeuralTDProgram(self.resolve(facts, stages), stages, facts)
 
 
 @dataclass(frozen=True)
 class NeuralTDProgram(PrimalDualProgram):
     """TD(0) with everything that is public filled in; w, p and d of its state stay zero."""
 
-    config: NeuralTD
-
-    def vectors(self, state: Any, block: Block) -> jax.Array:
-        """Return ``(B, d)``."""
+    @override
+    def vectors(self, state: Any, block: Block) -> Float[Array, "units d"]:
         return td_gradients(self.facts.features, self.facts.discount, state.theta, block)
 
-    def direction(self, state: Any, ghat: jax.Array) -> Any:
-        """Return the state moved by a noisy mean gradient."""
+    @override
+    def direction(self, state: Any, ghat: Float[Array, " d"]) -> Any:
         return state._replace(theta=self.in_box(state.theta - self.primal_step * ghat, self.theta_box))
 
 

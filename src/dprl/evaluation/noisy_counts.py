@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
+from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, project
-from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.value_functions.features import Tabular
 
@@ -52,14 +55,18 @@ class NoisyCounts(ValueFunctionConfig):
 
     algorithm: ClassVar[str] = "noisy-counts"
 
+    ranges: ClassVar[Mapping[str, str]] = {
+        "kappa": "[1e-3, 1e3]",
+        "smoothing": "[1e-6, 1e6]",
+        "reward_smoothing": "[1e-6, 1e6]",
+    }
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("discount must be above 0; without it no transition matters", self.discount > 0.0)
-        self._check("kappa must be between 1e-3 and 1e3", 1e-3 <= self.kappa <= 1e3)
-        self._check("smoothing must be between 1e-6 and 1e6", 1e-6 <= self.smoothing <= 1e6)
-        self._check("reward_smoothing must be between 1e-6 and 1e6", 1e-6 <= self.reward_smoothing <= 1e6)
-        _offsets(self.algorithm, self.support)
+        offsets_of(self.algorithm, self.support)
 
+    @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums that are asked for, from public facts."""
         support = support_of(self.algorithm, self.support, facts)
@@ -67,10 +74,10 @@ class NoisyCounts(ValueFunctionConfig):
         if self.rewards == "terminal" and not ends:
             raise DprlError("noisy-counts: no transition of this support ends a trajectory, so that none has a reward.")
         rewards = ends if self.rewards == "terminal" else facts.features.size
-        return (Query("counts", len(support.rows) + ends + rewards, self._norm(facts)[1]),)
+        return (Query("counts", len(support.rows) + ends + rewards, self.norm(facts)[1]),)
 
-    def _norm(self, facts: PublicFacts) -> tuple[float, float]:
-        """Scale of the rewards' coordinates, and the largest norm of a unit's vector."""
+    def norm(self, facts: PublicFacts) -> tuple[float, float]:
+        """Return the scale of the rewards' coordinates, and the largest norm of a unit's vector."""
         visits = min(facts.features.size, facts.horizon)
         if self.rewards == "terminal":  # one transition of a trajectory at most; by default half of the squared norm
             kappa = self.kappa * math.sqrt(visits / 2.0)
@@ -79,20 +86,9 @@ class NoisyCounts(ValueFunctionConfig):
             kappa, squared = self.kappa, visits * (1.0 + self.kappa**2)
         return kappa, facts.bounds.max_importance_ratio * math.sqrt(squared) * (1.0 + 1e-6)
 
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> NoisyCountsProgram:
-        """Return the program with everything public filled in."""
-        support_of(self.algorithm, self.support, facts)
-        low, high = facts.bounds.reward
-        usual = min(max(0.0, low), high)  # a reward where none is given
-        ends = self.rewards == "terminal"
-        return NoisyCountsProgram(
-            config=self,
-            stages=stages,
-            size=facts.features.size,
-            kappa=self._norm(facts)[0],
-            largest=reward_bound(facts, at_end=True) if ends else reward_bound(facts),
-            usual=(usual - facts.centre * (1.0 - facts.discount)) / facts.half,
-        )
+        return NoisyCountsProgram(self, stages, facts)
 
 
 def reward_bound(facts: PublicFacts, at_end: bool = False) -> float:
@@ -125,13 +121,14 @@ def support_of(algorithm: str, support: str, facts: PublicFacts) -> Support:
     """
     if not isinstance(facts.features, Tabular):
         raise DprlError(f"{algorithm}: transitions are counted in a finite set of states; use tabular features.")
-    offsets = _offsets(algorithm, support)
+    offsets = offsets_of(algorithm, support)
     if offsets is not None and sum(count > 1 for count in facts.features.counts) > 1:
         raise DprlError(f"{algorithm}: offsets need states in one component; use support = 'full'.")
     return _support(facts.features.size, offsets)
 
 
-def _offsets(algorithm: str, support: str) -> tuple[int, ...] | None:
+def offsets_of(algorithm: str, support: str) -> tuple[int, ...] | None:
+    """Return the offsets that an option names, or None for the full support."""
     if support == "full":
         return None
     if not re.fullmatch(r"[+-]?[0-9]{1,4}( *, *[+-]?[0-9]{1,4})*", support):
@@ -155,7 +152,7 @@ def _support(size: int, offsets: tuple[int, ...] | None) -> Support:
 
 
 @dataclass(frozen=True)
-class NoisyCountsProgram:
+class NoisyCountsProgram(PublicProgram):
     """One release.
 
     Attributes:
@@ -165,29 +162,43 @@ class NoisyCountsProgram:
         usual: reward of a transition that goes on, where rewards are terminal.
     """
 
-    config: NoisyCounts
-    stages: tuple[Stage, ...]
-    size: int
-    kappa: float
-    largest: float
-    usual: float
-
     columns = ("first",)
 
     @property
+    def size(self) -> int:
+        """Number of states."""
+        return self.facts.features.size
+
+    @property
+    def kappa(self) -> float:
+        """Scale of the rewards' coordinates, and of the counts of transitions to the end if rewards are there."""
+        return self.config.norm(self.facts)[0]
+
+    @property
+    def largest(self) -> float:
+        """Bound on a reward, by which it is divided."""
+        return reward_bound(self.facts, at_end=self._terminal)
+
+    @property
+    def usual(self) -> float:
+        """Reward of a transition that goes on, where rewards are terminal."""
+        low, high = self.facts.bounds.reward
+        return (min(max(0.0, low), high) - self.facts.centre * (1.0 - self.facts.discount)) / self.facts.half
+
+    @cached_property
     def support(self) -> Support:
         """Transitions that can happen."""
-        return _support(self.size, _offsets(self.config.algorithm, self.config.support))
+        return support_of(self.config.algorithm, self.config.support, self.facts)
 
     @property
     def _terminal(self) -> bool:
         return self.config.rewards == "terminal"
 
-    def init(self) -> jax.Array:
+    def init(self) -> Float[Array, " n"]:
         """Return the state before the first step."""
         return jnp.zeros(self.size, jnp.float64)
 
-    def contribution(self, stage: int, state: jax.Array, block: Block) -> jax.Array:
+    def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
         """Counts of the transitions between states, of those to the end, and sums of rewards, over first visits."""
         del stage, state
         support, root = self.support, math.sqrt(self.size)
@@ -202,7 +213,7 @@ class NoisyCountsProgram:
         rewards = project(block.first_rho_reward, here) * (self.kappa / self.largest)
         return jnp.concatenate([moves, ends, rewards], axis=-1)
 
-    def update(self, stage: int, state: jax.Array, noisy: jax.Array, step: Any) -> jax.Array:
+    def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
         """Return the values of the smoothed model, in public units."""
         del state, step
         support, size = self.support, self.size
@@ -246,12 +257,7 @@ class NoisyCountsProgram:
         mean = jnp.maximum(mean, _LEAST * self.config.smoothing * noise / len(groups) / np.sqrt(states))
         return jnp.tensordot(mean / jnp.sum(mean), jnp.asarray(groups), axes=1)
 
-    def finish(self, stage: int, state: jax.Array) -> jax.Array:
-        """Return the state after the stage's last step."""
-        del stage
-        return state
-
-    def answer(self, state: jax.Array) -> jax.Array:
+    def answer(self, state: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return the values over the scale of the indicators."""
         return state / math.sqrt(self.size)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from dprl.engine.layouts import Block
 from dprl.engine.rows import TRANSITION
@@ -30,7 +31,9 @@ COLUMNS = TRANSITION
 _SHARED = (None, None, None, 0, 0, 0)
 
 
-def unit_gradients(features: Features, discount: float, theta: Any, w: Any, block: Block) -> jax.Array:
+def unit_gradients(
+    features: Features, discount: float, theta: Float[Array, " d"], w: Float[Array, " d"], block: Block
+) -> Float[Array, "units 2*d"]:
     """Return the joint gradient of each unit; both halves are descended.
 
     Args:
@@ -53,7 +56,9 @@ def unit_gradients(features: Features, discount: float, theta: Any, w: Any, bloc
     return _of_units(one, block)
 
 
-def td_gradients(features: Features, discount: float, theta: Any, block: Block) -> jax.Array:
+def td_gradients(
+    features: Features, discount: float, theta: Float[Array, " d"], block: Block
+) -> Float[Array, "units d"]:
     """Return the semi-gradient of TD(0) of each unit, descended: the dual half of :func:`unit_gradients` at ``w = 0``.
 
     Returns:
@@ -69,7 +74,9 @@ def td_gradients(features: Features, discount: float, theta: Any, block: Block) 
     return _of_units(one, block)
 
 
-def objective(features: Features, discount: float, theta: Any, w: Any, block: Block) -> jax.Array:
+def objective(
+    features: Features, discount: float, theta: Float[Array, " d"], w: Float[Array, " d"], block: Block
+) -> Float[Array, " units"]:
     """Return ``(B,)`` Eq. (2) of each unit, ``sum omega (rho delta q - q^2 / 2)``."""
     weights = features.split(theta), features.split(w)
     return _of_units(lambda *rows: _saddle(features, discount, *weights, rows), block)

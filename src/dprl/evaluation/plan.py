@@ -11,7 +11,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.added import in_calibration
-from dprl.engine.options import Program, PublicFacts, Query, ValueFunctionConfig
+from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
@@ -19,6 +19,7 @@ from dprl.evaluation.around import AroundQuery
 from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.strategy import public_patterns
+from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
@@ -78,11 +79,9 @@ def make_plan(
     claimed = config.claimed(facts, shapes, budget)
     if claimed is not None:
         value, stages = claimed.value(value), claimed.stages
-    elif _adapts(config, shapes):
-        of_values, stage = filtered_stage(shapes, inner, config.value_budget_fraction)
-        value, stages = value_mechanism(query, of_values), (stage,)
     else:
-        stages = calibrated_stages(shapes, [value.event()], facts.mu, inner, _given(config))
+        stages, of_values = _calibrated(config, facts, shapes, inner, value)
+        value = value if of_values is None else value_mechanism(query, of_values)
     program = config.program(facts, stages)
     event = event_of_stages(value, program.stages)
     if claimed is None:
@@ -106,11 +105,26 @@ def program_for(
     facts = _facts(config, bounds, features, budget, 1.0, unit)
     shapes = config.queries(facts)
     claimed = config.claimed(facts, shapes, budget)
-    if claimed is not None:
-        return config.program(facts, claimed.stages)
-    if _adapts(config, shapes):
-        return config.program(facts, (filtered_stage(shapes, budget, 0.0)[1],))
-    return config.program(facts, calibrated_stages(shapes, [], facts.mu, budget, _given(config)))
+    stages = _calibrated(config, facts, shapes, budget, None)[0] if claimed is None else claimed.stages
+    return config.program(facts, stages)
+
+
+def _calibrated(
+    config: ValueFunctionConfig, facts: PublicFacts, shapes: Sequence[Query], budget: Budget, value: GaussianSum | None
+) -> tuple[tuple[Stage, ...], float | None]:
+    """Return the stages that ``budget`` pays for beside ``value``, and another noise multiplier for the values.
+
+    The values have another one where noise is chosen on the way, which leaves nothing to override.
+    """
+    if all(shape.adaptive is None for shape in shapes):
+        before = [] if value is None else [value.event()]
+        return calibrated_stages(shapes, before, facts.mu, budget, _given(config)), None
+    if _given(config) is not None:
+        raise DprlError(
+            f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier out."
+        )
+    of_values, stage = filtered_stage(shapes, budget, 0.0 if value is None else config.value_budget_fraction)
+    return (stage,), of_values
 
 
 def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features: Features) -> ValueQuery:
@@ -142,14 +156,3 @@ def _facts(
 def _given(config: ValueFunctionConfig) -> float | None:
     """Return a noise multiplier that overrides the calibration."""
     return getattr(config, "noise_multiplier", None)
-
-
-def _adapts(config: ValueFunctionConfig, shapes: Sequence[Query]) -> bool:
-    """Return whether noise is chosen on the way, which leaves nothing to override."""
-    if all(shape.adaptive is None for shape in shapes):
-        return False
-    if _given(config) is not None:
-        raise DprlError(
-            f"{config.algorithm}: noise that adapts is calibrated to the budget: leave noise_multiplier out."
-        )
-    return True

@@ -10,21 +10,21 @@ iterate are post-processing. Proof: docs/proofs/dptd.md.
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
-from dprl.config import DERIVED
 from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
-from dprl.evaluation.start_level import START, StartLevel, start_level
+from dprl.evaluation.start_level import StartedProgram, StartLevel, behind, start_level
 from dprl.mechanisms.grid import grid_step
 from dprl.protocols import Attack
 
@@ -91,23 +91,16 @@ class PrimalDualConfig(ValueFunctionConfig):
     neural: ClassVar[bool] = True
     units_served: ClassVar[tuple[str, ...]] = ("transition", "trajectory", "person")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("steps must be between 1 and 1000000", self.steps is None or 1 <= self.steps <= 10**6)
-        self._check(
-            "sampling_rate must be above 0 and at most 1",
-            self.sampling_rate is None or 0.0 < self.sampling_rate <= 1.0,
-        )
-        self._check("start_budget_fraction must be above 0 and below 1", 0.0 < self.start_budget_fraction < 1.0)
-        self._check("parameter_bound must be between 1e-6 and 1e6", 1e-6 <= self.parameter_bound <= 1e6)
-        self._check("step_scale must be between 1e-6 and 1e6", 1e-6 <= self.step_scale <= 1e6)
-        self._check(
-            "max_rows_per_unit must be at least 1", self.max_rows_per_unit is None or self.max_rows_per_unit >= 1
-        )
-        self._check("seed must be between 0 and 2147483647", 0 <= self.seed < 2**31)
-        for name in ("clip_norm", "primal_step", "dual_step", "noise_multiplier"):
-            given = getattr(self, name)
-            self._check(f"{name} must be between 1e-12 and 1e12", given is None or 1e-12 <= given <= 1e12)
+    ranges: ClassVar[Mapping[str, str]] = {
+        "steps": "[1, 1000000]",
+        "sampling_rate": "(0, 1]",
+        "start_budget_fraction": "(0, 1)",
+        "parameter_bound": "[1e-6, 1e6]",
+        "step_scale": "[1e-6, 1e6]",
+        "max_rows_per_unit": "[1, inf)",
+        "seed": "[0, 2147483647]",
+        **dict.fromkeys(("clip_norm", "primal_step", "dual_step", "noise_multiplier"), "[1e-12, 1e12]"),
+    }
 
     # --- defaults, from public facts ------------------------------------------------------------------------------
 
@@ -142,27 +135,28 @@ class PrimalDualConfig(ValueFunctionConfig):
         """Default primal and dual step; ``stage`` is the last, with its noise."""
         return limited(facts, stage, PRIMAL, DUAL)
 
+    def released_start(self, facts: PublicFacts) -> StartLevel | None:
+        """Return the release of the start; None where the start is public."""
+        return start_level(facts) if self.starts_at(facts) == "constant" else None
+
+    @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return the start, where it is released, and all steps."""
         steps = Query(FUNCTION, self.dimension(facts), self.clip(facts), self.count(facts), self.rate(facts))
         return self.after_start(facts, (steps,))
 
     def after_start(self, facts: PublicFacts, shapes: tuple[Query, ...]) -> tuple[Query, ...]:
         """Return ``queries`` behind that of the start, which takes its share from them."""
-        kind = self.starts_at(facts)
         self._check(
             "weighting = 'transition' means nothing where the unit is a transition: leave it out",
             facts.unit != "transition" or self.weighting == "trajectory",
         )
-        self._check("start = 'random' is for networks, such as mlp:50", kind != "random" or not facts.features.linear)
-        if kind != "constant":
-            return shapes
-        rest = (dataclasses.replace(shape, share=shape.share * (1.0 - self.start_budget_fraction)) for shape in shapes)
-        return (start_level(facts).shape(self.start_budget_fraction), *rest)
+        random = self.starts_at(facts) == "random"
+        self._check("start = 'random' is for networks, such as mlp:50", not random or not facts.features.linear)
+        return behind(self.released_start(facts), self.start_budget_fraction, *shapes)
 
-    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
-        """Return what :func:`resolve` fills in where it was not given."""
-        primal, dual = self.step_sizes(facts, stage)
+    @override
+    def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
+        primal, dual = self.step_sizes(facts, stages[-1])
         return {
             "steps": self.count(facts),
             "sampling_rate": self.rate(facts),
@@ -173,9 +167,9 @@ class PrimalDualConfig(ValueFunctionConfig):
             "average": "tail",
         }
 
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PrimalDualProgram:
-        """Return the program with everything public filled in."""
-        return PrimalDualProgram(resolve(self, facts, stages[-1]), stages, facts)
+        return PrimalDualProgram(self.resolve(facts, stages), stages, facts)
 
 
 def limited(facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: float = 1.0) -> tuple[float, float]:
@@ -186,35 +180,26 @@ def limited(facts: PublicFacts, stage: Stage, primal: float, dual: float, gain: 
     ``gain``: what many steps add up of the noise of one, over that noise.
     """
     square, mechanism = facts.features.mean_square(), stage.mechanism
-    noise = gain * mechanism.noise_std / (mechanism.sampling_rate * facts.units)
+    noise = gain * mechanism.noise_std / mechanism.expected(facts.units)
     walk = (LINEAR_WALK if facts.features.linear else NOISE_TRAVEL_BUDGET) / (
         noise * math.sqrt(square * mechanism.steps)
     )
     return min(primal / square, walk), min(dual / square, walk)
 
 
-C = TypeVar("C", bound=PrimalDualConfig)
-
-
-def resolve(config: C, facts: PublicFacts, stage: Stage) -> C:
-    """Return the same options with everything filled in from public facts and the noise of the last ``stage``."""
-    missing = {name: value for name, value in config.resolved(facts, stage).items() if getattr(config, name) is None}
-    return config.replace(DERIVED, **missing) if missing else config
-
-
 class State(NamedTuple):
     """Made of noisy sums and public facts alone, so as private as those. A method may have further fields."""
 
-    theta: jax.Array  # (d,) float32
-    w: jax.Array  # (d,)
-    p: jax.Array  # (d,) running gradient by theta
-    d: jax.Array  # (d,) running gradient by w, with the sign by which it is descended
-    kept: jax.Array  # (d,) what the answer would be after this step
-    step: jax.Array  # () int32, noisy sums so far
+    theta: Float[Array, " d"]  # float32
+    w: Float[Array, " d"]
+    p: Float[Array, " d"]  # running gradient by theta
+    d: Float[Array, " d"]  # running gradient by w, with the sign by which it is descended
+    kept: Float[Array, " d"]  # what the answer would be after this step
+    step: Int[Array, ""]  # int32, noisy sums so far
 
 
 @dataclass(frozen=True)
-class PrimalDualProgram:
+class PrimalDualProgram(StartedProgram):
     """Plain simultaneous steps with everything that is public filled in; a method overrides :meth:`direction`.
 
     Attributes:
@@ -223,36 +208,21 @@ class PrimalDualProgram:
         facts: public facts.
     """
 
-    config: PrimalDualConfig
-    stages: tuple[Stage, ...]
-    facts: PublicFacts
-
-    @cached_property
-    def level(self) -> StartLevel | None:
-        """The release of the start; None where the start is public."""
-        return start_level(self.facts) if self.stages[0].name == START else None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Further columns of the rows that are needed."""
-        further = () if self.level is None else self.level.columns
-        return tuple(dict.fromkeys((*COLUMNS, *further)))
+    own_columns = COLUMNS
 
     @property
     def steps(self) -> int:
         """Noisy sums in all stages but the start's."""
-        return sum(stage.mechanism.steps for stage in self.stages if stage.name != START)
+        return sum(stage.mechanism.steps for stage in self.stages[self.start is not None :])
 
-    def init(self) -> Any:
-        """Return the state before the first step."""
-        if self.level is not None:
-            return jnp.zeros((), jnp.float64)
+    @property
+    def public_level(self) -> float:
+        """Level of the middle of the value range, or of zero."""
         facts = self.facts
-        zero = min(max(-facts.centre / facts.half, -1.0), 1.0)
-        return self.start_at(jnp.asarray({"zero": zero}.get(str(self.config.start), 0.0), jnp.float64))
+        return min(max(-facts.centre / facts.half, -1.0), 1.0) if self.config.start == "zero" else 0.0
 
-    def start_at(self, level: jax.Array) -> Any:
-        """Return the state before the first step, at the constant value function ``level``."""
+    @override
+    def start_at(self, level: Float[Array, ""]) -> Any:
         features = self.facts.features
         if self.config.start == "random":
             theta = features.random_start(self.config.seed)  # type: ignore[attr-defined]  # networks alone have it
@@ -260,34 +230,20 @@ class PrimalDualProgram:
         else:
             theta = features.start() + level * jnp.asarray(features.constant(), jnp.float64)
             w = np.zeros(features.size)
-        theta = self.in_box(jnp.asarray(theta, jnp.float32), self.theta_box)
-        w = self.in_box(jnp.asarray(w, jnp.float32), self.config.parameter_bound)
-        return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(theta), theta, jnp.zeros((), jnp.int32))
+        return self.state_at(self.project(jnp.concatenate([jnp.asarray(x, jnp.float32) for x in (theta, w)])))
 
-    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
-        """Return each unit's vector, ``(B, dimension)``."""
-        if self.level is not None and stage == 0:
-            return self.level.vectors(block)
-        return self.vectors(state, block)
-
-    def vectors(self, state: Any, block: Block) -> jax.Array:
-        """Return ``(B, 2d)``: the vector of each unit, before it is clipped."""
+    @override
+    def vectors(self, state: Any, block: Block) -> Float[Array, "units dim"]:
         return unit_gradients(self.facts.features, self.facts.discount, state.theta, state.w, block)
 
-    def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
-        """Return the state after a step, from its noisy sum."""
+    @override
+    def advance(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
         del step
-        if self.level is not None and stage == 0:
-            return self.level.level(noisy)
         mean = (noisy / self.normaliser(stage)).astype(jnp.float32)
         moved = self.direction(state, mean)
         return moved._replace(kept=self.keep(stage, state, moved.theta, noisy), step=state.step + 1)
 
-    def normaliser(self, stage: int) -> float:
-        """Return what a noisy sum is divided by: the public expected number of units, never the realised one."""
-        return self.stages[stage].mechanism.expected(self.facts.units)
-
-    def direction(self, state: Any, ghat: jax.Array) -> Any:
+    def direction(self, state: Any, ghat: Float[Array, " dim"]) -> Any:
         """Return the state with new theta and w (and p, d), from the noisy mean gradient ``(2d,)``."""
         primal, dual = jnp.split(ghat, 2)
         return state._replace(
@@ -300,13 +256,11 @@ class PrimalDualProgram:
     @property
     def primal_step(self) -> float:
         """Step size of theta."""
-        assert self.config.primal_step is not None
         return self.config.step_scale * self.config.primal_step
 
     @property
     def dual_step(self) -> float:
         """Step size of w."""
-        assert self.config.dual_step is not None
         return self.config.step_scale * self.config.dual_step
 
     @property
@@ -314,25 +268,25 @@ class PrimalDualProgram:
         """Largest size of a coordinate of theta."""
         return min(self.config.parameter_bound, self.facts.box)
 
-    def parameters_of(self, state: Any) -> jax.Array:
+    def parameters_of(self, state: Any) -> Float[Array, " 2*d"]:
         """Return the parameters that a protector moves."""
         return jnp.concatenate([state.theta, state.w])
 
-    def state_at(self, parameters: jax.Array) -> Any:
+    def state_at(self, parameters: Float[Array, " 2*d"]) -> Any:
         """Return the state at these parameters."""
         theta, w = jnp.split(parameters, 2)
         return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(w), theta, jnp.zeros((), jnp.int32))
 
-    def project(self, parameters: jax.Array) -> jax.Array:
+    def project(self, parameters: Float[Array, " 2*d"]) -> Float[Array, " 2*d"]:
         """Return the parameters where they may lie."""
         theta, w = jnp.split(parameters, 2)
         return jnp.concatenate([self.in_box(theta, self.theta_box), self.in_box(w, self.config.parameter_bound)])
 
-    def in_box(self, weights: jax.Array, box: float) -> jax.Array:
+    def in_box(self, weights: Float[Array, " d"], box: float) -> Float[Array, " d"]:
         """Return ``weights`` with each coordinate at most ``box`` in size, where they are projected."""
         return jnp.clip(weights, -box, box) if self.config.project else weights
 
-    def keep(self, stage: int, state: Any, theta: jax.Array, noisy: jax.Array) -> jax.Array:
+    def keep(self, stage: int, state: Any, theta: Float[Array, " d"], noisy: Float[Array, " dim"]) -> jax.Array:
         """Return the asked-for average, as a running mean, or a reservoir of one iterate.
 
         The reservoir keeps iterate number t, counted from 1, with probability 1/t. Its coin is low digits of the noised
@@ -349,11 +303,7 @@ class PrimalDualProgram:
         # with a weight of 1 the iterate itself, to the last bit
         return (1.0 - weight) * state.kept + weight * theta
 
-    def finish(self, stage: int, state: Any) -> Any:
-        """Return the state after the stage's last step."""
-        return self.start_at(state) if self.level is not None and stage == 0 else state
-
-    def answer(self, state: Any) -> jax.Array:
+    def answer(self, state: Any) -> Float[Array, " d"]:
         """Return the released ``(d,)`` weights."""
         return state.kept.astype(jnp.float64)
 

@@ -9,16 +9,16 @@ Proof: docs/proofs/constant.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
+from typing_extensions import override
 
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
-from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
-from dprl.value_functions.features import Features
+from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,70 +42,57 @@ class PrivateConstant(ValueFunctionConfig):
             "estimator = 'rewards' needs a discount below 1", self.estimator != "rewards" or self.discount < 1.0
         )
 
-    def resolve(self, facts: PublicFacts) -> Literal["returns", "rewards"]:
-        """Return the estimator, from public facts."""
+    @override
+    def resolve(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Self:
         if self.estimator != "auto":
-            return self.estimator
+            return self
         long = facts.horizon > 1 and facts.horizon * (1.0 - self.discount) >= 1.0
-        return "rewards" if long and facts.bounds.max_importance_ratio > 1.0 else "returns"
+        rewards = long and facts.bounds.max_importance_ratio > 1.0
+        return self.replace(DERIVED, estimator="rewards" if rewards else "returns")
 
+    @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return the sums that are asked for, from public facts."""
-        ratio = facts.bounds.max_importance_ratio if self.resolve(facts) == "rewards" else 1.0
-        return (Query("constant", 1, float(ratio)),)
+        rewards = self.resolve(facts, ()).estimator == "rewards"
+        return (Query("constant", 1, float(facts.bounds.max_importance_ratio if rewards else 1.0)),)
 
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PrivateConstantProgram:
-        """Return the program with everything public filled in."""
-        kind = self.resolve(facts)
-        config = self if self.estimator == kind else self.replace(DERIVED, estimator=kind)
-        offset, scale = 0.0, facts.ratio
-        if kind == "rewards":
-            low, high = facts.bounds.reward
-            gain = 1.0 / ((1.0 - self.discount) * facts.half)
-            offset, scale = (low + high) / 2.0 * gain - facts.centre / facts.half, (high - low) / 2.0 * gain
-        return PrivateConstantProgram(config, stages, kind, facts.features, facts.units, offset, scale)
+        return PrivateConstantProgram(self.resolve(facts, stages), stages, facts)
 
 
 @dataclass(frozen=True)
-class PrivateConstantProgram:
+class PrivateConstantProgram(PublicProgram):
     """One release; the value in public units is ``offset + scale`` times the noisy mean, kept in the value range."""
-
-    config: PrivateConstant
-    stages: tuple[Stage, ...]
-    estimator: Literal["returns", "rewards"]
-    features: Features
-    units: int
-    offset: float
-    scale: float
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Further columns of the rows that are needed."""
-        return ("returns", "start") if self.estimator == "returns" else ("raw_reward",)
+        return ("returns", "start") if self.config.estimator == "returns" else ("raw_reward",)
 
-    def init(self) -> jax.Array:
+    def init(self) -> Float[Array, ""]:
         """Return the state before the first step."""
         return jnp.zeros((), jnp.float64)
 
-    def contribution(self, stage: int, state: jax.Array, block: Block) -> jax.Array:
+    def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units 1"]:
         """Return ``(B, 1)``: at most 1 (returns) or the largest ratio of a step (rewards)."""
         del stage, state
-        rows = block.start_return if self.estimator == "returns" else block.weight_raw_reward
+        rows = block.start_return if self.config.estimator == "returns" else block.weight_raw_reward
         return jnp.sum(rows, axis=-1, keepdims=True)
 
-    def update(self, stage: int, state: jax.Array, noisy: jax.Array, step: Any) -> jax.Array:
+    def update(self, stage: int, state: Any, noisy: Float[Array, " 1"], step: Any) -> Float[Array, ""]:
         """Return the state after a step, from its noisy sum."""
         del stage, state, step
-        return jnp.clip(self.offset + self.scale * noisy[0] / self.units, -1.0, 1.0)
+        facts = self.facts
+        offset, scale = 0.0, facts.ratio
+        if self.config.estimator == "rewards":
+            low, high = facts.bounds.reward
+            gain = 1.0 / ((1.0 - self.config.discount) * facts.half)
+            offset, scale = (low + high) / 2.0 * gain - facts.centre / facts.half, (high - low) / 2.0 * gain
+        return jnp.clip(offset + scale * noisy[0] / facts.units, -1.0, 1.0)
 
-    def finish(self, stage: int, state: jax.Array) -> jax.Array:
-        """Return the state after the stage's last step."""
-        del stage
-        return state
-
-    def answer(self, state: jax.Array) -> jax.Array:
+    def answer(self, state: Float[Array, ""]) -> Float[Array, " n"]:
         """Return the weights of the constant."""
-        return state * jnp.asarray(self.features.constant(), jnp.float64)
+        return state * jnp.asarray(self.facts.features.constant(), jnp.float64)
 
 
 ALGORITHM = Algorithm(

@@ -10,29 +10,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
-from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project
-from dprl.engine.program import PublicFacts, Query, Stage
-from dprl.evaluation.adassp import (
-    CONSTANT,
-    STATISTICS,
-    State,
-    StatisticsConfig,
-    StatisticsProgram,
-    constant_shape,
-    mixed_rows,
-    modes_basis,
-    modes_bound,
-    modes_of,
-)
-from dprl.evaluation.noisy_counts import _offsets, reward_bound, support_of
+from dprl.engine.program import PublicFacts, Stage
+from dprl.evaluation.adassp import State, StatisticsConfig, StatisticsProgram, modes_basis, modes_bound, modes_of
+from dprl.evaluation.noisy_counts import Support, offsets_of, reward_bound, support_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,48 +43,25 @@ class PrivateLSTD(StatisticsConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("give either modes or support, not both", self.modes is None or self.support is None)
-        _offsets(self.algorithm, self.support or "full")
+        offsets_of(self.algorithm, self.support or "full")
 
-    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return the sums that are asked for, from public facts."""
+    @override
+    def statistics(self, facts: PublicFacts) -> tuple[int, float]:
         program = self.program(facts, ())
         # rows are in single precision
         clip = facts.bounds.max_importance_ratio * program.entry_bound * math.hypot(1.0, self.kappa) * (1.0 + 1e-6)
-        return (
-            *constant_shape(self.constant_share),
-            Query(STATISTICS, len(program.entries[0]) + program.size, clip, share=1.0 - self.constant_share),
-        )
+        return len(program.entries[0]) + program.size, clip
 
+    @override
+    def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
+        return {} if self.support is not None else {"modes": modes_of(self.algorithm, self.modes, facts)}
+
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PrivateLSTDProgram:
-        """Return the program with everything public filled in."""
-        pairs = None
-        if self.support is None:
-            size = modes_of(self.algorithm, self.modes, facts)
-            bound = modes_bound(facts.features, size)
-            entry = bound**2 * (1.0 + facts.discount)
-        else:
-            support = support_of(self.algorithm, self.support, facts)
-            size = facts.features.size
-            table = np.eye(size, dtype=bool)
-            table[support.rows, support.columns] = True
-            pairs = tuple((int(i), int(j)) for i, j in np.argwhere(table))
-            bound, entry = 1.0, math.hypot(1.0, facts.discount)
-        return PrivateLSTDProgram(
-            config=self.replace(DERIVED, modes=size) if pairs is None and self.modes is None else self,
-            stages=stages,
-            features=facts.features,
-            size=size,
-            pairs=pairs,
-            feature_bound=bound,
-            entry_bound=entry,
-            reward_bound=reward_bound(facts),
-            units=facts.units,
-            ratio=facts.ratio,
-            box=facts.box,
-        )
+        return PrivateLSTDProgram(self.resolve(facts, stages), stages, facts)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PrivateLSTDProgram(StatisticsProgram):
     """Everything public filled in.
 
@@ -105,26 +72,44 @@ class PrivateLSTDProgram(StatisticsProgram):
         reward_bound: largest size of a reward in public units.
     """
 
-    size: int
-    pairs: tuple[tuple[int, int], ...] | None
-    feature_bound: float
-    entry_bound: float
-    reward_bound: float
+    @cached_property
+    def support(self) -> Support | None:
+        """Transitions that can happen; None where modes are used."""
+        given = self.config.support
+        return None if given is None else support_of(self.config.algorithm, given, self.facts)
 
     @property
-    def basis(self) -> np.ndarray:
+    def size(self) -> int:
+        """Number of modes; of states, where a support is given."""
+        return self.config.modes if self.support is None else self.facts.features.size
+
+    @property
+    def feature_bound(self) -> float:
+        """Largest norm of a state's modes, or indicators."""
+        return modes_bound(self.facts.features, self.size) if self.support is None else 1.0
+
+    @property
+    def entry_bound(self) -> float:
+        """Largest norm of the outer product of a state's modes with a difference of them."""
+        discount = self.facts.discount
+        return self.feature_bound**2 * (1.0 + discount) if self.support is None else math.hypot(1.0, discount)
+
+    @property
+    def basis(self) -> Float[np.ndarray, "n size"]:
         """``(n, size)``: ``phi @ basis`` are the modes, or the indicators of the states."""
-        if self.pairs is None:
-            return modes_basis(self.features, self.size)
+        if self.support is None:
+            return modes_basis(self.facts.features, self.size)
         return np.eye(self.size) / math.sqrt(self.size)
 
-    @property
-    def entries(self) -> tuple[np.ndarray, np.ndarray]:
+    @cached_property
+    def entries(self) -> tuple[Int[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
         """Rows and columns of the entries of A that are released."""
-        if self.pairs is None:
-            i, j = np.indices((self.size, self.size)).reshape(2, -1)
+        released = np.eye(self.size, dtype=bool)
+        if self.support is None:
+            released[:] = True
         else:
-            i, j = np.array(self.pairs).T
+            released[self.support.rows, self.support.columns] = True
+        i, j = np.nonzero(released)
         return i, j
 
     @property
@@ -134,7 +119,7 @@ class PrivateLSTDProgram(StatisticsProgram):
         On a support with at most ``r`` entries in a row or column the noise is smaller: ``sigma sqrt(2 (r + ln k))``.
         """
         size: float = self.size
-        if self.pairs is not None:
+        if self.support is not None:
             i, j = self.entries
             size = min(size, max(np.bincount(i).max(), np.bincount(j).max()) + math.log(self.size))
         return self.stages[-1].mechanism.noise_std * math.sqrt(2.0 * size)
@@ -144,26 +129,26 @@ class PrivateLSTDProgram(StatisticsProgram):
         """Makes the norm of b's part kappa times that of A's."""
         return self.config.kappa * self.entry_bound / self.feature_bound
 
-    def contribution(self, stage: int, state: State, block: Block) -> jax.Array:
-        """Return the mean return; or the entries of A and kappa b, with rewards less what the constant explains."""
-        if self.stages[stage].name == CONSTANT:
-            return jnp.sum(mixed_rows(block, self.config.start_weight)[1], axis=-1, keepdims=True)
+    @override
+    def vectors(self, state: State, block: Block) -> Float[Array, "units dim"]:
+        """Return the entries of A and kappa b, with rewards less what the constant explains."""
         dtype = block.phi.dtype
         basis, level = jnp.asarray(self.basis, dtype=dtype), state.level.astype(dtype)
         f, d = apply(block.phi, basis), apply(block.delta_phi, basis)
         i, j = self.entries
-        going = apply(block.delta_phi, jnp.asarray(self.features.constant(), dtype=dtype))  # 1 - gamma [not terminal]
+        constant = jnp.asarray(self.facts.features.constant(), dtype=dtype)
+        going = apply(block.delta_phi, constant)  # 1 - gamma [not terminal]
         reward = block.weight_rho_reward - level * block.weight_rho * going
-        reward = reward / (self.reward_bound + jnp.abs(level))
+        reward = reward / (reward_bound(self.facts) + jnp.abs(level))
         return jnp.concatenate(
             [project(block.weight_rho, f[..., i] * d[..., j]), self._kappa * project(reward, f)], axis=-1
         )
 
-    def solution(self, level: jax.Array, noisy: jax.Array) -> jax.Array:
-        """Return the weights of what is added to the constant, from the noisy statistics."""
+    @override
+    def solution(self, level: Float[Array, ""], noisy: Float[Array, " dim"]) -> Float[Array, " n"]:
         i, j = self.entries
         matrix = jnp.zeros((self.size, self.size), jnp.float64).at[i, j].set(noisy[: len(i)])
-        b = noisy[len(i) :] / self._kappa * (self.reward_bound + jnp.abs(level))
+        b = noisy[len(i) :] / self._kappa * (reward_bound(self.facts) + jnp.abs(level))
         weights = jnp.linalg.solve(matrix + self.ridge * jnp.eye(self.size), b)
         return jnp.asarray(self.basis) @ weights
 

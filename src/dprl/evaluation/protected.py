@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from dprl.config import Provenance
 from dprl.engine.options import Adaptive, PublicFacts, Query, Stage, ValueFunctionConfig
@@ -137,9 +137,9 @@ def protected_program(config: Any, facts: PublicFacts, stages: tuple[Stage, ...]
 class State(NamedTuple):
     """Made of noisy sums and public facts alone, so as private as those."""
 
-    parameters: jax.Array  # (2n,) float32
+    parameters: Float[Array, " 2*n"]  # float32
     protector: ProtectorState
-    level: jax.Array  # () int32, of the coming step's noise, where it is adaptive
+    level: Int[Array, ""]  # int32, of the coming step's noise, where it is adaptive
 
 
 @dataclass(frozen=True)
@@ -198,12 +198,12 @@ class Protected:
         state = self.base.init()
         return self._begin(state) if self._last == 0 else state
 
-    def contribution(self, stage: int, state: Any, block: Any) -> jax.Array:
+    def contribution(self, stage: int, state: Any, block: Any) -> Float[Array, "units dim"]:
         """Return each unit's vector, ``(B, dimension)``."""
         inner = state if stage < self._last else self.base.state_at(state.parameters)
         return self.base.contribution(stage, inner, block)
 
-    def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
+    def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
         """Return the state after a step, from its noisy sum."""
         if stage < self._last:
             return self.base.update(stage, state, noisy, step)
@@ -221,7 +221,7 @@ class Protected:
         moved = moved._replace(norm=(noisy[size] / unit).astype(jnp.float32), spent=moved.spent + spent)
         return self._with_level(State(parameters, moved, state.level), step + 1)
 
-    def level(self, stage: int, state: Any, step: Any) -> jax.Array:
+    def level(self, stage: int, state: Any, step: Any) -> Int[Array, ""]:
         """Proposed after the step before, from what was released by then."""
         del stage, step
         return state.level
@@ -230,7 +230,7 @@ class Protected:
         """Return the state after the stage's last step."""
         return self._begin(self.base.finish(stage, state)) if stage < self._last else state
 
-    def answer(self, state: Any) -> jax.Array:
+    def answer(self, state: Any) -> Float[Array, " n"]:
         """Return the released ``(n,)`` weights: the primal half of the mean that the hand schedule asks for."""
         return state.protector.kept[: state.parameters.shape[0] // 2].astype(jnp.float64)
 
@@ -241,7 +241,7 @@ class Protected:
 
     def _with_level(self, state: State, step: Any) -> State:
         uniform = self._mechanism.noise_multiplier / self.base.normaliser(self._last)
-        inner, level = self.protector.propose(state.protector, uniform, step)
+        inner, level = self.protector.next_level(state.protector, uniform, step)
         return state._replace(protector=inner, level=level)
 
     def _noise(self, level: Any, step: Any) -> Any:

@@ -10,6 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from dprl.protocols import Bounds, Interval
 
@@ -25,11 +26,11 @@ class ToCome(NamedTuple):
         low, high: ``(H,)``.
     """
 
-    low: np.ndarray
-    high: np.ndarray
+    low: Float[np.ndarray, " horizon"]
+    high: Float[np.ndarray, " horizon"]
 
     @property
-    def width(self) -> np.ndarray:
+    def width(self) -> Float[np.ndarray, " horizon"]:
         """``(H,)``; never more than that of the first step, for values do not grow because rewards may come late."""
         return np.minimum(self.high - self.low, (self.high - self.low)[0])
 

@@ -13,8 +13,11 @@ Proof: docs/proofs/recommended.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
@@ -52,9 +55,7 @@ class Recommended(ValueFunctionConfig):
 
     algorithm: ClassVar[str] = "recommended"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("step_scale must be between 1e-6 and 1e6", 1e-6 <= self.step_scale <= 1e6)
+    ranges: ClassVar[Mapping[str, str]] = {"step_scale": "[1e-6, 1e6]"}
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the stages that the public facts ask for."""
@@ -75,6 +76,7 @@ class Recommended(ValueFunctionConfig):
         clip, steps = settings.descent_clip, settings.steps
         return (*stages, Query("descent", settings.modes.size, clip, steps, share=DESCENT_SHARE))
 
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
         """Return the program with everything public filled in."""
         chosen = choose(facts)
@@ -119,7 +121,7 @@ def descent_config(
         walk = NOISE_TRAVEL_BUDGET * signal_to_noise(stages[-1], facts.units) / root
         step_size = min(CAREFUL_TRAVEL, walk) / (clip * FEW_STEPS)
     else:
-        step_size = config.resolve(facts, stages[-1]).step_size
+        step_size = config.resolve(facts, stages).step_size
         assert step_size is not None
     return config.replace(step_size=step_size * min(max(step_scale, 0.5), 2.0))
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
+from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project_phi
 from dprl.engine.program import PublicFacts, Stage
-from dprl.evaluation.descent import REFERENCE, Descent, DescentConfig
-from dprl.protocols import Attack
+from dprl.evaluation.descent import REFERENCE, STANDARD_ATTACKS, Descent, DescentConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,41 +34,36 @@ class ReturnRegression(DescentConfig):
 
     algorithm: ClassVar[str] = "return-regression"
 
+    @override
     def travel(self, facts: PublicFacts, strength: float) -> float:
         """Return 1.4, growing slowly with n0: more than half the range of values."""
         del facts
         return 1.4 * max(strength / REFERENCE, 1.0) ** 0.15
 
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> ReturnRegressionProgram:
-        """Return the program with everything public filled in."""
-        return ReturnRegressionProgram(stages, self.resolve(facts, stages[-1]), facts)
+        return ReturnRegressionProgram(self.resolve(facts, stages), stages, facts)
 
 
 @dataclass(frozen=True)
 class ReturnRegressionProgram(Descent):
     """Private regression on returns with everything that is public filled in."""
 
-    columns = ("returns",)
+    own_columns = ("returns",)
 
-    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
-        """Return each unit's vector, ``(B, dimension)``."""
-        del stage
+    @override
+    def vectors(self, state: Any, block: Block) -> Float[Array, "units n"]:
         theta = state.theta.astype(block.phi.dtype)
         # returns come over the largest cumulative ratio, and with the ratio of their own step in them
         error = self.facts.ratio * block.weight_return - block.weight_rho * apply(block.phi, theta)
         return project_phi(error, block) * jnp.asarray(self.scale, dtype=block.phi.dtype)
 
 
-_STEPS = {"steps": 50}
 ALGORITHM = Algorithm(
     ReturnRegression,
     settings={
         "full batches": Setting(ReturnRegression(steps=3, discount=0.9)),
         "Poisson batches": Setting(ReturnRegression(steps=4, discount=0.9, sampling_rate=0.5)),
     },
-    attacks=(
-        Attack(options=_STEPS, trials=400_000),
-        # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
-        Attack(options={**_STEPS, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=400_000),
-    ),
+    attacks=STANDARD_ATTACKS,
 )

@@ -7,106 +7,209 @@ Released: one noisy sum; the level is post-processing. Proof: docs/proofs/dptd.m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from dprl.engine.layouts import Block
-from dprl.engine.program import PublicFacts, Query
+from dprl.engine.program import PublicFacts, PublicProgram, Query
 from dprl.engine.rows import TRANSITION
-from dprl.evaluation.private_constant import PrivateConstant, PrivateConstantProgram
+from dprl.evaluation.private_constant import PrivateConstant
+from dprl.mechanisms.gaussian_sum import GaussianSum
 
 START = "start"
 """Name of the stage."""
 
 
-class StartLevel(Protocol):
+@dataclass(frozen=True)
+class StartLevel(ABC):
     """Made of public facts alone: frozen, and equal where they are equal."""
+
+    facts: PublicFacts
+
+    columns = ()
+
+    @abstractmethod
+    def shape(self) -> Query:
+        """Return the sum that is asked for."""
+
+    @abstractmethod
+    def vectors(self, block: Block) -> Float[Array, "units dim"]:
+        """Return ``(B, dimension)``, of each unit."""
+
+    @abstractmethod
+    def level(self, noisy: Float[Array, " dim"], mechanism: GaussianSum) -> Float[Array, ""]:
+        """Return the constant in public units, in [-1, 1], from the noisy sum ``(dimension,)``."""
+
+
+def behind(start: StartLevel | None, share: float, *shapes: Query) -> tuple[Query, ...]:
+    """Return ``queries`` behind that of the ``start``, if one is released, which takes its share from them."""
+    if start is None:
+        return shapes
+    rest = (replace(shape, share=shape.share * (1.0 - share)) for shape in shapes)
+    return (replace(start.shape(), share=share), *rest)
+
+
+@dataclass(frozen=True)
+class StartedProgram(PublicProgram):
+    """Program that may release its start: a constant, and the algorithm's own stages from there.
+
+    The method ``released_start`` of its options says which constant, if any. What :meth:`vectors` needs beside the
+    columns of the start stands in ``own_columns``.
+    """
+
+    own_columns = ()
+
+    @cached_property
+    def start(self) -> StartLevel | None:
+        """Release of the start; None where the start is public."""
+        return self.config.released_start(self.facts)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Further columns of the rows that are needed."""
-        ...
+        """Columns that the start and the algorithm's own stages need."""
+        return tuple(dict.fromkeys((*self.own_columns, *(() if self.start is None else self.start.columns))))
 
-    def shape(self, share: float) -> Query:
-        """Return the sum that is asked for."""
-        ...
+    @property
+    def public_level(self) -> float | jax.Array:
+        """Level of the constant at the start, in public units, where it is not released."""
+        return 0.0
 
-    def vectors(self, block: Block) -> jax.Array:
-        """Return ``(B, dimension)``, of each unit."""
-        ...
+    def init(self) -> Any:
+        """Return the state before the first step: of a start that is released, nothing yet."""
+        zero = jnp.zeros((), jnp.float64)
+        return self.start_at(jnp.asarray(self.public_level, jnp.float64)) if self.start is None else zero
 
-    def level(self, noisy: jax.Array) -> jax.Array:
-        """Return the constant in public units, in [-1, 1], from the noisy sum ``(dimension,)``."""
-        ...
+    def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
+        """Return each unit's vector, of the start or of the algorithm's own stages."""
+        released = self._at_start(stage)
+        return self.vectors(state, block) if released is None else released.vectors(block)
+
+    def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
+        """Return the level of the start, or the algorithm's next state."""
+        released = self._at_start(stage)
+        if released is None:
+            return self.advance(stage, state, noisy, step)
+        return released.level(noisy, self.stages[stage].mechanism)
+
+    def finish(self, stage: int, state: Any) -> Any:
+        """Return the algorithm's first state after the start; otherwise the state as it is."""
+        return state if self._at_start(stage) is None else self.start_at(state)
+
+    def _at_start(self, stage: int) -> StartLevel | None:
+        return self.start if stage == 0 else None
+
+    def start_at(self, level: Float[Array, ""]) -> Any:
+        """Return the state before the algorithm's own steps, at the constant value function ``level``."""
+        raise NotImplementedError
+
+    def vectors(self, state: Any, block: Block) -> Float[Array, "units dim"]:
+        """Return each unit's vector in the algorithm's own stages, before it is clipped."""
+        raise NotImplementedError
+
+    def advance(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
+        """Return the next state from the noisy sum of one of the algorithm's own steps."""
+        raise NotImplementedError
+
+
+# --- the constants ------------------------------------------------------------------------------------------------
 
 
 def start_level(facts: PublicFacts) -> StartLevel:
     """Return the mean return; where the unit is a transition, of which no return is known, LSTD on the constant."""
-    if facts.unit == "transition":
-        return ConstantLSTD(facts)
-    constant = PrivateConstant(discount=facts.discount)
-    (shape,) = constant.queries(facts)
-    return MeanReturn(constant.program(facts, ()), shape.clip_norm)
+    return ConstantLSTD(facts) if facts.unit == "transition" else MeanReturn(facts)
 
 
 @dataclass(frozen=True)
-class MeanReturn:
+class MeanReturn(StartLevel):
     """Start at the mean return that :mod:`~dprl.evaluation.private_constant` releases."""
 
-    constant: PrivateConstantProgram
-    clip_norm: float
+    @cached_property
+    def _constant(self) -> Any:
+        return PrivateConstant(discount=self.facts.discount).program(self.facts, ())
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Further columns of the rows that are needed."""
-        return self.constant.columns
+        return self._constant.columns
 
-    def shape(self, share: float) -> Query:
+    def shape(self) -> Query:
         """Return the sum that is asked for."""
-        return Query(START, 1, self.clip_norm, share=share)
+        (shape,) = PrivateConstant(discount=self.facts.discount).queries(self.facts)
+        return replace(shape, name=START)
 
-    def vectors(self, block: Block) -> jax.Array:
+    def vectors(self, block: Block) -> Float[Array, "units 1"]:
         """Return each unit's vector."""
-        return self.constant.contribution(0, self.constant.init(), block)
+        return self._constant.contribution(0, None, block)
 
-    def level(self, noisy: jax.Array) -> jax.Array:
+    def level(self, noisy: Float[Array, " 1"], mechanism: GaussianSum) -> Float[Array, ""]:
         """Return the constant, from the noisy sum."""
-        return self.constant.update(0, self.constant.init(), noisy, 0)
+        del mechanism
+        return self._constant.update(0, None, noisy, 0)
 
 
 @dataclass(frozen=True)
-class ConstantLSTD:
+class ConstantLSTD(StartLevel):
     """LSTD (Bradtke and Barto 1996) with the constant as only feature: ``V = sum rho r / sum rho (1 - gamma alive)``.
 
     One row at a time: it needs no return, and is right whether trajectories end or go on for ever.
     """
 
-    facts: PublicFacts
-
     columns = (*TRANSITION, "raw_reward")
 
-    def shape(self, share: float) -> Query:
-        # rows are in single precision
+    def shape(self) -> Query:
         """Return the sum that is asked for."""
-        return Query(START, 3, math.sqrt(3.0) * self.facts.bounds.max_importance_ratio * (1.0 + 1e-6), share=share)
+        # rows are in single precision
+        return Query(START, 3, math.sqrt(3.0) * self.facts.bounds.max_importance_ratio * (1.0 + 1e-6))
 
-    def vectors(self, block: Block) -> jax.Array:
+    def vectors(self, block: Block) -> Float[Array, "units 3"]:
         """Return ``(B, 3)``: sums of ``omega rho`` times the reward in [-1, 1], ``1 - gamma alive`` and 1; rho at most
         the largest ratio, so the norm is at most ``sqrt 3`` times it.
         """
         going = block.weight_rho * (1.0 - self.facts.discount * block.alive)
         return jnp.stack([jnp.sum(x, axis=-1) for x in (block.weight_raw_reward, going, block.weight_rho)], axis=-1)
 
-    def level(self, noisy: jax.Array) -> jax.Array:
+    def level(self, noisy: Float[Array, " 3"], mechanism: GaussianSum) -> Float[Array, ""]:
         """Return the constant, from the noisy sum."""
+        del mechanism
         low, high = self.facts.bounds.reward
         reward, going, weight = noisy
-        # a weight this small is noise: with few rows the ratio then stays finite
+        # a weight this small is noise
         weight = jnp.maximum(weight, 0.5 * self.facts.units)
         total = (low + high) / 2.0 * weight + (high - low) / 2.0 * jnp.clip(reward, -weight, weight)
         least = max(1.0 - self.facts.discount, 1e-3) * 0.5 * self.facts.units
         value = total / jnp.maximum(going, least)
         return jnp.clip((value - self.facts.centre) / self.facts.half, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class MeanReward(StartLevel):
+    """Importance-weighted mean reward over ``1 - gamma``: a ratio of two noisy sums."""
+
+    columns = ("raw_reward",)
+
+    def shape(self) -> Query:
+        """Return the shape of the two sums."""
+        return Query("mean reward", 2, math.sqrt(2.0))
+
+    def vectors(self, block: Block) -> Float[Array, "units 2"]:
+        """Return sums of ``omega rho`` times the reward in [-1, 1], and of ``omega rho``."""
+        return jnp.stack([jnp.sum(x, axis=-1) for x in (block.weight_raw_reward, block.weight_rho)], axis=-1)
+
+    def level(self, noisy: Float[Array, " 2"], mechanism: GaussianSum) -> Float[Array, ""]:
+        """Return the constant of the ratio."""
+        del mechanism
+        # a weight this small is noise: with few units the ratio then stays near the middle
+        weight = jnp.maximum(noisy[1], 0.5 * self.facts.units)
+        return self.of_mean(noisy[0] / weight)
+
+    def of_mean(self, mean: Any) -> jax.Array:
+        """Return the constant ``rbar / (1 - gamma)`` in public units; the reward interval is [-1, 1]."""
+        low, high = self.facts.bounds.reward
+        reward = (low + high) / 2.0 + (high - low) / 2.0 * jnp.clip(mean, -1.0, 1.0)
+        return jnp.clip((reward / (1.0 - self.facts.discount) - self.facts.centre) / self.facts.half, -1.0, 1.0)

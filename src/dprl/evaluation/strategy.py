@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from dprl.policies.loading import ColumnPolicy, policy_probabilities
 from dprl.protocols import Bounds
@@ -23,7 +24,7 @@ from dprl.protocols import Bounds
 _GRID, _ITERATIONS = 4096, 2000
 
 
-def public_patterns(policies: Sequence[Any], bounds: Bounds) -> np.ndarray:
+def public_patterns(policies: Sequence[Any], bounds: Bounds) -> Float[np.ndarray, "patterns policies"]:
     """Return ``(J, K)`` patterns that a person can have over K policies, each scaled to a largest entry of 1.
 
     Known only for logs of one decision with discrete actions, from the policies at many public states; otherwise every
@@ -42,7 +43,9 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> np.ndarray:
     return np.unique(np.round(table / table.max(axis=1, keepdims=True), 6), axis=0)
 
 
-def least_noise_strategy(patterns: np.ndarray) -> np.ndarray:
+def least_noise_strategy(
+    patterns: Float[np.ndarray, "patterns policies"],
+) -> Float[np.ndarray, "policies policies"]:
     """Return the ``(K, K)`` strategy S with the least total variance of S^-1 y subject to |S c| <= 1 for each pattern
     c.
     """

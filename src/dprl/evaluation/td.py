@@ -8,22 +8,21 @@ iterate. Proof: docs/proofs/td.md. Symbols: docs/symbols.md.
 
 from __future__ import annotations
 
-import dataclasses
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
+from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project_phi
 from dprl.engine.program import PublicFacts, Query, Stage
-from dprl.evaluation.descent import REFERENCE, Descent, DescentConfig
-from dprl.protocols import Attack
+from dprl.evaluation.descent import REFERENCE, STANDARD_ATTACKS, Descent, DescentConfig
+from dprl.evaluation.start_level import MeanReward, StartLevel, behind
 from dprl.value_functions.features import Tabular
-
-START = "mean reward"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +43,20 @@ class TD(DescentConfig):
     start_budget_fraction: float = 0.1
 
     algorithm: ClassVar[str] = "td"
+    ranges: ClassVar[Mapping[str, str]] = {"start_budget_fraction": "(0, 1)"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check("start_budget_fraction must be above 0 and below 1", 0.0 < self.start_budget_fraction < 1.0)
         self._check("start = 'mean-reward' needs a discount below 1", self.start != "mean-reward" or self.discount < 1)
 
+    @override
     def count(self, facts: PublicFacts) -> int:
         """400 for a table, 100 otherwise."""
         if self.steps is not None:
             return self.steps
         return 400 if isinstance(facts.features, Tabular) else 100
 
+    @override
     def travel(self, facts: PublicFacts, strength: float) -> float:
         """Tabular: in proportion to n0, as values travel from state to state; otherwise 2, growing slowly with n0."""
         if isinstance(facts.features, Tabular):
@@ -69,30 +70,18 @@ class TD(DescentConfig):
             return low == high and self.discount < 1.0 and facts.horizon > 1 and facts.ratio > 1.0
         return self.start == "mean-reward"
 
-    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """Return the updates; before them, where it must be released, a mean reward."""
+    @override
+    def released_start(self, facts: PublicFacts) -> StartLevel | None:
         low, high = facts.bounds.reward
-        (updates,) = super().queries(facts)
-        if not self.starts_at_mean_reward(facts) or low == high:
-            return (updates,)
-        start = Query(START, 2, math.sqrt(2.0), share=self.start_budget_fraction)
-        return start, dataclasses.replace(updates, share=1.0 - self.start_budget_fraction)
+        return MeanReward(facts) if self.starts_at_mean_reward(facts) and low < high else None
 
+    @override
+    def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
+        return behind(self.released_start(facts), self.start_budget_fraction, *super().queries(facts))
+
+    @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> TDProgram:
-        """Return the program with everything public filled in."""
-        config = self.resolve(facts, stages[-1])
-        # of a mean reward that is not released it is the smallest one, which is then the largest too
-        level = level_of(facts, jnp.asarray(-1.0)) if self.starts_at_mean_reward(facts) else 0.0
-        return TDProgram(stages, config, facts, float(level))
-
-
-def level_of(facts: PublicFacts, mean: jax.Array) -> jax.Array:
-    """Return the constant ``rbar / (1 - gamma)`` in public units; ``mean`` is rbar, with the reward interval as [-1,
-    1].
-    """
-    low, high = facts.bounds.reward
-    reward = (low + high) / 2.0 + (high - low) / 2.0 * jnp.clip(mean, -1.0, 1.0)
-    return jnp.clip((reward / (1.0 - facts.discount) - facts.centre) / facts.half, -1.0, 1.0)
+        return TDProgram(self.resolve(facts, stages), stages, facts)
 
 
 @dataclass(frozen=True)
@@ -100,37 +89,19 @@ class TDProgram(Descent):
     """Private TD(0) with everything that is public filled in; with two stages, the first releases the mean reward."""
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Further columns of the rows that are needed."""
-        return ("raw_reward",) if len(self.stages) == 2 else ()
+    def public_level(self) -> float | jax.Array:
+        """Level of the middle of the value range, or of a reward that is a single number."""
+        known = self.config.starts_at_mean_reward(self.facts)
+        # the smallest reward is then the largest too
+        return MeanReward(self.facts).of_mean(-1.0) if known else 0.0
 
-    def init(self) -> Any:
-        """Return the state before the first step."""
-        return jnp.zeros(2, dtype=jnp.float64) if len(self.stages) == 2 else super().init()
-
-    def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
-        """Return each unit's vector, ``(B, dimension)``."""
-        if stage < len(self.stages) - 1:
-            sums = jnp.sum(block.weight_raw_reward, axis=-1), jnp.sum(block.weight_rho, axis=-1)
-            return jnp.stack(sums, axis=-1)
+    @override
+    def vectors(self, state: Any, block: Block) -> Float[Array, "units n"]:
         theta = state.theta.astype(block.phi.dtype)
         error = block.weight_rho_reward - block.weight_rho * apply(block.delta_phi, theta)
         return project_phi(error, block) * jnp.asarray(self.scale, dtype=block.phi.dtype)
 
-    def update(self, stage: int, state: Any, noisy: jax.Array, step: Any) -> Any:
-        """Return the state after a step, from its noisy sum."""
-        return noisy if stage < len(self.stages) - 1 else super().update(stage, state, noisy, step)
 
-    def finish(self, stage: int, state: Any) -> Any:
-        """Return the state after the stage's last step."""
-        if stage == len(self.stages) - 1:
-            return state
-        # a weight this small is noise: with few units the ratio then stays near the middle
-        weight = jnp.maximum(state[1], 0.5 * self.facts.units)
-        return self.start_at(level_of(self.facts, state[0] / weight))
-
-
-_STEPS = {"steps": 50}
 ALGORITHM = Algorithm(
     TD,
     settings={
@@ -138,9 +109,5 @@ ALGORITHM = Algorithm(
         "from the mean reward": Setting(TD(steps=3, discount=0.9, start="mean-reward")),
         "Poisson batches": Setting(TD(steps=4, discount=0.9, sampling_rate=0.5)),
     },
-    attacks=(
-        Attack(options=_STEPS, trials=400_000),
-        # beside the values, which every unit pays for, a share for the steps that lets subsampling be seen
-        Attack(options={**_STEPS, "sampling_rate": 0.1, "value_budget_fraction": 0.05}, trials=400_000),
-    ),
+    attacks=STANDARD_ATTACKS,
 )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -107,10 +107,18 @@ class FunctionalQ(Config):
     published_std: float | None = None
     resets: int | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for sentence in _mistakes(self):
-            raise DprlError(f"{self.algorithm}: {sentence}.")
+    ranges: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("samples", "round", "target_every", "exploration_rounds", "resets"), f"1..{MAX_SAMPLES}"),
+        "batch": "1..65536",
+        "people": "1..1000000000000",
+        **dict.fromkeys(("reward_radius", "reward_lipschitz"), "(0, 1e50]"),
+        **dict.fromkeys(("step_size", "updates_per_sample"), "(0, 1000]"),
+        "clip_norm": "(0, 1e6]",
+        **dict.fromkeys(("noise_multiplier", "published_std"), "(0, 1e9]"),
+        "decay": f"[1, {LARGEST_DECAY:g}]",
+        "discount": "[0, 1)",
+        "exploration": "[0, 1]",
+    }
 
     def claimed(self, facts: EnvironmentSpec, budget: Budget) -> LearningPlan | None:
         """Return the plan of options of another distribution; None where dprl makes it."""
@@ -132,30 +140,6 @@ class FunctionalQ(Config):
         return max(1, math.floor(self.round * self.updates_per_sample + 0.5))
 
 
-def _mistakes(c: FunctionalQ) -> Iterator[str]:
-    """Yield what is wrong with the options by themselves."""
-    for name, most in (
-        ("samples", MAX_SAMPLES), ("round", MAX_SAMPLES), ("batch", 1 << 16), ("target_every", MAX_SAMPLES),
-        ("exploration_rounds", MAX_SAMPLES), ("people", 10**12), ("resets", MAX_SAMPLES),
-    ):  # fmt: skip
-        value = getattr(c, name)
-        if value is not None and not (type(value) is int and 1 <= value <= most):
-            yield f"{name} must be a whole number from 1 to {most}"
-    for name, low, high in (
-        ("reward_radius", 0.0, 1e50), ("reward_lipschitz", 0.0, 1e50), ("step_size", 0.0, 1e3), ("clip_norm", 0.0, 1e6),
-        ("updates_per_sample", 0.0, 1e3), ("noise_multiplier", 0.0, 1e9), ("published_std", 0.0, 1e9),
-    ):  # fmt: skip
-        value = getattr(c, name)
-        if value is not None and not (_number(value) and low < value <= high):
-            yield f"{name} must be a number above {low:g} and at most {high:g}"
-    if c.decay is not None and not (_number(c.decay) and 1.0 <= c.decay <= LARGEST_DECAY):
-        yield f"decay must be a number from 1 to {LARGEST_DECAY:g}"
-    if c.discount is not None and not (_number(c.discount) and 0.0 <= c.discount < 1.0):
-        yield "discount must be at least 0 and below 1"
-    if not (_number(c.exploration) and 0.0 <= c.exploration <= 1.0):
-        yield "exploration must be a probability"
-
-
 def _contradictions(c: FunctionalQ) -> Iterator[str]:
     """Yield what is wrong with several of them together."""
     if c.samples % c.round:
@@ -175,10 +159,6 @@ def _contradictions(c: FunctionalQ) -> Iterator[str]:
         yield "one path protects rewards of the state alone, which reward_of = 'state-action' denies: leave one out"
     if c.actor_critic and c.variant in ("gradient", "output"):
         yield f"actor_critic needs replayed samples, which the variant {c.variant} has none of"
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:

@@ -21,8 +21,8 @@ from dprl.accounting.renyi_filter import cost, effective_multiplier, plan_filter
 from dprl.errors import DprlError
 from dprl.files import write_atomically
 from dprl.protectors.meta_training import STATE, Trained, Training, train
-from dprl.protectors.projector import Architecture, Weights, init_weights
-from dprl.protectors.protector import Protector, levels_of
+from dprl.protectors.projector import Architecture, Weights, init_weights, levels_of
+from dprl.protectors.protector import Protector
 from dprl.protectors.simulation import Simulation
 
 LOG = "training.json"

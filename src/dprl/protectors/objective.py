@@ -14,7 +14,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from dprl.errors import DprlError
+from dprl.config import check_ranges
+from dprl.errors import require
 from dprl.protectors.projector import Weights
 from dprl.protectors.simulation import Simulation, unroll
 
@@ -28,6 +29,19 @@ class Schedule:
     start: float = 1.0
     shrink: float = 0.95
     least: float = 1e-3
+
+
+_RANGES = {
+    "epochs": "1..1000000",
+    "validate": "1..1000000",
+    "seed": "0..2147483647",
+    **dict.fromkeys(("tasks", "repeats", "validation"), "1..100000"),
+    "learning_rate": "(0, 10]",
+    "spread": "[1, 100]",
+    "gradient_clip": "(0, inf)",
+    "share": "(0, 1]",
+    **dict.fromkeys(("task_clip", "mean_weight", "penalty", "intermediate"), "[0, inf)"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +71,6 @@ class Training:
         validate: epochs between two validations; the best weights found there are kept.
         validation: tasks of a validation.
         seed: of everything.
-        batch: steps of a run that are differentiated together (B.5), a divisor of all; 0 for all of them.
     """
 
     epochs: int = 300
@@ -78,27 +91,11 @@ class Training:
     validate: int = 25
     validation: int = 64
     seed: int = 0
-    batch: int = 0
 
     def __post_init__(self) -> None:
-        checks = {
-            "epochs must be between 1 and 1000000": 1 <= self.epochs <= 10**6,
-            "tasks, repeats and validation must be between 1 and 100000": all(
-                1 <= n <= 10**5 for n in (self.tasks, self.repeats, self.validation)
-            ),
-            "validate must be at least 1": self.validate >= 1,
-            "learning_rate must be above 0 and at most 10": 0.0 < self.learning_rate <= 10.0,
-            "gradient_clip must be positive": self.gradient_clip > 0.0,
-            "task_clip must not be negative": self.task_clip >= 0.0,
-            "penalty and intermediate must not be negative": self.penalty >= 0.0 and self.intermediate >= 0.0,
-            "spread must be between 1 and 100": 1.0 <= self.spread <= 100.0,
-            "incremental must leave epochs at full noise": len(self.incremental) * self.share < 1.0,
-            "batch must be between 0 and 1000000": 0 <= self.batch <= 10**6,
-            "seed must be between 0 and 2147483647": 0 <= self.seed < 2**31,
-        }
-        for sentence, holds in checks.items():
-            if not holds:
-                raise DprlError(f"meta-training: {sentence}.")
+        check_ranges(self, _RANGES, "meta-training")
+        left = len(self.incremental) * self.share < 1.0
+        require(left, "meta-training: incremental must leave epochs at full noise.")
 
     @property
     def beside_hand(self) -> bool:
@@ -200,48 +197,36 @@ def values_of(training: Training, aim: jax.Array, hand: jax.Array) -> jax.Array:
     return value
 
 
-def objective(
-    simulation: Simulation,
-    training: Training,
-    weights: Weights,
-    multiplier: jax.Array,
-    penalty: jax.Array,
-    tasks: Any,
-    keys: Any,
-    factors: Any,
-    own: bool = False,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return () what is minimised over a batch, and the numbers of the record. ``own`` as of :func:`losses_of`."""
-    aim, every, spent = losses_of(simulation, weights, tasks, keys, factors, own=own)
-    record, hand = {"loss": jnp.mean(aim)}, aim
-    if training.beside_hand:
-        hand = losses_of(simulation, weights, tasks, keys, factors, learned=False, own=own)[0]
-        hand = jax.lax.stop_gradient(hand)
-        record["ratio"] = jnp.mean(aim / jnp.maximum(hand, 1e-12))
-    value = values_of(training, aim, hand)
-    total = jnp.mean(value) + training.intermediate * jnp.mean(every)
-    if simulation.adaptive:
-        excess = jnp.mean(spent) - 1.0
-        record["excess"] = excess
-        total = total + augmented(excess, multiplier, penalty)
-    return total, record
-
-
 @functools.partial(jax.jit, static_argnames=("simulation", "training"))
 def meta_gradient(
-    simulation: Simulation, training: Training, weights: Weights, multiplier: Any, penalty: Any, key: Any, factor: Any
+    simulation: Simulation, training: Training, weights: Weights, lagrangian: Any, key: Any, factor: Any
 ) -> tuple[Weights, dict[str, jax.Array]]:
-    """Exact gradient of :func:`objective` by the weights, over fresh tasks from ``key``, and its record."""
-    tasks, keys, factors = batch_of(simulation, training, key, training.tasks)
-    own = training.task_clip > 0.0
+    """Return the exact gradient of what is minimised by the weights, over fresh tasks, and the numbers of a record.
 
-    def of(weights: Weights) -> Any:
-        return objective(simulation, training, weights, multiplier, penalty, tasks, keys, factors * factor, own)
+    Args:
+        lagrangian: () multiplier and penalty of an adaptive scheduler's budget.
+        key: of the tasks, and of the runs on them.
+        factor: () multiplies every noise.
+    """
+    tasks, keys, factors = batch_of(simulation, training, key, training.tasks)
+    batch, own = (tasks, keys, factors * factor), training.task_clip > 0.0
+
+    def objective(weights: Weights) -> tuple[jax.Array, dict[str, jax.Array]]:
+        aim, every, spent = losses_of(simulation, weights, *batch, own=own)
+        record, hand = {"loss": jnp.mean(aim)}, aim
+        if training.beside_hand:
+            hand = jax.lax.stop_gradient(losses_of(simulation, weights, *batch, learned=False, own=own)[0])
+            record["ratio"] = jnp.mean(aim / jnp.maximum(hand, 1e-12))
+        total = jnp.mean(values_of(training, aim, hand)) + training.intermediate * jnp.mean(every)
+        if simulation.adaptive:
+            record["excess"] = jnp.mean(spent) - 1.0
+            total = total + augmented(record["excess"], *lagrangian)
+        return total, record
 
     if not own:
-        return jax.grad(of, has_aux=True)(weights)
+        return jax.grad(objective, has_aux=True)(weights)
     copies = {name: jnp.broadcast_to(w, (training.tasks, *w.shape)) for name, w in weights.items()}
-    each, record = jax.grad(of, has_aux=True)(copies)
+    each, record = jax.grad(objective, has_aux=True)(copies)
     square = sum(jnp.sum(g * g, axis=tuple(range(1, g.ndim))) for g in each.values())
     norms = training.tasks * jnp.sqrt(square)
     scale = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, training.task_clip / jnp.maximum(norms, 1e-30)), 0.0)
@@ -256,21 +241,26 @@ def meta_gradient(
 def adam(
     training: Training, weights: Weights, moments: tuple[Weights, Weights], gradient: Weights, count: Any, rate: Any
 ) -> tuple[Weights, tuple[Weights, Weights], jax.Array]:
-    """Kingma and Ba (2015), Algorithm 1, on the clipped gradient; step number ``count`` from 1. Returns its norm third.
+    """Take a step of Kingma and Ba (2015), Algorithm 1, on the clipped gradient; return its norm third.
 
     A gradient that is not finite changes nothing.
+
+    Args:
+        count: () number of the step, from 1.
+        rate: () learning rate.
     """
     norm = jnp.sqrt(sum(jnp.sum(g * g) for g in gradient.values()))
     scale = jnp.minimum(1.0, training.gradient_clip / jnp.maximum(norm, 1e-30))
     fine, count = jnp.isfinite(norm), jnp.asarray(count, dtype=jnp.float32)
-    new: tuple[Weights, Weights, Weights] = ({}, {}, {})
-    for name, old in weights.items():
-        g = jnp.where(fine, gradient[name] * scale, 0.0)
-        first = 0.9 * moments[0][name] + 0.1 * g
-        second = 0.999 * moments[1][name] + 0.001 * g * g
-        move = first / (1.0 - 0.9**count) / (jnp.sqrt(second / (1.0 - 0.999**count)) + 1e-8)
+    clipped = {name: jnp.where(fine, g * scale, 0.0) for name, g in gradient.items()}
+    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments[0], clipped)
+    second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, moments[1], clipped)
+
+    def moved(name: str) -> jax.Array:
         factor = next((factor for start, factor in training.rates if name.startswith(start)), 1.0)
-        kept = (old - factor * rate * move, first, second)
-        for table, value, before in zip(new, kept, (old, moments[0][name], moments[1][name]), strict=True):
-            table[name] = jnp.where(fine, value, before).astype(jnp.float32)
-    return new[0], (new[1], new[2]), norm
+        root = jnp.sqrt(second[name] / (1.0 - 0.999**count))
+        return weights[name] - factor * rate * (first[name] / (1.0 - 0.9**count) / (root + 1e-8))
+
+    new = {name: moved(name) for name in weights}, (first, second)
+    kept = jax.tree.map(lambda x, old: jnp.where(fine, x, old).astype(jnp.float32), new, (weights, moments))
+    return *kept, norm

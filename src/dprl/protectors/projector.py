@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from dprl import x64 as x64
-from dprl.errors import DprlError
+from dprl.config import check_ranges
+from dprl.errors import require
 from dprl.protectors import lstm
 
 Weights = lstm.Weights
@@ -35,6 +37,28 @@ KNOTS = 8
 """Of the weights of dense matrices, and of iterates, over the steps."""
 SIGNALS, LARGEST_SIGNAL = 7, 3.0
 """Values of the signal, from 0 to the largest, at which what follows it is learned."""
+
+Scheduler = Literal["uniform", "public", "adaptive"]
+_OF_ARCHITECTURE = {
+    "hidden": "1..1000",
+    "layers": "0..10",
+    "dense": "0..16",
+    "knots": "0..64",
+    "free": "[0, 100]",
+    "embedding": "0..100",
+    "least": "(0, 1]",
+    "norm": "[0.1, 1000]",
+    "dimension": "1..1000000",
+}
+_OF_HAND = {
+    "steps": "1..1000000",
+    "sampling_rate": "(0, 1]",
+    "clip_norm": "[1e-12, 1e12]",
+    "decay": "[0, 10]",
+    "offset": "[1e-6, 1e12]",
+    "tail": "[0, 1]",
+    "walk": "[1e-12, 1e12]",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +86,7 @@ class Architecture:
 
     hidden: int = 20
     layers: int = 2
-    scheduler: Literal["uniform", "public", "adaptive"] = "uniform"
+    scheduler: Scheduler = "uniform"
     free: float = 0.05
     embedding: int = 0
     dense: int = 0
@@ -76,25 +100,13 @@ class Architecture:
     norm: float = 4.0
 
     def __post_init__(self) -> None:
-        checks = {
-            "hidden must be between 1 and 1000": 1 <= self.hidden <= 1000,
-            "layers must be between 0 and 10": 0 <= self.layers <= 10,
-            "an adaptive scheduler and an embedding need layers": self.layers > 0
-            or not (self.embedding or self.scheduler == "adaptive"),
-            "dense must be between 0 and 16": 0 <= self.dense <= 16,
-            "knots must be between 0 and 64": 0 <= self.knots <= 64,
-            "scheduler must be uniform, public or adaptive": self.scheduler in ("uniform", "public", "adaptive"),
-            "free must be between 0 and 100": 0.0 <= self.free <= 100.0,
-            "embedding must be between 0 and 100": 0 <= self.embedding <= 100,
-            "least must be above 0 and at most 1": 0.0 < self.least <= 1.0,
-            "norm must be between 0.1 and 1000": 0.1 <= self.norm <= 1000.0,
-            "an embedding, a dense matrix and a learned start need the dimension": self.dimension is not None
-            or not (self.embedding or self.dense or self.learned_start),
-            "dimension must be between 1 and 1000000": self.dimension is None or 1 <= self.dimension <= 10**6,
-        }
-        for sentence, holds in checks.items():
-            if not holds:
-                raise DprlError(f"protector: {sentence}.")
+        check_ranges(self, _OF_ARCHITECTURE, "protector")
+        seen = self.layers > 0 or not (self.embedding or self.scheduler == "adaptive")
+        require(seen, "protector: an adaptive scheduler and an embedding need layers.")
+        known = self.scheduler in get_args(Scheduler)
+        require(known, "protector: scheduler must be uniform, public or adaptive.")
+        served = self.dimension is not None or not (self.embedding or self.dense or self.learned_start)
+        require(served, "protector: an embedding, a dense matrix and a learned start need the dimension.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,20 +138,9 @@ class HandSchedule:
     walk: float | None = None
 
     def __post_init__(self) -> None:
-        checks = {
-            "steps must be between 1 and 1000000": 1 <= self.steps <= 10**6,
-            "sampling_rate must be above 0 and at most 1": 0.0 < self.sampling_rate <= 1.0,
-            "clip_norm must be between 1e-12 and 1e12": 1e-12 <= self.clip_norm <= 1e12,
-            "step_sizes must be one or two numbers between 0 and 1e6": 1 <= len(self.step_sizes) <= 2
-            and all(0.0 <= size <= 1e6 for size in self.step_sizes),
-            "decay must be between 0 and 10": 0.0 <= self.decay <= 10.0,
-            "offset must be between 1e-6 and 1e12": self.offset is None or 1e-6 <= self.offset <= 1e12,
-            "tail must be between 0 and 1": 0.0 <= self.tail <= 1.0,
-            "walk must be between 1e-12 and 1e12": self.walk is None or 1e-12 <= self.walk <= 1e12,
-        }
-        for sentence, holds in checks.items():
-            if not holds:
-                raise DprlError(f"protector: of its hand schedule {sentence}.")
+        check_ranges(self, _OF_HAND, "protector: of its hand schedule")
+        fine = 1 <= len(self.step_sizes) <= 2 and all(0.0 <= size <= 1e6 for size in self.step_sizes)
+        require(fine, "protector: of its hand schedule step_sizes must be one or two numbers between 0 and 1e6.")
 
     @property
     def kept(self) -> int:
@@ -209,11 +210,6 @@ def profile_of(weights: Mapping[str, Any], steps: int) -> jax.Array:
     return jnp.exp(logs) * jnp.sqrt(jnp.mean(jnp.exp(-2.0 * logs)))
 
 
-def clip_factor(weights: Mapping[str, Any]) -> Any:
-    """Return what the hand schedule's clip norm is multiplied by."""
-    return jnp.exp(weights["log_clip"]) if "log_clip" in weights else 1.0
-
-
 def over_time(knots: jax.Array, progress: jax.Array) -> jax.Array:
     """Return ``(k, ...)`` values at even times from 0 to 1, interpolated linearly at ``progress``."""
     last = knots.shape[0] - 1
@@ -226,48 +222,13 @@ def over_time(knots: jax.Array, progress: jax.Array) -> jax.Array:
 # --- one step ---------------------------------------------------------------------------------------------------------
 
 
-def init_state(architecture: Architecture, parameters: jax.Array) -> ProtectorState:
-    """Before the first step, from the ``(d,)`` parameters of :func:`start_from`."""
-    a, zero = architecture, jnp.zeros((), dtype=jnp.float32)
-    scheduler = lstm.start(a.hidden, a.layers if a.scheduler == "adaptive" else 0, 1)
-    size = parameters.shape[0]
-    running = jnp.zeros(size if a.signal else 0, dtype=jnp.float32)
-    return ProtectorState(lstm.start(a.hidden, a.layers, size), parameters, scheduler, zero, zero, running, zero)
+def levels_of(architecture: Architecture) -> tuple[float, ...]:
+    """Return the 31 noise levels of the adaptive scheduler over the uniform schedule's, smallest first.
 
-
-def start_from(architecture: Architecture, weights: Weights, parameters: jax.Array) -> jax.Array:
-    """Return ``(d,)`` first parameters: the algorithm's, and what was learned to add to them."""
-    parameters = parameters.astype(jnp.float32)
-    return parameters + weights["start"] if architecture.learned_start else parameters
-
-
-def propose(
-    architecture: Architecture, weights: Weights, state: ProtectorState, noise: Any, progress: Any
-) -> tuple[ProtectorState, jax.Array]:
-    """Return the adaptive scheduler: noise of the coming step over that of the uniform schedule, in ``(least, 2 -
-    least)``.
-
-    B.7: ``sigma_min + 2 (sigma_g - sigma_min) y`` with the sigmoid y. It reads the norm that was released with the
-    step *before*: the noise has to be known before the step's draw (docs/papers/002.md).
-
-    Args:
-        noise: () standard deviation of a coordinate of a mean under the uniform schedule, in units of the clip.
-        progress: () t / T.
+    The one in the middle is 1.
     """
-    size = state.kept.shape[0]
-    floor = jnp.maximum(jnp.asarray(noise, dtype=jnp.float32) * math.sqrt(size), LEAST_NOISE)
-    seen = jnp.stack(
-        [
-            jnp.clip(state.norm / floor, -LARGEST_INPUT, LARGEST_INPUT),
-            jnp.clip(state.norm, -LARGEST_INPUT, LARGEST_INPUT),
-            state.spent,
-            jnp.asarray(progress, dtype=jnp.float32),
-            jnp.log(floor),
-        ]
-    )
-    hidden, out = lstm.step(weights, "scheduler", state.scheduler, seen[:, None])
-    least = architecture.least
-    return state._replace(scheduler=hidden), least + 2.0 * (1.0 - least) * jax.nn.sigmoid(out[0, 0])
+    below, above = (np.geomspace(end, 1.0, 16) for end in (architecture.least, 2.0 - architecture.least))
+    return tuple(sorted({*below.tolist(), *above.tolist()}))
 
 
 def nearest_level(levels: jax.Array, ratio: jax.Array) -> jax.Array:
@@ -275,90 +236,158 @@ def nearest_level(levels: jax.Array, ratio: jax.Array) -> jax.Array:
     return jnp.argmin(jnp.abs(jnp.log(ratio) - jnp.log(levels))).astype(jnp.int32)
 
 
-def advance(
-    architecture: Architecture,
-    hand: HandSchedule,
-    weights: Weights,
-    state: ProtectorState,
-    parameters: jax.Array,
-    mean: jax.Array,
-    noise: Any,
-    step: Any,
-    blocks: Any,
-    clip: Any,
-    project: Any = lambda parameters: parameters,
-    learned: bool = True,
-) -> tuple[ProtectorState, jax.Array]:
-    """Take one step of the projector, from the noisy mean gradient.
+@dataclass(frozen=True, kw_only=True)
+class UpdateRule:
+    """What a protector, or its hand schedule, makes of noisy gradients.
 
-    Args:
-        parameters: ``(d,)`` float32.
-        mean: ``(d,)`` noisy sum of clipped gradients over ``q m C``: in units of the clip norm.
-        noise: () standard deviation of each of its coordinates.
-        step: () number of the step, from 0.
-        blocks: ``(d,)`` integers, the block of each parameter.
-        clip: () the clip norm, in the unit of the gradient.
-        project: onto the public constraint.
+    Attributes:
+        architecture: what it is made of.
+        hand: the hand schedule that it corrects.
+        weights: by name, float32.
         learned: False for the hand schedule alone.
-
-    Returns:
-        The next state, whose ``kept`` is the answer if this was the last step, and the next parameters.
     """
-    f32, size = jnp.float32, parameters.shape[0]
-    mean, noise = mean.astype(f32), jnp.asarray(noise, dtype=f32)
-    time = jnp.asarray(step, dtype=f32)
-    progress = jnp.minimum(time / hand.steps, 1.0)
-    blocks = np.asarray(blocks)
-    sizes = jnp.asarray(np.asarray(hand.step_sizes)[np.minimum(blocks, len(hand.step_sizes) - 1)], dtype=f32) * clip
-    if hand.walk is not None:
-        walk = jnp.sqrt(jnp.sum(sizes * sizes) * hand.steps) * noise
-        sizes = sizes * jnp.minimum(1.0, hand.walk / jnp.maximum(walk, 1e-30))
-    if hand.decay:
-        sizes = sizes * jnp.maximum(1.0 - progress, 1e-6) ** hand.decay
-    if hand.offset is not None:
-        sizes = sizes * (hand.offset / (time + hand.offset))
-    direction = mean
-    if learned and architecture.dense:
-        direction = mean + jnp.einsum("k,kij,j->i", over_time(weights["dense.time"], progress), weights["dense"], mean)
-    if learned and architecture.knots:
-        sizes = sizes * jnp.exp(over_time(weights["log_step"], progress))[blocks]
-    running, above = state.running, jnp.zeros(3, dtype=f32)
-    if architecture.signal:
-        running = running + (mean - running) / (time + 1.0)
-    if architecture.signal and learned:
-        signal = signal_of(running, noise, time + 1.0) / LARGEST_SIGNAL
-        above = over_time(over_time(weights["signal"], progress), signal)
-        sizes = sizes * jnp.exp(above[:2])[blocks]
-    hidden, move = state.hidden, -sizes * direction
-    if learned and architecture.layers:
-        root = math.sqrt(size)
-        floor = jnp.maximum(noise * root, LEAST_NOISE)
-        whole = jnp.ones(size, dtype=f32)
-        rows = [
-            jnp.clip(mean * root / floor, -LARGEST_INPUT, LARGEST_INPUT),
-            jnp.clip(mean * root, -LARGEST_INPUT, LARGEST_INPUT),
-            jnp.clip(parameters, -LARGEST_INPUT, LARGEST_INPUT),
-            jnp.asarray(2.0 * blocks - 1.0, dtype=f32),
-            progress * whole,
-            jnp.log(floor) * whole,
-        ]
-        inputs = jnp.stack(rows)
-        if architecture.embedding:
-            inputs = jnp.concatenate([inputs, weights["embedding"]])
-        hidden, out = lstm.step(weights, "projector", state.hidden, inputs)
-        # outputs of 0 leave the hand schedule's step as it is
-        move = jnp.exp(GATE * jnp.tanh(out[0] / GATE)) * move + architecture.free * out[1]
-    moved = project(parameters + move)
-    counted = jnp.asarray(step, dtype=jnp.int32) + 1 - (hand.steps - hand.kept)
-    weight = jnp.where(counted > 0, 1.0 / jnp.maximum(counted, 1), 1.0).astype(f32)
-    total = state.counted
-    if learned and architecture.learned_average:
-        each = jnp.exp(over_time(weights["log_average"], progress) + above[2])
-        each = jnp.where(counted > 0, each, 0.0)
-        total = total + each
-        weight = jnp.where(counted > 0, each / jnp.maximum(total, 1e-30), 1.0)
-    kept = (1.0 - weight) * state.kept + weight * moved
-    return state._replace(hidden=hidden, kept=kept, running=running, counted=total), moved
+
+    architecture: Architecture
+    hand: HandSchedule
+    weights: Mapping[str, Any] = field(repr=False)
+    learned: bool = True
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the noise is chosen on the way."""
+        return self.learned and self.architecture.scheduler == "adaptive"
+
+    @property
+    def clip_factor(self) -> Any:
+        """What the hand schedule's clip norm is multiplied by."""
+        return jnp.exp(self.weights["log_clip"]) if self.learned and "log_clip" in self.weights else 1.0
+
+    def start(self, parameters: Float[Array, " d"]) -> tuple[ProtectorState, Float[Array, " d"]]:
+        """Return the state before the first step and the first parameters, from those of the algorithm."""
+        a, zero, size = self.architecture, jnp.zeros((), dtype=jnp.float32), parameters.shape[0]
+        parameters = parameters.astype(jnp.float32)
+        if self.learned and a.learned_start:
+            parameters = parameters + self._arrays["start"]
+        hidden = lstm.start(a.hidden, a.layers, size)
+        scheduler = lstm.start(a.hidden, a.layers if a.scheduler == "adaptive" else 0, 1)
+        running = jnp.zeros(size if a.signal else 0, dtype=jnp.float32)
+        return ProtectorState(hidden, parameters, scheduler, zero, zero, running, zero), parameters
+
+    def propose(self, state: ProtectorState, noise: Any, progress: Any) -> tuple[ProtectorState, jax.Array]:
+        """Return () noise of the coming step over that of the uniform schedule, in ``(least, 2 - least)``.
+
+        This is the adaptive scheduler of B.7, ``sigma_min + 2 (sigma_g - sigma_min) y`` with the sigmoid y. It reads
+        the norm that was released with the step *before*: the noise has to be known before the step's draw
+        (docs/papers/002.md).
+
+        Args:
+            state: after the step before; the next one is returned first.
+            noise: () standard deviation of a coordinate of a mean under the uniform schedule, in units of the clip.
+            progress: () t / T.
+        """
+        size = state.kept.shape[0]
+        floor = jnp.maximum(jnp.asarray(noise, dtype=jnp.float32) * math.sqrt(size), LEAST_NOISE)
+        seen = jnp.stack(
+            [
+                jnp.clip(state.norm / floor, -LARGEST_INPUT, LARGEST_INPUT),
+                jnp.clip(state.norm, -LARGEST_INPUT, LARGEST_INPUT),
+                state.spent,
+                jnp.asarray(progress, dtype=jnp.float32),
+                jnp.log(floor),
+            ]
+        )
+        hidden, out = lstm.step(self._arrays, "scheduler", state.scheduler, seen[:, None])
+        least = self.architecture.least
+        return state._replace(scheduler=hidden), least + 2.0 * (1.0 - least) * jax.nn.sigmoid(out[0, 0])
+
+    def update(
+        self,
+        state: ProtectorState,
+        parameters: Float[Array, " d"],
+        mean: Float[Array, " d"],
+        noise: Any,
+        step: Any,
+        blocks: Any,
+        clip: Any,
+        project: Callable[[jax.Array], jax.Array] = lambda parameters: parameters,
+    ) -> tuple[ProtectorState, Float[Array, " d"]]:
+        """Take one step, from the noisy mean gradient.
+
+        Args:
+            state: after the step before.
+            parameters: before the step, float32.
+            mean: noisy sum of clipped gradients over ``q m C``: in units of the clip norm.
+            noise: () standard deviation of each of its coordinates.
+            step: () number of the step, from 0.
+            blocks: ``(d,)`` integers, the block of each parameter.
+            clip: () the clip norm, in the unit of the gradient.
+            project: onto the public constraint.
+
+        Returns:
+            The next state, whose ``kept`` is the answer if this was the last step, and the next parameters.
+        """
+        architecture, hand, learned, weights = self.architecture, self.hand, self.learned, self._arrays
+        f32, size = jnp.float32, parameters.shape[0]
+        mean, noise = mean.astype(f32), jnp.asarray(noise, dtype=f32)
+        time = jnp.asarray(step, dtype=f32)
+        progress = jnp.minimum(time / hand.steps, 1.0)
+        blocks = np.asarray(blocks)
+        sizes = jnp.asarray(np.asarray(hand.step_sizes)[np.minimum(blocks, len(hand.step_sizes) - 1)], dtype=f32) * clip
+        if hand.walk is not None:
+            walk = jnp.sqrt(jnp.sum(sizes * sizes) * hand.steps) * noise
+            sizes = sizes * jnp.minimum(1.0, hand.walk / jnp.maximum(walk, 1e-30))
+        if hand.decay:
+            sizes = sizes * jnp.maximum(1.0 - progress, 1e-6) ** hand.decay
+        if hand.offset is not None:
+            sizes = sizes * (hand.offset / (time + hand.offset))
+        direction = mean
+        if learned and architecture.dense:
+            direction = mean + jnp.einsum(
+                "k,kij,j->i", over_time(weights["dense.time"], progress), weights["dense"], mean
+            )
+        if learned and architecture.knots:
+            sizes = sizes * jnp.exp(over_time(weights["log_step"], progress))[blocks]
+        running, above = state.running, jnp.zeros(3, dtype=f32)
+        if architecture.signal:
+            running = running + (mean - running) / (time + 1.0)
+        if architecture.signal and learned:
+            signal = signal_of(running, noise, time + 1.0) / LARGEST_SIGNAL
+            above = over_time(over_time(weights["signal"], progress), signal)
+            sizes = sizes * jnp.exp(above[:2])[blocks]
+        hidden, move = state.hidden, -sizes * direction
+        if learned and architecture.layers:
+            root = math.sqrt(size)
+            floor = jnp.maximum(noise * root, LEAST_NOISE)
+            whole = jnp.ones(size, dtype=f32)
+            rows = [
+                jnp.clip(mean * root / floor, -LARGEST_INPUT, LARGEST_INPUT),
+                jnp.clip(mean * root, -LARGEST_INPUT, LARGEST_INPUT),
+                jnp.clip(parameters, -LARGEST_INPUT, LARGEST_INPUT),
+                jnp.asarray(2.0 * blocks - 1.0, dtype=f32),
+                progress * whole,
+                jnp.log(floor) * whole,
+            ]
+            inputs = jnp.stack(rows)
+            if architecture.embedding:
+                inputs = jnp.concatenate([inputs, weights["embedding"]])
+            hidden, out = lstm.step(weights, "projector", state.hidden, inputs)
+            # outputs of 0 leave the hand schedule's step as it is
+            move = jnp.exp(GATE * jnp.tanh(out[0] / GATE)) * move + architecture.free * out[1]
+        moved = project(parameters + move)
+        counted = jnp.asarray(step, dtype=jnp.int32) + 1 - (hand.steps - hand.kept)
+        weight = jnp.where(counted > 0, 1.0 / jnp.maximum(counted, 1), 1.0).astype(f32)
+        total = state.counted
+        if learned and architecture.learned_average:
+            each = jnp.exp(over_time(weights["log_average"], progress) + above[2])
+            each = jnp.where(counted > 0, each, 0.0)
+            total = total + each
+            weight = jnp.where(counted > 0, each / jnp.maximum(total, 1e-30), 1.0)
+        kept = (1.0 - weight) * state.kept + weight * moved
+        return state._replace(hidden=hidden, kept=kept, running=running, counted=total), moved
+
+    @property
+    def _arrays(self) -> dict[str, jax.Array]:
+        return {name: jnp.asarray(value) for name, value in self.weights.items()}
 
 
 def signal_of(running: jax.Array, noise: Any, count: Any) -> jax.Array:

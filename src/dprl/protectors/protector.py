@@ -10,9 +10,7 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,27 +21,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dprl.errors import DprlError
+from dprl.errors import DprlError, explained, require
 from dprl.files import write_atomically
 from dprl.protectors.projector import (
     LEVELS,
-    advance,
-    clip_factor,
-    init_state,
+    Architecture,
+    HandSchedule,
+    ProtectorState,
+    UpdateRule,
     init_weights,
+    levels_of,
     nearest_level,
-    propose,
-    start_from,
 )
-from dprl.protectors.projector import (
-    Architecture as Architecture,
-)
-from dprl.protectors.projector import (
-    HandSchedule as HandSchedule,
-)
-from dprl.protectors.projector import (
-    ProtectorState as ProtectorState,
-)
+from dprl.strict_json import read_regular, strict_object
 from dprl.tensor_file import to_bytes
 from dprl.user_code import quietly
 
@@ -57,28 +47,20 @@ _LEDGER_ENTRY = re.compile(r"charge [1-9][0-9]* of \S.*")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Protector:
+class Protector(UpdateRule):
     """A learned protector; equal to another where every fact and every weight is equal.
 
     Attributes:
-        architecture: what it is made of.
-        hand: the hand schedule that it corrects.
-        weights: by name, float32.
         algorithm: the evaluation algorithm that it serves; empty for none.
         features: the feature map whose coordinates its weights belong to; empty where any will do.
         ranges: public facts, by name, that it was trained for: smallest and largest.
         provenance: where it comes from, as plain data: ``public`` or ``charged``, tasks, seeds, budget, versions.
-        learned: False for the hand schedule alone: see :meth:`fallback`.
     """
 
-    architecture: Architecture
-    hand: HandSchedule
-    weights: Mapping[str, Any] = field(repr=False)
     algorithm: str = ""
     features: str = ""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    learned: bool = True
 
     def __post_init__(self) -> None:
         arrays = {name: np.asarray(value, dtype=np.float32) for name, value in self.weights.items()}
@@ -138,12 +120,7 @@ class Protector:
     @cached_property
     def clip_norm(self) -> float:
         """The clip norm, as the option of the algorithm that is served."""
-        return self.hand.clip_norm * (float(clip_factor(self.weights)) if self.learned else 1.0)
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether the noise is chosen on the way."""
-        return self.learned and self.architecture.scheduler == "adaptive"
+        return self.hand.clip_norm * float(self.clip_factor)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -175,48 +152,21 @@ class Protector:
                 'its training and name the ledger\'s entry in its provenance, such as "charged": "charge 3 of trial".'
             )
 
-    def start(self, parameters: jax.Array) -> tuple[ProtectorState, jax.Array]:
-        """Return state before the first step and the first parameters, from those of the algorithm ``(d,)``."""
-        if self.learned:
-            parameters = start_from(self.architecture, self._arrays(), parameters)
-        parameters = parameters.astype(jnp.float32)
-        return init_state(self.architecture, parameters), parameters
-
-    def update(
-        self,
-        state: ProtectorState,
-        parameters: jax.Array,
-        mean: jax.Array,
-        noise: Any,
-        step: Any,
-        blocks: Any,
-        clip: Any,
-        project: Any = lambda parameters: parameters,
-    ) -> tuple[ProtectorState, jax.Array]:
-        """Take one step; arguments as of :func:`~dprl.protectors.projector.advance`."""
-        return advance(
-            self.architecture, self.hand, self._arrays(), state, parameters, mean, noise, step, blocks, clip,
-            project, self.learned,
-        )  # fmt: skip
-
-    def propose(self, state: ProtectorState, noise: Any, step: Any) -> tuple[ProtectorState, jax.Array]:
-        """Return, of an adaptive protector, the number in :attr:`levels` of the coming step's noise."""
+    def next_level(self, state: ProtectorState, noise: Any, step: Any) -> tuple[ProtectorState, jax.Array]:
+        """Return, of an adaptive protector, the number in :attr:`levels` of the coming step's noise; arguments as of
+        :meth:`propose`.
+        """
         progress = jnp.minimum(jnp.asarray(step, dtype=jnp.float32) / self.hand.steps, 1.0)
-        state, ratio = propose(self.architecture, self._arrays(), state, noise, progress)
+        state, ratio = self.propose(state, noise, progress)
         return state, nearest_level(jnp.asarray(self.levels, dtype=jnp.float32), ratio)
-
-    def _arrays(self) -> dict[str, jax.Array]:
-        return {name: jnp.asarray(value) for name, value in self.weights.items()}
 
     # --- files ----------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
         """Write ``protector.safetensors`` and ``protector.json``; the folder is made where it is not there."""
         folder = Path(folder)
-        try:
+        with explained(f"A protector cannot be written into {str(folder)!r}"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DprlError(f"Cannot write a protector into {str(folder)!r}: {error.strerror}.") from error
         write_atomically(folder / WEIGHTS, self._tensors())
         write_atomically(folder / FACTS, (json.dumps(self._facts(), indent=2, sort_keys=True) + "\n").encode())
         return folder
@@ -228,56 +178,34 @@ class Protector:
 
         folder = Path(folder)
         try:
-            raw, text = (_read(folder / name, size) for name, size in _LARGEST.items())
-            facts = json.loads(text, parse_constant=_refuse_constant)
-        except (OSError, ValueError, RecursionError) as error:
+            raw, text = (read_regular(folder / name, size, links=True) for name, size in _LARGEST.items())
+            facts, weights = strict_object(FACTS, text), quietly(lambda: load(raw), None)  # it panics at some files
+            require(weights is not None, "no tensors")
+        except DprlError as error:
             raise DprlError(f"Cannot read a protector from {str(folder)!r}: it is missing or damaged.") from error
-        weights = quietly(lambda: load(raw), None)  # it panics at some files
-        if weights is None:
-            raise DprlError(f"Cannot read a protector from {str(folder)!r}: it is missing or damaged.")
         damaged = DprlError(f"The protector in {str(folder)!r} is damaged, or of a version that this dprl cannot read.")
-        if not isinstance(facts, dict) or facts.get("schema") != _SCHEMA:
+        if facts.get("schema") != _SCHEMA:
             raise damaged
         if facts.get("weights_digest") != hashlib.sha256(raw).hexdigest():
             raise DprlError(f"The protector in {str(folder)!r} is damaged: its weights are not what it describes.")
         try:
-            pairs = {name: _of_type(tuple[float, float], pair) for name, pair in facts["ranges"].items()}
-            if not isinstance(facts["provenance"], dict) or not _plain(facts["provenance"]):
+            provenance = _of_type(dict, facts["provenance"])
+            if _depth(provenance) > _DEEPEST:
                 raise damaged
+            json.dumps(provenance, ensure_ascii=False).encode()  # half a character stands on no certificate
             return cls(
                 architecture=_record(Architecture, facts["architecture"]),
                 hand=_record(HandSchedule, facts["hand"]),
-                weights=weights,
+                weights=weights or {},
                 algorithm=_of_type(str, facts["algorithm"]),
                 features=_of_type(str, facts["features"]),
-                ranges=pairs,
-                provenance=facts["provenance"],
+                ranges={name: _of_type(tuple[float, float], pair) for name, pair in facts["ranges"].items()},
+                provenance=provenance,
             )
         except DprlError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise damaged from error
-
-
-def levels_of(architecture: Architecture) -> tuple[float, ...]:
-    """Return noise levels of the adaptive scheduler over the uniform schedule's, smallest first: 31, the middle one is
-    1.
-    """
-    below, above = (np.geomspace(end, 1.0, 16) for end in (architecture.least, 2.0 - architecture.least))
-    return tuple(sorted({*below.tolist(), *above.tolist()}))
-
-
-def _read(path: Path, size: int) -> bytes:
-    """Return a file of at most ``size`` bytes; what is no file, such as a pipe, is not waited for."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
-        content = file.read(size + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
-    if content is None or len(content) > size:
-        raise ValueError("no file, or too large")
-    return content
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
 
 
 def _record(kind: type[R], content: Any) -> R:
@@ -303,11 +231,7 @@ def _of_type(kind: Any, value: Any) -> Any:
     raise TypeError("another type")
 
 
-def _plain(value: Any, depth: int = 0) -> bool:
-    """Tell whether ``value`` of JSON can stand on a certificate: not deep, numbers finite, text that can be written."""
-    if isinstance(value, dict | list):
-        inner = [*value, *value.values()] if isinstance(value, dict) else value
-        return depth < _DEEPEST and all(_plain(x, depth + 1) for x in inner)
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode() == value
-    return value is None or abs(value) <= 1e300  # numbers and truth
+def _depth(value: Any) -> int:
+    """Return how many tables and lists of JSON stand in each other."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)

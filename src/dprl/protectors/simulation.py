@@ -24,14 +24,10 @@ from dprl.protectors.projector import (
     Architecture,
     HandSchedule,
     ProtectorState,
+    UpdateRule,
     Weights,
-    advance,
-    clip_factor,
-    init_state,
     nearest_level,
     profile_of,
-    propose,
-    start_from,
 )
 
 
@@ -64,6 +60,10 @@ class Simulation:
     def hand(self) -> HandSchedule:
         """The hand schedule."""
         return self.family.hand
+
+    def rule(self, weights: Weights, learned: bool = True) -> UpdateRule:
+        """Return the protector with these weights, or its hand schedule."""
+        return UpdateRule(architecture=self.architecture, hand=self.hand, weights=weights, learned=learned)
 
     @property
     def adaptive(self) -> bool:
@@ -127,10 +127,7 @@ STOPPED = 1e3
 
 def begin(simulation: Simulation, weights: Weights, task: Any, learned: bool = True) -> Carry:
     """Before the first step."""
-    parameters = simulation.family.initial(task).astype(jnp.float32)
-    if learned:
-        parameters = start_from(simulation.architecture, weights, parameters)
-    return init_state(simulation.architecture, parameters), parameters
+    return simulation.rule(weights, learned).start(simulation.family.initial(task))
 
 
 def step_of(
@@ -149,22 +146,19 @@ def step_of(
     """
     s, family, hand = simulation, simulation.family, simulation.hand
     f32, size = jnp.float32, simulation.family.dimension
-    adaptive = s.adaptive and learned
+    rule = s.rule(weights, learned)
     std = jnp.asarray(s.std, dtype=f32) * jnp.asarray(factor, dtype=f32)
     profile = profile_of(weights, hand.steps) if learned else jnp.ones(hand.steps, dtype=f32)
-    clip = jnp.asarray(family.natural_clip(hand.clip_norm), dtype=f32)
-    if learned:
-        clip = clip * clip_factor(weights)
+    clip = jnp.asarray(family.natural_clip(hand.clip_norm), dtype=f32) * rule.clip_factor
     coins, noise = jax.random.split(key)
     words = jax.random.key_data(noise)
     blocks = np.asarray(family.blocks)
 
     def body(carry: Carry, step: Any) -> tuple[Carry, tuple[jax.Array, jax.Array]]:
         state, parameters = carry
-        ratio = profile[step] if not adaptive else jnp.ones((), dtype=f32)
-        cost = jnp.asarray(1.0 / hand.steps, dtype=f32)
-        if adaptive:
-            state, ratio = propose(s.architecture, weights, state, std, step / hand.steps)
+        ratio, cost = profile[step], jnp.asarray(1.0 / hand.steps, dtype=f32)
+        if rule.adaptive:
+            state, ratio = rule.propose(state, std, step / hand.steps)
             if deployed:
                 levels = jnp.asarray(s.ratios, dtype=f32)
                 ratio = levels[nearest_level(levels, ratio)]
@@ -172,18 +166,16 @@ def step_of(
         mean = family.mean_gradient(task, parameters, jax.random.fold_in(coins, step), clip).astype(f32)
         draw = draws * threefry.normal(words, step.astype(jnp.uint32), size + 1)
         level = std * ratio
-        state, moved = advance(
-            s.architecture, hand, weights, state, parameters, mean + level * draw[:size], level, step, blocks, clip,
-            family.project, learned,
-        )  # fmt: skip
+        noisy = mean + level * draw[:size]
+        state, moved = rule.update(state, parameters, noisy, level, step, blocks, clip, family.project)
         spent = state.spent + cost
-        if adaptive:
+        if rule.adaptive:
             norm = safe_norm(mean) + jnp.asarray(s.norm_std, dtype=f32) * factor * draw[size]
             state = state._replace(norm=norm, spent=spent)
         loss = jnp.zeros((), dtype=f32)
         if s.every:
             loss = (family.loss(task, moved) / family.reference(task)).astype(f32)
-        if adaptive and deployed:  # what the filter does not admit is not drawn, and ends the run
+        if rule.adaptive and deployed:  # what the filter does not admit is not drawn, and ends the run
             live = (spent <= 1.0 + 1e-6) & (carry[0].spent < STOPPED)
             stopped = (carry[0]._replace(spent=jnp.maximum(carry[0].spent, STOPPED)), carry[1])
             kept = jax.tree.map(lambda new, old: jnp.where(live, new, old), (state, moved), stopped)

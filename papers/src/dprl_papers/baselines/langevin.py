@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import PublicFacts, Stage
 from dprl.evaluation.dptd import GRADIENT_DUAL, GRADIENT_PRIMAL
-from dprl.evaluation.primal_dual import PrimalDualProgram, limited, resolve
+from dprl.evaluation.primal_dual import PrimalDualProgram, limited
 from dprl.protocols import Attack
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
@@ -49,7 +49,7 @@ class DPGLD(GradientConfig):
         return limited(facts, stage, 2.0 * GRADIENT_PRIMAL, GRADIENT_DUAL)
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> DPGLDProgram:
-        return DPGLDProgram(resolve(self, facts, stages[-1]), stages, facts)
+        return DPGLDProgram(self.resolve(facts, stages), stages, facts)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ Proof: docs/proofs/dp-srm.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -23,7 +24,7 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
 from dprl.engine.options import PublicFacts, Query, Stage
 from dprl.evaluation.nonlinear_td import unit_gradients
-from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram, resolve
+from dprl.evaluation.primal_dual import FUNCTION, STANDARD_ATTACKS, PrimalDualProgram
 from dprl_papers.baselines.primal_dual_sgd import GradientConfig
 
 INITIAL = "initial gradient"
@@ -48,13 +49,12 @@ class DPSRM(GradientConfig):
 
     algorithm: ClassVar[str] = "dp-srm"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("steps must be at least 2", self.steps is None or self.steps >= 2)
-        self._check("recursion must be between 1e-6 and 1", 1e-6 <= self.recursion <= 1.0)
-        self._check("initial_share must be above 0 and below 1", 0.0 < self.initial_share < 1.0)
-        given = self.difference_clip
-        self._check("difference_clip must be between 1e-12 and 1e12", given is None or 1e-12 <= given <= 1e12)
+    ranges: ClassVar[Mapping[str, str]] = {
+        "steps": "[2, inf)",
+        "recursion": "[1e-6, 1]",
+        "initial_share": "(0, 1)",
+        "difference_clip": "[1e-12, 1e12]",
+    }
 
     @property
     def gain(self) -> float:
@@ -73,11 +73,11 @@ class DPSRM(GradientConfig):
         steps, clip = self.count(facts) - 1, self.clip_of_differences(facts)
         return self.after_start(facts, (initial, Query(FUNCTION, size, clip, steps, self.rate(facts), 1.0 - share)))
 
-    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
-        return super().resolved(facts, stage) | {"difference_clip": self.clip_of_differences(facts)}
+    def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
+        return super().defaults(facts, stages) | {"difference_clip": self.clip_of_differences(facts)}
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> DPSRMProgram:
-        return DPSRMProgram(resolve(self, facts, stages[-1]), stages, facts)
+        return DPSRMProgram(self.resolve(facts, stages), stages, facts)
 
 
 class State(NamedTuple):

@@ -20,7 +20,6 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
 from dprl.engine.options import Claimed, PublicFacts, Query, Stage
 from dprl.evaluation.dptd import DPTD, DPTDProgram
-from dprl.evaluation.primal_dual import resolve
 from dprl.protocols import Attack, Precondition
 from dprl_papers.one_unit import claimed, one_unit_a_step
 
@@ -80,11 +79,11 @@ class PublishedDPTD(DPTD):
         del facts, stage
         return STEP * self.nu, STEP * self.nu
 
-    def resolved(self, facts: PublicFacts, stage: Stage) -> dict[str, Any]:
-        return super().resolved(facts, stage) | {"schedule": "diminishing", "average": "random"}
+    def defaults(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> dict[str, Any]:
+        return super().defaults(facts, stages) | {"schedule": "diminishing", "average": "random"}
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> PublishedDPTDProgram:
-        return PublishedDPTDProgram(resolve(one_unit_a_step(self, facts), facts, stages[-1]), stages, facts)
+        return PublishedDPTDProgram(one_unit_a_step(self, facts).resolve(facts, stages), stages, facts)
 
     def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
         """Return Theorem 5.1's noise, of one unit a step."""

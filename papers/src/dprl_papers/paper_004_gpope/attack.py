@@ -17,7 +17,7 @@ from dprl.audits.attacks.evaluation import FAR, EvaluationCanary, always, attack
 from dprl.config import Provenance
 from dprl.engine.layouts import SharedTransitions
 from dprl.errors import DprlError
-from dprl.evaluation.gpope import GPOPE, clip_norm
+from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.paper_004_gpope.published import PublishedGPOPE
@@ -55,7 +55,7 @@ def published_canary(
         raise DprlError("As published, gpope takes one trajectory a step: sampling_rate means nothing there.")
     if released == "last" and config.step_size is None:
         # three updates at full clip norm are half of theta's range: it comes to lie at the wall, and can leave it
-        config = config.replace(Provenance("chosen by the attack"), step_size=1.0 / (3.0 * clip_norm(config, 1, 1)))
+        config = config.replace(Provenance("chosen by the attack"), step_size=1.0 / (3.0 * (config.clip_norm or 0.25)))
     plan = make_plan(config, attack_bounds(units), budget, [always], "tabular")
     relation = f"all of {units} records push one way, and one of them is replaced by one that pushes the other way"
     what = "every noisy sum" if released == "all" else "the last iterate"

@@ -189,7 +189,8 @@ def theory_of(
 
 def beside(runner: Runner, figure: Measured) -> dict[str, Any]:
     """Return the lines of a figure of GPOPE, for the method and the step sizes that are measured in it."""
-    from dprl.evaluation.gpope import GPOPE, clip_norm
+    from dprl.engine.options import PublicFacts
+    from dprl.evaluation.gpope import GPOPE
     from dprl.value_functions.features import make_features
 
     request, (domain,), method = runner.request, figure.domains, figure.methods[0]
@@ -200,11 +201,12 @@ def beside(runner: Runner, figure: Measured) -> dict[str, Any]:
     place, options = runner.domain(domain), request.methods[method].options
     bounds = place.bounds(max(units))
     config = GPOPE(clip_norm=options.get("clip_norm"), start=options.get("start", "zero"))
+    facts = PublicFacts(bounds, make_features(place.features, bounds.observation), config.discount, mu=1.0)
     theory = theory_of(
         place,
         trajectories=units,
         step_sizes=[x for x in steps if x is not None],
-        clip_norm=clip_norm(config, make_features(place.features, bounds.observation).size, bounds.horizon),
+        clip_norm=config.clip(facts),
         epsilon=figure.epsilon[0],
         delta=request.paper.delta,
         start=config.start,

@@ -15,8 +15,7 @@ published is in the distribution dprl-papers.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -93,10 +92,16 @@ class DPPG(Config):
     release: Literal["last", "average", "uniform"] = "last"
     noise_multiplier: float | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for sentence in _mistakes(self):
-            raise DprlError(f"{self.algorithm}: {sentence}.")
+    ranges: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("users", "batch"), f"1..{MAX_USERS}"),
+        "steps": f"1..{MAX_STEPS}",
+        "interactions": "1..1000",
+        **dict.fromkeys(("clip_norm", "step_size"), "(0, 1e6]"),
+        "noise_multiplier": "(0, 1e9]",
+        "discount": "[0, 1]",
+        "baseline_weight": "[0, 1)",
+        "regularisation": "[0, 1e6]",
+    }
 
     def claimed(self, facts: EnvironmentSpec, budget: Budget, units: int | None) -> PGPlan | None:
         """Return the plan of options of another distribution; None where dprl makes it."""
@@ -125,28 +130,6 @@ number of steps times the step size, at most, and what it is over users by the n
 BARRIER = 0.02
 
 
-def _mistakes(c: DPPG) -> Iterator[str]:
-    """Yield what is wrong with the options by themselves."""
-    for name, most in (
-        ("users", MAX_USERS), ("batch", MAX_USERS), ("steps", MAX_STEPS), ("interactions", 1000),
-    ):  # fmt: skip
-        value = getattr(c, name)
-        if value is not None and not (type(value) is int and 1 <= value <= most):
-            yield f"{name} must be a whole number from 1 to {most}"
-    for name, low, high in (
-        ("clip_norm", 0.0, 1e6), ("step_size", 0.0, 1e6), ("noise_multiplier", 0.0, 1e9),
-    ):  # fmt: skip
-        value = getattr(c, name)
-        if value is not None and not (_number(value) and low < value <= high):
-            yield f"{name} must be a number above {low:g} and at most {high:g}"
-    if c.discount is not None and not (_number(c.discount) and 0.0 <= c.discount <= 1.0):
-        yield "discount must be from 0 to 1"
-    if not (_number(c.baseline_weight) and 0.0 <= c.baseline_weight < 1.0):
-        yield "baseline_weight must be at least 0 and below 1"
-    if c.regularisation is not None and not (_number(c.regularisation) and 0.0 <= c.regularisation <= 1e6):
-        yield "regularisation must be a number from 0 to 1e6"
-
-
 def _contradictions(c: DPPG) -> Iterator[str]:
     """Yield what is wrong with several of them together."""
     if c.poisson:
@@ -154,10 +137,6 @@ def _contradictions(c: DPPG) -> Iterator[str]:
             yield "users who are sampled again have the relation add or remove one: leave out relation"
         if c.noise != "independent":
             yield "users who are sampled again need noise = 'independent'"
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def act_once(facts: EnvironmentSpec) -> bool:
