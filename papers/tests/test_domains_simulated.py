@@ -18,8 +18,7 @@ from dprl_papers.harness.domain import MOMENT_SEED, load_domain
 from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.q_learning import SoftPolicy, fitted_q, learn, step_scale
 from dprl_papers.harness.sarsa import learn_sarsa
-from dprl_papers.harness.simulated import mean_return
-from dprl_papers.harness.true_values import rollout_values
+from dprl_papers.harness.simulated import mean_return, rollout_values
 
 
 def z_scores(values, errors, again, errors_again):
@@ -130,7 +129,7 @@ def test_stored_values_of_the_car(name, repetitions):
     """A few of the stored values, by rollouts with other coins."""
     domain = load_domain(name)
     some = np.random.default_rng(5).choice(len(domain.truth.values), 8, replace=False)
-    values, errors = mountain_car.simulate_truth(domain.target_policy, domain.truth.states[some], 6, repetitions)
+    values, errors = mountain_car.SIMULATOR.values(domain.target_policy, domain.truth.states[some], 6, repetitions)
     stored = domain.truth.values[some], domain.truth.standard_errors[some]
     # rollouts from a state that is a step from the goal, or never leaves the valley, do not differ: hence the 0.05
     assert np.all(np.abs(z_scores(*stored, values, np.hypot(errors, 0.05))) < 5)
@@ -147,7 +146,7 @@ def test_the_cars_policy_is_learned_again():
 def test_more_of_the_cars_stored_values(name):
     domain = load_domain(name)
     some = np.arange(0, len(domain.truth.values), 5)
-    values, errors = mountain_car.simulate_truth(domain.target_policy, domain.truth.states[some], 7, 60)
+    values, errors = mountain_car.SIMULATOR.values(domain.target_policy, domain.truth.states[some], 7, 60)
     stored = domain.truth.values[some], domain.truth.standard_errors[some]
     z = z_scores(*stored, values, np.hypot(errors, 0.05))
     assert np.abs(z).max() < 5
@@ -176,7 +175,7 @@ def test_what_the_files_of_sarsa_hold(module):
     domain, kept = module.DOMAIN, load_file(module.ASSETS)
     np.testing.assert_allclose(module.learn_weights(), kept["weights"], atol=1e-9)  # XLA's flags change last digits
     some = np.arange(0, len(domain.truth.values), 5)
-    values, errors = module.simulate_truth(domain.target_policy, domain.truth.states[some], 7, 100)
+    values, errors = module.SIMULATOR.values(domain.target_policy, domain.truth.states[some], 7, 100)
     stored = domain.truth.values[some], domain.truth.standard_errors[some]
     z = z_scores(*stored, values, np.hypot(errors, 0.02))  # one step from the end returns do not differ
     assert np.abs(z).max() < 5
@@ -243,7 +242,7 @@ def test_the_patients_policy_is_learned_again():
 def test_some_of_the_patients_stored_values():
     domain = load_domain("hiv")
     some = np.arange(0, len(domain.truth.values), 8)
-    values, errors = hiv.simulate_truth(domain.target_policy, domain.truth.states[some], 6, 48)
+    values, errors = hiv.SIMULATOR.values(domain.target_policy, domain.truth.states[some], 6, 48)
     z = z_scores(domain.truth.values[some], domain.truth.standard_errors[some], values, errors)
     assert np.abs(z).max() < 5
     rewards = hiv._rollout(domain.target_policy, 9, 256)["reward"].reshape(256, hiv.HORIZON)

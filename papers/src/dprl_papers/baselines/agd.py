@@ -96,8 +96,9 @@ def query_rho(config: AGD, budget: Budget) -> float:
 
 
 def most_rounds(config: AGD, budget: Budget) -> int:
-    """Return no run has more rounds: each costs at least an objective query, and a step or a refinement a gradient's
-    share.
+    """Return the most rounds that any run has.
+
+    Each costs at least an objective query, and a step or a refinement a gradient's share.
     """
     least = query_rho(config, budget) * (1.0 + min(config.growth, 1.0))
     # a round number: budgets of about the same length share a compiled program

@@ -80,7 +80,7 @@ class Found:
     losses: np.ndarray
 
     def best(self, by: str = "arithmetic") -> Point:
-        """Return with the least ``arithmetic`` or ``geometric`` mean over the tasks; what is not finite is never best."""
+        """Return the point of the least finite ``arithmetic`` or ``geometric`` mean over the tasks."""
         with np.errstate(all="ignore"):
             means = self.losses.mean(axis=0) if by == "arithmetic" else np.exp(np.log(self.losses).mean(axis=0))
         return self.grid.points()[int(np.argmin(np.where(np.isfinite(means), means, np.inf)))]

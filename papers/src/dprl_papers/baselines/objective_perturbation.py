@@ -83,5 +83,5 @@ def minimiser(loss: LinearLoss, records: Records, ridge: Any, tilt: jax.Array) -
 
 @partial(jax.jit, static_argnums=0)
 def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
-    """Return ``(d,)`` what a run with the noise of :func:`noise_std` gives; ``ridge`` is of the sum over all records."""
+    """Return the ``(d,)`` answer with the noise of :func:`noise_std`; ``ridge`` is of the sum over all records."""
     return minimiser(loss, records, ridge, normal_vector(noise_of(seed), std, loss.dimension))

@@ -71,7 +71,7 @@ class SmoothGaussian:
         return smooth_epsilon(self.delta, self.dimension, self.alpha, self.beta / 2.0)
 
     def event(self) -> NoReturn:
-        """Return refuses: the scale of the noise depends on the data, and no accountant composes that."""
+        """Refuse: the scale of the noise depends on the data, and no accountant composes that."""
         raise DprlError(
             "Noise scaled by smooth sensitivity has no privacy event: its scale depends on the data, it is drawn in "
             "floating point, and its worst case is searched rather than proved; it cannot be released."
@@ -115,7 +115,7 @@ class OutputGaussian:
         return self.noise_multiplier * self.sensitivity
 
     def event(self) -> NoReturn:
-        """Return refuses: in exact arithmetic this is a Gaussian release, but answer and noise are floating point here."""
+        """Refuse: in exact arithmetic this is a Gaussian release, but answer and noise are floating point here."""
         raise DprlError(
             "Noise added to a floating-point answer has no privacy event here: neither the error of the solve nor "
             "that of the sum is bounded; use the first-visit algorithm, whose sums lie on an integer grid."

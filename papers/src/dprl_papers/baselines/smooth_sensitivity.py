@@ -101,7 +101,7 @@ def lsl(table: Array, weights: Array, ridge: float, visits: FirstVisits) -> Arra
 
 
 def lsw_local(table: Array, weights: Array, counts: Array, width: float) -> float:
-    """Return largest change of :func:`lsw` when a trajectory is replaced, added or removed; returns in [0, ``width``]."""
+    """Return the largest change of :func:`lsw` by one trajectory more, less or another; returns in [0, ``width``]."""
     return width * _inverse_norm(table, weights) * math.sqrt(_phi_w(weights, counts, np.zeros(1))[0])
 
 

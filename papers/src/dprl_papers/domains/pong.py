@@ -25,7 +25,7 @@ from dprl.protocols import Bounds, Policy
 from dprl_papers.harness.domain import Domain, from_rollout
 from dprl_papers.harness.dqn import Weights, learn_dqn, q_values
 from dprl_papers.harness.q_learning import soften
-from dprl_papers.harness.simulated import mean_return, stored_starts, stored_truth
+from dprl_papers.harness.simulated import mean_return, stored_domain
 
 ASSETS = Path(__file__).with_suffix(".safetensors")
 TEMPERATURE, EPSILON = 0.1, 0.2
@@ -172,22 +172,18 @@ def mean_reward() -> float:
 
 def _domain() -> Domain:
     policy = load_policy()
-    return Domain(
-        name="pong",
+    return stored_domain(
+        Path(__file__),
         label="Pong",
         discount=DISCOUNT,
         features="columns",
         network="mlp:50",
         extra="atari",
         public=PUBLIC,
-        target_policy=policy,
-        behavior=policy,
+        policy=policy,
         simulate=lambda bounds, seed: simulate(policy, bounds, seed),
-        true_values=lambda: stored_truth(ASSETS),
-        start_values=lambda: stored_starts(ASSETS),
         mean_reward=mean_reward(),
         moment_units=40,
-        depends_on=(ASSETS,),
     )
 
 

@@ -14,7 +14,6 @@ import importlib.util
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 import dprl
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
+from dprl.files import replacing
 from dprl.protocols import Bounds, Policy
 from dprl.value_functions.features import Features
 
@@ -328,15 +328,8 @@ def cached(
     with contextlib.suppress(OSError, SafetensorError):
         return load_file(path)
     arrays = {name: np.ascontiguousarray(array) for name, array in make().items()}
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, DprlError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-        try:
+        with replacing(path) as temporary:
             save_file(arrays, temporary)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
     return arrays

@@ -28,7 +28,7 @@ class Mspbe(NamedTuple):
         return float(residual @ np.linalg.solve(self.C, residual))
 
     def solution(self) -> np.ndarray:
-        """Return ``(n,)`` values at which the error is zero; they differ from the true ones by the 1/length weighting."""
+        """Return ``(n,)`` values without error; they differ from the true ones by the 1/length weighting."""
         return np.linalg.solve(self.A, self.b)
 
 

@@ -123,7 +123,7 @@ class NeuralMetrics:
 
 
 def _transitions(domain: Domain, features: Features, count: int) -> dict[str, Any]:
-    """Return about ``count`` transitions, in public units; weights sum to one, but for transitions that cannot be used."""
+    """Return about ``count`` transitions, in public units; weights sum to one, but for those that cannot be used."""
     parts, found, units = [], 0, 0
     each = min(_UNITS, domain.moment_units)  # a domain of long trajectories has few
     value = domain.bounds(1).value_interval(domain.discount)

@@ -80,7 +80,7 @@ def epsilon_greedy(explore_keys: Any, action_keys: Any, values: Any, exploration
 
 
 def choose(which: Any, these: Any, others: Any) -> Any:
-    """Return a pytree of arrays with N rows: those of ``these`` where ``(N,)`` ``which`` says so, else of ``others``."""
+    """Return a pytree of arrays with N rows: of ``these`` where ``(N,)`` ``which`` says so, else of ``others``."""
     return jax.tree.map(lambda a, b: jnp.where(which.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), these, others)
 
 

@@ -79,7 +79,7 @@ def lsl_exact(centred: bool, problem: Problem, key: Any) -> np.ndarray:
 
 
 def ridge(setting: Setting) -> float:
-    """Return the tuned one; without it the root of the number of trajectories, above what the published noise asks for."""
+    """Return the tuned ridge, or the root of the number of trajectories, above what the published noise needs."""
     largest = 1.0 / setting.features.size
     return largest + setting.units**0.5 if setting.tuned is None else largest + setting.tuned * setting.factor
 

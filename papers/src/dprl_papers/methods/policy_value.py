@@ -129,7 +129,7 @@ def _around(plan: Plan, theta: Any, mechanism: Any, noise: Any, problem: Problem
 
 
 def truncated(problem: Problem, key: Any) -> float:
-    """Return what importance sampling would say of infinitely many trajectories of the log's length; not an estimate."""
+    """Return the limit of importance sampling with ever more trajectories of the log's length; not an estimate."""
     del key
     return problem.domain.truncated_value
 

@@ -100,7 +100,7 @@ _LOCK = threading.RLock()
 
 
 def metrics_of(domain: Any, features: Features) -> NeuralMetrics:
-    """Return made once for all methods."""
+    """Return the metrics of a domain, made once for all methods."""
     with _LOCK:
         return _metrics(domain, features)
 
@@ -220,7 +220,7 @@ def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
 
 
 def _stage(name: str, facts: PublicFacts, steps: int, clip: float, multiplier: float) -> Stage:
-    """Return of one transition a step."""
+    """Return a stage that asks one transition a step."""
     size = 2 * facts.features.size
     return one_a_step(Query(name, size, clip, steps), facts.units, multiplier)
 
@@ -232,14 +232,14 @@ def dptd_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, 
 
 
 def langevin_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
-    """Return the noise that is necessary and sufficient where one transition is replaced and moves a sum by 2 G, G = 1."""
+    """Return the noise that is needed, and enough, where one transition's replacement moves a sum by 2 G, G = 1."""
     size, multiplier = 2 * facts.features.size, 2.0 * math.sqrt(steps) * _multiplier(budget)
     mechanism = GaussianSum(parts=((size, 1.0),), noise_multiplier=multiplier, steps=steps)
     return (Stage(FUNCTION, mechanism),)
 
 
 def recursive_stages(facts: PublicFacts, steps: int, budget: Budget, recursion: float = RECURSION) -> tuple[Stage, ...]:
-    """Return reconstructed: paper 000's Lemma B.3 with the bound that G = 1 implies for a difference, 2 - a."""
+    """Return the stages of DP-SRM, reconstructed from paper 000's Lemma B.3 and the bound that G = 1 implies, 2 - a."""
     bound = 2.0 - recursion
     multiplier = noise_multiplier(steps, facts.units, budget.epsilon, budget.delta)
     return (
@@ -249,7 +249,7 @@ def recursive_stages(facts: PublicFacts, steps: int, budget: Budget, recursion: 
 
 
 def single_stage(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
-    """Return for runs without noise."""
+    """Return the stage of a run without noise."""
     del budget
     return (_stage(FUNCTION, facts, steps, 1.0, 1.0),)
 
@@ -260,7 +260,7 @@ def _multiplier(budget: Budget) -> float:
 
 
 def transitions(setting: Setting) -> int:
-    """Return how many a log of this size has, by the example of one."""
+    """Return how many transitions a log of this size has, by the example of one."""
     return len(_example(setting.domain, setting.units).reward)
 
 
@@ -270,7 +270,7 @@ def _example(domain: Any, units: int) -> Trajectories:
 
 
 def dptd_promise(setting: Setting) -> Guarantee:
-    """Return what Theorem 5.1's noise has at least where it claims the budget, for joint gradients of norm at most 1."""
+    """Return the least that Theorem 5.1's noise has where it claims the budget, for joint gradients of at most 1."""
     count = transitions(setting)
     sigma = noise_multiplier(_epochs(setting) * count - 1, count, *_asked(setting))
     return _initial_promise(setting, sigma, "a lower bound")
@@ -285,14 +285,14 @@ def langevin_promise(setting: Setting) -> Guarantee:
 
 
 def recursive_promise(setting: Setting) -> Guarantee:
-    """Return As :func:`dptd_promise`, of Lemma B.3's."""
+    """Return what :func:`dptd_promise` does, of Lemma B.3's noise."""
     count = transitions(setting)
     sigma = (2.0 - RECURSION) * noise_multiplier(_epochs(setting) * count, count, *_asked(setting))
     return _initial_promise(setting, sigma, "a lower bound; the constants are reconstructed")
 
 
 def _initial_promise(setting: Setting, sigma: float, words: str) -> Guarantee:
-    """Return of the initial gradients, next to which the later ones hardly matter (docs/papers/000.md)."""
+    """Return the guarantee of the initial gradients; later ones hardly matter beside them (docs/papers/000.md)."""
     from dprl_papers.first_sum import initial_release_epsilon
 
     count, (epsilon, delta) = transitions(setting), _asked(setting)

@@ -14,7 +14,7 @@ from dprl_papers.harness.problem import Problem, Setting, Trials
 
 
 def lstd(trials: Trials, keys: Any) -> np.ndarray:
-    """Return least-squares temporal differences, with per-step importance ratios off-policy (Bradtke and Barto 1996)."""
+    """Return the weights of LSTD (Bradtke and Barto 1996), with per-step importance ratios off-policy."""
     del keys
     if trials.shared:
         data = trials.shared_layout()

@@ -152,7 +152,7 @@ class Transitions:
 
 
 def chain(states: int = 5, discount: float = 0.95) -> Transitions:
-    """Return Paper 004's chain with a few transient states, each as likely: it stays or goes on, and the end pays 1."""
+    """Return paper 004's chain with a few transient states, each as likely: it stays or goes on, and the end pays 1."""
     s = np.repeat(np.arange(states), 2)
     following = s + np.tile([0, 1], states)
     reward = (following == states).astype(np.float64)

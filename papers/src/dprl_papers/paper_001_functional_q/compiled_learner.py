@@ -40,12 +40,12 @@ class KeyedCoins:
     key: Any
 
     def initial(self, shape: LearnerShape) -> Any:
-        """Return As :meth:`dprl.learning.q_learner.AddressedCoins.initial`."""
+        """Return what :meth:`dprl.learning.q_learner.AddressedCoins.initial` does."""
         keys, count = random.split(random.fold_in(self.key, 0)), hidden_weights(shape.network, shape.dimensions)
         return jnp.stack([random.uniform(key, (count,), jnp.float32) for key in keys])
 
     def of_round(self, shape: LearnerShape, j: Any) -> RoundCoins:
-        """Return As :meth:`dprl.learning.q_learner.AddressedCoins.of_round`, without seeds."""
+        """Return what :meth:`dprl.learning.q_learner.AddressedCoins.of_round` does, without seeds."""
         keys = self.keys_of_round(j)
         exploring = random.uniform(keys[0], (shape.round, 2), jnp.float32)
         return RoundCoins(exploring, random.uniform(keys[3], (shape.updates, shape.batch), jnp.float32), None)

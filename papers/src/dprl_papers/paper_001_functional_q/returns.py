@@ -149,7 +149,7 @@ def config_of(point: Point) -> FunctionalQ:
 
 
 def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """Return released weights of Q, ``(seeds, ...)`` each; of a curve those after each round, ``(seeds, rounds, ...)``."""
+    """Return released weights of Q, ``(seeds, ...)`` each; for a curve after each round, ``(seeds, rounds, ...)``."""
     walk, config = walk_of(point), config_of(point)
     if point.method == "output":
         return _tables(point, config, walk, seed, seeds)

@@ -29,7 +29,7 @@ def constant(
 
 
 def sigma_line_5(budget: Budget, samples: int, batch: int, **options: float) -> float:
-    """Return Line 5 of Algorithm 1, and appendix E.3: sqrt(2 (T/B) ln(e + eps/delta) C / eps)."""
+    """Return line 5 of Algorithm 1, and appendix E.3: sqrt(2 (T/B) ln(e + eps/delta) C / eps)."""
     return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options) / budget.epsilon)
 
 
@@ -44,7 +44,7 @@ def sigma_proof(budget: Budget, samples: int, batch: int, **options: float) -> f
 
 
 def of_the_noise(budget: Budget) -> Budget:
-    """Return the paper gives half of delta to the Gaussian process, and half to the tail of Lemma 8."""
+    """Return the half of delta that the paper gives to the Gaussian process; the other is for the tail of Lemma 8."""
     return Budget(budget.epsilon, budget.delta / 2.0)
 
 

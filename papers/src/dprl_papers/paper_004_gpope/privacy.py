@@ -95,7 +95,7 @@ def _full(setting: Mapping[str, float]) -> float:
 def elasticity(
     epsilon: Callable[[Mapping[str, float]], float], setting: Mapping[str, float], name: str, change: float
 ) -> float:
-    """Return d ln epsilon / d ln ``name``, from a change by the factor ``1 + change``; N is rounded to a whole number."""
+    """Return d ln epsilon / d ln ``name``, from a change by the factor ``1 + change``; N is made a whole number."""
     moved = dict(setting)
     moved[name] = setting[name] * (1.0 + change)
     if name == "N":

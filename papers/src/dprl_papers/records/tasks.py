@@ -62,7 +62,7 @@ class RecordTasks:
         return clip_norm
 
     def mean_gradient(self, task: Records, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
-        """Return ``(d,)`` float32 sum of a batch's clipped gradients over ``q n C``, and the penalty's gradient over C."""
+        """Return ``(d,)`` float32: a batch's clipped gradients over ``q n C``, and the penalty's gradient over C."""
         rate, loss, units = self.hand.sampling_rate, self.record_loss, task.y.shape[0]
         mechanism = unit_sum(loss.dimension, rate)
         # a batch of everybody needs no coins
