@@ -17,7 +17,6 @@ from dprl_papers.domains import acrobot, cart_pole, hiv, mountain_car
 from dprl_papers.harness.domain import MOMENT_SEED, load_domain
 from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.q_learning import SoftPolicy, fitted_q, learn, step_scale
-from dprl_papers.harness.sarsa import learn_sarsa
 from dprl_papers.harness.simulated import mean_return, rollout_values
 
 
@@ -77,11 +76,11 @@ def test_q_learning_finds_the_best_values_of_a_table():
 
 
 def test_sarsa_finds_the_values_of_exploring():
-    found = learn_sarsa(SHORT, TABLE, 0, steps=20_000, step_size=0.02, exploration=0.5, parallel=4)
+    found = learn(SHORT, TABLE, 0, steps=20_000, step_size=0.02, exploration=0.5, parallel=4, rule="Sarsa")
     np.testing.assert_allclose(found, optimal(SHORT, TABLE, 0.5), atol=0.008)
     assert np.abs(optimal(SHORT, TABLE, 0.5) - optimal(SHORT, TABLE)).max() > 0.02
     with pytest.raises(DprlError, match="diverged"):
-        learn_sarsa(SHORT, TABLE, 0, steps=20_000, step_size=5.0, exploration=0.5, parallel=4)
+        learn(SHORT, TABLE, 0, steps=20_000, step_size=5.0, exploration=0.5, parallel=4, rule="Sarsa")
 
 
 def test_fitted_q_finds_the_best_values_of_a_table():

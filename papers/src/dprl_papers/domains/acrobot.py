@@ -1,7 +1,7 @@
 """Acrobot on-policy: the policy that logs is the one that is evaluated, a soft form of what Sarsa learned.
 
-Q is learned by Sarsa(0) with the coupled Fourier basis of order 1 (:mod:`dprl_papers.harness.sarsa`) and a discount of
-0.99: with 0.95 the goal is too far away to be seen from the start. The policy is
+Q is learned by Sarsa(0) with the coupled Fourier basis of order 1 (:mod:`dprl_papers.harness.q_learning`) and a
+discount of 0.99: with 0.95 the goal is too far away to be seen from the start. The policy is
 ``0.8 softmax(Q / 0.5) + 0.2 uniform``, which needs some 140 steps. Values are discounted by 0.95 and never truncated; a
 log cuts trajectories after 500 steps. They are near -20 but for the last 40 steps.
 
@@ -21,8 +21,7 @@ from dprl.environments.acrobot import Acrobot
 from dprl.environments.rollout import environment_bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.domain import Domain
-from dprl_papers.harness.q_learning import SoftPolicy
-from dprl_papers.harness.sarsa import learn_sarsa
+from dprl_papers.harness.q_learning import SoftPolicy, learn
 from dprl_papers.harness.simulated import Simulator, net, stored_domain
 
 LINKS = Acrobot()
@@ -42,7 +41,7 @@ PUBLIC = replace(
 def learn_weights() -> np.ndarray:
     """Return ``(64, 3)`` weights of Q: 40,000 steps of 16 trajectories side by side."""
     links = Acrobot(discount=LEARNING_DISCOUNT)
-    return learn_sarsa(links, BASIS, seed=0, steps=40_000, step_size=0.01, parallel=16)
+    return learn(links, BASIS, seed=0, steps=40_000, step_size=0.01, parallel=16, rule="Sarsa")
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:

@@ -1,7 +1,7 @@
 """Cart Pole on-policy: the policy that logs is the one that is evaluated, a soft form of what Sarsa learned.
 
-Q is learned by Sarsa(0) with the coupled Fourier basis of order 2 (:mod:`dprl_papers.harness.sarsa`). Greedily it never
-falls within 200 steps, and a policy that never falls has the same value everywhere; hence
+Q is learned by Sarsa(0) with the coupled Fourier basis of order 2 (:mod:`dprl_papers.harness.q_learning`). Greedily it
+never falls within 200 steps, and a policy that never falls has the same value everywhere; hence
 ``0.8 softmax(Q / 1.5) + 0.2 uniform``, which falls after some 70 steps. Values are discounted by 0.95 and never
 truncated; a log cuts trajectories after 200 steps, which takes less than 0.001 from a value.
 
@@ -21,8 +21,7 @@ from dprl.environments.cart_pole import CartPole
 from dprl.environments.rollout import environment_bounds
 from dprl.value_functions.features import make_features
 from dprl_papers.harness.domain import Domain
-from dprl_papers.harness.q_learning import SoftPolicy
-from dprl_papers.harness.sarsa import learn_sarsa
+from dprl_papers.harness.q_learning import SoftPolicy, learn
 from dprl_papers.harness.simulated import Simulator, net, stored_domain
 
 CART = CartPole()
@@ -40,7 +39,7 @@ PUBLIC = replace(
 
 def learn_weights() -> np.ndarray:
     """Return ``(81, 2)`` weights of Q: 20,000 steps of 16 trajectories side by side."""
-    return learn_sarsa(CART, BASIS, seed=0, steps=20_000, step_size=0.01, parallel=16)
+    return learn(CART, BASIS, seed=0, steps=20_000, step_size=0.01, parallel=16, rule="Sarsa")
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:

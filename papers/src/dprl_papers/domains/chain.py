@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
+from dprl.environments.rollout import environment_bounds
 from dprl.errors import DprlError
 from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds
@@ -78,14 +79,7 @@ def chain_domain(name: str, label: str, success: float = 1.0) -> Domain:
         label=label,
         discount=chain.discount,
         features="tabular",
-        public=Bounds(
-            units=1,
-            horizon=chain.horizon,
-            reward=chain.reward_bounds,
-            observation=chain.observation_bounds,
-            actions=1,
-            return_range=chain.value_bounds,
-        ),
+        public=environment_bounds(chain, 1),
         target_policy=policy,
         behavior=policy,
         simulate=lambda bounds, seed: draw_log(chain, bounds, seed, success),

@@ -1,14 +1,16 @@
-"""Policies for simulated domains: Q-learning with linear features, and soft policies of what it learned.
+"""Policies for simulated domains: Q-learning and Sarsa with linear features, and soft policies of what they learned.
 
-Watkins' Q-learning with the step sizes of Konidaris, Osentoski and Thomas (2011): a feature cos(pi c . x) learns with
-the base step size over the norm of c. Public throughout: it runs on a simulator.
+Watkins' Q-learning, and Sarsa (Rummery and Niranjan 1994; Sutton and Barto 2018, 10.1), in which the next state counts
+with the action that is taken there, so that what is learned is the value of exploring. Both have the step sizes of
+Konidaris, Osentoski and Thomas (2011): a feature cos(pi c . x) learns with the base step size over the norm of c.
+Public throughout: they run on a simulator.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +87,7 @@ def choose(which: Any, these: Any, others: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames=("environment", "features", "steps", "parallel"))
-def _learn(
+def _q_learning(
     environment: Environment,
     features: Features,
     steps: int,
@@ -93,7 +95,6 @@ def _learn(
     key: Any,
     step_size: Any,
     exploration: Any,
-    reward_scale: Any,
 ) -> jax.Array:
     actions, discount = environment.actions, environment.discount
     scale = jnp.asarray(step_scale(features)) * (step_size / parallel)
@@ -109,7 +110,7 @@ def _learn(
         following, reward, terminated = jax.vmap(environment.step)(keys[2], state, action)
         onward = jnp.where(terminated, 0.0, jnp.max(phi(following) @ weights, axis=1))
         value = jnp.take_along_axis(here @ weights, action[:, None], axis=1)[:, 0]
-        error = reward.astype(jnp.float64) * reward_scale + discount * onward - value
+        error = reward.astype(jnp.float64) + discount * onward - value
         # the step size falls linearly to a tenth
         rate = scale * (1.0 - 0.9 * now / steps)
         taken = jax.nn.one_hot(action, actions, dtype=jnp.float64)
@@ -124,6 +125,47 @@ def _learn(
     return jax.lax.scan(step, carry, jnp.arange(steps))[0][0]
 
 
+@functools.partial(jax.jit, static_argnames=("environment", "features", "steps", "parallel"))
+def _sarsa(
+    environment: Environment, features: Features, steps: int, parallel: int, key: Any, step_size: Any, exploration: Any
+) -> jax.Array:
+    scale = jnp.asarray(step_scale(features)) * (step_size / parallel)
+
+    def phi(state: Any) -> jax.Array:
+        return features(jax.vmap(environment.observe)(state).astype(jnp.float64), jnp)
+
+    def act(keys: Any, here: Any, weights: Any) -> jax.Array:
+        return epsilon_greedy(keys[0], keys[1], here @ weights, exploration)
+
+    def step(carry: Any, now: Any) -> tuple[Any, None]:
+        weights, state, here, action, age = carry
+        keys = jax.random.split(jax.random.fold_in(key, now), (6, parallel))
+        following, reward, terminated = jax.vmap(environment.step)(keys[0], state, action)
+        there = phi(following)
+        upcoming = act(keys[1:3], there, weights)
+        taken, next_taken = (jax.nn.one_hot(a, environment.actions, dtype=jnp.float64) for a in (action, upcoming))
+        onward = jnp.where(terminated, 0.0, jnp.sum((there @ weights) * next_taken, axis=1))
+        error = reward.astype(jnp.float64) + environment.discount * onward - jnp.sum((here @ weights) * taken, axis=1)
+        # the step size falls linearly to a tenth
+        rate = scale * (1.0 - 0.9 * now / steps)
+        weights = weights + rate[:, None] * (here.T @ (error[:, None] * taken))
+        over = terminated | (age + 1 >= environment.horizon)
+        fresh = jax.vmap(environment.reset)(keys[3])
+        at_fresh = phi(fresh)
+        restarted = (fresh, at_fresh, act(keys[4:6], at_fresh, weights), jnp.zeros_like(age))
+        return (weights, *choose(over, restarted, (following, there, upcoming, age + 1))), None
+
+    keys = jax.random.split(jax.random.fold_in(key, steps), (3, parallel))
+    start = jax.vmap(environment.reset)(keys[0])
+    weights = jnp.zeros((features.size, environment.actions), jnp.float64)
+    here = phi(start)
+    carry = (weights, start, here, act(keys[1:3], here, weights), jnp.zeros(parallel, jnp.int32))
+    return jax.lax.scan(step, carry, jnp.arange(steps))[0][0]
+
+
+_RULES = {"Q-learning": _q_learning, "Sarsa": _sarsa}
+
+
 def learn(
     environment: Environment,
     features: Features,
@@ -133,9 +175,9 @@ def learn(
     step_size: float,
     exploration: float = 0.1,
     parallel: int = 1,
-    reward_scale: float = 1.0,
+    rule: Literal["Q-learning", "Sarsa"] = "Q-learning",
 ) -> np.ndarray:
-    """Return ``(n, A)`` weights of Q after Q-learning, in the reward's unit times ``reward_scale``.
+    """Return ``(n, A)`` weights of Q, in the reward's unit.
 
     The same arguments give the same bytes on the same machine and versions of JAX and NumPy.
 
@@ -144,15 +186,18 @@ def learn(
         features: features of Q over the environment's observations.
         seed: of starts and exploration.
         steps: updates, each the mean over ``parallel`` trajectories that run side by side.
-        step_size: at the start; it falls linearly to a tenth. Divided by :func:`step_scale`.
+        step_size: at the start; it falls linearly to a tenth. Times :func:`step_scale`.
         exploration: probability of a uniformly random action.
         parallel: trajectories that run side by side.
-        reward_scale: factor of every reward.
+        rule: Q-learning, or Sarsa(0).
+
+    Raises:
+        DprlError: it diverged.
     """
-    arguments = (jax.random.key(seed), float(step_size), float(exploration), float(reward_scale))
-    weights = np.asarray(_learn(environment, features, steps, parallel, *arguments))
+    arguments = (jax.random.key(seed), float(step_size), float(exploration))
+    weights = np.asarray(_RULES[rule](environment, features, steps, parallel, *arguments))
     if not np.all(np.isfinite(weights)):
-        raise DprlError("Q-learning diverged; choose a smaller step size.")
+        raise DprlError(f"{rule} diverged; choose a smaller step size.")
     return weights
 
 
