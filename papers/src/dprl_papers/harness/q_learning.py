@@ -95,6 +95,7 @@ def _q_learning(
     key: Any,
     step_size: Any,
     exploration: Any,
+    reward_scale: Any,
 ) -> jax.Array:
     actions, discount = environment.actions, environment.discount
     scale = jnp.asarray(step_scale(features)) * (step_size / parallel)
@@ -110,7 +111,7 @@ def _q_learning(
         following, reward, terminated = jax.vmap(environment.step)(keys[2], state, action)
         onward = jnp.where(terminated, 0.0, jnp.max(phi(following) @ weights, axis=1))
         value = jnp.take_along_axis(here @ weights, action[:, None], axis=1)[:, 0]
-        error = reward.astype(jnp.float64) + discount * onward - value
+        error = reward.astype(jnp.float64) * reward_scale + discount * onward - value
         # the step size falls linearly to a tenth
         rate = scale * (1.0 - 0.9 * now / steps)
         taken = jax.nn.one_hot(action, actions, dtype=jnp.float64)
@@ -163,7 +164,7 @@ def _sarsa(
     return jax.lax.scan(step, carry, jnp.arange(steps))[0][0]
 
 
-_RULES = {"Q-learning": _q_learning, "Sarsa": _sarsa}
+_RULES: dict[str, Any] = {"Q-learning": _q_learning, "Sarsa": _sarsa}
 
 
 def learn(
@@ -194,7 +195,9 @@ def learn(
     Raises:
         DprlError: it diverged.
     """
-    arguments = (jax.random.key(seed), float(step_size), float(exploration))
+    arguments: tuple[Any, ...] = (jax.random.key(seed), float(step_size), float(exploration))
+    if rule == "Q-learning":
+        arguments += (1.0,)  # a factor of rewards: without it other last digits than those of the stored weights
     weights = np.asarray(_RULES[rule](environment, features, steps, parallel, *arguments))
     if not np.all(np.isfinite(weights)):
         raise DprlError(f"{rule} diverged; choose a smaller step size.")
