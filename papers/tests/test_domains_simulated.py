@@ -17,9 +17,7 @@ from dprl_papers.domains import acrobot, cart_pole, hiv, mountain_car
 from dprl_papers.harness.domain import MOMENT_SEED, load_domain
 from dprl_papers.harness.exact_chain import Chain
 from dprl_papers.harness.q_learning import SoftPolicy, fitted_q, learn, step_scale
-from dprl_papers.harness.sarsa import learn_sarsa
-from dprl_papers.harness.simulated import mean_return
-from dprl_papers.harness.true_values import rollout_values
+from dprl_papers.harness.simulated import mean_return, rollout_values
 
 
 def z_scores(values, errors, again, errors_again):
@@ -78,11 +76,11 @@ def test_q_learning_finds_the_best_values_of_a_table():
 
 
 def test_sarsa_finds_the_values_of_exploring():
-    found = learn_sarsa(SHORT, TABLE, 0, steps=20_000, step_size=0.02, exploration=0.5, parallel=4)
+    found = learn(SHORT, TABLE, 0, steps=20_000, step_size=0.02, exploration=0.5, parallel=4, rule="Sarsa")
     np.testing.assert_allclose(found, optimal(SHORT, TABLE, 0.5), atol=0.008)
     assert np.abs(optimal(SHORT, TABLE, 0.5) - optimal(SHORT, TABLE)).max() > 0.02
     with pytest.raises(DprlError, match="diverged"):
-        learn_sarsa(SHORT, TABLE, 0, steps=20_000, step_size=5.0, exploration=0.5, parallel=4)
+        learn(SHORT, TABLE, 0, steps=20_000, step_size=5.0, exploration=0.5, parallel=4, rule="Sarsa")
 
 
 def test_fitted_q_finds_the_best_values_of_a_table():
@@ -130,7 +128,7 @@ def test_stored_values_of_the_car(name, repetitions):
     """A few of the stored values, by rollouts with other coins."""
     domain = load_domain(name)
     some = np.random.default_rng(5).choice(len(domain.truth.values), 8, replace=False)
-    values, errors = mountain_car.simulate_truth(domain.target_policy, domain.truth.states[some], 6, repetitions)
+    values, errors = mountain_car.SIMULATOR.values(domain.target_policy, domain.truth.states[some], 6, repetitions)
     stored = domain.truth.values[some], domain.truth.standard_errors[some]
     # rollouts from a state that is a step from the goal, or never leaves the valley, do not differ: hence the 0.05
     assert np.all(np.abs(z_scores(*stored, values, np.hypot(errors, 0.05))) < 5)
@@ -147,7 +145,7 @@ def test_the_cars_policy_is_learned_again():
 def test_more_of_the_cars_stored_values(name):
     domain = load_domain(name)
     some = np.arange(0, len(domain.truth.values), 5)
-    values, errors = mountain_car.simulate_truth(domain.target_policy, domain.truth.states[some], 7, 60)
+    values, errors = mountain_car.SIMULATOR.values(domain.target_policy, domain.truth.states[some], 7, 60)
     stored = domain.truth.values[some], domain.truth.standard_errors[some]
     z = z_scores(*stored, values, np.hypot(errors, 0.05))
     assert np.abs(z).max() < 5
@@ -176,7 +174,7 @@ def test_what_the_files_of_sarsa_hold(module):
     domain, kept = module.DOMAIN, load_file(module.ASSETS)
     np.testing.assert_allclose(module.learn_weights(), kept["weights"], atol=1e-9)  # XLA's flags change last digits
     some = np.arange(0, len(domain.truth.values), 5)
-    values, errors = module.simulate_truth(domain.target_policy, domain.truth.states[some], 7, 100)
+    values, errors = module.SIMULATOR.values(domain.target_policy, domain.truth.states[some], 7, 100)
     stored = domain.truth.values[some], domain.truth.standard_errors[some]
     z = z_scores(*stored, values, np.hypot(errors, 0.02))  # one step from the end returns do not differ
     assert np.abs(z).max() < 5
@@ -243,7 +241,7 @@ def test_the_patients_policy_is_learned_again():
 def test_some_of_the_patients_stored_values():
     domain = load_domain("hiv")
     some = np.arange(0, len(domain.truth.values), 8)
-    values, errors = hiv.simulate_truth(domain.target_policy, domain.truth.states[some], 6, 48)
+    values, errors = hiv.SIMULATOR.values(domain.target_policy, domain.truth.states[some], 6, 48)
     z = z_scores(domain.truth.values[some], domain.truth.standard_errors[some], values, errors)
     assert np.abs(z).max() < 5
     rewards = hiv._rollout(domain.target_policy, 9, 256)["reward"].reshape(256, hiv.HORIZON)

@@ -48,7 +48,7 @@ def noise_in_words(
 
 
 def initial_release_epsilon(units: int, sigma: float, push: float, delta: float) -> float:
-    """Epsilon of (p_0, d_0) alone: exact for the pair below, and so a lower bound for Algorithm 1.
+    """Return epsilon of (p_0, d_0) alone: exact for the pair below, and so a lower bound for Algorithm 1.
 
     Two data sets of n records, all of which push by -G v but for the one that is replaced, which pushes by the rest of
     ``push`` the other way, v a unit vector. What is released is N(0, sigma^2) against
@@ -77,7 +77,7 @@ def initial_release_epsilon(units: int, sigma: float, push: float, delta: float)
 
 
 def _mixture_delta(epsilon: float, rate: float, shift: float) -> float:
-    """sup_S P(S) - e^epsilon Q(S) of P = (1-rate) N(0, 1) + rate N(shift, 1) and Q = N(0, 1)."""
+    """Return sup_S P(S) - e^epsilon Q(S) of P = (1-rate) N(0, 1) + rate N(shift, 1) and Q = N(0, 1)."""
     from scipy.special import log_ndtr, ndtr
 
     # log(e^epsilon - 1 + rate), without e^epsilon

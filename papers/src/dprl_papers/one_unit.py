@@ -73,7 +73,7 @@ class OneUnit(ReplaceOne):
 
 
 def one_a_step(shape: Query, units: int, noise_multiplier: float) -> Stage:
-    """The stage that a shape asks for, with a paper's noise, of one of ``units`` a step."""
+    """Return the stage that a shape asks for, with a paper's noise, of one of ``units`` a step."""
     mechanism = OneUnit(
         parts=((shape.dimension, shape.clip_norm),),
         noise_multiplier=noise_multiplier / MOVED,
@@ -84,14 +84,14 @@ def one_a_step(shape: Query, units: int, noise_multiplier: float) -> Stage:
 
 
 def one_unit_a_step(config: C, facts: PublicFacts) -> C:
-    """The options with the rate of one unit a step, as a statement says it."""
+    """Return the options with the rate of one unit a step, as a statement says it."""
     return config.replace(Provenance(f"one {facts.unit} a step"), sampling_rate=1.0 / facts.units)
 
 
 def claimed(
     shapes: Sequence[Query], units: int, noise_multiplier: float, conditions: tuple[Precondition, ...]
 ) -> Claimed:
-    """What an evaluation as published releases: the values, and one stage of one unit a step."""
+    """Return what an evaluation as published releases: the values, and one stage of one unit a step."""
     (shape,) = shapes
     stages = (one_a_step(shape, units, noise_multiplier),)
     return Claimed(stages, Claim(RELATION, conditions), ReplaceOne.of)

@@ -84,19 +84,22 @@ class _State(NamedTuple):
 
 
 def budget_rho(budget: Budget) -> float:
-    """rho of ``epsilon = rho + 2 sqrt(rho log(1/delta))`` (Bun and Steinke, 2016, Proposition 1.3)."""
+    """Return rho of ``epsilon = rho + 2 sqrt(rho log(1/delta))`` (Bun and Steinke, 2016, Proposition 1.3)."""
     log = math.log(1.0 / budget.delta)
     # the difference of the roots, without its cancellation
     return (budget.epsilon / (math.sqrt(log + budget.epsilon) + math.sqrt(log))) ** 2
 
 
 def query_rho(config: AGD, budget: Budget) -> float:
-    """What the first gradient, and every objective query, costs."""
+    """Return what the first gradient, and every objective query, costs."""
     return 0.5 * (0.5 * budget.epsilon / config.splits) ** 2
 
 
 def most_rounds(config: AGD, budget: Budget) -> int:
-    """No run has more rounds: each costs at least an objective query, and a step or a refinement a gradient's share."""
+    """Return the most rounds that any run has.
+
+    Each costs at least an objective query, and a step or a refinement a gradient's share.
+    """
     least = query_rho(config, budget) * (1.0 + min(config.growth, 1.0))
     # a round number: budgets of about the same length share a compiled program
     return -(-(math.ceil(budget_rho(budget) / least) + 1) // 50) * 50
@@ -115,7 +118,7 @@ def descend(
     widest: Any,
     seed: Any,
 ) -> Run:
-    """A run of at most ``rounds`` (:func:`most_rounds`) rounds.
+    """Return a run of at most ``rounds`` (:func:`most_rounds`) rounds.
 
     Args:
         rho: of :func:`budget_rho`, in all.
@@ -131,7 +134,7 @@ def descend(
     fractions = jnp.arange(config.candidates + 1, dtype=jnp.float32) / config.candidates
 
     def measured(parameters: jax.Array, price: Any, step: Any) -> jax.Array:
-        """The noisy sum of gradients at a cost of ``price``: noise of ``C / sqrt(2 price)``."""
+        """Return the noisy sum of gradients at a cost of ``price``: noise of ``C / sqrt(2 price)``."""
         total = mechanism.clipped_sum(loss.gradients(parameters, records) / clip_norm, every)
         std = 1.0 / jnp.sqrt(2.0 * price)
         return (clip_norm * mechanism.add_noise(total, std * mechanism.draw(noise, step))).astype(jnp.float32)

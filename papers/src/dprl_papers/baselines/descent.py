@@ -48,7 +48,7 @@ class Descent:
 
 
 def noise_multiplier(config: Descent, budget: Budget) -> float:
-    """Standard deviation of a step's noise over C."""
+    """Return standard deviation of a step's noise over C."""
     if config.accounting == "pld":
         return noise_multiplier_for(
             lambda z: events.poisson_gaussian(config.sampling_rate, z, config.steps), budget, tolerance=1e-4
@@ -57,7 +57,8 @@ def noise_multiplier(config: Descent, budget: Budget) -> float:
 
 
 def step_budget(budget: Budget, steps: int, sampling_rate: float = 1.0) -> Budget:
-    """What one of ``steps`` may cost on its own sample, so that strong composition keeps all of them within ``budget``.
+    """Return what one of ``steps`` may cost on its own sample, so that strong composition keeps all of them within
+    ``budget``.
 
     Half of delta is the composition's slack, the other half is shared: ``sqrt(2 T ln(2/delta)) e + T e (exp(e) - 1)``
     must be at most epsilon. Poisson sampling turns (e', d') into (log(1 + q (exp(e') - 1)), q d').
@@ -82,7 +83,7 @@ def descend(
     step_size: Any,
     seed: Any,
 ) -> jax.Array:
-    """``(T + 1, d)`` iterates of ``theta - step_size (noisy mean gradient + gradient of the penalty)``.
+    """Return ``(T + 1, d)`` iterates of ``theta - step_size (noisy mean gradient + gradient of the penalty)``.
 
     Args:
         multiplier: of :func:`noise_multiplier`, or 0 for no noise.

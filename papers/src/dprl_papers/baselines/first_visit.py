@@ -57,14 +57,16 @@ class FirstVisit(ValueFunctionConfig):
 
 
 def states_of(facts: PublicFacts) -> int:
-    """Number of public states; refuses features that are not one indicator a state."""
+    """Return number of public states; refuses features that are not one indicator a state."""
     if facts.features.name != "tabular":
         raise DprlError("first-visit: visits are counted in a finite set of states; use tabular features.")
     return facts.features.size
 
 
 def unit_norm(kappa: float, states: int, horizon: int) -> float:
-    """Largest norm of a unit's vector: ``min(states, horizon)`` visits at most, each ``(kappa, y)``, ``|y| <= 1``."""
+    """Return largest norm of a unit's vector: ``min(states, horizon)`` visits at most, each ``(kappa, y)``, ``|y| <=
+    1``.
+    """
     return math.sqrt(min(states, horizon) * (kappa**2 + 1.0))
 
 
@@ -88,7 +90,8 @@ class FirstVisitProgram:
         return jnp.zeros(2 * self.size, dtype=jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Any) -> jax.Array:
-        """``(B, 2n)``: kappa for each state visited, then the return from the first visit on; means over trajectories.
+        """Return ``(B, 2n)``: kappa for each state visited, then the return from the first visit on; means over
+        trajectories.
 
         A feature is an indicator times ``sqrt(n)``: projecting on it adds up what belongs to a state.
         """
@@ -110,7 +113,7 @@ class FirstVisitProgram:
         return values / math.sqrt(self.size)
 
     def _values(self, counts: jax.Array, returns: jax.Array) -> jax.Array:
-        """Values in [-1, 1] units. The normal equations of LSL are diagonal: indicators do not overlap."""
+        """Return values in [-1, 1] units. The normal equations of LSL are diagonal: indicators do not overlap."""
         if self.config.estimator == "lsw":
             return returns / jnp.maximum(counts, self.penalty)
         counts = jnp.maximum(counts, 0.0)

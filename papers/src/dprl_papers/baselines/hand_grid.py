@@ -42,7 +42,7 @@ class Grid:
     tails: tuple[float, ...] = (0.5,)
 
     def points(self) -> list[Point]:
-        """All combinations."""
+        """Return all combinations."""
         axes = (self.step_sizes, self.ratios, self.clip_norms, self.offsets, self.tails)
         return [Point(*values) for values in itertools.product(*axes)]
 
@@ -80,13 +80,13 @@ class Found:
     losses: np.ndarray
 
     def best(self, by: str = "arithmetic") -> Point:
-        """With the least ``arithmetic`` or ``geometric`` mean over the tasks; what is not finite is never best."""
+        """Return the point of the least finite ``arithmetic`` or ``geometric`` mean over the tasks."""
         with np.errstate(all="ignore"):
             means = self.losses.mean(axis=0) if by == "arithmetic" else np.exp(np.log(self.losses).mean(axis=0))
         return self.grid.points()[int(np.argmin(np.where(np.isfinite(means), means, np.inf)))]
 
     def on_edge(self, point: Point) -> list[str]:
-        """Axes of numbers (step size, ratio, clip norm) on whose first or last value the point lies."""
+        """Return axes of numbers (step size, ratio, clip norm) on whose first or last value the point lies."""
         axes = {
             "step_size": self.grid.step_sizes,
             "ratio": self.grid.ratios,
@@ -109,7 +109,7 @@ def search(simulation: Simulation, grid: Grid, tasks: int = 48, repeats: int = 2
 
 
 def numbers_of(simulation: Simulation, points: list[Point]) -> Numbers:
-    """The arrays that :func:`hand_losses` takes."""
+    """Return the arrays that :func:`hand_losses` takes."""
     steps = simulation.hand.steps
     columns = (
         [p.step_size for p in points],
@@ -122,12 +122,12 @@ def numbers_of(simulation: Simulation, points: list[Point]) -> Numbers:
 
 
 def with_point(family: Any, point: Point) -> Any:
-    """The family with this hand schedule."""
+    """Return the family with this hand schedule."""
     return dataclasses.replace(family, **fields_of(point))
 
 
 def fields_of(point: Point) -> dict[str, Any]:
-    """Of the families of policy evaluation."""
+    """Return of the families of policy evaluation."""
     return {
         "clip_norm": point.clip_norm,
         "step_size": point.step_size,
@@ -153,7 +153,7 @@ def _losses(simulation: Simulation, tasks: Any, keys: Any, numbers: Numbers) -> 
 
 
 def hand_losses(simulation: Simulation, task: Any, key: jax.Array, numbers: Numbers) -> jax.Array:
-    """``(points,)`` final losses over the task's reference of hand schedules with traced numbers.
+    """Return ``(points,)`` final losses over the task's reference of hand schedules with traced numbers.
 
     The same steps, coins and noise as :func:`~dprl.protectors.simulation.unroll` with ``learned=False``.
     """

@@ -38,7 +38,7 @@ class DPGLD(GradientConfig):
         self._check("it takes full batches, sampling_rate = 1", self.sampling_rate in (None, 1.0))
 
     def rate(self, facts: PublicFacts) -> float:
-        """Everybody."""
+        """Return Everybody."""
         del facts
         return 1.0
 

@@ -12,7 +12,7 @@ from dprl.engine.rows import Rows
 
 
 def moments(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A, b, C of paper 004, Eq. (2.1)-(2.2): means over units of the weighted transition sums, float64.
+    """Return A, b, C of paper 004, Eq. (2.1)-(2.2): means over units of the weighted transition sums, float64.
 
     Returns:
         A ``(n, n)``, b ``(n,)``, C ``(n, n)``.
@@ -27,12 +27,12 @@ def moments(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def lstd(rows: Rows, ridge: float = 0.0) -> np.ndarray:
-    """Weights ``(n,)`` that solve A theta = b: the fixed point that GPOPE approaches without noise."""
+    """Return weights ``(n,)`` that solve A theta = b: the fixed point that GPOPE approaches without noise."""
     A, b, _ = moments(rows)
     return np.linalg.lstsq(A + ridge * np.eye(len(b)), b, rcond=None)[0]
 
 
 def mspbe(theta: np.ndarray, A: np.ndarray, b: np.ndarray, C: np.ndarray) -> float:
-    """Mean squared projected Bellman error of ``theta``: (b - A theta)' C^+ (b - A theta)."""
+    """Return mean squared projected Bellman error of ``theta``: (b - A theta)' C^+ (b - A theta)."""
     residual = b - A @ theta
     return float(residual @ np.linalg.pinv(C) @ residual)

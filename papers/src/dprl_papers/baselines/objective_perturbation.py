@@ -27,7 +27,8 @@ NEWTON_STEPS = 60
 
 
 def delta_of(epsilon: float, std: float, lipschitz: float, smoothness: float, ridge: float) -> float:
-    """Of a release with noise ``std`` in each coordinate of b, at ``epsilon``; 1 where the ridge is too small for it.
+    """Return of a release with noise ``std`` in each coordinate of b, at ``epsilon``; 1 where the ridge is too small
+    for it.
 
     With ``c = epsilon - log(1 + smoothness/ridge)``: ``2 Phi(lipschitz/(2 std) - c std/lipschitz)``.
 
@@ -41,7 +42,7 @@ def delta_of(epsilon: float, std: float, lipschitz: float, smoothness: float, ri
 
 
 def noise_std(budget: Budget, loss: LinearLoss, ridge: float) -> float:
-    """Smallest standard deviation of b's coordinates within ``budget``.
+    """Return smallest standard deviation of b's coordinates within ``budget``.
 
     Raises:
         DprlError: the ridge is too small for this epsilon.
@@ -60,7 +61,7 @@ def noise_std(budget: Budget, loss: LinearLoss, ridge: float) -> float:
 
 @partial(jax.jit, static_argnums=0)
 def minimiser(loss: LinearLoss, records: Records, ridge: Any, tilt: jax.Array) -> jax.Array:
-    """``(d,)`` float64 minimiser of ``sum of losses + ridge/2 |theta|^2 + tilt . theta``, by Newton's method."""
+    """Return ``(d,)`` float64 minimiser of ``sum of losses + ridge/2 |theta|^2 + tilt . theta``, by Newton's method."""
     x, y, d = records.x.astype(jnp.float64), records.y.astype(jnp.float64), loss.dimension
     exact = Records(x, y)
 
@@ -82,5 +83,5 @@ def minimiser(loss: LinearLoss, records: Records, ridge: Any, tilt: jax.Array) -
 
 @partial(jax.jit, static_argnums=0)
 def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
-    """``(d,)`` what a run with the noise of :func:`noise_std` gives; ``ridge`` is of the sum over all records."""
+    """Return the ``(d,)`` answer with the noise of :func:`noise_std`; ``ridge`` is of the sum over all records."""
     return minimiser(loss, records, ridge, normal_vector(noise_of(seed), std, loss.dimension))

@@ -24,22 +24,24 @@ from dprl_papers.records.losses import LinearLoss, Records
 
 
 def sensitivity(loss: LinearLoss, ridge: float) -> float:
-    """Largest L2 move of the minimiser when a record is added or removed; ``ridge`` is of the sum over all records."""
+    """Return largest L2 move of the minimiser when a record is added or removed; ``ridge`` is of the sum over all
+    records.
+    """
     return loss.lipschitz / ridge
 
 
 def noise_std(budget: Budget, loss: LinearLoss, ridge: float) -> float:
-    """Standard deviation of a coordinate's noise."""
+    """Return standard deviation of a coordinate's noise."""
     return gaussian_noise_multiplier(budget) * sensitivity(loss, ridge)
 
 
 def event(std: float, loss: LinearLoss, ridge: float) -> events.DpEvent:
-    """What an accountant composes."""
+    """Return what an accountant composes."""
     return events.gaussian(std / sensitivity(loss, ridge))
 
 
 @partial(jax.jit, static_argnums=0)
 def release(loss: LinearLoss, records: Records, ridge: Any, std: Any, seed: Any) -> jax.Array:
-    """``(d,)`` what a run with the noise of :func:`noise_std` gives."""
+    """Return ``(d,)`` what a run with the noise of :func:`noise_std` gives."""
     exact = minimiser(loss, records, ridge, jax.numpy.zeros(loss.dimension, jax.numpy.float64))
     return exact + normal_vector(noise_of(seed), std, loss.dimension)

@@ -16,12 +16,14 @@ from dprl.mechanisms.noise import SeededNoise
 
 
 def normal_vector(noise: SeededNoise, std: Any, dimension: int) -> jax.Array:
-    """``(dimension,)`` float64 normal numbers: added to an answer of sensitivity S, a Gaussian mechanism of std / S."""
+    """Return ``(dimension,)`` float64 normal numbers: added to an answer of sensitivity S, a Gaussian mechanism of std
+    / S.
+    """
     return std * noise.normals(0, dimension)
 
 
 def noisy_minimum(noise: SeededNoise, step: Any, values: jax.Array, sensitivity: float, rho: Any) -> jax.Array:
-    """() the place of the least of ``values`` ``(k,)`` after Laplace noise of scale ``sensitivity / sqrt(2 rho)``.
+    """Return the place of the least of ``values`` ``(k,)`` after Laplace noise of scale ``sensitivity / sqrt(2 rho)``.
 
     Where a record moves all values in one direction, each by at most ``sensitivity``, this is
     ``sqrt(2 rho)``-differentially private, hence rho-zCDP (Bun and Steinke 2016, Proposition 1.4).

@@ -67,7 +67,7 @@ class DPSRM(GradientConfig):
         return (self.recursion + (1.0 - self.recursion) * MOVE) * self.clip(facts)
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
-        """The start, where it is released; the gradient at x_0, of everybody; and the differences."""
+        """Return the start, where it is released; the gradient at x_0, of everybody; and the differences."""
         size, share = self.dimension(facts), self.initial_share
         initial = Query(INITIAL, size, self.clip(facts), share=share)
         steps, clip = self.count(facts) - 1, self.clip_of_differences(facts)
@@ -104,7 +104,9 @@ class DPSRMProgram(PrimalDualProgram):
         return State(*start, theta_before=start.theta, w_before=start.w)
 
     def contribution(self, stage: int, state: Any, block: Block) -> jax.Array:
-        """Of the last stage each unit's difference; both gradients are made of its own rows and of released states."""
+        """Return of the last stage each unit's difference; both gradients are made of its own rows and of released
+        states.
+        """
         here = super().contribution(stage, state, block)
         if stage < len(self.stages) - 1:
             return here
@@ -113,7 +115,7 @@ class DPSRMProgram(PrimalDualProgram):
         return here - jnp.float32(1.0 - self.config.recursion) * there
 
     def direction(self, state: Any, ghat: jax.Array) -> State:
-        """``v <- (1 - a) v + ghat``, a step against it, and the iterate that it left; v is zero at first."""
+        """Return ``v <- (1 - a) v + ghat``, a step against it, and the iterate that it left; v is zero at first."""
         kept = jnp.float32(1.0 - self.config.recursion)
         moved = super().direction(state, kept * jnp.concatenate([state.p, state.d]) + ghat)
         return moved._replace(theta_before=state.theta, w_before=state.w)

@@ -71,14 +71,14 @@ class SmoothGaussian:
         return smooth_epsilon(self.delta, self.dimension, self.alpha, self.beta / 2.0)
 
     def event(self) -> NoReturn:
-        """Refuses: the scale of the noise depends on the data, and no accountant composes that."""
+        """Refuse: the scale of the noise depends on the data, and no accountant composes that."""
         raise DprlError(
             "Noise scaled by smooth sensitivity has no privacy event: its scale depends on the data, it is drawn in "
             "floating point, and its worst case is searched rather than proved; it cannot be released."
         )
 
     def add_noise(self, answer: Any, bound: float, noise: Any, step: int = 0) -> np.ndarray:
-        """The answer with its noise.
+        """Return the answer with its noise.
 
         Args:
             answer: ``(dimension,)``.
@@ -115,14 +115,14 @@ class OutputGaussian:
         return self.noise_multiplier * self.sensitivity
 
     def event(self) -> NoReturn:
-        """Refuses: in exact arithmetic this is a Gaussian release, but answer and noise are floating point here."""
+        """Refuse: in exact arithmetic this is a Gaussian release, but answer and noise are floating point here."""
         raise DprlError(
             "Noise added to a floating-point answer has no privacy event here: neither the error of the solve nor "
             "that of the sum is bounded; use the first-visit algorithm, whose sums lie on an integer grid."
         )
 
     def add_noise(self, answer: Any, noise: Any, step: int = 0) -> np.ndarray:
-        """``(dimension,)`` float64: the answer with its noise; arguments as in :meth:`SmoothGaussian.noised`."""
+        """Return ``(dimension,)`` float64: the answer with its noise; arguments as in :meth:`SmoothGaussian.noised`."""
         return _noisy(answer, self.noise_std, self.dimension, noise, step)
 
 
@@ -137,7 +137,8 @@ def _noisy(answer: Any, std: float, dimension: int, noise: Any, step: int) -> np
 
 
 def smooth_delta(epsilon: float, dimension: int, alpha: float, smoothness: float) -> float:
-    """The delta at ``epsilon`` of noise S / alpha, where ln S moves by at most ``smoothness`` between neighbours.
+    """Return the delta at ``epsilon`` of noise S / alpha, where ln S moves by at most ``smoothness`` between
+    neighbours.
 
     With the noise of one data set as the unit, its neighbour's is ``s = S'/S`` times as wide, and the answers are at
     most ``alpha min(1, s)`` apart, since either S bounds the change. For each s the divergence grows with the
@@ -151,7 +152,7 @@ def smooth_delta(epsilon: float, dimension: int, alpha: float, smoothness: float
 
 @functools.lru_cache(maxsize=256)
 def smooth_epsilon(delta: float, dimension: int, alpha: float, smoothness: float) -> float:
-    """The smallest epsilon at which :func:`smooth_delta` is at most ``delta``, to 1e-9.
+    """Return the smallest epsilon at which :func:`smooth_delta` is at most ``delta``, to 1e-9.
 
     >>> round(smooth_epsilon(1e-5, 1, 1.0, 0.0), 3)
     4.377
@@ -187,7 +188,7 @@ def _largest_alpha(epsilon: float, delta: float, dimension: int, smoothness: flo
 
 
 def _hockey_stick(dimension: int, shift: float, scale: float, epsilon: float) -> float:
-    """``P(loss > epsilon) - e^epsilon Q(loss > epsilon)`` for P = N(0, I) and Q = N(shift e_1, scale^2 I).
+    """Return ``P(loss > epsilon) - e^epsilon Q(loss > epsilon)`` for P = N(0, I) and Q = N(shift e_1, scale^2 I).
 
     The loss is a function of the first coordinate and of the squared length of the others, which is chi-square.
     """
@@ -215,7 +216,7 @@ def _hockey_stick(dimension: int, shift: float, scale: float, epsilon: float) ->
 
 @functools.lru_cache(maxsize=1)
 def _legendre() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights on [-1, 1], in equal panels: one rule of their total order is slow to make."""
+    """Return nodes and weights on [-1, 1], in equal panels: one rule of their total order is slow to make."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     middles = (2.0 * np.arange(_PANELS) + 1.0) / _PANELS - 1.0
     return (middles[:, None] + nodes / _PANELS).ravel(), np.tile(weights / _PANELS, _PANELS)

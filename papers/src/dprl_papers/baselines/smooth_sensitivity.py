@@ -34,7 +34,7 @@ class FirstVisits(NamedTuple):
     totals: Array  # (S,) sums over them of the return from the first visit on
 
     def relative_to(self, origin: float) -> FirstVisits:
-        """The same with ``origin`` taken off every return."""
+        """Return the same with ``origin`` taken off every return."""
         return FirstVisits(self.counts, self.totals - origin * self.counts)
 
 
@@ -72,7 +72,7 @@ def first_visits(
 
 
 def cell_centres(bounds: tuple[Interval, ...], cells: tuple[int, ...]) -> Array:
-    """``(S, d)`` middles of the cells of :func:`first_visits`."""
+    """Return ``(S, d)`` middles of the cells of :func:`first_visits`."""
     axes = [low + (high - low) * (np.arange(c) + 0.5) / c for (low, high), c in zip(bounds, cells, strict=True)]
     return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
 
@@ -81,16 +81,18 @@ def cell_centres(bounds: tuple[Interval, ...], cells: tuple[int, ...]) -> Array:
 
 
 def lsw(table: Array, weights: Array, visits: FirstVisits) -> Array:
-    """``(n,)`` weighted least squares on first-visit averages (zero where nobody was): minimises
-    ``sum_s w_s (F_s - phi_s' theta)^2``."""
+    """Return ``(n,)`` weighted least squares on first-visit averages (zero where nobody was): minimises ``sum_s w_s
+    (F_s - phi_s' theta)^2``.
+    """
     averages = visits.totals / np.maximum(visits.counts, 1.0)
     root = np.sqrt(weights)
     return np.linalg.pinv(root[:, None] * table) @ (root * averages)
 
 
 def lsl(table: Array, weights: Array, ridge: float, visits: FirstVisits) -> Array:
-    """``(n,)`` ridge regression on every first-visit return, a state weighing rho_s a visit: minimises
-    ``sum_x sum_{s in x} rho_s (F_{x,s} - phi_s' theta)^2 + (ridge / 2) |theta|^2``."""
+    """Return ``(n,)`` ridge regression on every first-visit return, a state weighing rho_s a visit: minimises ``sum_x
+    sum_{s in x} rho_s (F_{x,s} - phi_s' theta)^2 + (ridge / 2) |theta|^2``.
+    """
     gram = table.T @ ((weights * visits.counts)[:, None] * table)
     return np.linalg.solve(gram + ridge / 2.0 * np.eye(table.shape[1]), table.T @ (weights * visits.totals))
 
@@ -99,14 +101,14 @@ def lsl(table: Array, weights: Array, ridge: float, visits: FirstVisits) -> Arra
 
 
 def lsw_local(table: Array, weights: Array, counts: Array, width: float) -> float:
-    """Largest change of :func:`lsw` when a trajectory is replaced, added or removed; returns in [0, ``width``]."""
+    """Return the largest change of :func:`lsw` by one trajectory more, less or another; returns in [0, ``width``]."""
     return width * _inverse_norm(table, weights) * math.sqrt(_phi_w(weights, counts, np.zeros(1))[0])
 
 
 def lsl_local(
     table: Array, weights: Array, ridge: float, counts: Array, width: float, *, published: bool = False
 ) -> float:
-    """Bound on the change of :func:`lsl` when a trajectory is replaced, added or removed.
+    """Return bound on the change of :func:`lsl` when a trajectory is replaced, added or removed.
 
     Args:
         published: with the paper's ``ridge - |Phi|^2 max rho`` where ``ridge`` is enough; it must be positive.
@@ -116,7 +118,7 @@ def lsl_local(
 
 
 def psi_w(weights: Array, counts: Array, beta: float) -> float:
-    """``max_k exp(-k beta) sum_s w_s / max(n_s - k, 1)^2`` over whole ``k >= 0``.
+    """Return ``max_k exp(-k beta) sum_s w_s / max(n_s - k, 1)^2`` over whole ``k >= 0``.
 
     Between two of the places ``k = n_s - 1`` the logarithm of the sum is convex: the maximum is at one of them or 0.
     """
@@ -125,7 +127,7 @@ def psi_w(weights: Array, counts: Array, beta: float) -> float:
 
 
 def psi_l(weights: Array, counts: Array, units: int, beta: float, c: float) -> float:
-    """``max_k exp(-k beta) (c sqrt(sum_s rho_s min(n_s + k, units)) + |rho|)^2`` over whole ``0 <= k <= units``.
+    """Return ``max_k exp(-k beta) (c sqrt(sum_s rho_s min(n_s + k, units)) + |rho|)^2`` over whole ``0 <= k <= units``.
 
     The inner sum is concave in k, so the logarithm of what is maximised is too: bisection on where it stops to grow.
     """
@@ -145,7 +147,9 @@ def psi_l(weights: Array, counts: Array, units: int, beta: float, c: float) -> f
 
 
 def psi_l_any_size(weights: Array, counts: Array, beta: float, c: float) -> float:
-    """:func:`psi_l` where trajectories are added or removed: no ``units`` to stop at, and real k; in closed form."""
+    """Return :func:`psi_l` where trajectories are added or removed: no ``units`` to stop at, and real k; in closed
+    form.
+    """
     mass, total, norm = float(weights @ counts), float(np.sum(weights)), float(np.linalg.norm(weights))
     root = (-norm + math.sqrt(norm**2 + 4.0 * c**2 * total / beta)) / (2.0 * c)
     k = max(0.0, (root**2 - mass) / total)
@@ -153,14 +157,14 @@ def psi_l_any_size(weights: Array, counts: Array, beta: float, c: float) -> floa
 
 
 def lsw_smooth(table: Array, weights: Array, counts: Array, width: float, beta: float) -> float:
-    """The published smooth bound S of LSW: its square changes by at most ``exp(beta)`` between neighbours."""
+    """Return the published smooth bound S of LSW: its square changes by at most ``exp(beta)`` between neighbours."""
     return width * _inverse_norm(table, weights) * math.sqrt(psi_w(weights, counts, beta))
 
 
 def lsl_smooth(
     table: Array, weights: Array, ridge: float, counts: Array, units: int, width: float, beta: float
 ) -> float:
-    """The published smooth bound S of LSL; the ridge must exceed ``|Phi|^2 max rho``."""
+    """Return the published smooth bound S of LSL; the ridge must exceed ``|Phi|^2 max rho``."""
     factor, c = _lsl_factors(table, weights, ridge, width, published=True)
     return factor * math.sqrt(psi_l(weights, counts, units, beta, c))
 
@@ -169,12 +173,12 @@ def lsl_smooth(
 
 
 def lsl_global(table: Array, weights: Array, ridge: float, units: int, width: float) -> float:
-    """(T): bound on the change of :func:`lsl` over all logs of at most ``units`` trajectories, any features."""
+    """Return (T): bound on the change of :func:`lsl` over all logs of at most ``units`` trajectories, any features."""
     return lsl_local(table, weights, ridge, np.full(len(weights), float(units)), width)
 
 
 def lsl_global_cells(weights: Array, ridge: float, width: float) -> float:
-    """(G): the exact sensitivity of :func:`lsl` where features are indicators of states or of groups of states.
+    """Return (G): the exact sensitivity of :func:`lsl` where features are indicators of states or of groups of states.
 
     Args:
         weights: ``(n,)`` summed weight of each group. For replacing, adding or removing one, logs of any size.
@@ -183,7 +187,7 @@ def lsl_global_cells(weights: Array, ridge: float, width: float) -> float:
 
 
 def lsl_global_centred(weights: Array, ridge: float, width: float, *, grouped: bool = False) -> float:
-    """The same where the middle of the range is taken off the returns, for adding or removing one: half of (G).
+    """Return the same where the middle of the range is taken off the returns, for adding or removing one: half of (G).
 
     Args:
         grouped: features are indicators of groups of several states: the largest change is then not at an empty or
@@ -204,7 +208,7 @@ def noisy_lsw(
     mechanism: SmoothGaussian, table: Array, weights: Array, visits: FirstVisits, value: Interval, noise: Any,
     step: int = 0,
 ) -> Array:  # fmt: skip
-    """``(S,)`` values of DP-LSW; with the published calibration, the paper's algorithm for returns in ``value``.
+    """Return ``(S,)`` values of DP-LSW; with the published calibration, the paper's algorithm for returns in ``value``.
 
     Returns are counted from the low end of the range: so they lie in [0, R], with the default of an unvisited state.
     """
@@ -218,7 +222,7 @@ def noisy_lsl(
     mechanism: SmoothGaussian, table: Array, weights: Array, ridge: float, visits: FirstVisits, units: int,
     value: Interval, noise: Any, step: int = 0,
 ) -> Array:  # fmt: skip
-    """``(S,)`` values of DP-LSL; as :func:`noisy_lsw`, for logs of exactly ``units`` trajectories."""
+    """Return ``(S,)`` values of DP-LSL; as :func:`noisy_lsw`, for logs of exactly ``units`` trajectories."""
     low, width = value[0], value[1] - value[0]
     theta = lsl(table, weights, ridge, visits.relative_to(low))
     bound = lsl_smooth(table, weights, ridge, visits.counts, units, width, mechanism.beta)
@@ -229,7 +233,7 @@ def noisy_tabular_lsl(
     noise_multiplier: float, weights: Array, ridge: float, visits: FirstVisits, value: Interval, noise: Any,
     step: int = 0, *, centred: bool = False,
 ) -> Array:  # fmt: skip
-    """``(S,)`` values of tabular LSL with the noise of one Gaussian release for adding or removing one.
+    """Return ``(S,)`` values of tabular LSL with the noise of one Gaussian release for adding or removing one.
 
     Args:
         noise_multiplier: standard deviation over sensitivity that the budget allows.
@@ -252,12 +256,12 @@ def _inverse_norm(table: Array, weights: Array) -> float:
 
 
 def _phi_w(weights: Array, counts: Array, places: Array) -> Array:
-    """``(K,)`` values of ``sum_s w_s / max(n_s - k, 1)^2``."""
+    """Return ``(K,)`` values of ``sum_s w_s / max(n_s - k, 1)^2``."""
     return (weights / np.maximum(counts - places[:, None], 1.0) ** 2).sum(axis=1)
 
 
 def _lsl_factors(table: Array, weights: Array, ridge: float, width: float, published: bool) -> tuple[float, float]:
-    """``2 R |Phi| / lambda`` and c; with the paper's lambda less ``|Phi|^2 max rho``."""
+    """Return ``2 R |Phi| / lambda`` and c; with the paper's lambda less ``|Phi|^2 max rho``."""
     norm, largest = float(np.linalg.norm(table, 2)), float(np.max(weights))
     divisor = ridge - norm**2 * largest if published else ridge
     if divisor <= 0.0:

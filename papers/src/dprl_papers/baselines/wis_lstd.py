@@ -43,7 +43,7 @@ def wis_lstd(
     trace_decay: float = 0.0,
     value: Interval | None = None,
 ) -> np.ndarray:
-    """Weights of the value function that solves ``A theta = b``, in the sense of least squares.
+    """Return weights of the value function that solves ``A theta = b``, in the sense of least squares.
 
     Args:
         trajectories: the log. Every usable transition counts the same, whatever the length of its trajectory.
@@ -72,7 +72,7 @@ def wis_lstd(
 def wis_moments(
     trajectories: Trajectories, ratios: np.ndarray, features: Features, discount: float, trace_decay: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``A`` ``(n, n)`` and ``b`` ``(n,)`` of :func:`wis_lstd`: sums over transitions, in the reward's unit.
+    """Return ``A`` ``(n, n)`` and ``b`` ``(n,)`` of :func:`wis_lstd`: sums over transitions, in the reward's unit.
 
     A transition whose next state is unknown is left out, and what comes before it ends there, bootstrapping.
     """
@@ -101,7 +101,7 @@ def wis_moments(
 def _traces(
     phi: np.ndarray, rho: np.ndarray, use: np.ndarray, offsets: np.ndarray, decay: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """z ``(N, n)``, zero where a transition is not used, and W ``(N,)``: one step of all episodes at a time."""
+    """Return z ``(N, n)``, zero where a transition is not used, and W ``(N,)``: one step of all episodes at a time."""
     rho = np.where(use, rho, 0.0)
     z, weight = rho[:, None] * phi, np.ones(len(rho))
     if decay == 0.0:
@@ -121,7 +121,7 @@ def _traces(
 
 
 def _chunks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of episodes with about ``_CHUNK`` transitions each, or one episode that is longer."""
+    """Return ranges of episodes with about ``_CHUNK`` transitions each, or one episode that is longer."""
     first, episodes = 0, len(offsets) - 1
     while first < episodes:
         last = int(np.searchsorted(offsets, offsets[first] + _CHUNK, side="right")) - 1

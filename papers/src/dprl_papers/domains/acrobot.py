@@ -1,7 +1,7 @@
 """Acrobot on-policy: the policy that logs is the one that is evaluated, a soft form of what Sarsa learned.
 
-Q is learned by Sarsa(0) with the coupled Fourier basis of order 1 (:mod:`dprl_papers.harness.sarsa`) and a discount of
-0.99: with 0.95 the goal is too far away to be seen from the start. The policy is
+Q is learned by Sarsa(0) with the coupled Fourier basis of order 1 (:mod:`dprl_papers.harness.q_learning`) and a
+discount of 0.99: with 0.95 the goal is too far away to be seen from the start. The policy is
 ``0.8 softmax(Q / 0.5) + 0.2 uniform``, which needs some 140 steps. Values are discounted by 0.95 and never truncated; a
 log cuts trajectories after 500 steps. They are near -20 but for the last 40 steps.
 
@@ -18,64 +18,39 @@ from pathlib import Path
 import numpy as np
 
 from dprl.environments.acrobot import Acrobot
-from dprl.protocols import Bounds, Policy
-from dprl.value_functions.features import Features, make_features
+from dprl.environments.rollout import environment_bounds
+from dprl.value_functions.features import make_features
 from dprl_papers.harness.domain import Domain
-from dprl_papers.harness.q_learning import SoftPolicy
-from dprl_papers.harness.sarsa import learn_sarsa
-from dprl_papers.harness.simulated import net, save_learned, simulate_log, stored_starts, stored_truth
+from dprl_papers.harness.q_learning import SoftPolicy, learn
+from dprl_papers.harness.simulated import Simulator, net, stored_domain
 
 LINKS = Acrobot()
+# 0.95^200 of the largest value is 0.0007
+SIMULATOR = Simulator(environment=LINKS, steps=200, states_of=LINKS.states_of)
+BASIS = make_features("fourier-coupled:1", LINKS.observation_bounds)
 ASSETS = Path(__file__).with_suffix(".safetensors")
 TEMPERATURE, EPSILON = 0.5, 0.2
 LEARNING_DISCOUNT = 0.99
-PUBLIC = Bounds(
-    units=1,
-    horizon=LINKS.horizon,
-    reward=LINKS.reward_bounds,
-    observation=LINKS.observation_bounds,
-    actions=LINKS.actions,
+PUBLIC = replace(
+    environment_bounds(LINKS, 1),
     return_range=(-1.0 / (1.0 - LINKS.discount), 0.0),
     observation_names=("cosine 1", "sine 1", "cosine 2", "sine 2", "angular velocity 1", "angular velocity 2"),
 )
-_THOUSAND = replace(PUBLIC, units=1000)
-_ROLLOUT_STEPS = 200  # 0.95^200 of the largest value is 0.0007
 
 
 def learn_weights() -> np.ndarray:
-    """``(64, 3)`` weights of Q: 40,000 steps of 16 trajectories side by side."""
+    """Return ``(64, 3)`` weights of Q: 40,000 steps of 16 trajectories side by side."""
     links = Acrobot(discount=LEARNING_DISCOUNT)
-    return learn_sarsa(links, _basis(), seed=0, steps=40_000, step_size=0.01, parallel=16)
+    return learn(links, BASIS, seed=0, steps=40_000, step_size=0.01, parallel=16, rule="Sarsa")
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
-    """The policy of learned weights."""
-    return SoftPolicy(weights, _basis(), temperature, epsilon)
-
-
-def _basis() -> Features:
-    return make_features("fourier-coupled:1", LINKS.observation_bounds)
-
-
-def simulate_truth(
-    policy: Policy, states: np.ndarray, seed: int, repetitions: int = 200
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``policy`` at ``(S, 6)`` observations, and their standard errors."""
-    from dprl_papers.harness.true_values import rollout_values
-
-    return rollout_values(
-        LINKS,
-        policy,
-        LINKS.states_of(states),
-        seed,
-        steps=_ROLLOUT_STEPS,
-        repetitions=repetitions,
-        rewards=LINKS.reward_bounds,
-    )
+    """Return the policy of learned weights."""
+    return SoftPolicy(weights, BASIS, temperature, epsilon)
 
 
 def start_states() -> np.ndarray:
-    """``(256, 6)`` observations that stand for the start distribution."""
+    """Return ``(256, 6)`` observations that stand for the start distribution."""
     import jax
 
     return np.asarray(jax.vmap(LINKS.observe)(net(((-0.1, 0.1),) * 4)), dtype=np.float64)
@@ -83,10 +58,7 @@ def start_states() -> np.ndarray:
 
 def main() -> None:
     """Learn the policy, and simulate its true values and returns."""
-    weights = learn_weights()
-    policy, greedy = soft_policy(weights), soft_policy(weights, 1e-6, 0.0)
-    logs = (simulate_log(LINKS, policy, _THOUSAND, 1), simulate_log(LINKS, greedy, _THOUSAND, 2))
-    save_learned(ASSETS, weights, logs, lambda states, seed: simulate_truth(policy, states, seed), start_states())
+    SIMULATOR.save_learned(ASSETS, PUBLIC, learn_weights(), soft_policy, start_states())
 
 
 def _domain() -> Domain:
@@ -94,20 +66,16 @@ def _domain() -> Domain:
 
     kept = load_file(ASSETS)
     policy = soft_policy(kept["weights"])
-    return Domain(
-        name="acrobot",
+    return stored_domain(
+        Path(__file__),
         label="Acrobot",
         discount=LINKS.discount,
         features="fourier:1",
         network="mlp:50",
         public=PUBLIC,
-        target_policy=policy,
-        behavior=policy,
-        simulate=lambda bounds, seed: simulate_log(LINKS, policy, bounds, seed),
-        true_values=lambda: stored_truth(ASSETS),
-        start_values=lambda: stored_starts(ASSETS),
+        policy=policy,
+        simulate=lambda bounds, seed: SIMULATOR.log(policy, bounds, seed),
         mean_reward=float(kept["mean_reward"]),
-        depends_on=(ASSETS,),
     )
 
 

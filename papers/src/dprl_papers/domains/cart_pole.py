@@ -1,7 +1,7 @@
 """Cart Pole on-policy: the policy that logs is the one that is evaluated, a soft form of what Sarsa learned.
 
-Q is learned by Sarsa(0) with the coupled Fourier basis of order 2 (:mod:`dprl_papers.harness.sarsa`). Greedily it never
-falls within 200 steps, and a policy that never falls has the same value everywhere; hence
+Q is learned by Sarsa(0) with the coupled Fourier basis of order 2 (:mod:`dprl_papers.harness.q_learning`). Greedily it
+never falls within 200 steps, and a policy that never falls has the same value everywhere; hence
 ``0.8 softmax(Q / 1.5) + 0.2 uniform``, which falls after some 70 steps. Values are discounted by 0.95 and never
 truncated; a log cuts trajectories after 200 steps, which takes less than 0.001 from a value.
 
@@ -18,82 +18,54 @@ from pathlib import Path
 import numpy as np
 
 from dprl.environments.cart_pole import CartPole
-from dprl.protocols import Bounds, Policy
-from dprl.value_functions.features import Features, make_features
+from dprl.environments.rollout import environment_bounds
+from dprl.value_functions.features import make_features
 from dprl_papers.harness.domain import Domain
-from dprl_papers.harness.q_learning import SoftPolicy
-from dprl_papers.harness.sarsa import learn_sarsa
-from dprl_papers.harness.simulated import net, save_learned, simulate_log, stored_starts, stored_truth
+from dprl_papers.harness.q_learning import SoftPolicy, learn
+from dprl_papers.harness.simulated import Simulator, net, stored_domain
 
 CART = CartPole()
+# an observation is the state but for a velocity beyond 3, which one in ten thousand has
+SIMULATOR = Simulator(environment=CART, steps=200)  # 0.95^200 of the largest value is 0.0007
+BASIS = make_features("fourier-coupled:2", CART.observation_bounds)
 ASSETS = Path(__file__).with_suffix(".safetensors")
 TEMPERATURE, EPSILON = 1.5, 0.2
-PUBLIC = Bounds(
-    units=1,
-    horizon=CART.horizon,
-    reward=CART.reward_bounds,
-    observation=CART.observation_bounds,
-    actions=CART.actions,
+PUBLIC = replace(
+    environment_bounds(CART, 1),
     return_range=(1.0, 1.0 / (1.0 - CART.discount)),  # every trajectory has a step
     observation_names=("position", "velocity", "angle", "angular velocity"),
 )
-_THOUSAND = replace(PUBLIC, units=1000)
-_ROLLOUT_STEPS = 200  # 0.95^200 of the largest value is 0.0007
 
 
 def learn_weights() -> np.ndarray:
-    """``(81, 2)`` weights of Q: 20,000 steps of 16 trajectories side by side."""
-    return learn_sarsa(CART, _basis(), seed=0, steps=20_000, step_size=0.01, parallel=16)
+    """Return ``(81, 2)`` weights of Q: 20,000 steps of 16 trajectories side by side."""
+    return learn(CART, BASIS, seed=0, steps=20_000, step_size=0.01, parallel=16, rule="Sarsa")
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
-    """The policy of learned weights."""
-    return SoftPolicy(weights, _basis(), temperature, epsilon)
-
-
-def _basis() -> Features:
-    return make_features("fourier-coupled:2", CART.observation_bounds)
-
-
-def simulate_truth(
-    policy: Policy, states: np.ndarray, seed: int, repetitions: int = 200
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``policy`` at ``(S, 4)`` observations, and their standard errors."""
-    from dprl_papers.harness.true_values import rollout_values
-
-    # an observation is the state but for a velocity beyond 3, which one in ten thousand has
-    return rollout_values(
-        CART, policy, states, seed, steps=_ROLLOUT_STEPS, repetitions=repetitions, rewards=CART.reward_bounds
-    )
+    """Return the policy of learned weights."""
+    return SoftPolicy(weights, BASIS, temperature, epsilon)
 
 
 def main() -> None:
     """Learn the policy, and simulate its true values and returns."""
-    weights = learn_weights()
-    policy, greedy = soft_policy(weights), soft_policy(weights, 1e-6, 0.0)
-    logs = (simulate_log(CART, policy, _THOUSAND, 1), simulate_log(CART, greedy, _THOUSAND, 2))
-    starts = net(((-0.05, 0.05),) * 4)
-    save_learned(ASSETS, weights, logs, lambda states, seed: simulate_truth(policy, states, seed), starts)
+    SIMULATOR.save_learned(ASSETS, PUBLIC, learn_weights(), soft_policy, net(((-0.05, 0.05),) * 4))
 
 
 def _domain() -> Domain:
     from safetensors.numpy import load_file
 
     policy = soft_policy(load_file(ASSETS)["weights"])
-    return Domain(
-        name="cart_pole",
+    return stored_domain(
+        Path(__file__),
         label="Cart Pole",
         discount=CART.discount,
         features="fourier:3",
         network="mlp:50",
         public=PUBLIC,
-        target_policy=policy,
-        behavior=policy,
-        simulate=lambda bounds, seed: simulate_log(CART, policy, bounds, seed),
-        true_values=lambda: stored_truth(ASSETS),
-        start_values=lambda: stored_starts(ASSETS),
+        policy=policy,
+        simulate=lambda bounds, seed: SIMULATOR.log(policy, bounds, seed),
         mean_reward=1.0,
-        depends_on=(ASSETS,),
     )
 
 

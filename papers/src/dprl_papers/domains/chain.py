@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
+from dprl.environments.rollout import environment_bounds
 from dprl.errors import DprlError
 from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds
@@ -18,7 +19,7 @@ from dprl_papers.harness.exact_chain import Chain
 
 
 def draw_log(chain: Chain, bounds: Bounds, seed: int, success: float = 1.0) -> Trajectories:
-    """A log of ``bounds.units`` trajectories of ``chain`` under its one action.
+    """Return a log of ``bounds.units`` trajectories of ``chain`` under its one action.
 
     The reward of the step into the absorbing state is 1 with probability ``success``, else 0; all others are 0.
     """
@@ -58,7 +59,7 @@ def draw_log(chain: Chain, bounds: Bounds, seed: int, success: float = 1.0) -> T
 
 
 def chain_domain(name: str, label: str, success: float = 1.0) -> Domain:
-    """The paper's chain with a terminal reward of 1 that is paid with probability ``success``."""
+    """Return the paper's chain with a terminal reward of 1 that is paid with probability ``success``."""
     chain = Chain()
     n = chain.length - 1
     policy = UniformPolicy(1)
@@ -78,14 +79,7 @@ def chain_domain(name: str, label: str, success: float = 1.0) -> Domain:
         label=label,
         discount=chain.discount,
         features="tabular",
-        public=Bounds(
-            units=1,
-            horizon=chain.horizon,
-            reward=chain.reward_bounds,
-            observation=chain.observation_bounds,
-            actions=1,
-            return_range=chain.value_bounds,
-        ),
+        public=environment_bounds(chain, 1),
         target_policy=policy,
         behavior=policy,
         simulate=lambda bounds, seed: draw_log(chain, bounds, seed, success),

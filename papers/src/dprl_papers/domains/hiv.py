@@ -18,12 +18,15 @@ evaluated policy.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
 from dprl.environments.hiv import HIV, STEADY_STATES
+from dprl.environments.rollout import environment_bounds, rollout
 from dprl.errors import DprlError
 from dprl.policies import UniformPolicy
 from dprl.protocols import Bounds, Policy
@@ -31,7 +34,7 @@ from dprl.value_functions.features import make_features
 from dprl_papers.harness import q_learning
 from dprl_papers.harness.domain import MOMENT_SEED, Domain, cached, from_rollout
 from dprl_papers.harness.q_learning import SoftPolicy, fitted_q
-from dprl_papers.harness.simulated import net, stored_starts, stored_truth
+from dprl_papers.harness.simulated import Simulator, net, stored_domain
 
 HORIZON = 50
 PATIENT = HIV(perturbation=0.3, horizon=HORIZON)
@@ -42,13 +45,14 @@ REWARD_UNIT = 1e6
 """Q is in this unit."""
 POOL = 8192
 ASSETS = Path(__file__).with_suffix(".safetensors")
-_BATCH, _LANES = 1024, 5120
-_ROLLOUT_STEPS = 300  # 0.98^300 is 0.0023
+_BATCH = 1024
+# observations are logarithms of the state; 0.98^300 is 0.0023
+SIMULATOR = Simulator(environment=PATIENT, steps=300, states_of=lambda x: 10.0**x, batch=5120)
 _FEATURES = make_features("columns", PATIENT.observation_bounds)
 
 
 def learn_weights() -> np.ndarray:
-    """``(7, 4)`` weights of Q, in millions, from 2048 randomly treated patients."""
+    """Return ``(7, 4)`` weights of Q, in millions, from 2048 randomly treated patients."""
     log = _rollout(UniformPolicy(PATIENT.actions), 5, 2048)
     states, following = (_FEATURES(log[name].astype(np.float64)) for name in ("observation", "next_observation"))
     rewards = log["reward"] / REWARD_UNIT
@@ -56,15 +60,11 @@ def learn_weights() -> np.ndarray:
 
 
 def soft_policy(weights: np.ndarray, temperature: float) -> SoftPolicy:
-    """``softmax(Q / temperature)``."""
+    """Return ``softmax(Q / temperature)``."""
     return SoftPolicy(weights, _FEATURES, temperature, 0.0)
 
 
 def _rollout(policy: Policy, seed: int, count: int) -> dict[str, np.ndarray]:
-    import jax
-
-    from dprl.environments.rollout import rollout
-
     return rollout(PATIENT, policy, jax.random.key(seed), count, batch=_BATCH)
 
 
@@ -77,7 +77,7 @@ def _stored() -> dict[str, np.ndarray]:
 
 @functools.cache
 def _pool() -> dict[str, np.ndarray]:
-    """``POOL`` trajectories under the behaviour policy, ``(POOL, HORIZON, ...)`` each."""
+    """Return ``POOL`` trajectories under the behaviour policy, ``(POOL, HORIZON, ...)`` each."""
 
     def make() -> dict[str, np.ndarray]:
         log = _rollout(DOMAIN.behavior, 11, POOL)
@@ -89,7 +89,7 @@ def _pool() -> dict[str, np.ndarray]:
 
 
 def simulate(bounds: Bounds, seed: int) -> Trajectories:
-    """A log of ``bounds.units`` patients: drawn from the pool, or fresh ones for the moments."""
+    """Return a log of ``bounds.units`` patients: drawn from the pool, or fresh ones for the moments."""
     units = bounds.units
     if seed >= MOMENT_SEED:
         return from_rollout(_rollout(DOMAIN.behavior, seed, units), bounds)
@@ -102,38 +102,13 @@ def simulate(bounds: Bounds, seed: int) -> Trajectories:
     return from_rollout(columns, bounds)
 
 
-def simulate_truth(
-    policy: Policy, states: np.ndarray, seed: int, repetitions: int, steps: int = _ROLLOUT_STEPS
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``policy`` at ``(S, 6)`` observed states, and their standard errors."""
-    from dprl_papers.harness.true_values import rollout_values
-
-    return rollout_values(
-        PATIENT,
-        policy,
-        10.0**states,
-        seed,
-        steps=steps,
-        repetitions=repetitions,
-        rewards=PATIENT.reward_bounds,
-        batch=_LANES,
-    )
-
-
 def start_states() -> np.ndarray:
-    """``(256, 6)`` observed starts: a net of Sobol's points in the cube of perturbations, each half a cell from its
-    corner."""
+    """Return ``(256, 6)`` observed starts: a net of Sobol's points in the cube of perturbations, each half a cell from
+    its corner.
+    """
     unit = net(((0.0, 1.0),) * 6)
     factors = np.exp(PATIENT.perturbation * (2.0 * unit - 1.0))
     return np.log10(np.array(STEADY_STATES[PATIENT.start]) * factors)
-
-
-def simulate_starts(policy: Policy, seed: int, repetitions: int) -> dict[str, np.ndarray]:
-    """What the file holds of the starts; the truncated values are of the same rollouts."""
-    states = start_states()
-    values, errors = simulate_truth(policy, states, seed, repetitions)
-    truncated, _ = simulate_truth(policy, states, seed, repetitions, HORIZON)
-    return {"start_states": states, "start_values": values, "start_errors": errors, "start_truncated": truncated}
 
 
 def main() -> None:
@@ -144,38 +119,31 @@ def main() -> None:
     behavior, target = (soft_policy(weights, t) for t in (BEHAVIOR_TEMPERATURE, TARGET_TEMPERATURE))
     visited = _rollout(behavior, 1, 400)["observation"].astype(np.float64)
     states = visited[np.random.default_rng(2).choice(len(visited), 64, replace=False)]
-    values, errors = simulate_truth(target, states, seed=3, repetitions=240)
+    values, errors = SIMULATOR.values(target, states, seed=3, repetitions=240)
     mean_reward = np.array([_rollout(target, 4, _BATCH)["reward"].mean()])
+    starts = SIMULATOR.starts(target, start_states(), seed=8, repetitions=20)
     kept = {"weights": weights, "states": states, "values": values, "standard_errors": errors}
-    save_file({**kept, "mean_reward": mean_reward, **simulate_starts(target, seed=8, repetitions=20)}, ASSETS)
+    save_file({**kept, "mean_reward": mean_reward, **starts}, ASSETS)
 
 
 def _domain() -> Domain:
     weights = _stored()["weights"]
-    return Domain(
-        name="hiv",
+    return stored_domain(
+        Path(__file__),
         label="HIV treatment, off-policy",
         discount=PATIENT.discount,
         features="columns",
-        public=Bounds(
-            units=1,
-            horizon=HORIZON,
-            reward=PATIENT.reward_bounds,
-            observation=PATIENT.observation_bounds,
-            actions=PATIENT.actions,
-            max_importance_ratio=float(PATIENT.actions),
+        public=replace(
+            environment_bounds(PATIENT, 1, float(PATIENT.actions)),
             max_cumulative_ratio=float(PATIENT.actions),
             return_range=VALUE,
             observation_names=("log10 T1", "log10 T2", "log10 T1*", "log10 T2*", "log10 V", "log10 E"),
         ),
-        target_policy=soft_policy(weights, TARGET_TEMPERATURE),
+        policy=soft_policy(weights, TARGET_TEMPERATURE),
         behavior=soft_policy(weights, BEHAVIOR_TEMPERATURE),
         simulate=simulate,
-        true_values=lambda: stored_truth(ASSETS),
-        start_values=lambda: stored_starts(ASSETS),
         mean_reward=float(_stored()["mean_reward"][0]),
         moment_units=4000,
-        depends_on=(ASSETS,),
     )
 
 

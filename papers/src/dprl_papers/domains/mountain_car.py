@@ -17,69 +17,45 @@ from pathlib import Path
 import numpy as np
 
 from dprl.environments.mountain_car import MountainCar
+from dprl.environments.rollout import environment_bounds
 from dprl.policies import UniformPolicy
-from dprl.protocols import Bounds, Policy
-from dprl.value_functions.features import Features, make_features
+from dprl.protocols import Bounds
+from dprl.value_functions.features import make_features
 from dprl_papers.harness.domain import Domain
 from dprl_papers.harness.q_learning import SoftPolicy, learn
-from dprl_papers.harness.simulated import simulate_log, stored_starts, stored_truth
+from dprl_papers.harness.simulated import Simulator, stored_domain
 
 CAR = MountainCar()
+SIMULATOR = Simulator(environment=CAR, steps=900)  # 0.99^900 of the largest value is 0.012
+BASIS = make_features("fourier-coupled:5", CAR.observation_bounds)
 ASSETS = Path(__file__).with_suffix(".safetensors")
 OFF_POLICY_ASSETS = ASSETS.with_name("mountain_car_off_policy.safetensors")
 TEMPERATURE, EPSILON = 0.1, 0.2
 UNIFORM = UniformPolicy(CAR.actions)
 START_POSITIONS = (-0.6, -0.4)
-_ROLLOUT_STEPS = 900  # 0.99^900 of the largest value is 0.012
 
 
 def learn_weights() -> np.ndarray:
-    """``(36, 3)`` weights of Q: 400,000 steps, some 2,500 trajectories."""
-    return learn(CAR, _basis(), seed=0, steps=400_000, step_size=0.01)
+    """Return ``(36, 3)`` weights of Q: 400,000 steps, some 2,500 trajectories."""
+    return learn(CAR, BASIS, seed=0, steps=400_000, step_size=0.01)
 
 
 def soft_policy(weights: np.ndarray, temperature: float = TEMPERATURE, epsilon: float = EPSILON) -> SoftPolicy:
-    """The policy of learned weights."""
-    return SoftPolicy(weights, _basis(), temperature, epsilon)
-
-
-def _basis() -> Features:
-    return make_features("fourier-coupled:5", CAR.observation_bounds)
-
-
-def simulate_truth(
-    policy: Policy, states: np.ndarray, seed: int, repetitions: int, steps: int = _ROLLOUT_STEPS
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``policy`` at ``(S, 2)`` states, and their standard errors."""
-    from dprl_papers.harness.true_values import rollout_values
-
-    return rollout_values(CAR, policy, states, seed, steps=steps, repetitions=repetitions, rewards=CAR.reward_bounds)
+    """Return the policy of learned weights."""
+    return SoftPolicy(weights, BASIS, temperature, epsilon)
 
 
 def start_states() -> np.ndarray:
-    """``(100, 2)`` starts: middles of intervals of positions that are equally probable, at rest."""
+    """Return ``(100, 2)`` starts: middles of intervals of positions that are equally probable, at rest."""
     low, high = START_POSITIONS
     positions = low + (high - low) * (np.arange(100) + 0.5) / 100
     return np.stack([positions, np.zeros(100)], axis=1)
 
 
-def simulate_starts(policy: Policy, seed: int, repetitions: int) -> dict[str, np.ndarray]:
-    """What a file holds of the starts; the truncated values are of the same rollouts."""
-    states = start_states()
-    values, errors = simulate_truth(policy, states, seed, repetitions)
-    truncated, _ = simulate_truth(policy, states, seed, repetitions, CAR.horizon)
-    return {"start_states": states, "start_values": values, "start_errors": errors, "start_truncated": truncated}
-
-
 def public_bounds(max_importance_ratio: float) -> Bounds:
-    """Public facts of a log; the value range follows from rewards of -1 and the discount."""
-    return Bounds(
-        units=1,
-        horizon=CAR.horizon,
-        reward=CAR.reward_bounds,
-        observation=CAR.observation_bounds,
-        actions=CAR.actions,
-        max_importance_ratio=max_importance_ratio,
+    """Return public facts of a log; the value range follows from rewards of -1 and the discount."""
+    return replace(
+        environment_bounds(CAR, 1, max_importance_ratio),
         max_cumulative_ratio=max_importance_ratio,
         return_range=(-1.0 / (1.0 - CAR.discount), 0.0),
         observation_names=("position", "velocity"),
@@ -92,19 +68,19 @@ def main() -> None:
 
     weights = learn_weights()
     policy = soft_policy(weights)
-    log = simulate_log(CAR, policy, replace(public_bounds(1.0), units=400), seed=1)
+    log = SIMULATOR.log(policy, replace(public_bounds(1.0), units=400), seed=1)
     states = log.observation[np.random.default_rng(2).choice(len(log.observation), 400, replace=False)]
-    values, errors = simulate_truth(policy, states, seed=3, repetitions=100)
-    starts = simulate_starts(policy, seed=5, repetitions=100)
+    values, errors = SIMULATOR.values(policy, states, seed=3, repetitions=100)
+    starts = SIMULATOR.starts(policy, start_states(), seed=5, repetitions=100)
     kept = {"weights": weights, "states": states, "values": values, "standard_errors": errors}
     save_file({**kept, **starts}, ASSETS)
-    values, errors = simulate_truth(UNIFORM, states, seed=4, repetitions=200)
-    starts = simulate_starts(UNIFORM, seed=6, repetitions=200)
+    values, errors = SIMULATOR.values(UNIFORM, states, seed=4, repetitions=200)
+    starts = SIMULATOR.starts(UNIFORM, start_states(), seed=6, repetitions=200)
     save_file({"states": states, "values": values, "standard_errors": errors, **starts}, OFF_POLICY_ASSETS)
 
 
 def load_policy() -> SoftPolicy:
-    """The stored policy."""
+    """Return the stored policy."""
     from safetensors.numpy import load_file
 
     return soft_policy(load_file(ASSETS)["weights"])
@@ -112,19 +88,15 @@ def load_policy() -> SoftPolicy:
 
 def _domain() -> Domain:
     policy = load_policy()
-    return Domain(
-        name="mountain_car",
+    return stored_domain(
+        Path(__file__),
         label="Mountain Car, on-policy",
         discount=CAR.discount,
         features="fourier:5",
         public=public_bounds(1.0),
-        target_policy=policy,
-        behavior=policy,
-        simulate=lambda bounds, seed: simulate_log(CAR, policy, bounds, seed),
-        true_values=lambda: stored_truth(ASSETS),
-        start_values=lambda: stored_starts(ASSETS),
+        policy=policy,
+        simulate=lambda bounds, seed: SIMULATOR.log(policy, bounds, seed),
         mean_reward=-1.0,
-        depends_on=(ASSETS,),
     )
 
 

@@ -9,31 +9,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dprl_papers.domains.mountain_car import (
-    ASSETS,
-    CAR,
-    EPSILON,
-    OFF_POLICY_ASSETS,
-    UNIFORM,
-    load_policy,
-    public_bounds,
-)
-from dprl_papers.harness.domain import Domain
-from dprl_papers.harness.simulated import simulate_log, stored_starts, stored_truth
+from dprl_papers.domains.mountain_car import ASSETS, CAR, EPSILON, SIMULATOR, UNIFORM, load_policy, public_bounds
+from dprl_papers.harness.simulated import stored_domain
 
 _BEHAVIOR = load_policy()
 
-DOMAIN = Domain(
-    name="mountain_car_off_policy",
+DOMAIN = stored_domain(
+    Path(__file__),
     label="Mountain Car, off-policy",
     discount=CAR.discount,
     features="fourier:5",
     public=public_bounds(1.0 / EPSILON),
-    target_policy=UNIFORM,
+    policy=UNIFORM,
     behavior=_BEHAVIOR,
-    simulate=lambda bounds, seed: simulate_log(CAR, _BEHAVIOR, bounds, seed),
-    true_values=lambda: stored_truth(OFF_POLICY_ASSETS),
-    start_values=lambda: stored_starts(OFF_POLICY_ASSETS),
+    simulate=lambda bounds, seed: SIMULATOR.log(_BEHAVIOR, bounds, seed),
     mean_reward=-1.0,
     depends_on=(ASSETS, Path(__file__).with_name("mountain_car.py")),
 )

@@ -24,7 +24,7 @@ _QUANTILES = 40
 
 
 def people(rng: np.random.Generator, count: int) -> np.ndarray:
-    """``(count, 2)`` people of the trial."""
+    """Return ``(count, 2)`` people of the trial."""
     columns = [np.clip(rng.normal(mean, std, count), low, high) for mean, std, low, high in (AGE, COUNT)]
     return np.stack(columns, axis=1)
 
@@ -34,7 +34,7 @@ def _mean_outcome(states: np.ndarray, arm: np.ndarray | int) -> np.ndarray:
 
 
 def simulate(bounds: Bounds, seed: int) -> Trajectories:
-    """A log of ``bounds.units`` people."""
+    """Return a log of ``bounds.units`` people."""
     rng = np.random.default_rng(seed)
     units = bounds.units
     states = people(rng, units)
@@ -59,13 +59,13 @@ def simulate(bounds: Bounds, seed: int) -> Trajectories:
 
 
 def true_values() -> Truth:
-    """Exact expected clipped outcomes of the evaluated arm, for people that are in no log."""
+    """Return exact expected clipped outcomes of the evaluated arm, for people that are in no log."""
     states = people(np.random.default_rng(_TRUTH_SEED), _TRUTH_PEOPLE)
     return _exact(states)
 
 
 def start_values() -> Truth:
-    """The same for quantiles of the two columns, each with each: the population that logs are drawn from."""
+    """Return the same for quantiles of the two columns, each with each: the population that logs are drawn from."""
     from scipy.stats import norm
 
     quantiles = norm.ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES)

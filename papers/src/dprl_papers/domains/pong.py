@@ -25,7 +25,7 @@ from dprl.protocols import Bounds, Policy
 from dprl_papers.harness.domain import Domain, from_rollout
 from dprl_papers.harness.dqn import Weights, learn_dqn, q_values
 from dprl_papers.harness.q_learning import soften
-from dprl_papers.harness.simulated import mean_return, stored_starts, stored_truth
+from dprl_papers.harness.simulated import mean_return, stored_domain
 
 ASSETS = Path(__file__).with_suffix(".safetensors")
 TEMPERATURE, EPSILON = 0.1, 0.2
@@ -38,8 +38,9 @@ _STATES, _APART = 100, 97
 
 
 def see(memory: Any) -> np.ndarray:
-    """``(N, 7)`` float32 of ``(N, 128)`` bytes: where the ball, the own bat and the opponent's are, scaled to [-1, 1],
-    the ball's velocity, and how far the ball is below the own bat."""
+    """Return ``(N, 7)`` float32 of ``(N, 128)`` bytes: where the ball, the own bat and the opponent's are, scaled to
+    [-1, 1], the ball's velocity, and how far the ball is below the own bat.
+    """
     memory = np.asarray(memory, dtype=np.float32)
     speeds = memory[:, _SPEEDS]
     speeds = np.where(speeds < 128.0, speeds, speeds - 256.0)
@@ -77,12 +78,12 @@ class _Game:
 
 
 def learn_weights() -> Weights:
-    """The network after 700,000 decisions in 16 games side by side."""
+    """Return the network after 700,000 decisions in 16 games side by side."""
     return learn_dqn([_Game(seed) for seed in range(_CONSOLES)], ACTIONS, seed=0, steps=_STEPS)
 
 
 def simulate(policy: Policy, bounds: Bounds, seed: int) -> Trajectories:
-    """A log of ``bounds.units`` games."""
+    """Return a log of ``bounds.units`` games."""
     return from_rollout(atari_log(policy, seed, bounds.units, horizon=bounds.horizon), bounds)
 
 
@@ -92,7 +93,9 @@ def _act(policy: Policy, states: np.ndarray, draws: np.random.Generator) -> np.n
 
 
 def visit(policy: Policy, count: int, seed: int) -> tuple[np.ndarray, list[Any]]:
-    """``(count, 128)`` uint8 memories in games of ``policy``, 97 decisions apart, and the console's states there."""
+    """Return ``(count, 128)`` uint8 memories in games of ``policy``, 97 decisions apart, and the console's states
+    there.
+    """
     pong, draws = Pong(seed), np.random.default_rng(seed)
     memories, saved = [], []
     while len(saved) < count:
@@ -106,7 +109,7 @@ def visit(policy: Policy, count: int, seed: int) -> tuple[np.ndarray, list[Any]]
 
 
 def simulate_truth(policy: Policy, saved: Sequence[Any], seed: int, repetitions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values of ``policy`` at saved states of a console, and their standard errors, by rollouts."""
+    """Return values of ``policy`` at saved states of a console, and their standard errors, by rollouts."""
     consoles, draws = [Pong(seed + i) for i in range(_CONSOLES)], np.random.default_rng(seed)
     returns = np.zeros(len(saved) * repetitions)
     for first in range(0, len(returns), _CONSOLES):
@@ -153,7 +156,7 @@ def main() -> None:
 
 
 def load_policy() -> NetworkPolicy:
-    """The stored policy."""
+    """Return the stored policy."""
     from safetensors.numpy import load_file
 
     kept = load_file(ASSETS)
@@ -161,7 +164,7 @@ def load_policy() -> NetworkPolicy:
 
 
 def mean_reward() -> float:
-    """The stored mean reward of a decision."""
+    """Return the stored mean reward of a decision."""
     from safetensors.numpy import load_file
 
     return float(load_file(ASSETS)["mean_reward"])
@@ -169,22 +172,18 @@ def mean_reward() -> float:
 
 def _domain() -> Domain:
     policy = load_policy()
-    return Domain(
-        name="pong",
+    return stored_domain(
+        Path(__file__),
         label="Pong",
         discount=DISCOUNT,
         features="columns",
         network="mlp:50",
         extra="atari",
         public=PUBLIC,
-        target_policy=policy,
-        behavior=policy,
+        policy=policy,
         simulate=lambda bounds, seed: simulate(policy, bounds, seed),
-        true_values=lambda: stored_truth(ASSETS),
-        start_values=lambda: stored_starts(ASSETS),
         mean_reward=mean_reward(),
         moment_units=40,
-        depends_on=(ASSETS,),
     )
 
 

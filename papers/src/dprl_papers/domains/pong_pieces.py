@@ -27,7 +27,7 @@ _POLICY = pong.load_policy()
 
 @functools.cache
 def _pool() -> dict[str, np.ndarray]:
-    """``POOL`` pieces one after another, observations as bytes, and where each begins."""
+    """Return ``POOL`` pieces one after another, observations as bytes, and where each begins."""
 
     def make() -> dict[str, np.ndarray]:
         log = atari_log(_POLICY, 11, POOL, horizon=HORIZON)
@@ -39,7 +39,7 @@ def _pool() -> dict[str, np.ndarray]:
 
 
 def simulate(bounds: Bounds, seed: int) -> Trajectories:
-    """A log of ``bounds.units`` pieces: drawn from the pool, or fresh ones for the moments."""
+    """Return a log of ``bounds.units`` pieces: drawn from the pool, or fresh ones for the moments."""
     units = bounds.units
     if seed >= MOMENT_SEED:
         return pong.simulate(_POLICY, bounds, seed)

@@ -36,7 +36,7 @@ def algorithm(
     clamp: bool = True,
     **options: Any,
 ) -> Method:
-    """An algorithm with the whole budget on its value function.
+    """Return an algorithm with the whole budget on its value function.
 
     Args:
         name, label, guarantee, promise, trivial, clamp: as in :class:`Method`.
@@ -62,7 +62,9 @@ def algorithm(
 
 
 def is_reviewed(method: Method) -> bool:
-    """Whether a method is one of dprl's own algorithms, made by :func:`algorithm`, with the guarantee that it has."""
+    """Return whether a method is one of dprl's own algorithms, made by :func:`algorithm`, with the guarantee that it
+    has.
+    """
     made = method.batch
     if not isinstance(made, partial) or made.func is not _answer or method.promise is not None:
         return False
@@ -72,7 +74,7 @@ def is_reviewed(method: Method) -> bool:
 def configuration(
     kind: type[Any], options: Mapping[str, Any], at: Callable[[Setting], Mapping[str, Any]] | None, setting: Setting
 ) -> Any:
-    """The algorithm's configuration at a setting, its step size times the setting's factor.
+    """Return the algorithm's configuration at a setting, its step size times the setting's factor.
 
     Where the step size is tuned it is one here, and the noisy sums are multiplied by it: one compiled program serves
     all step sizes.
@@ -102,7 +104,7 @@ def _answer(
 
 
 def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float]) -> np.ndarray:
-    """``(F, T, n)`` weights in the reward's unit, with noisy sums multiplied by each of ``F`` step sizes."""
+    """Return ``(F, T, n)`` weights in the reward's unit, with noisy sums multiplied by each of ``F`` step sizes."""
     setting = trials.setting
     program, factors = _program(config, setting), jnp.asarray(step_sizes)
     if trials.shared:
@@ -116,7 +118,7 @@ def answers(config: Any, trials: Trials, keys: Any, step_sizes: Sequence[float])
 
 @partial(jax.jit, static_argnames="program")
 def _together(program: Any, keys: Any, data: SharedTransitions, factors: Any) -> Any:
-    """Answers of all trials; arrays of units have a leading axis of trials."""
+    """Return answers of all trials; arrays of units have a leading axis of trials."""
     axes = data.of_units(lambda _: 0, lambda _: None)
     trials = jax.vmap(lambda factor, key, log: _run(program, key, log, factor), in_axes=(None, 0, axes))
     return jax.vmap(lambda factor: trials(factor, keys, data))(factors)

@@ -14,7 +14,6 @@ import importlib.util
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 import dprl
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
+from dprl.files import replacing
 from dprl.protocols import Bounds, Policy
 from dprl.value_functions.features import Features
 
@@ -56,7 +56,7 @@ class Truth:
     truncated: np.ndarray | None = None
 
     def rmse(self, values: np.ndarray) -> float:
-        """Root of the weighted mean squared difference between ``(S,)`` estimates and the true values."""
+        """Return root of the weighted mean squared difference between ``(S,)`` estimates and the true values."""
         return float(np.sqrt(self.weights @ (np.asarray(values, dtype=np.float64) - self.values) ** 2))
 
     @property
@@ -121,11 +121,11 @@ class Domain:
     extra: str = ""
 
     def bounds(self, units: int) -> Bounds:
-        """Public facts of a log of ``units`` trajectories, the value range among them."""
+        """Return public facts of a log of ``units`` trajectories, the value range among them."""
         return replace(self.public, units=units)
 
     def log(self, units: int, seed: int) -> Trajectories:
-        """A log of ``units`` trajectories; ``seed`` from 0 to 2^40 - 1."""
+        """Return a log of ``units`` trajectories; ``seed`` from 0 to 2^40 - 1."""
         if not 0 <= seed < MOMENT_SEED:
             raise DprlError("domains: a seed must be from 0 to 2^40 - 1.")
         return self.simulate(self.bounds(units), seed)
@@ -173,7 +173,7 @@ class Domain:
         return self.behavior is self.target_policy
 
     def ratios(self, log: Trajectories) -> np.ndarray:
-        """``(N,)`` importance ratios of the steps of a log, at most the public bound."""
+        """Return ``(N,)`` importance ratios of the steps of a log, at most the public bound."""
         if self.on_policy:
             return np.ones(len(log.reward))
         from dprl.engine.ratios import step_ratios
@@ -181,7 +181,8 @@ class Domain:
         return step_ratios(self.target_policy, log)
 
     def moments(self, features: Features) -> Moments:
-        """``A``, ``b``, ``C`` of the mean squared projected Bellman error, for V = theta' phi in the reward's unit.
+        """Return ``A``, ``b``, ``C`` of the mean squared projected Bellman error, for V = theta' phi in the reward's
+        unit.
 
         A transition weighs one over the length of its trajectory, as in the paper. Exact where the domain says how;
         else of a log of ``moment_units`` trajectories that shares no seed with any trial, kept in the cache folder.
@@ -213,7 +214,8 @@ class Domain:
 
 
 def from_rollout(columns: Mapping[str, np.ndarray], bounds: Bounds) -> Trajectories:
-    """A log as the columns of :func:`dprl.environments.rollout`, one unit a trajectory, as :class:`Trajectories`.
+    """Return a log as the columns of :func:`dprl.environments.rollout`, one unit a trajectory, as
+    :class:`Trajectories`.
 
     Rewards and observations are clamped to ``bounds``.
     """
@@ -241,12 +243,13 @@ def from_rollout(columns: Mapping[str, np.ndarray], bounds: Bounds) -> Trajector
 
 
 def domain_names() -> list[str]:
-    """Names of the domains that come with the library, sorted."""
+    """Return names of the domains that come with the library, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
 
 
 def load_domain(spec: str | Path) -> Domain:
-    """The domain that ``spec`` names: one of :func:`domain_names`, or the path of a Python file (it is executed).
+    """Return the domain that ``spec`` names: one of :func:`domain_names`, or the path of a Python file (it is
+    executed).
 
     Raises:
         DprlError: there is no such domain or file, it cannot be executed, or it defines no ``DOMAIN``.
@@ -267,7 +270,7 @@ def load_domain(spec: str | Path) -> Domain:
 
 
 def execute_file(path: Path, kind: str) -> Any:
-    """The module that a Python file makes when it is executed; ``kind`` of file is what a refusal calls it.
+    """Return the module that a Python file makes when it is executed; ``kind`` of file is what a refusal calls it.
 
     Raises:
         DprlError: there is no such file, or it cannot be executed.
@@ -302,7 +305,7 @@ def execute_file(path: Path, kind: str) -> Any:
 
 
 def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/dprl/domains`` or ``~/.cache/dprl/domains``."""
+    """Return ``$XDG_CACHE_HOME/dprl/domains`` or ``~/.cache/dprl/domains``."""
     root = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "dprl" / "domains"
 
@@ -310,7 +313,7 @@ def cache_folder() -> Path:
 def cached(
     name: str, key: str, make: Callable[[], Mapping[str, np.ndarray]], depends_on: tuple[Path, ...] = ()
 ) -> dict[str, np.ndarray]:
-    """Arrays that ``make`` gives, or those that an earlier run kept in :func:`cache_folder`.
+    """Return arrays that ``make`` gives, or those that an earlier run kept in :func:`cache_folder`.
 
     What is kept is found by ``key`` and by the bytes of the simulators and of the files in ``depends_on``, so that a
     changed simulator forgets it. A folder that cannot be read or written is ignored.
@@ -325,15 +328,8 @@ def cached(
     with contextlib.suppress(OSError, SafetensorError):
         return load_file(path)
     arrays = {name: np.ascontiguousarray(array) for name, array in make().items()}
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, DprlError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-        try:
+        with replacing(path) as temporary:
             save_file(arrays, temporary)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
     return arrays

@@ -24,11 +24,11 @@ class Game(Protocol):
     """A game that is played one after another; what a state looks like to the network is ``(k,)`` float32."""
 
     def begin(self) -> np.ndarray:
-        """A new game; its first state."""
+        """Return a new game; its first state."""
         ...
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool]:
-        """Next state, reward, and whether the game is over."""
+        """Return next state, reward, and whether the game is over."""
         ...
 
 
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 def initial_weights(inputs: int, hidden: int, actions: int, seed: int) -> Weights:
-    """He's initialisation; the last layer is 0, so that no action is preferred."""
+    """Return he's initialisation; the last layer is 0, so that no action is preferred."""
     rng = np.random.default_rng(seed)
     sizes = {"1": (inputs, hidden), "2": (hidden, hidden), "3": (hidden, actions)}
     weights: Weights = {}
@@ -55,7 +55,7 @@ def initial_weights(inputs: int, hidden: int, actions: int, seed: int) -> Weight
 
 
 def q_values(weights: Weights, states: Any, xp: Any = np) -> Any:
-    """``(N, A)`` Q of ``(N, k)`` states; ``xp`` is numpy or jax.numpy."""
+    """Return ``(N, A)`` Q of ``(N, k)`` states; ``xp`` is numpy or jax.numpy."""
 
     # no matrix product: NumPy's threads take far longer than so few numbers need
     def layer(inputs: Any, i: str) -> Any:
@@ -78,7 +78,7 @@ def _loss(weights: Weights, target: Weights, batch: Batch, discount: float) -> j
 def _update(
     weights: Weights, target: Weights, moments: tuple[Any, Any], batches: Batch, number: Any, rate: Any, discount: float
 ) -> tuple[Weights, tuple[Any, Any]]:
-    """Adam on each of ``(K, B, ...)`` batches in turn; ``number`` updates came before."""
+    """Return Adam on each of ``(K, B, ...)`` batches in turn; ``number`` updates came before."""
 
     def one(carry: Any, now: Any) -> tuple[Any, None]:
         weights, (first, second), count = carry
@@ -111,7 +111,7 @@ def learn_dqn(
     exploration: float = 0.02,
     explore_steps: int = 50_000,
 ) -> Weights:
-    """Weights of Q after ``steps`` decisions in all.
+    """Return weights of Q after ``steps`` decisions in all.
 
     Args:
         games: played side by side, a new game after each.

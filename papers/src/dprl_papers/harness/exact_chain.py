@@ -23,12 +23,12 @@ class Mspbe(NamedTuple):
     C: np.ndarray
 
     def error(self, theta: np.ndarray) -> float:
-        """The squared norm of ``b - A theta`` in the metric of the inverse of ``C``."""
+        """Return the squared norm of ``b - A theta`` in the metric of the inverse of ``C``."""
         residual = self.b - self.A @ theta
         return float(residual @ np.linalg.solve(self.C, residual))
 
     def solution(self) -> np.ndarray:
-        """``(n,)`` values at which the error is zero; they differ from the true ones by the 1/length weighting."""
+        """Return ``(n,)`` values without error; they differ from the true ones by the 1/length weighting."""
         return np.linalg.solve(self.A, self.b)
 
 
@@ -37,7 +37,7 @@ class Chain(chain.Chain):
     """The chain, of which values and moments are known."""
 
     def values(self, policy: Policy | np.ndarray | None = None, steps: int | None = None) -> np.ndarray:
-        """``(length - 1,)`` expected discounted return from each transient state.
+        """Return ``(length - 1,)`` expected discounted return from each transient state.
 
         Args:
             policy: a policy, or its table ``(length - 1, actions)``; uniform by default.
@@ -60,11 +60,11 @@ class Chain(chain.Chain):
         return values
 
     def value(self, policy: Policy | np.ndarray | None = None, steps: int | None = None) -> float:
-        """Expected discounted return of a trajectory; ``steps`` as in :meth:`values`."""
+        """Return expected discounted return of a trajectory; ``steps`` as in :meth:`values`."""
         return float(self.values(policy, steps).mean())
 
     def mspbe(self, behavior: Policy | np.ndarray | None = None, target: Policy | np.ndarray | None = None) -> Mspbe:
-        """Exact ``A``, ``b`` and ``C`` of Eq. (2.1) under ``behavior`` for ``target`` (default: the behaviour).
+        """Return exact ``A``, ``b`` and ``C`` of Eq. (2.1) under ``behavior`` for ``target`` (default: the behaviour).
 
         A trajectory of ``L`` transitions weighs each of them by ``1 / L`` (the paper's sum from 0 to its length has
         one term more than that; the last one, out of the absorbing state, has zero features). A truncated trajectory
@@ -102,7 +102,7 @@ class Chain(chain.Chain):
         return Mspbe(A=A, b=b, C=np.diag(visit))
 
     def _advance(self) -> np.ndarray:
-        """``(actions,)`` probability of advancing under each action."""
+        """Return ``(actions,)`` probability of advancing under each action."""
         return (1.0 - self.stay) * np.arange(1, self.actions + 1) / self.actions
 
     def _table(self, policy: Policy | np.ndarray | None) -> np.ndarray:

@@ -98,7 +98,7 @@ class Method:
         return (self.weights, self.values, self.batch, self.value, self.curves)
 
     def answer(self, trials: Trials, keys: Any) -> np.ndarray:
-        """``(T, n)`` weights; ``(T, S)`` values where :attr:`values`, ``(T,)`` where :attr:`value` is given."""
+        """Return ``(T, n)`` weights; ``(T, S)`` values where :attr:`values`, ``(T,)`` where :attr:`value` is given."""
         if self.batch is not None:
             return np.asarray(self.batch(trials, keys), dtype=np.float64)
         one = self.weights or self.values or self.value
@@ -106,7 +106,7 @@ class Method:
         return np.stack([np.asarray(one(p, k), dtype=np.float64) for p, k in zip(trials, keys, strict=True)])
 
     def guarantees(self, setting: Setting) -> Guarantee:
-        """What is true of it at ``setting``."""
+        """Return what is true of it at ``setting``."""
         if self.promise is not None:
             found = self.promise(setting)
             return replace(found, status="unreviewed", true=None) if self.guarantee == "unreviewed" else found
@@ -118,7 +118,7 @@ class Method:
         return Guarantee(status=self.guarantee)
 
     def version(self) -> str:
-        """Of the code behind it; changes whenever any of it does."""
+        """Return of the code behind it; changes whenever any of it does."""
         functions = (*self._functions, self.promise)
         own = {Path(f) for function in functions if function and (f := _file_of(function))}
         # what a method is given, and what its answer is measured by
@@ -135,7 +135,7 @@ def _file_of(function: Any) -> str | None:
 
 @cache
 def library_methods() -> dict[str, Method]:
-    """Every method of ``dprl_papers/methods/`` by name."""
+    """Return every method of ``dprl_papers/methods/`` by name."""
     found: dict[str, Method] = {}
     for path in sorted(FOLDER.glob("*.py")):
         if not path.stem.startswith("_"):
@@ -145,7 +145,7 @@ def library_methods() -> dict[str, Method]:
 
 
 def add_methods(known: Mapping[str, Method], new: Any, source: str) -> dict[str, Method]:
-    """``known`` and ``new`` methods by name; ``source`` is what an error calls the file."""
+    """Return ``known`` and ``new`` methods by name; ``source`` is what an error calls the file."""
     new = tuple(new) if isinstance(new, Iterable) else (None,)
     if not all(isinstance(m, Method) for m in new):
         raise DprlError(f"{source}: METHODS must be a sequence of dprl_papers.harness.method.Method.")

@@ -30,7 +30,7 @@ class Metrics:
         self.fit = np.linalg.pinv(root * self.phi) * root.T  # (n, S): values to the nearest weights
 
     def errors(self, answers: np.ndarray, are_values: bool, clamp: bool) -> dict[str, np.ndarray]:
-        """Errors of each trial.
+        """Return errors of each trial.
 
         Args:
             answers: ``(T, n)`` weights, or ``(T, S)`` values at the states of the truth, whose MSPBE is that of the
@@ -63,7 +63,7 @@ class Metrics:
             return errors | self.value_errors(at_starts @ self.domain.start.weights, clamp)
 
     def value_errors(self, estimates: np.ndarray, clamp: bool) -> dict[str, np.ndarray]:
-        """``value``, ``(T,)`` errors of estimates ``(T,)`` of the policy's value.
+        """Return ``value``, ``(T,)`` errors of estimates ``(T,)`` of the policy's value.
 
         Raises:
             DprlError: the domain does not say it.

@@ -60,7 +60,7 @@ class NeuralMetrics:
         self.start_states = None if start is None else jnp.asarray(start.states, dtype=jnp.float64)
 
     def errors(self, theta: np.ndarray, w: np.ndarray | None = None, clamp: bool = True) -> dict[str, np.ndarray]:
-        """Errors of each trial, in the unit of the reward or its square; not a number where theta is not finite.
+        """Return errors of each trial, in the unit of the reward or its square; not a number where theta is not finite.
 
         Args:
             theta: ``(T, d)`` weights.
@@ -108,7 +108,7 @@ class NeuralMetrics:
         return np.clip(values, self.low, self.high) if clamp else values
 
     def _projected(self, theta: np.ndarray, weight: np.ndarray, weighted_delta: np.ndarray) -> float:
-        """``b' G^+ b`` in public units."""
+        """Return ``b' G^+ b`` in public units."""
         size, count = len(theta), len(weight)
         b, G = np.zeros(size), np.zeros((size, size))
         for start in range(0, count, _CHUNK):
@@ -123,7 +123,7 @@ class NeuralMetrics:
 
 
 def _transitions(domain: Domain, features: Features, count: int) -> dict[str, Any]:
-    """About ``count`` transitions, in public units; weights sum to one, but for transitions that cannot be used."""
+    """Return about ``count`` transitions, in public units; weights sum to one, but for those that cannot be used."""
     parts, found, units = [], 0, 0
     each = min(_UNITS, domain.moment_units)  # a domain of long trajectories has few
     value = domain.bounds(1).value_interval(domain.discount)
@@ -156,14 +156,14 @@ def _values(features: Features, theta: Any, states: Any) -> Any:
 
 @partial(jax.jit, static_argnames="features")
 def _gradients(features: Features, theta: Any, states: Any) -> Any:
-    """``(N, d)`` Psi of each state."""
+    """Return ``(N, d)`` Psi of each state."""
     one = lambda state: jax.grad(lambda x: features.values(x, state[None], jnp)[0])(theta)  # noqa: E731
     return jax.vmap(one)(states)
 
 
 @partial(jax.jit, static_argnames=("features", "discount"))
 def _residuals(features: Features, discount: float, theta: Any, w: Any, rows: Any) -> tuple[Any, Any]:
-    """``(N,)`` TD errors and ``(N,)`` products Psi' w."""
+    """Return ``(N,)`` TD errors and ``(N,)`` products Psi' w."""
     here, dot = jax.jvp(lambda x: features.values(x, rows["states"], jnp), (theta,), (w,))
     following = features.values(theta, rows["next_states"], jnp)
     return rows["reward"] + discount * rows["alive"] * following - here, dot
@@ -181,7 +181,7 @@ def run_curves(
     starts: Any = None,
     batch: int = 32,
 ) -> tuple[Any, ...]:
-    """States of several trials along one run each, all trials at once.
+    """Return states of several trials along one run each, all trials at once.
 
     Args:
         program: the algorithm, with the public facts that all trials share.
@@ -210,7 +210,7 @@ def run_curves(
 
 
 def answers(program: Program, state: Any) -> np.ndarray:
-    """``(T, n)`` float64 released weights of final states of :func:`run_curves`."""
+    """Return ``(T, n)`` float64 released weights of final states of :func:`run_curves`."""
     return np.asarray(_answers(program, state), dtype=np.float64)
 
 

@@ -12,7 +12,7 @@ SETTINGS = {
 
 
 def one_thread_a_cell() -> None:
-    """Cells run side by side, so each computes in its own thread; before JAX is imported. What is set already stays.
+    """Set one thread for each cell, as cells run side by side: before JAX is imported; what is set already stays.
 
     XLA's pool of threads, shared by two programs that each wait for a part of it, can wait for ever.
     """

@@ -78,7 +78,7 @@ def _measured(figure: Mapping[str, Any], known: dict[str, int]) -> dict[str, Any
 
 
 def _along(figure: Mapping[str, Any]) -> list[str]:
-    """Metrics of curves that something measures, its own first; a TD error only where there is no MSPBE."""
+    """Return metrics of curves that something measures, its own first; a TD error only where there is no MSPBE."""
     points = [p for s in figure["series"] for p in s["points"]]
     names = dict.fromkeys((figure["metric"], "objective", "mspbe", "rmse", "msbe"))
     known = [name for name in names if any(p[name]["mean"] is not None for p in points)]
@@ -122,7 +122,7 @@ def _chart(
 
 
 def _most(figure: Mapping[str, Any], metric: str) -> float:
-    """Top of a chart's axis: ten times the worst trivial answer, where something is far worse than that.
+    """Return top of a chart's axis: ten times the worst trivial answer, where something is far worse than that.
 
     Of an objective, which trivial answers do not have: ten times the median at the first epoch.
     """

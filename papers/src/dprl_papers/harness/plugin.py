@@ -22,7 +22,7 @@ class Plugin:
     units: tuple[float, ...] = (100.0, 200.0, 500.0, 1000.0)
 
     def figure(self, paper: Paper) -> Measured | None:
-        """The figure of its domain: the methods of the recommended default's figure against the size of the log."""
+        """Return the figure of its domain: the recommended default's methods against the size of the log."""
         if self.domain is None:
             return None
         like = next((f for f in paper.figures if isinstance(f, Measured) and f.x == "domain"), None)
@@ -59,5 +59,5 @@ def load_plugin(path: str | Path) -> Plugin:
 
 
 def _unreviewed(method: Method) -> Method:
-    """The method of somebody else, who may call it verified: nobody here has proved what it protects."""
+    """Return the method of somebody else, who may call it verified: nobody here has proved what it protects."""
     return replace(method, guarantee="unreviewed") if method.guarantee == "verified" else method

@@ -100,7 +100,7 @@ class Problem:
         return self._logs.layout(self._index, self.setting.units)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives, made once for all methods that ask for ``name`` on this log."""
+        """Return what ``make`` gives, made once for all methods that ask for ``name`` on this log."""
         return self._logs.once(self._index, self.setting.units, name, make)
 
     @property
@@ -137,7 +137,7 @@ class Trials:
         return self.logs.shared
 
     def shared_layout(self) -> Any:
-        """All trials over one finite set of transitions, with every column that rows can have.
+        """Return all trials over one finite set of transitions, with every column that rows can have.
 
         A :class:`dprl.engine.layouts.SharedTransitions` whose arrays of units have a leading axis of
         trials.
@@ -145,7 +145,7 @@ class Trials:
         return self.logs.shared_layout(self.setting.units)
 
     def padded(self) -> Iterator[Any]:
-        """Each trial's rows, padded to one length (:class:`dprl.engine.layouts.PaddedUnits`)."""
+        """Return each trial's rows, padded to one length (:class:`dprl.engine.layouts.PaddedUnits`)."""
         for i in range(len(self.seeds)):
             yield self.logs.padded(i, self.setting.units)
 
@@ -189,11 +189,11 @@ class Logs:
             return self._once[key]
 
     def rows(self, trial: int, units: int) -> Any:
-        """Rows of the first ``units`` trajectories."""
+        """Return rows of the first ``units`` trajectories."""
         return self._all_rows(trial).first(units)
 
     def padded(self, trial: int, units: int) -> Any:
-        """Rows of the first ``units`` trajectories, padded to one length."""
+        """Return rows of the first ``units`` trajectories, padded to one length."""
         from jax import device_get
 
         from dprl.engine.layouts import padded_units
@@ -223,7 +223,7 @@ class Logs:
         return rows_of(log, self.ratios(trial), features, self.domain.discount, value, columns=columns)
 
     def shared_layout(self, units: int) -> Any:
-        """The first ``units`` trajectories of all the logs over one finite set of transitions."""
+        """Return the first ``units`` trajectories of all the logs over one finite set of transitions."""
         from jax import device_put
 
         with self._lock:
@@ -234,7 +234,7 @@ class Logs:
             return self._slice[1]
 
     def layout(self, trial: int, units: int) -> Any:
-        """The first ``units`` trajectories of one log, in the layout that this domain has."""
+        """Return the first ``units`` trajectories of one log, in the layout that this domain has."""
         if not self.shared:
             return self.padded(trial, units)
         return self.shared_layout(units).of_units(lambda x: x[trial])
@@ -263,7 +263,7 @@ class Logs:
         return together.of_units(lambda x: x, lambda x: x[0])
 
     def _cells(self, log: Trajectories) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Unit, source and target (-1 where it is terminal) of each transition."""
+        """Return unit, source and target (-1 where it is terminal) of each transition."""
         assert isinstance(self.features, Tabular)
         unit = log.unit_of_episode()[log.episode_of()]
         target = np.where(log.terminated, -1, self.features.index(log.next_observation))
@@ -278,7 +278,7 @@ class _Thin(Tabular):
 
 
 def prefix(log: Trajectories, bounds: Bounds) -> Trajectories:
-    """The first ``bounds.units`` units of a log."""
+    """Return the first ``bounds.units`` units of a log."""
     episodes = int(log.unit_offsets[min(bounds.units, log.units)])
     rows = int(log.episode_offsets[episodes])
     per_row = ("observation", "next_observation", "action", "reward", "behavior_prob", "terminated", "has_next")
@@ -294,6 +294,6 @@ def prefix(log: Trajectories, bounds: Bounds) -> Trajectories:
 
 
 def _grid(features: Tabular) -> np.ndarray:
-    """``(S, d)`` the states, in the order of their indices."""
+    """Return ``(S, d)`` the states, in the order of their indices."""
     axes = [np.arange(low, high + 1.0) for low, high in features.bounds]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(features.size, len(features.bounds))

@@ -1,14 +1,16 @@
-"""Policies for simulated domains: Q-learning with linear features, and soft policies of what it learned.
+"""Policies for simulated domains: Q-learning and Sarsa with linear features, and soft policies of what they learned.
 
-Watkins' Q-learning with the step sizes of Konidaris, Osentoski and Thomas (2011): a feature cos(pi c . x) learns with
-the base step size over the norm of c. Public throughout: it runs on a simulator.
+Watkins' Q-learning, and Sarsa (Rummery and Niranjan 1994; Sutton and Barto 2018, 10.1), in which the next state counts
+with the action that is taken there, so that what is learned is the value of exploring. Both have the step sizes of
+Konidaris, Osentoski and Thomas (2011): a feature cos(pi c . x) learns with the base step size over the norm of c.
+Public throughout: they run on a simulator.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +45,7 @@ class SoftPolicy:
             raise DprlError("A soft policy needs a temperature above 0 and an epsilon in [0, 1].")
 
     def values(self, states: Any) -> Any:
-        """``(N, A)`` Q of ``(N, d)`` states."""
+        """Return ``(N, A)`` Q of ``(N, d)`` states."""
         xp = states.__array_namespace__()
         phi = self.features(xp.asarray(states, dtype=xp.float64), xp)
         table = xp.asarray(self.weights)
@@ -55,7 +57,9 @@ class SoftPolicy:
 
 
 def soften(values: Any, temperature: float, epsilon: float) -> Any:
-    """``(N, A)`` probabilities ``(1 - epsilon) softmax(values / temperature) + epsilon / A`` of ``(N, A)`` values."""
+    """Return ``(N, A)`` probabilities ``(1 - epsilon) softmax(values / temperature) + epsilon / A`` of ``(N, A)``
+    values.
+    """
     xp = values.__array_namespace__()
     preferences = values / temperature
     weights = xp.exp(preferences - xp.max(preferences, axis=1, keepdims=True))
@@ -64,26 +68,26 @@ def soften(values: Any, temperature: float, epsilon: float) -> Any:
 
 
 def step_scale(features: Features) -> np.ndarray:
-    """``(n,)`` factor of the step size of each feature: one over the norm of its frequencies, 1 without any."""
+    """Return ``(n,)`` factor of the step size of each feature: one over the norm of its frequencies, 1 without any."""
     if not isinstance(features, CoupledFourier):
         return np.ones(features.size)
     return 1.0 / np.maximum(np.linalg.norm(features.coefficients(), axis=1), 1.0)
 
 
 def epsilon_greedy(explore_keys: Any, action_keys: Any, values: Any, exploration: Any) -> jax.Array:
-    """``(N,)`` actions: the best of ``(N, A)`` values, or a uniform one with probability ``exploration``."""
+    """Return ``(N,)`` actions: the best of ``(N, A)`` values, or a uniform one with probability ``exploration``."""
     explore = jax.vmap(lambda k: jax.random.uniform(k, dtype=jnp.float64))(explore_keys) < exploration
     chance = jax.vmap(lambda k: jax.random.randint(k, (), 0, values.shape[1]))(action_keys)
     return jnp.where(explore, chance, jnp.argmax(values, axis=1))
 
 
 def choose(which: Any, these: Any, others: Any) -> Any:
-    """A pytree of arrays with N rows: those of ``these`` where ``(N,)`` ``which`` says so, else of ``others``."""
+    """Return a pytree of arrays with N rows: of ``these`` where ``(N,)`` ``which`` says so, else of ``others``."""
     return jax.tree.map(lambda a, b: jnp.where(which.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), these, others)
 
 
 @functools.partial(jax.jit, static_argnames=("environment", "features", "steps", "parallel"))
-def _learn(
+def _q_learning(
     environment: Environment,
     features: Features,
     steps: int,
@@ -122,6 +126,47 @@ def _learn(
     return jax.lax.scan(step, carry, jnp.arange(steps))[0][0]
 
 
+@functools.partial(jax.jit, static_argnames=("environment", "features", "steps", "parallel"))
+def _sarsa(
+    environment: Environment, features: Features, steps: int, parallel: int, key: Any, step_size: Any, exploration: Any
+) -> jax.Array:
+    scale = jnp.asarray(step_scale(features)) * (step_size / parallel)
+
+    def phi(state: Any) -> jax.Array:
+        return features(jax.vmap(environment.observe)(state).astype(jnp.float64), jnp)
+
+    def act(keys: Any, here: Any, weights: Any) -> jax.Array:
+        return epsilon_greedy(keys[0], keys[1], here @ weights, exploration)
+
+    def step(carry: Any, now: Any) -> tuple[Any, None]:
+        weights, state, here, action, age = carry
+        keys = jax.random.split(jax.random.fold_in(key, now), (6, parallel))
+        following, reward, terminated = jax.vmap(environment.step)(keys[0], state, action)
+        there = phi(following)
+        upcoming = act(keys[1:3], there, weights)
+        taken, next_taken = (jax.nn.one_hot(a, environment.actions, dtype=jnp.float64) for a in (action, upcoming))
+        onward = jnp.where(terminated, 0.0, jnp.sum((there @ weights) * next_taken, axis=1))
+        error = reward.astype(jnp.float64) + environment.discount * onward - jnp.sum((here @ weights) * taken, axis=1)
+        # the step size falls linearly to a tenth
+        rate = scale * (1.0 - 0.9 * now / steps)
+        weights = weights + rate[:, None] * (here.T @ (error[:, None] * taken))
+        over = terminated | (age + 1 >= environment.horizon)
+        fresh = jax.vmap(environment.reset)(keys[3])
+        at_fresh = phi(fresh)
+        restarted = (fresh, at_fresh, act(keys[4:6], at_fresh, weights), jnp.zeros_like(age))
+        return (weights, *choose(over, restarted, (following, there, upcoming, age + 1))), None
+
+    keys = jax.random.split(jax.random.fold_in(key, steps), (3, parallel))
+    start = jax.vmap(environment.reset)(keys[0])
+    weights = jnp.zeros((features.size, environment.actions), jnp.float64)
+    here = phi(start)
+    carry = (weights, start, here, act(keys[1:3], here, weights), jnp.zeros(parallel, jnp.int32))
+    return jax.lax.scan(step, carry, jnp.arange(steps))[0][0]
+
+
+_RULES: dict[str, Any] = {"Q-learning": _q_learning, "Sarsa": _sarsa}
+
+
 def learn(
     environment: Environment,
     features: Features,
@@ -131,9 +176,9 @@ def learn(
     step_size: float,
     exploration: float = 0.1,
     parallel: int = 1,
-    reward_scale: float = 1.0,
+    rule: Literal["Q-learning", "Sarsa"] = "Q-learning",
 ) -> np.ndarray:
-    """``(n, A)`` weights of Q after Q-learning, in the reward's unit times ``reward_scale``.
+    """Return ``(n, A)`` weights of Q, in the reward's unit.
 
     The same arguments give the same bytes on the same machine and versions of JAX and NumPy.
 
@@ -142,15 +187,20 @@ def learn(
         features: features of Q over the environment's observations.
         seed: of starts and exploration.
         steps: updates, each the mean over ``parallel`` trajectories that run side by side.
-        step_size: at the start; it falls linearly to a tenth. Divided by :func:`step_scale`.
+        step_size: at the start; it falls linearly to a tenth. Times :func:`step_scale`.
         exploration: probability of a uniformly random action.
         parallel: trajectories that run side by side.
-        reward_scale: factor of every reward.
+        rule: Q-learning, or Sarsa(0).
+
+    Raises:
+        DprlError: it diverged.
     """
-    arguments = (jax.random.key(seed), float(step_size), float(exploration), float(reward_scale))
-    weights = np.asarray(_learn(environment, features, steps, parallel, *arguments))
+    arguments: tuple[Any, ...] = (jax.random.key(seed), float(step_size), float(exploration))
+    if rule == "Q-learning":
+        arguments += (1.0,)  # a factor of rewards: without it other last digits than those of the stored weights
+    weights = np.asarray(_RULES[rule](environment, features, steps, parallel, *arguments))
     if not np.all(np.isfinite(weights)):
-        raise DprlError("Q-learning diverged; choose a smaller step size.")
+        raise DprlError(f"{rule} diverged; choose a smaller step size.")
     return weights
 
 
@@ -165,7 +215,7 @@ def fitted_q(
     iterations: int = 300,
     ridge: float = 1e-6,
 ) -> np.ndarray:
-    """``(n, A)`` weights of Q by fitted Q iteration (Ernst, Geurts and Wehenkel 2005) with ridge regression.
+    """Return ``(n, A)`` weights of Q by fitted Q iteration (Ernst, Geurts and Wehenkel 2005) with ridge regression.
 
     Args:
         features, next_features: ``(N, n)`` of the states before and after each transition.

@@ -1,29 +1,188 @@
-"""What domains with a learned policy share: logs and returns by rollouts, and the true values that their files hold."""
+"""Domains of simulators: logs and returns by rollouts, and the true values that their files hold.
+
+The true values of a domain without a closed form are means over rollouts of the simulator from given states. They take
+minutes, so the domain's file keeps them, beside what was learned.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+import dprl.x64  # noqa: F401  (returns are added up in float64)
 from dprl.data.trajectories import Trajectories
+from dprl.environments.rollout import _draw, rollout
 from dprl.protocols import Bounds, Environment, Interval, Policy
-from dprl_papers.harness.domain import Truth, from_rollout
+from dprl_papers.harness.domain import Domain, Truth, from_rollout
 
 
-def simulate_log(environment: Environment, policy: Policy, bounds: Bounds, seed: int) -> Trajectories:
-    """A log of ``bounds.units`` trajectories of ``environment`` under ``policy``."""
-    import jax
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Simulator:
+    """An environment, and how the values of a policy in it are found by rollouts.
 
-    from dprl.environments.rollout import rollout
+    Attributes:
+        environment: a hashable simulator.
+        steps: transitions after which a rollout is cut; chosen so that ``discount ** steps`` is negligible.
+        states_of: ``(S, d)`` observations to states of the environment; by default an observation is the state.
+        batch: rollouts that run side by side.
+    """
 
-    return from_rollout(rollout(environment, policy, jax.random.key(seed), bounds.units, batch=1000), bounds)
+    environment: Environment
+    steps: int
+    states_of: Callable[[np.ndarray], Any] = lambda observations: observations
+    batch: int = 16_384
+
+    def log(self, policy: Policy, bounds: Bounds, seed: int) -> Trajectories:
+        """Return a log of ``bounds.units`` trajectories under ``policy``."""
+        columns = rollout(self.environment, policy, jax.random.key(seed), bounds.units, batch=1000)
+        return from_rollout(columns, bounds)
+
+    def values(
+        self, policy: Policy, observations: np.ndarray, seed: int, repetitions: int = 200, steps: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return values of ``policy`` at ``(S, d)`` observations, and their standard errors, ``(S,)`` each.
+
+        Args:
+            policy: a policy that JAX can trace.
+            observations: where rollouts begin.
+            seed: of the rollouts.
+            repetitions: rollouts from each state.
+            steps: after which a rollout is cut, where it is not at :attr:`steps`.
+        """
+        return rollout_values(
+            self.environment,
+            policy,
+            self.states_of(observations),
+            seed,
+            steps=self.steps if steps is None else steps,
+            repetitions=repetitions,
+            rewards=self.environment.reward_bounds,
+            batch=self.batch,
+        )
+
+    def starts(self, policy: Policy, observations: np.ndarray, seed: int, repetitions: int) -> dict[str, np.ndarray]:
+        """Return what a file holds of the starts; values until a log's horizon are of the same rollouts.
+
+        Args:
+            policy: whose values are meant.
+            observations: ``(S, d)`` that stand for the start distribution.
+            seed: of the rollouts.
+            repetitions: rollouts from each state.
+        """
+        values, errors = self.values(policy, observations, seed, repetitions)
+        truncated, _ = self.values(policy, observations, seed, repetitions, self.environment.horizon)
+        return {
+            "start_states": observations,
+            "start_values": values,
+            "start_errors": errors,
+            "start_truncated": truncated,
+        }
+
+    def save_learned(
+        self,
+        path: Path,
+        public: Bounds,
+        weights: np.ndarray,
+        soft_policy: Callable[..., Policy],
+        starts: np.ndarray,
+    ) -> None:
+        """Write the file of a domain whose policy is learned, and print the returns that it reaches.
+
+        Only for domains whose values until a log's horizon are the values: starts have no truncated ones.
+
+        Args:
+            path: the file.
+            public: bounds of a log.
+            weights: of Q.
+            soft_policy: weights, and optionally a temperature and an epsilon, to a policy.
+            starts: observations that stand for the start distribution.
+        """
+        from safetensors.numpy import save_file
+
+        policy, thousand = soft_policy(weights), replace(public, units=1000)
+        log, greedy = self.log(policy, thousand, 1), self.log(soft_policy(weights, 1e-6, 0.0), thousand, 2)
+        states = log.observation[np.random.default_rng(2).choice(len(log.observation), 400, replace=False)]
+        at_states, at_starts = self.values(policy, states, 3), self.values(policy, starts, 4)
+        kept = {
+            "weights": weights,
+            "states": states,
+            "values": at_states[0],
+            "standard_errors": at_states[1],
+            "start_states": starts,
+            "start_values": at_starts[0],
+            "start_errors": at_starts[1],
+            "mean_return": np.array(mean_return(log)),
+            "greedy_return": np.array(mean_return(greedy)),
+            "mean_reward": np.array(log.reward.mean()),
+        }
+        save_file(kept, path)
+        print(f"mean return {mean_return(log):.1f}, of the greedy policy {mean_return(greedy):.1f}")
+
+
+@functools.partial(jax.jit, static_argnames=("environment", "policy", "steps"))
+def _returns(environment: Environment, policy: Any, steps: int, key: Any, state: Any, reward: Any) -> jax.Array:
+    low, high = reward
+    count = jax.tree.leaves(state)[0].shape[0]
+
+    def step(carry: Any, now: Any) -> tuple[Any, None]:
+        state, alive, total, factor = carry
+        choice, change = jax.random.split(jax.random.fold_in(key, now))
+        probabilities = policy(jax.vmap(environment.observe)(state).astype(jnp.float32))
+        action = _draw(probabilities, jax.random.uniform(choice, (count,), dtype=jnp.float64))
+        state, earned, terminated = jax.vmap(environment.step)(jax.random.split(change, count), state, action)
+        total = total + jnp.where(alive, factor * jnp.clip(earned.astype(jnp.float64), low, high), 0.0)
+        return (state, alive & ~terminated, total, factor * environment.discount), None
+
+    start = (state, jnp.ones(count, bool), jnp.zeros(count, jnp.float64), jnp.ones((), jnp.float64))
+    return jax.lax.scan(step, start, jnp.arange(steps))[0][2]
+
+
+def rollout_values(
+    environment: Environment,
+    policy: Policy,
+    state: Any,
+    seed: int,
+    *,
+    steps: int,
+    repetitions: int,
+    rewards: Interval,
+    batch: int = 16_384,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean discounted return from each state, and its standard error, ``(S,)`` each.
+
+    Args:
+        environment: a hashable simulator; its horizon does not end a rollout.
+        policy: a policy that JAX can trace.
+        state: states of the simulator, a pytree of arrays with ``S`` rows.
+        seed: of the rollouts.
+        steps: transitions after which a rollout is cut; choose them so that ``discount ** steps`` is negligible.
+        repetitions: rollouts from each state, at least 2.
+        rewards: bounds to which rewards are clipped, as those of a log are.
+        batch: rollouts that run side by side.
+    """
+    states = jax.tree.leaves(state)[0].shape[0]
+    width = max(1, min(repetitions, batch // states))
+    parts = []
+    for i, first in enumerate(range(0, repetitions, width)):
+        repeated = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), width, axis=0), state)
+        key = jax.random.fold_in(jax.random.key(seed), i)
+        returns = _returns(environment, policy, steps, key, repeated, (float(rewards[0]), float(rewards[1])))
+        parts.append(np.asarray(returns).reshape(states, width)[:, : repetitions - first])
+    returns = np.concatenate(parts, axis=1)
+    return returns.mean(axis=1), returns.std(axis=1, ddof=1) / np.sqrt(returns.shape[1])
 
 
 def net(box: tuple[Interval, ...]) -> np.ndarray:
-    """``(256, d)`` points that stand for the uniform distribution on ``box``: a net of Sobol's points, each half a
-    cell from its corner."""
+    """Return ``(256, d)`` points that stand for the uniform distribution on ``box``: a net of Sobol's points, each half
+    a cell from its corner.
+    """
     from scipy.stats import qmc
 
     low, high = np.array(box).T
@@ -31,58 +190,43 @@ def net(box: tuple[Interval, ...]) -> np.ndarray:
     return low + (high - low) * unit
 
 
-def save_learned(
-    path: Path,
-    weights: np.ndarray,
-    logs: tuple[Trajectories, Trajectories],
-    values: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]],
-    starts: np.ndarray,
-) -> None:
-    """Write the file of a domain whose policy is learned, and print the returns that it reaches.
-
-    Only for domains whose values until a log's horizon are the values: starts have no truncated ones.
-
-    Args:
-        path: the file.
-        weights: of Q.
-        logs: one of the policy, and one of the greedy policy.
-        values: observations and a seed to the policy's values and their standard errors.
-        starts: observations that stand for the start distribution.
-    """
-    from safetensors.numpy import save_file
-
-    log, greedy = logs
-    states = log.observation[np.random.default_rng(2).choice(len(log.observation), 400, replace=False)]
-    at_states, at_starts = values(states, 3), values(starts, 4)
-    kept = {
-        "weights": weights,
-        "states": states,
-        "values": at_states[0],
-        "standard_errors": at_states[1],
-        "start_states": starts,
-        "start_values": at_starts[0],
-        "start_errors": at_starts[1],
-        "mean_return": np.array(mean_return(log)),
-        "greedy_return": np.array(mean_return(greedy)),
-        "mean_reward": np.array(log.reward.mean()),
-    }
-    save_file(kept, path)
-    print(f"mean return {mean_return(log):.1f}, of the greedy policy {mean_return(greedy):.1f}")
-
-
 def mean_return(log: Trajectories) -> float:
-    """Mean sum of rewards of a log's trajectories, not discounted."""
+    """Return mean sum of rewards of a log's trajectories, not discounted."""
     return float(np.bincount(log.episode_of(), log.reward, minlength=log.episodes).mean())
 
 
+def stored_domain(
+    file: Path, *, policy: Policy, behavior: Policy | None = None, depends_on: tuple[Path, ...] = (), **facts: Any
+) -> Domain:
+    """Return the domain whose true values are kept beside its Python file.
+
+    Args:
+        file: the domain's module; its name is the domain's, and what is kept ends in ``.safetensors``.
+        policy: that is evaluated.
+        behavior: that logs, where it is another one.
+        depends_on: further files that logs depend on.
+        facts: the other fields of :class:`~dprl_papers.harness.domain.Domain`.
+    """
+    kept = file.with_suffix(".safetensors")
+    return Domain(
+        name=file.stem,
+        target_policy=policy,
+        behavior=policy if behavior is None else behavior,
+        true_values=lambda: stored_truth(kept),
+        start_values=lambda: stored_starts(kept),
+        depends_on=(kept, *depends_on),
+        **facts,
+    )
+
+
 def stored_truth(path: Path) -> Truth:
-    """The true values of a domain's file, at states that a log visits."""
+    """Return the true values of a domain's file, at states that a log visits."""
     kept = _load(path)
     return _uniform(kept["states"], kept["values"], kept["standard_errors"])
 
 
 def stored_starts(path: Path) -> Truth:
-    """The true values of a domain's file at states that stand for the start distribution."""
+    """Return the true values of a domain's file at states that stand for the start distribution."""
     kept = _load(path)
     states, values, errors = (kept[f"start_{x}"] for x in ("states", "values", "errors"))
     return _uniform(states, values, errors, kept.get("start_truncated"))

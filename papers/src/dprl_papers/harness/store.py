@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:
 
 
 def finite(values: Any) -> list[float | None]:
-    """Numbers as JSON can hold them: what is not finite is None.
+    """Return numbers as JSON can hold them: what is not finite is None.
 
     >>> finite([1.0, float("inf")])
     [1.0, None]

@@ -29,7 +29,7 @@ def tune(
     method: str, domain: str, units: Sequence[int], epsilon: float, delta: float, *, grid: Sequence[float],
     trials: int = 20, metric: str = "mspbe", batch: int = 20,
 ) -> list[tuple[int, float, list[float]]]:  # fmt: skip
-    """For each number of units, the best value of the grid and the mean error of each.
+    """Return for each number of units, the best value of the grid and the mean error of each.
 
     Args:
         method: whose step size (or ridge) is tuned.

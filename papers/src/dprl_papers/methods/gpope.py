@@ -13,17 +13,17 @@ from dprl_papers.paper_004_gpope.privacy import published_epsilon
 
 
 def one_pass(setting: Setting) -> Mapping[str, Any]:
-    """As many updates as there are trajectories, of one trajectory each."""
+    """Return options of as many updates as there are trajectories, of one trajectory each."""
     return {"steps": setting.units}
 
 
 def one_pass_sampled(setting: Setting) -> Mapping[str, Any]:
-    """As many updates as there are trajectories, of a Poisson sample that has one on average."""
+    """Return options of as many updates as trajectories, of a Poisson sample that has one on average."""
     return {"steps": setting.units, "sampling_rate": 1.0 / setting.units}
 
 
 def as_published(setting: Setting) -> Guarantee:
-    """What Theorem 1's noise has where it claims the budget: a lower bound, from the worst pair that is known."""
+    """Return the guarantee of Theorem 1's noise where it claims the budget: a lower bound, from the worst pair."""
     claimed, delta = setting.budget.epsilon, setting.budget.delta
     return _as_published(setting.units, claimed, delta)
 

@@ -40,7 +40,7 @@ PLENTY = Budget(50.0, 0.01)
 
 
 def importance_sampling(estimator: Estimator, problem: Problem, key: Any) -> float:
-    """One Gaussian release of the estimator's moments, and nothing else."""
+    """Return one Gaussian release of the estimator's moments, and nothing else."""
     query = query_of(estimator, problem)
     name = f"importance sampling, {estimator}"
     vectors = problem.once(name, lambda: vectors_of(query, problem))  # the same for every budget
@@ -50,7 +50,7 @@ def importance_sampling(estimator: Estimator, problem: Problem, key: Any) -> flo
 
 
 def importance_sampling_exact(estimator: Estimator, problem: Problem, key: Any) -> float:
-    """The estimator of the textbook, without noise, clips and cuts."""
+    """Return the estimator of the textbook, without noise, clips and cuts."""
     del key
     query = query_of(estimator, problem, UNCUT)
     log = replace(problem.log, bounds=query.bounds)
@@ -71,7 +71,7 @@ def _multiplier(budget: Budget) -> float:
 
 
 def query_of(estimator: Estimator, problem: Problem, cut: float | None = None) -> ImportanceQuery:
-    """What is asked of the trajectories; ``cut`` in place of the bounds' largest product of ratios."""
+    """Return what is asked of the trajectories; ``cut`` in place of the bounds' largest product of ratios."""
     bounds, domain = problem.setting.bounds, problem.domain
     if cut is not None and not domain.on_policy:
         bounds = replace(bounds, max_cumulative_ratio=cut)
@@ -85,7 +85,7 @@ def vectors_of(query: ImportanceQuery, problem: Problem) -> np.ndarray:
 
 
 def doubly_robust(problem: Problem, key: Any) -> float:
-    """The doubly robust value that a release gives, with the whole budget on it and its value function."""
+    """Return the doubly robust value that a release gives, with the whole budget on it and its value function."""
     plan = _plan(problem, problem.setting.bounds, problem.budget)
     noise: Any = SeededNoise(key)
     theta = _theta(plan.program, False, key, problem.layout)
@@ -93,7 +93,7 @@ def doubly_robust(problem: Problem, key: Any) -> float:
 
 
 def doubly_robust_exact(problem: Problem, key: Any) -> float:
-    """The same without noise, clips and cuts."""
+    """Return the same without noise, clips and cuts."""
     bounds = problem.setting.bounds
     if not problem.domain.on_policy:
         bounds = replace(bounds, max_cumulative_ratio=UNCUT)
@@ -120,7 +120,7 @@ def _theta(program: Any, plain: bool, key: Any, data: Any) -> Any:
 
 
 def _around(plan: Plan, theta: Any, mechanism: Any, noise: Any, problem: Problem) -> float:
-    """The value around a value function."""
+    """Return the value around a value function."""
     query = plan.query.around(plan.function_of(theta))
     log = replace(problem.log, bounds=plan.bounds)
     vectors = query.unit_vectors(log, [problem.domain.target_policy])
@@ -129,7 +129,7 @@ def _around(plan: Plan, theta: Any, mechanism: Any, noise: Any, problem: Problem
 
 
 def truncated(problem: Problem, key: Any) -> float:
-    """What importance sampling would say of infinitely many trajectories of the log's length; not an estimate."""
+    """Return the limit of importance sampling with ever more trajectories of the log's length; not an estimate."""
     del key
     return problem.domain.truncated_value
 

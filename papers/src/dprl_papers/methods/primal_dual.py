@@ -62,13 +62,13 @@ At = Callable[[Setting], Mapping[str, Any]]
 
 
 def function_of(setting: Setting) -> Features:
-    """The domain's network, or its features."""
+    """Return the domain's network, or its features."""
     name = setting.domain.network
     return make_features(name, setting.bounds.observation) if name else setting.features
 
 
 def logs_of(trials: Trials, features: Features, unit: Unit, rows: int | None) -> tuple[PaddedUnits, Bounds]:
-    """The logs by units, with a leading axis of trials, and the bounds that say how many units there are.
+    """Return the logs by units, with a leading axis of trials, and the bounds that say how many units there are.
 
     Of transitions all trials have as many as the one with the fewest: one program runs them all.
     """
@@ -100,7 +100,7 @@ _LOCK = threading.RLock()
 
 
 def metrics_of(domain: Any, features: Features) -> NeuralMetrics:
-    """Made once for all methods."""
+    """Return the metrics of a domain, made once for all methods."""
     with _LOCK:
         return _metrics(domain, features)
 
@@ -113,7 +113,9 @@ def _metrics(domain: Any, features: Features) -> NeuralMetrics:
 def measured(
     trials: Trials, program: Any, states: tuple[Any, ...], final: bool, has_dual: bool, clamp: bool
 ) -> dict[str, np.ndarray]:
-    """``(T, E)`` errors of each metric: of the iterates, or of the answer where ``states`` are the ``final`` ones."""
+    """Return ``(T, E)`` errors of each metric: of the iterates, or of the answer where ``states`` are the ``final``
+    ones.
+    """
     metrics = metrics_of(trials.setting.domain, program.facts.features)
     columns = []
     for state in states:
@@ -134,7 +136,7 @@ def verified_curves(
     epochs: tuple[int, ...],
     further: At | None = None,
 ) -> dict[str, np.ndarray]:
-    """Errors along a run, whose noise is calibrated to its length; without ``epochs`` those of the answer."""
+    """Return errors along a run, whose noise is calibrated to its length; without ``epochs`` those of the answer."""
     setting, features = trials.setting, function_of(trials.setting)
     options = {**options, **({} if further is None else further(setting))}
     scale = setting.factor * options.pop("step_scale", 1.0)
@@ -155,7 +157,7 @@ def verified(
     name: str, label: str, kind: type[PrimalDualConfig], *, unit: Unit = "trajectory", at: At | None = None,
     **options: Any,
 ) -> Method:  # fmt: skip
-    """A method of the library; ``options`` of its configuration, ``at`` those that follow from a setting."""
+    """Return a method of the library; ``options`` of its configuration, ``at`` those that follow from a setting."""
 
     def curves(trials: Trials, keys: Any, epochs: tuple[int, ...]) -> dict[str, np.ndarray]:
         return verified_curves(kind, options, unit, trials, keys, epochs, at)
@@ -211,33 +213,33 @@ class Published:
 
 
 def _starts(program: Any, seeds: tuple[int, ...]) -> Any:
-    """Initial states: every trial has random weights of its own."""
+    """Return initial states: every trial has random weights of its own."""
     configs = (program.config.replace(seed=seed) for seed in seeds)
     states = [dataclasses.replace(program, config=config).init() for config in configs]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 
 def _stage(name: str, facts: PublicFacts, steps: int, clip: float, multiplier: float) -> Stage:
-    """Of one transition a step."""
+    """Return a stage that asks one transition a step."""
     size = 2 * facts.features.size
     return one_a_step(Query(name, size, clip, steps), facts.units, multiplier)
 
 
 def dptd_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
-    """Theorem 5.1's noise, with G = 1."""
+    """Return Theorem 5.1's noise, with G = 1."""
     multiplier = noise_multiplier(max(steps - 1, 1), facts.units, budget.epsilon, budget.delta)
     return (_stage(FUNCTION, facts, steps, 1.0, multiplier),)
 
 
 def langevin_stages(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
-    """The noise that is necessary and sufficient where one transition is replaced and moves a sum by 2 G, G = 1."""
+    """Return the noise that is needed, and enough, where one transition's replacement moves a sum by 2 G, G = 1."""
     size, multiplier = 2 * facts.features.size, 2.0 * math.sqrt(steps) * _multiplier(budget)
     mechanism = GaussianSum(parts=((size, 1.0),), noise_multiplier=multiplier, steps=steps)
     return (Stage(FUNCTION, mechanism),)
 
 
 def recursive_stages(facts: PublicFacts, steps: int, budget: Budget, recursion: float = RECURSION) -> tuple[Stage, ...]:
-    """Reconstructed: paper 000's Lemma B.3 with the bound that G = 1 implies for a difference, 2 - a."""
+    """Return the stages of DP-SRM, reconstructed from paper 000's Lemma B.3 and the bound that G = 1 implies, 2 - a."""
     bound = 2.0 - recursion
     multiplier = noise_multiplier(steps, facts.units, budget.epsilon, budget.delta)
     return (
@@ -247,7 +249,7 @@ def recursive_stages(facts: PublicFacts, steps: int, budget: Budget, recursion: 
 
 
 def single_stage(facts: PublicFacts, steps: int, budget: Budget) -> tuple[Stage, ...]:
-    """For runs without noise."""
+    """Return the stage of a run without noise."""
     del budget
     return (_stage(FUNCTION, facts, steps, 1.0, 1.0),)
 
@@ -258,7 +260,7 @@ def _multiplier(budget: Budget) -> float:
 
 
 def transitions(setting: Setting) -> int:
-    """How many a log of this size has, by the example of one."""
+    """Return how many transitions a log of this size has, by the example of one."""
     return len(_example(setting.domain, setting.units).reward)
 
 
@@ -268,7 +270,7 @@ def _example(domain: Any, units: int) -> Trajectories:
 
 
 def dptd_promise(setting: Setting) -> Guarantee:
-    """What Theorem 5.1's noise has at least where it claims the budget, for joint gradients of norm at most 1."""
+    """Return the least that Theorem 5.1's noise has where it claims the budget, for joint gradients of at most 1."""
     count = transitions(setting)
     sigma = noise_multiplier(_epochs(setting) * count - 1, count, *_asked(setting))
     return _initial_promise(setting, sigma, "a lower bound")
@@ -283,14 +285,14 @@ def langevin_promise(setting: Setting) -> Guarantee:
 
 
 def recursive_promise(setting: Setting) -> Guarantee:
-    """As :func:`dptd_promise`, of Lemma B.3's."""
+    """Return what :func:`dptd_promise` does, of Lemma B.3's noise."""
     count = transitions(setting)
     sigma = (2.0 - RECURSION) * noise_multiplier(_epochs(setting) * count, count, *_asked(setting))
     return _initial_promise(setting, sigma, "a lower bound; the constants are reconstructed")
 
 
 def _initial_promise(setting: Setting, sigma: float, words: str) -> Guarantee:
-    """Of the initial gradients, next to which the later ones hardly matter (docs/papers/000.md)."""
+    """Return the guarantee of the initial gradients; later ones hardly matter beside them (docs/papers/000.md)."""
     from dprl_papers.first_sum import initial_release_epsilon
 
     count, (epsilon, delta) = transitions(setting), _asked(setting)
@@ -338,7 +340,7 @@ _SRM = DPSRM(**_PLAIN, recursion=RECURSION, primal_step=SGD_STEP, dual_step=SGD_
 
 
 def _batches(rate: float) -> At:
-    """Batches of a ``rate``: at least five passes where they are small, and steps that go as far in all."""
+    """Return batches of a ``rate``: at least five passes where they are small, and steps that go as far in all."""
 
     def at(setting: Setting) -> dict[str, Any]:
         count = max(100, min(round(5.0 / rate), setting.units))

@@ -14,7 +14,7 @@ from dprl_papers.harness.problem import Problem, Setting, Trials
 
 
 def lstd(trials: Trials, keys: Any) -> np.ndarray:
-    """Least-squares temporal differences, with per-step importance ratios off-policy (Bradtke and Barto 1996)."""
+    """Return the weights of LSTD (Bradtke and Barto 1996), with per-step importance ratios off-policy."""
     del keys
     if trials.shared:
         data = trials.shared_layout()
@@ -28,13 +28,13 @@ def lstd(trials: Trials, keys: Any) -> np.ndarray:
 
 
 def wis(problem: Problem, key: Any) -> np.ndarray:
-    """WIS-LSTD (Mahmood, van Hasselt and Sutton 2014), without traces."""
+    """Return WIS-LSTD (Mahmood, van Hasselt and Sutton 2014), without traces."""
     del key
     return wis_lstd(problem.log, problem.ratios, problem.features, problem.domain.discount)
 
 
 def in_reward_units(setting: Setting, theta: np.ndarray) -> np.ndarray:
-    """Weights of V = w' phi from those in public units, V = centre + half * theta' phi."""
+    """Return weights of V = w' phi from those in public units, V = centre + half * theta' phi."""
     centre, half = scale_of(setting.value)
     return centre * setting.features.constant() + half * theta
 

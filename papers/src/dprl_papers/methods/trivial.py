@@ -11,13 +11,13 @@ from dprl_papers.harness.problem import Problem
 
 
 def zero(problem: Problem, key: Any) -> np.ndarray:
-    """V = 0."""
+    """Return V = 0."""
     del key
     return np.zeros(problem.features.size)
 
 
 def public_constant(problem: Problem, key: Any) -> np.ndarray:
-    """V = the middle of the public value range."""
+    """Return V = the middle of the public value range."""
     del key
     return sum(problem.setting.value) / 2.0 * problem.features.constant()
 

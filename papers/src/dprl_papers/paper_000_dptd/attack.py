@@ -50,7 +50,7 @@ class PublishedCanary(LogCanary):
         return min(self.telling or self.plan.steps, _MOST)
 
     def _data(self, present: bool) -> SharedTransitions:
-        """Units of one transition that leads to itself: gradients of norm G along the first dual coordinate."""
+        """Return units of one transition that leads to itself: gradients of norm G along the first dual coordinate."""
         assert self.plan.features is not None
         units = self.others + 1
         clip = self.plan.stages[0].mechanism.clip_norm
@@ -64,7 +64,7 @@ class PublishedCanary(LogCanary):
         return SharedTransitions({**columns, "alive": jnp.ones(1, dtype=jnp.float32)})
 
     def _score(self, key: Any, data: Any) -> Any:
-        """Summed over the first releases: ``log(1 - 1/n + exp(ratio) / n)``, of shifts ``2 a_t G``."""
+        """Return summed over the first releases: ``log(1 - 1/n + exp(ratio) / n)``, of shifts ``2 a_t G``."""
         program, (stage,) = self.plan.program, self.plan.stages
         assert isinstance(program, DPTDProgram)
         noise, mechanism = SeededNoise(key).stream(stage.name), stage.mechanism
@@ -90,7 +90,9 @@ class PublishedCanary(LogCanary):
 def published_canary(
     kind: type[PublishedDPTD], *, units: int, budget: Budget, released: str = "all", **options: Any
 ) -> PublishedCanary:
-    """The noise of Theorem 5.1 on ``units`` records of gradient norm G, of which one is replaced by its opposite."""
+    """Return the noise of Theorem 5.1 on ``units`` records of gradient norm G, of which one is replaced by its
+    opposite.
+    """
     if released != "all":
         raise DprlError("dptd is audited on all that it releases: leave out released.")
     config = kind.from_mapping(options, "options")

@@ -33,7 +33,7 @@ SETTINGS = (
 
 
 def best_beta(epsilon: float, delta: float) -> float:
-    """The beta' in (0, 1) with which Theorem 5.1 asks for the least noise.
+    """Return the beta' in (0, 1) with which Theorem 5.1 asks for the least noise.
 
     With a = log(1/delta)/epsilon, sigma^2 is proportional to (a/(1 - beta') + 1)/beta', which is least at
     (1 + a) - sqrt(a (1 + a)); the least value is (sqrt(1 + a) + sqrt(a))^2.
@@ -43,12 +43,12 @@ def best_beta(epsilon: float, delta: float) -> float:
 
 
 def renyi_order(epsilon: float, delta: float, beta: float) -> float:
-    """alpha' = log(1/delta)/((1 - beta') epsilon) + 1."""
+    """Return alpha' = log(1/delta)/((1 - beta') epsilon) + 1."""
     return -math.log(delta) / ((1.0 - beta) * epsilon) + 1.0
 
 
 def multiplier(units: int, steps: int, epsilon: float, delta: float, beta: float | None = None) -> float:
-    """sigma/G of Theorem 5.1, sigma^2 = 14 G^2 T alpha'/(n^2 beta' epsilon); at the best beta' by default."""
+    """Return sigma/G of Theorem 5.1, sigma^2 = 14 G^2 T alpha'/(n^2 beta' epsilon); at the best beta' by default."""
     if beta is None:
         return noise_multiplier(steps, units, epsilon, delta)
     return math.sqrt(14.0 * steps * renyi_order(epsilon, delta, beta) / (beta * epsilon)) / units
@@ -73,7 +73,7 @@ class Conditions:
 
 
 def conditions(units: int, steps: int, epsilon: float, delta: float, beta: float | None = None) -> Conditions:
-    """Whether Theorem 5.1's conditions hold; at the best beta' by default."""
+    """Return whether Theorem 5.1's conditions hold; at the best beta' by default."""
     at = best_beta(epsilon, delta) if beta is None else beta
     sigma = multiplier(units, steps, epsilon, delta, beta)
     holds = _holding(units, steps, epsilon, delta, np.array([at]))
@@ -81,7 +81,7 @@ def conditions(units: int, steps: int, epsilon: float, delta: float, beta: float
 
 
 def _holding(units: int, steps: int, epsilon: float, delta: float, beta: np.ndarray) -> tuple[np.ndarray, ...]:
-    """(i), and (ii) in both readings, at each of ``beta``."""
+    """Return (i), and (ii) in both readings, at each of ``beta``."""
     order = -math.log(delta) / ((1.0 - beta) * epsilon) + 1.0
     square = 14.0 * steps * order / (units**2 * beta * epsilon)
     logarithm = np.log(units / (order * (1.0 + square / 4.0)))
@@ -90,7 +90,7 @@ def _holding(units: int, steps: int, epsilon: float, delta: float, beta: np.ndar
 
 
 def feasible_beta(units: int, steps: int, epsilon: float, delta: float, reading: Reading) -> float | None:
-    """The beta' with the least noise among those at which both conditions hold; None where there is none.
+    """Return the beta' with the least noise among those at which both conditions hold; None where there is none.
 
     From a grid of 16,000 values in (1e-7, 1 - 1e-7), the best of which is refined between its neighbours.
     """
@@ -112,14 +112,16 @@ def feasible_beta(units: int, steps: int, epsilon: float, delta: float, reading:
 
 
 def weights(steps: int, alpha: float = 3.0, offset: float = 3.0) -> np.ndarray:
-    """``(steps + 1,)`` of a drawn record in what is released: 1 for p_0, then alpha nu_t, nu_t = 1/(4 sqrt(t + b))."""
+    """Return ``(steps + 1,)`` of a drawn record in what is released: 1 for p_0, then alpha nu_t, nu_t = 1/(4 sqrt(t +
+    b)).
+    """
     return np.concatenate([[1.0], alpha / (4.0 * np.sqrt(np.arange(steps) + offset))])
 
 
 def pair_epsilon(
     units: int, steps: int, sigma: float, push: float, delta: float, initial: bool = True
 ) -> tuple[float, float]:
-    """Epsilon of the same pair of data sets for all releases together: a lower and an upper bound.
+    """Return epsilon of the same pair of data sets for all releases together: a lower and an upper bound.
 
     Release t has the shift ``push`` w_t (:func:`weights`). Shifts are grouped by factors of 1.1, rounded down for the
     lower and up for the upper bound, and composed as privacy loss distributions whose losses are rounded the same way.
@@ -209,7 +211,7 @@ class PublishedEpsilon:
 
 
 def published_epsilon(units: int, steps: int, epsilon: float, delta: float = 1e-5) -> PublishedEpsilon:
-    """The row of a table for one setting: seconds."""
+    """Return the row of a table for one setting: seconds."""
     sigma = multiplier(units, steps, epsilon, delta)
 
     def at(reading: Reading) -> float | None:
@@ -229,7 +231,7 @@ def published_epsilons(
     settings: Sequence[tuple[int, int, float]] = SETTINGS, delta: float = 1e-5,
     progress: Callable[[int], None] | None = None,
 ) -> list[PublishedEpsilon]:  # fmt: skip
-    """:func:`published_epsilon` for each (units, steps, epsilon)."""
+    """Return :func:`published_epsilon` for each (units, steps, epsilon)."""
     out = []
     for i, (units, steps, epsilon) in enumerate(settings):
         out.append(published_epsilon(units, steps, epsilon, delta))

@@ -86,12 +86,12 @@ class PublishedDPTD(DPTD):
         return PublishedDPTDProgram(one_unit_a_step(self, facts).resolve(facts, stages), stages, facts)
 
     def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
-        """Theorem 5.1's noise, of one unit a step."""
+        """Return Theorem 5.1's noise, of one unit a step."""
         asked = (max(self.count(facts) - 1, 1), facts.units, budget.epsilon, budget.delta)
         return claimed(shapes, facts.units, noise_multiplier(*asked), theorem_conditions(*asked))
 
     def noise_in_words(self, budget: Budget, **public: Any) -> tuple[dict[str, Any], str]:
-        """What ``dprl calibrate`` says of it."""
+        """Return what ``dprl calibrate`` says of it."""
         from dprl_papers.first_sum import noise_in_words
 
         return noise_in_words(self, budget, **public)
@@ -102,7 +102,7 @@ class PublishedDPTDProgram(DPTDProgram):
     """Algorithm 1 with everything that is public filled in, and the noise behind the momentum."""
 
     def vectors(self, state: Any, block: Block) -> jax.Array:
-        """With the weight a_t in front of the clip: what one unit can move p and d by is what counts."""
+        """Return with the weight a_t in front of the clip: what one unit can move p and d by is what counts."""
         primal, dual = self.momentum(state.step)
         size = state.theta.shape[0]
         return super().vectors(state, block) * jnp.where(jnp.arange(2 * size) < size, primal, dual)

@@ -40,7 +40,7 @@ class LinearProblem:
     C: np.ndarray
 
     def gradient(self, theta: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``(d,)`` each: of F in theta, and in w."""
+        """Return ``(d,)`` each: of F in theta, and in w."""
         return -self.A.T @ w, self.b - self.A @ theta - self.C @ w
 
     @cached_property
@@ -55,7 +55,9 @@ class LinearProblem:
         return float(np.linalg.eigvalsh(self.C)[0])
 
     def maximiser(self, theta: np.ndarray, box: float = math.inf) -> np.ndarray:
-        """``(d,)`` w*(theta), the maximum of F(theta, .) over [-box, box]^d; in a box to 1e-10 of its coordinates."""
+        """Return ``(d,)`` w*(theta), the maximum of F(theta, .) over [-box, box]^d; in a box to 1e-10 of its
+        coordinates.
+        """
         target = self.b - self.A @ theta
         w = np.linalg.solve(self.C, target)
         if np.abs(w).max() <= box:
@@ -70,7 +72,7 @@ class LinearProblem:
         raise DprlError("The maximum over the box was not found: C is too close to singular.")
 
     def largest_steps(self) -> tuple[float, float]:
-        """The largest kappa and eta of Theorem 5.2."""
+        """Return the largest kappa and eta of Theorem 5.2."""
         eta = self.strong_concavity / (4.0 * self.lipschitz**2)
         return eta * (self.strong_concavity / self.lipschitz) ** 2 / 9.0, eta
 
@@ -78,7 +80,7 @@ class LinearProblem:
 def utility_metric(
     problem: LinearProblem, theta: np.ndarray, w: np.ndarray, p: np.ndarray, kappa: float, box: float = 1.0
 ) -> float:
-    """Eq. (4): |P(theta - kappa p) - theta|/kappa + |grad_theta F - p| + L_F |w - w*(theta)|.
+    """Return Eq. (4): |P(theta - kappa p) - theta|/kappa + |grad_theta F - p| + L_F |w - w*(theta)|.
 
     Args:
         problem: whose F is meant.
@@ -93,7 +95,7 @@ def utility_metric(
 
 
 def slope(xs: Sequence[float] | np.ndarray, ys: np.ndarray) -> tuple[float, float]:
-    """Slope of log y against log x by least squares, and its standard error.
+    """Return slope of log y against log x by least squares, and its standard error.
 
     Args:
         xs: ``(X,)`` positive, at least two different ones.
@@ -139,7 +141,7 @@ class Transitions:
         return LinearProblem(weighted.T @ difference, weighted.T @ self.reward, weighted.T @ phi)
 
     def gradient_bound(self) -> float:
-        """G: the largest norm of (grad_theta f, grad_w f) with theta and w in [-1, 1].
+        """Return G: the largest norm of (grad_theta f, grad_w f) with theta and w in [-1, 1].
 
         grad_theta f = -q (phi - gamma phi'), grad_w f = (delta - q) phi with q = w(s), so |delta - q| is largest at a
         corner where |q| = 1.
@@ -150,7 +152,7 @@ class Transitions:
 
 
 def chain(states: int = 5, discount: float = 0.95) -> Transitions:
-    """Paper 004's chain with a few transient states, each as likely: it stays or goes on, and the end pays 1."""
+    """Return paper 004's chain with a few transient states, each as likely: it stays or goes on, and the end pays 1."""
     s = np.repeat(np.arange(states), 2)
     following = s + np.tile([0, 1], states)
     reward = (following == states).astype(np.float64)
@@ -184,7 +186,7 @@ class Rate:
 def rates(
     units: Sequence[int], epsilon: float, delta: float, seeds: int = 10, seed: int = 0, most_steps: int = 100_000
 ) -> list[Rate]:
-    """Theorem 5.2's metric against n, with its step sizes at their largest, on :func:`chain`.
+    """Return Theorem 5.2's metric against n, with its step sizes at their largest, on :func:`chain`.
 
     - published: one transition a step, Theorem 5.1's noise after the momentum, T = n epsilon/sqrt(d log(1/delta));
     - published, with the noise at which Theorem 5.1's conditions hold (the scale-free reading), where there is one;
@@ -235,7 +237,7 @@ def rates(
 
 
 def _metrics(transitions: Transitions, steps: int, noise: Any, full: bool, seeds: int, seed: int) -> np.ndarray:
-    """``(seeds,)`` means of Eq. (4) over the iterates t = 0 .. T - 1."""
+    """Return ``(seeds,)`` means of Eq. (4) over the iterates t = 0 .. T - 1."""
     problem = transitions.problem
     phi, difference = transitions.differences
     tables = {
@@ -251,13 +253,15 @@ def _metrics(transitions: Transitions, steps: int, noise: Any, full: bool, seeds
 
 @jax.jit
 def _algorithm_1(tables: Any, steps: Any, noise: Any, step_sizes: Any, full: Any, keys: Any, draws: Any) -> Any:
-    """``(S,)`` sums of Eq. (4) over the iterates of Algorithm 1 on a tabular problem, from zero in boxes [-1, 1]."""
+    """Return ``(S,)`` sums of Eq. (4) over the iterates of Algorithm 1 on a tabular problem, from zero in boxes [-1,
+    1].
+    """
     A, b, C = tables["A"], tables["b"], tables["C"]
     kappa, eta = step_sizes
     zero = jnp.zeros(len(b))
 
     def gradient(key: Any, draw: SeededNoise, theta: Any, w: Any, t: Any) -> Any:
-        """What enters the momentum, and the noise that is added after it."""
+        """Return what enters the momentum, and the noise that is added after it."""
         u = noise * draw.normals(t, 2 * len(b)).reshape(2, len(b))
         k = jax.random.categorical(jax.random.fold_in(key, t), tables["logit"])
         phi, difference = tables["phi"][k], tables["difference"][k]

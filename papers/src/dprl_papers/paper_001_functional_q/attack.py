@@ -23,7 +23,7 @@ _SEEN = 17  # states at which a published Q is looked at
 
 
 def canary_of_plan(plan: LearningPlan, environment: Any = None) -> PlanCanary:
-    """Every reward is larger by 1, the radius that the paper states; the Q that is released is seen."""
+    """Return the attack in which every reward is larger by 1, the paper's radius; the released Q is seen."""
     environment = IntervalWalk() if environment is None else environment
     config = plan.config
     assert isinstance(config, PublishedQ)

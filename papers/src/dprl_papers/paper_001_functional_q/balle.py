@@ -21,14 +21,14 @@ CELLS, EPISODES = 10, 100
 
 
 def balle_returns(epsilon: float, delta: float, seeds: int, seed: int = 0) -> np.ndarray:
-    """``(seeds,)`` returns of the greedy policies."""
+    """Return ``(seeds,)`` returns of the greedy policies."""
     cells = np.minimum((np.linspace(0.0, 1.0, GRID) * CELLS).astype(int), CELLS - 1)
     values = np.stack([noisy_values(epsilon, delta, i) for i in range(seed, seed + seeds)])
     return policy_returns(np.argmax(values[:, cells], axis=-1))
 
 
 def noisy_values(epsilon: float, delta: float, seed: int) -> np.ndarray:
-    """``(cells, actions)`` of one seed."""
+    """Return ``(cells, actions)`` of one seed."""
     walk = IntervalWalk()
     horizon, discount = walk.horizon, walk.discount
     rng = np.random.default_rng([seed, 2016])

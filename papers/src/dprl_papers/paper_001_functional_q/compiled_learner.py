@@ -23,7 +23,7 @@ class ExactAnswers:
     """No noise at all. It protects nobody."""
 
     def add_noise(self, rewards: Any, positions: Any, actions: Any, round_: Any) -> jax.Array:
-        """``rewards`` ``(B,)``, as float64."""
+        """Return ``rewards`` ``(B,)``, as float64."""
         return jnp.asarray(rewards, dtype=jnp.float64)
 
 
@@ -41,23 +41,23 @@ class KeyedCoins:
     key: Any
 
     def initial(self, shape: LearnerShape) -> Any:
-        """As :meth:`dprl.learning.q_learner.AddressedCoins.initial`."""
+        """Return what :meth:`dprl.learning.q_learner.AddressedCoins.initial` does."""
         keys, count = random.split(random.fold_in(self.key, 0)), hidden_weights(shape.network, shape.dimensions)
         return jnp.stack([random.uniform(key, (count,), jnp.float32) for key in keys])
 
     def of_round(self, shape: LearnerShape, j: Any) -> RoundCoins:
-        """As :meth:`dprl.learning.q_learner.AddressedCoins.of_round`, without seeds."""
+        """Return what :meth:`dprl.learning.q_learner.AddressedCoins.of_round` does, without seeds."""
         keys = self.keys_of_round(j)
         exploring = random.uniform(keys[0], (shape.round, 2), jnp.float32)
         return RoundCoins(exploring, random.uniform(keys[3], (shape.updates, shape.batch), jnp.float32), None)
 
     def keys_of_round(self, j: Any) -> Any:
-        """``(4,)`` keys, of which the second and third are the environment's: of its starts and of its steps."""
+        """Return ``(4,)`` keys, of which the second and third are the environment's: of its starts and of its steps."""
         return random.split(random.fold_in(self.key, j + 1), 4)
 
 
 def run(shape: LearnerShape, environment: Any, rates: Rates, answers: Any, key: Any) -> tuple[State, Any]:
-    """A whole run; may be compiled with ``shape`` and ``environment`` static, and batched over answers and keys.
+    """Return a whole run; may be compiled with ``shape`` and ``environment`` static, and batched over answers and keys.
 
     Args:
         environment: :class:`~dprl.protocols.Environment`.

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def recovered_reward(q: np.ndarray, model: np.ndarray, discount: float) -> np.ndarray:
-    """``(..., N)`` reward of each state by the Bellman equation, the mean over actions.
+    """Return ``(..., N)`` reward of each state by the Bellman equation, the mean over actions.
 
     Args:
         q: ``(..., A, N)`` released values, undiscounted rewards' unit.
@@ -23,7 +23,8 @@ def recovered_reward(q: np.ndarray, model: np.ndarray, discount: float) -> np.nd
 
 
 def recovery_error(found: np.ndarray, reward: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """``(...,)`` root of the mean square error over the standard deviation of the reward: 1 for the mean reward alone.
+    """Return ``(...,)`` root of the mean square error over the standard deviation of the reward: 1 for the mean reward
+    alone.
 
     Args:
         found: ``(..., N)``.

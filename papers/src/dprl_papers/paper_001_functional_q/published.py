@@ -50,7 +50,7 @@ class PublishedQ(FunctionalQ):
     calibration: Literal["verified", "as-published"] = "as-published"
 
     def claimed(self, facts: EnvironmentSpec, budget: Budget) -> LearningPlan:
-        """The plan of a release that claims the budget and has no event."""
+        """Return the plan of a release that claims the budget and has no event."""
         config = resolve(self, facts)
         if config.published_std is None:
             assert config.step_size is not None
@@ -71,7 +71,7 @@ class PublishedQ(FunctionalQ):
         )
 
     def learned(self, environment: Any, facts: EnvironmentSpec, noise: Any) -> QFunction:
-        """In the library's own walk: a simulation."""
+        """Return in the library's own walk: a simulation."""
         coins = noise.stream("environment")
         key = jax.random.key((int(coins.uniform_index(0, 2**31 - 1)) << 31) | int(coins.uniform_index(1, 2**31 - 1)))
         weights, _ = run_published(self, environment, published_rates(self, facts), noise.stream("reward").nodes(), key)
@@ -143,7 +143,7 @@ class PublishedRates(NamedTuple):
 
 
 def published_rates(config: PublishedQ, facts: EnvironmentSpec) -> PublishedRates:
-    """Of resolved options, with their ``published_std``."""
+    """Return of resolved options, with their ``published_std``."""
     assert config.published_std is not None
     assert config.resets is not None
     assert config.step_size is not None
@@ -160,7 +160,7 @@ def published_rates(config: PublishedQ, facts: EnvironmentSpec) -> PublishedRate
 
 
 def initial(network: str, key: Any, actions: int) -> Any:
-    """Random weights to begin with, those of the last layer too: so that the first actions are the network's."""
+    """Return random weights to begin with, those of the last layer too: so that the first actions are the network's."""
     first, second = random.split(key)
     weights = initial_weights(network, random.uniform(first, (hidden_weights(network, 1),), jnp.float32), 1, actions)
     weights["V"] = random.uniform(second, weights["V"].shape, jnp.float32, -1.0, 1.0)
@@ -170,7 +170,7 @@ def initial(network: str, key: Any, actions: int) -> Any:
 def run_published(
     config: PublishedQ, environment: Any, rates: PublishedRates, noise: NodeNoise, key: Any, start: Any = None
 ) -> tuple[Any, Any]:
-    """Q's weights at the end, and after each round; may be compiled with ``config`` and ``environment`` static.
+    """Return Q's weights at the end, and after each round; may be compiled with ``config`` and ``environment`` static.
 
     Args:
         config: resolved options: network, samples T and batch B fix the code; the rest is in ``rates``.
@@ -188,7 +188,7 @@ def run_published(
         return unit_states(seen.reshape(seen.shape[0], -1).astype(jnp.float64), bounds, jnp)
 
     def noise_at(units: Any, resets: Any) -> Any:
-        """``(N, A)``: the paths at scaled observations ``(N, 1)``."""
+        """Return ``(N, A)``: the paths at scaled observations ``(N, 1)``."""
         count = units.shape[0]
         path = resets * actions + jnp.repeat(jnp.arange(actions), count)
         values = unit_path(noise, rates.path, jnp.tile(positions_of(units), (actions, 1)), path)
@@ -246,7 +246,7 @@ def run_published(
 
 
 def published_q(weights: Any, config: PublishedQ, facts: EnvironmentSpec) -> QFunction:
-    """Q as it is released: the network's output is the value itself."""
+    """Return Q as it is released: the network's output is the value itself."""
     single = {name: np.asarray(w, np.float32) for name, w in weights.items()}
     return QFunction(single, str(config.network), facts.observation, facts.actions, (-1.0, 1.0))
 

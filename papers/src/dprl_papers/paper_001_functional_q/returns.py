@@ -91,7 +91,7 @@ class Point:
 
 
 def normalised(returns: Any) -> np.ndarray:
-    """0 for acting by chance, 1 for the best policy (in one dimension, paid in the middle)."""
+    """Return 0 for acting by chance, 1 for the best policy (in one dimension, paid in the middle)."""
     return (np.asarray(returns) - RANDOM) / (BEST - RANDOM)
 
 
@@ -135,7 +135,7 @@ def walk_of(point: Point) -> IntervalWalk:
 
 
 def config_of(point: Point) -> FunctionalQ:
-    """Its options, resolved."""
+    """Return its options, resolved."""
     facts = walk_of(point).facts
     radius = facts.reward_range / point.people
     options: dict[str, Any] = {"variant": "observed-reward" if point.method == "none" else point.method}
@@ -149,7 +149,7 @@ def config_of(point: Point) -> FunctionalQ:
 
 
 def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """Released weights of Q, ``(seeds, ...)`` each; of a curve those after each round, ``(seeds, rounds, ...)``."""
+    """Return released weights of Q, ``(seeds, ...)`` each; for a curve after each round, ``(seeds, rounds, ...)``."""
     walk, config = walk_of(point), config_of(point)
     if point.method == "output":
         return _tables(point, config, walk, seed, seeds)
@@ -168,7 +168,7 @@ def weights_of(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
 
 
 def bound(mechanism: Any, numbers: Sequence[int]) -> Any:
-    """A mechanism's answers with the noise of each of these seeds, side by side; None gives exact ones."""
+    """Return a mechanism's answers with the noise of each of these seeds, side by side; None gives exact ones."""
     if mechanism is None:
         return ExactAnswers()
     each = [mechanism.bind(SeededNoise.from_seed(i).stream("reward")) for i in numbers]
@@ -189,7 +189,7 @@ def _runs(shape: Any, walk: IntervalWalk, rates: Any, answers: Any, keys: Any) -
 
 
 def _tables(point: Point, config: FunctionalQ, walk: IntervalWalk, seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """The variant output: no learning, but a path on the optimal Q of the public model."""
+    """Return the variant output: no learning, but a path on the optimal Q of the public model."""
     model = walk.transition_matrix(planner.POINTS)
     plan = make_learning_plan(config, walk.facts, Budget(point.epsilon, point.delta), model)
     assert plan.mechanism is not None
@@ -219,13 +219,13 @@ def measure(point: Point, seed: int, seeds: int) -> dict[str, np.ndarray]:
 
 
 def recovered_of(q: np.ndarray, discount: float) -> np.ndarray:
-    """``(...,)`` error of the reward recovered from values ``(..., A, N)`` on the grid, of the middle walk."""
+    """Return ``(...,)`` error of the reward recovered from values ``(..., A, N)`` on the grid, of the middle walk."""
     model, paid, start = _solved(GRID)
     return recovery_error(recovered_reward(q, model, discount), paid, start)
 
 
 def outputs_of(network: str, weights: dict[str, np.ndarray], dimensions: int = 1) -> np.ndarray:
-    """``(..., A, N[, N])`` a network's outputs on the grid, for weights with leading axes."""
+    """Return ``(..., A, N[, N])`` a network's outputs on the grid, for weights with leading axes."""
     sides = [np.linspace(0.0, 1.0, GRID if dimensions == 1 else COARSE)] * dimensions
     states = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, dimensions)
     lead = weights["V"].shape[:-2]
@@ -248,7 +248,8 @@ def _solved(points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def policy_returns(actions: np.ndarray, ends: bool = False) -> np.ndarray:
-    """``(...,)`` returns of policies that are given by their actions on the grid, ``(..., N)`` or ``(..., N, N)``.
+    """Return ``(...,)`` returns of policies that are given by their actions on the grid, ``(..., N)`` or ``(..., N,
+    N)``.
 
     Two dimensions are told by a side of :data:`COARSE` points.
     """
@@ -267,7 +268,7 @@ def policy_returns(actions: np.ndarray, ends: bool = False) -> np.ndarray:
 
 
 def extreme_returns(dimensions: int) -> tuple[float, float]:
-    """Returns of acting by chance and of the best policy."""
+    """Return returns of acting by chance and of the best policy."""
     P, paid, start = _solved(GRID if dimensions == 1 else COARSE)
     by_chance = best = np.zeros((len(paid),) * dimensions)
     both = paid if dimensions == 1 else (paid[:, None] + paid[None]) / 2.0
@@ -284,7 +285,7 @@ def extreme_returns(dimensions: int) -> tuple[float, float]:
 def published_curves(
     stds: Sequence[float], resets: Sequence[int], step_size: float, seed: int, seeds: int, samples: int = 5000
 ) -> np.ndarray:
-    """``(stds, resets, seeds, rounds)`` returns of the greedy policy of Q after each round."""
+    """Return ``(stds, resets, seeds, rounds)`` returns of the greedy policy of Q after each round."""
     weights = published_weights(stds, resets, step_size, seed, seeds, samples)
     return policy_returns(np.argmax(outputs_of("mlp:32", weights), axis=-2))
 
@@ -292,7 +293,7 @@ def published_curves(
 def published_weights(
     stds: Sequence[float], resets: Sequence[int], step_size: float, seed: int, seeds: int, samples: int = 5000
 ) -> dict[str, np.ndarray]:
-    """Q's weights after each round, ``(stds, resets, seeds, rounds, ...)``: one compiled run for all."""
+    """Return Q's weights after each round, ``(stds, resets, seeds, rounds, ...)``: one compiled run for all."""
     walk = IntervalWalk()
     base = published.resolve(PublishedQ(samples=samples, round=1), walk.facts)
     rates = [

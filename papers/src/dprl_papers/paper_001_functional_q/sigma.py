@@ -16,35 +16,35 @@ LEMMA_8 = 8.68
 
 
 def variation(batch: int, step_size: float = STEP_SIZE, tail: float = TAIL) -> float:
-    """v = 4 alpha (k + 1) / B, by which a round is said to move Q; the kernel's decay is 1/v."""
+    """Return v = 4 alpha (k + 1) / B, by which a round is said to move Q; the kernel's decay is 1/v."""
     return 4.0 * step_size * (tail + 1.0) / batch
 
 
 def constant(
     batch: int, step_size: float = STEP_SIZE, tail: float = TAIL, lipschitz2: float = LIPSCHITZ_SQUARED
 ) -> float:
-    """C(alpha, k, L, B) = (v^2 + v) L^2 of Theorem 5."""
+    """Return C(alpha, k, L, B) = (v^2 + v) L^2 of Theorem 5."""
     v = variation(batch, step_size, tail)
     return (v * v + v) * lipschitz2
 
 
 def sigma_line_5(budget: Budget, samples: int, batch: int, **options: float) -> float:
-    """Line 5 of Algorithm 1, and appendix E.3: sqrt(2 (T/B) ln(e + eps/delta) C / eps)."""
+    """Return line 5 of Algorithm 1, and appendix E.3: sqrt(2 (T/B) ln(e + eps/delta) C / eps)."""
     return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options) / budget.epsilon)
 
 
 def sigma_theorem_5(budget: Budget, samples: int, batch: int, **options: float) -> float:
-    """Theorem 5: sqrt(2 (T/B) ln(e + eps/delta)) C / eps, the only one near the 0.32 that the paper uses."""
+    """Return Theorem 5: sqrt(2 (T/B) ln(e + eps/delta)) C / eps, the only one near the 0.32 that the paper uses."""
     return math.sqrt(_rounds_and_log(budget, samples, batch)) * constant(batch, **options) / budget.epsilon
 
 
 def sigma_proof(budget: Budget, samples: int, batch: int, **options: float) -> float:
-    """The proof of Theorem 5: sqrt(2 (T/B) ln(e + eps/delta) C) / eps."""
+    """Return the proof of Theorem 5: sqrt(2 (T/B) ln(e + eps/delta) C) / eps."""
     return math.sqrt(_rounds_and_log(budget, samples, batch) * constant(batch, **options)) / budget.epsilon
 
 
 def of_the_noise(budget: Budget) -> Budget:
-    """The paper gives half of delta to the Gaussian process, and half to the tail of Lemma 8."""
+    """Return the half of delta that the paper gives to the Gaussian process; the other is for the tail of Lemma 8."""
     return Budget(budget.epsilon, budget.delta / 2.0)
 
 

@@ -23,7 +23,7 @@ _LEVELS = 14  # of halving: what is between two neighbouring points of a path ha
 
 
 def largest_success(functions: int, epsilon: float, delta: float) -> float:
-    """Largest mean probability of success over ``functions`` reward functions that are all neighbours.
+    """Return largest mean probability of success over ``functions`` reward functions that are all neighbours.
 
     Their sets of good answers are disjoint. (e^epsilon + (k - 1) delta)/(k - 1 + e^epsilon), which a mechanism
     attains: docs/papers/001.md.
@@ -35,7 +35,7 @@ def largest_success(functions: int, epsilon: float, delta: float) -> float:
 
 
 def largest_success_by_program(functions: int, epsilon: float, delta: float) -> float:
-    """The same by linear programming over all mechanisms with one answer for each of at most a few functions."""
+    """Return the same by linear programming over all mechanisms with one answer for each of at most a few functions."""
     from scipy.optimize import linprog
 
     k = functions
@@ -66,17 +66,17 @@ def largest_success_by_program(functions: int, epsilon: float, delta: float) -> 
 
 
 def printed_bound(states: int, std: float, discount: float) -> float:
-    """Proposition 10: 2 sqrt(2) sigma/(sqrt(n pi) (1 - gamma)), of the mean over states of |v' - v*|."""
+    """Return Proposition 10: 2 sqrt(2) sigma/(sqrt(n pi) (1 - gamma)), of the mean over states of |v' - v*|."""
     return 2.0 * math.sqrt(2.0) * std / (math.sqrt(states * math.pi) * (1.0 - discount))
 
 
 def right_bound(states: int, actions: int, std: float, discount: float) -> float:
-    """sigma sqrt(2 ln(2 n m))/(1 - gamma): E max |z| over n m normals, through a contraction by gamma."""
+    """Return sigma sqrt(2 ln(2 n m))/(1 - gamma): E max |z| over n m normals, through a contraction by gamma."""
     return std * math.sqrt(2.0 * math.log(2.0 * states * actions)) / (1.0 - discount)
 
 
 def optimal_values(following: np.ndarray, weights: np.ndarray, rewards: np.ndarray, discount: float) -> np.ndarray:
-    """``(n,)`` optimal values by value iteration, to 1e-9 of their scale.
+    """Return ``(n,)`` optimal values by value iteration, to 1e-9 of their scale.
 
     Args:
         following, weights: ``(m, n, b)`` successors of each action in each state, and their probabilities.
@@ -91,7 +91,9 @@ def optimal_values(following: np.ndarray, weights: np.ndarray, rewards: np.ndarr
 def garnet(
     states: int, actions: int, successors: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A random finite MDP (Archibald, McKinnon and Thomas 1995): successors, their probabilities, rewards in [0, 1]."""
+    """Return a random finite MDP (Archibald, McKinnon and Thomas 1995): successors, their probabilities, rewards in [0,
+    1].
+    """
     shape = (actions, states, min(successors, states))
     following = rng.random((*shape[:2], states)).argsort(-1)[..., : shape[2]] if states <= 64 else None
     if following is None:  # repeated successors are rare, and as good
@@ -102,7 +104,8 @@ def garnet(
 def noise_loss(
     states: int, actions: int, std: float, discount: float, seeds: int, kind: str = "garnet", seed: int = 0
 ) -> tuple[float, float]:
-    """Mean over states of |v' - v*| when every reward gets noise of its own, and its standard error over ``seeds``.
+    """Return mean over states of |v' - v*| when every reward gets noise of its own, and its standard error over
+    ``seeds``.
 
     Args:
         kind: ``garnet``; ``identity``: every state stays where it is; or ``absorbing``: all go to one that stays.
@@ -127,7 +130,7 @@ def noise_loss(
 
 
 def largest_of_path(decay: float, paths: int, seed: int = 0) -> float:
-    """E max over [0, 1] of a path with covariance exp(-decay |x - y|), by simulation on 16,385 points."""
+    """Return E max over [0, 1] of a path with covariance exp(-decay |x - y|), by simulation on 16,385 points."""
     law = parameters(decay, _LEVELS, 1.0, 0.0, 0.0)
     positions, nodes = jnp.arange(2**_LEVELS + 1)[:, None], SeededNoise.from_seed(seed).nodes()
     one = jax.jit(lambda number: unit_path(nodes, law, positions, jnp.full(len(positions), number)).max())
@@ -140,7 +143,7 @@ def largest_of_path(decay: float, paths: int, seed: int = 0) -> float:
 def smallest_tail(
     std: Callable[[int], float], step_size: float = 3e-4, batch: int = 64, paths: int = 78, delta: float = 5e-5
 ) -> tuple[int | None, float | None]:
-    """Smallest k below 100,000 with 2k - 8.68 sqrt(beta) sigma >= sqrt(2 ln(paths/delta)), and sigma there.
+    """Return smallest k below 100,000 with 2k - 8.68 sqrt(beta) sigma >= sqrt(2 ln(paths/delta)), and sigma there.
 
     Args:
         std: sigma as a function of k; beta = B/(4 alpha (k + 1)).

@@ -47,7 +47,7 @@ _COUNTRY = 1990
 
 
 def family_of(kind: Kind, table: Table, digits: tuple[int, ...] = OTHERS) -> Classification:
-    """The public tasks."""
+    """Return the public tasks."""
     network = kind == "network"
     return Classification(
         kind=kind,
@@ -60,7 +60,7 @@ def family_of(kind: Kind, table: Table, digits: tuple[int, ...] = OTHERS) -> Cla
 
 
 def target(table: Table, seed: jax.Array) -> tuple[Records, Records]:
-    """What is protected in run ``seed``, and what a classifier is judged on."""
+    """Return what is protected in run ``seed``, and what a classifier is judged on."""
     key = jax.random.key(_COUNTRY)
     people = jax.random.fold_in(key, seed)
     units = UNITS[table]
@@ -74,7 +74,7 @@ def target(table: Table, seed: jax.Array) -> tuple[Records, Records]:
 
 
 def public_tasks(family: Classification, count: int) -> Records:
-    """``count`` public tasks, stacked."""
+    """Return ``count`` public tasks, stacked."""
     return jax.vmap(family.sample)(jax.random.split(jax.random.key(_COUNTRY + 1), count))
 
 
@@ -85,7 +85,8 @@ def public_tasks(family: Classification, count: int) -> Records:
 def _answer(
     method: str, family: Classification, rounds: int, records: Records, numbers: jax.Array, seed: Any
 ) -> jax.Array:
-    """``(d,)`` parameters; ``rounds`` are steps or most rounds, ``numbers`` ``(3,)`` are what else there is to say.
+    """Return ``(d,)`` parameters; ``rounds`` are steps or most rounds, ``numbers`` ``(3,)`` are what else there is to
+    say.
 
     Fewer records than are declared stand for all of them: noise and ridges are of the mean.
     """
@@ -111,7 +112,7 @@ def _answer(
 def _public_losses(
     method: str, family: Classification, rounds: int, tasks: Records, numbers: jax.Array, seeds: jax.Array
 ) -> jax.Array:
-    """``(numbers,)`` mean loss over tasks and seeds."""
+    """Return ``(numbers,)`` mean loss over tasks and seeds."""
 
     def one(task: Records, n: jax.Array, seed: jax.Array) -> jax.Array:
         return family.loss(task, _answer(method, family, rounds, task, n, seed))
@@ -124,7 +125,7 @@ def _public_losses(
 def _judged(
     method: str, family: Classification, table: Table, rounds: int, numbers: jax.Array, seeds: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """``(seeds,)`` accuracies on what is left out, and training losses."""
+    """Return ``(seeds,)`` accuracies on what is left out, and training losses."""
 
     def one(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
         train, test = target(table, seed)
@@ -135,7 +136,7 @@ def _judged(
 
 
 def choices(method: str, family: Classification, epsilon: float) -> list[tuple[int, np.ndarray]]:
-    """Steps, or most rounds, and the ``(k, 3)`` numbers of :func:`_answer` among which a method chooses."""
+    """Return steps, or most rounds, and the ``(k, 3)`` numbers of :func:`_answer` among which a method chooses."""
     budget = Budget(epsilon, DELTA)
     if method in ("SGD-MA", "SGD-Adv", "no privacy"):
         accounting = "strong-composition" if method == "SGD-Adv" else "pld"
@@ -189,7 +190,7 @@ def training_of(kind: Kind, quick: bool, seed: int, wide: bool) -> Training:
 
 
 def protector_of(run: Run, family: Classification, epsilon: float | None) -> tuple[Simulation, Learned]:
-    """Trained at one epsilon, or, for None, at all of them at once."""
+    """Return trained at one epsilon, or, for None, at all of them at once."""
     middle = math.sqrt(EPSILONS[0] * EPSILONS[-1])
     architecture = Architecture(scheduler="public", hidden=10)
     simulation = simulation_of(family, architecture, Budget(epsilon or middle, DELTA))

@@ -20,7 +20,8 @@ AMPLIFICATION = 13.0
 
 
 def omega_a(a: float) -> float:
-    """``(1 + a) + sqrt(a (a + 1))``, Definition 3.1: the order that ctCDP with ``a = log(1/delta)/epsilon`` is cut at.
+    """Return ``(1 + a) + sqrt(a (a + 1))``, Definition 3.1: the order that ctCDP with ``a = log(1/delta)/epsilon`` is
+    cut at.
 
     >>> round(omega_a(100.0), 3)
     201.499
@@ -30,7 +31,7 @@ def omega_a(a: float) -> float:
 
 
 def rho_a(epsilon: float, delta: float) -> float:
-    """Largest rho of which (rho, a)-ctCDP gives (epsilon, delta), Eq. (12).
+    """Return largest rho of which (rho, a)-ctCDP gives (epsilon, delta), Eq. (12).
 
     ``(sqrt(L + epsilon) - sqrt(L))^2`` with ``L = log(1/delta)``, which is what is printed (docs/proofs/ctcdp.md), here
     without a difference of large numbers.
@@ -44,7 +45,7 @@ def rho_a(epsilon: float, delta: float) -> float:
 
 
 def epsilon_of_ctcdp(rho: float, a: float) -> tuple[float, float]:
-    """(epsilon, delta) of a (rho, a)-ctCDP mechanism along ``delta = exp(-a epsilon)``, Lemma A.7.
+    """Return (epsilon, delta) of a (rho, a)-ctCDP mechanism along ``delta = exp(-a epsilon)``, Lemma A.7.
 
     ``epsilon = (omega_a - 1) omega_a rho / (omega_a - a - 1)``; at ``rho = rho_a`` the budget that ``a`` came from. No
     bound on rho is needed: docs/proofs/ctcdp.md.
@@ -61,7 +62,7 @@ def epsilon_of_ctcdp(rho: float, a: float) -> tuple[float, float]:
 
 
 def gaussian_rho(noise_multiplier: float) -> float:
-    """``1/(2 z^2)`` of the Gaussian mechanism, Lemma A.5; z is over the replace-one sensitivity."""
+    """Return ``1/(2 z^2)`` of the Gaussian mechanism, Lemma A.5; z is over the replace-one sensitivity."""
     _positive("noise multiplier", noise_multiplier)
     return 0.5 / noise_multiplier**2
 
@@ -83,7 +84,7 @@ class Subsampled:
 
 
 def subsampled(rho: float, sampling_rate: float, a: float, rho_limit: float) -> Subsampled:
-    """Lemma A.6: a rho-zCDP mechanism on a sample of fixed size is ``(13 q^2 rho, a)``-ctCDP under conditions.
+    """Return Lemma A.6: a rho-zCDP mechanism on a sample of fixed size is ``(13 q^2 rho, a)``-ctCDP under conditions.
 
     Args:
         rho: of one step, gradient and norm together.
@@ -108,7 +109,7 @@ def subsampled(rho: float, sampling_rate: float, a: float, rho_limit: float) -> 
 
 
 def largest_rho(sampling_rate: float, a: float, rho_limit: float) -> float:
-    """``rho_ub``: what a step's rho before sampling may be at most, Eq. (10) and the 0.1 that it leaves out.
+    """Return ``rho_ub``: what a step's rho before sampling may be at most, Eq. (10) and the 0.1 that it leaves out.
 
     Between 0 and 0.1 Eq. (9) follows from q <= 0.1 (docs/proofs/ctcdp.md).
     """
@@ -140,7 +141,8 @@ class Initialisation:
 
 
 def initialise(epsilon: float, delta: float, steps: int, units: int, sensitivity: float) -> Initialisation:
-    """Algorithm 3 with step 6 solved: the sampling rate nearest to ``(sqrt(N) + 10)/N`` at which Lemma A.6 applies.
+    """Return Algorithm 3 with step 6 solved: the sampling rate nearest to ``(sqrt(N) + 10)/N`` at which Lemma A.6
+    applies.
 
     q is a whole number of units over their number, rounded up: a smaller q would have a larger rho_0.
 
@@ -181,7 +183,8 @@ def initialise(epsilon: float, delta: float, steps: int, units: int, sensitivity
 
 
 def least_rate(each: float, a: float) -> float | None:
-    """Smallest q at which a step of cost ``each`` after sampling meets Lemma A.6; None where none up to 0.1 does.
+    """Return smallest q at which a step of cost ``each`` after sampling meets Lemma A.6; None where none up to 0.1
+    does.
 
     With ``rho_0 = each/(13 q^2)`` the conditions are ``q >= sqrt(each/1.3)`` (rho_0 <= 0.1) and
     ``q^2 log(1/q) > 4 omega_a each/13``, whose left side grows up to q = exp(-1/2) > 0.1: both hold from the larger of
@@ -204,7 +207,7 @@ def least_rate(each: float, a: float) -> float | None:
 
 
 def sinh_normal_rho(sensitivity: float, sigma: float, omega: float) -> Subsampled:
-    """Theorem A.2: ``f + A arsinh(N(0, sigma^2)/A)`` with ``A = 8 sensitivity omega`` is ``(rho, omega)``-tCDP.
+    """Return Theorem A.2: ``f + A arsinh(N(0, sigma^2)/A)`` with ``A = 8 sensitivity omega`` is ``(rho, omega)``-tCDP.
 
     Returns:
         ``rho = 8 sensitivity^2/sigma^2``, with the two ends of its range as conditions.

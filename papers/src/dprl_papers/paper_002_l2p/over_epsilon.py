@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dprl.report.formatting import number, plain
-from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, make_table, mean_text
+from dprl_papers.harness.programmed import Run, drawn, make_chart, make_claim, make_line, table_over
 from dprl_papers.paper_002_l2p import classifiers
 from dprl_papers.paper_002_l2p.classifiers import Kind, Table
 from dprl_papers.paper_002_l2p.returns import RUNS
@@ -22,13 +22,6 @@ def chart_over(found: Found, title: str, y: str, log_y: bool = True) -> dict[str
     """Return the chart of what each method has at each epsilon."""
     lines = [make_line(name, by, look=LOOKS.get(name, "private")) for name, by in found.items()]
     return make_chart(lines, "ε", y, title=title, log_y=log_y)
-
-
-def table_over(found: Found, caption: str) -> dict[str, Any]:
-    """Return the table of what each method has at each epsilon."""
-    places = list(next(iter(found.values())))
-    rows = [[name, *(mean_text(by[e], 3) for e in places)] for name, by in found.items()]
-    return make_table(f"{caption}.", ["", *(f"ε = {plain(e)}" for e in places)], rows)
 
 
 def draw_classifiers(run: Run, kind: Kind, tables: tuple[Table, ...]) -> dict[str, Any]:
@@ -67,9 +60,6 @@ def _on_table(run: Run, kind: Kind, table: Table) -> dict[str, Any]:
     ]
     return drawn(
         charts=[chart_over(values, f"{place}: {label}", label, log_y) for values, label, log_y in shown],
-        tables=[
-            table_over(values, f"{place}: {label}, mean ± standard error over {runs} runs")
-            for values, label, _ in shown
-        ],
+        tables=[table_over(values, "ε", f"{place}: {label}", runs) for values, label, _ in shown],
         claims=claims,
     )

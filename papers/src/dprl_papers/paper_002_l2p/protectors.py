@@ -66,7 +66,7 @@ FORMS = ("dense", "coordinate-wise", "schedule")
 
 
 def values(chain: chains.Chain, discount: float) -> jax.Array:
-    """``(S,)`` expected discounted outcomes; an episode is never cut."""
+    """Return ``(S,)`` expected discounted outcomes; an episode is never cut."""
     size = chain.ends.shape[0]
     live = chain.moves * (1.0 - chain.ends)[:, None]
     return jnp.linalg.solve(jnp.eye(size, dtype=jnp.float32) - discount * live, chain.ends * chain.outcome)
@@ -77,8 +77,9 @@ def family_of(epsilon: float) -> RandomChains:
 
 
 def architecture_of(family: RandomChains, form: str) -> Architecture:
-    """``dense`` is of one set of features; the paper's ``coordinate-wise`` LSTM, and a ``schedule`` of noise, steps and
-    averaging without one, serve any number of parameters."""
+    """Return ``dense`` is of one set of features; the paper's ``coordinate-wise`` LSTM, and a ``schedule`` of noise,
+    steps and averaging without one, serve any number of parameters.
+    """
     if form == "dense":
         return family.architecture
     layers, scheduler = (2, "uniform") if form == "coordinate-wise" else (0, "public")
@@ -110,7 +111,7 @@ def _unseen(family: RandomChains, count: int, repeats: int) -> tuple[Any, Any]:
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _errors(simulation: Simulation, weights: Any, tasks: Any, keys: Any, learned: bool) -> tuple[jax.Array, jax.Array]:
-    """``(tasks,)`` mean errors over the start's, and mean RMSE of the values, in the unit of the outcome."""
+    """Return ``(tasks,)`` mean errors over the start's, and mean RMSE of the values, in the unit of the outcome."""
     table = jnp.asarray(simulation.family.table())
 
     def one(task: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -228,7 +229,7 @@ def geometric(ratios: np.ndarray) -> float:
 
 
 def bounds_of(family: RandomChains) -> Bounds:
-    """The public facts of a family's logs."""
+    """Return the public facts of a family's logs."""
     return Bounds(
         units=family.units, horizon=family.horizon, reward=(0.0, 1.0), observation=family.observation, actions=1,
         return_range=(0.0, 1.0),
@@ -236,7 +237,7 @@ def bounds_of(family: RandomChains) -> Bounds:
 
 
 def trajectories_of(family: RandomChains, log: chains.Log) -> Trajectories:
-    """A simulated log as a release reads it."""
+    """Return a simulated log as a release reads it."""
     state, following, reward, alive, ended = (np.asarray(x) for x in log)
     units = np.broadcast_to(np.arange(family.units)[:, None], alive.shape)
     columns = {

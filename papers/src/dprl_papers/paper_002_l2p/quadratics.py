@@ -67,18 +67,18 @@ PRINTED, OWN, MANY = Problem(0.0), Problem(0.5), Problem(0.5, 6000)
 
 
 def family_of(problem: Problem, steps: int = LONGEST) -> Quadratics:
-    """The tasks of a problem, for protectors: 60 terms, and noise for all records."""
+    """Return the tasks of a problem, for protectors: 60 terms, and noise for all records."""
     return Quadratics(spread=problem.spread, units=problem.units, terms=60, steps=steps)
 
 
 def problems(problem: Problem, count: int, first: int) -> Records:
-    """``count`` problems, stacked, from public seeds."""
+    """Return ``count`` problems, stacked, from public seeds."""
     keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(first), i))(jnp.arange(count))
     return jax.vmap(family_of(problem).sample)(keys)
 
 
 def minimal(tasks: Records) -> tuple[np.ndarray, np.ndarray]:
-    """Of stacked problems the minimisers ``(k, 2)`` and their losses ``(k,)``, by the normal equations."""
+    """Return of stacked problems the minimisers ``(k, 2)`` and their losses ``(k,)``, by the normal equations."""
     x, y = np.asarray(tasks.x, np.float64), np.asarray(tasks.y, np.float64)
     matrix = np.einsum("tnij,tnik->tjk", x, x) + 0.001 * np.eye(2)
     best = np.linalg.solve(matrix, np.einsum("tnij,tni->tj", x, y)[..., None])[..., 0]
@@ -87,7 +87,9 @@ def minimal(tasks: Records) -> tuple[np.ndarray, np.ndarray]:
 
 
 def own_seeds(tasks: Records, seeds: jax.Array) -> jax.Array:
-    """``(problems, seeds)``: noise of its own for each problem, so that a mean over problems is a mean over noise."""
+    """Return ``(problems, seeds)``: noise of its own for each problem, so that a mean over problems is a mean over
+    noise.
+    """
     return seeds + 100_000 * jnp.arange(tasks.y.shape[0])[:, None]
 
 
@@ -96,7 +98,9 @@ def own_seeds(tasks: Records, seeds: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _sgd(config: descent.Descent, family: Quadratics, tasks: Records, numbers: jax.Array, seeds: jax.Array) -> Any:
-    """``(problems, numbers, seeds)`` last losses; ``numbers`` ``(k, 3)``: noise multiplier, clip norm, step size."""
+    """Return ``(problems, numbers, seeds)`` last losses; ``numbers`` ``(k, 3)``: noise multiplier, clip norm, step
+    size.
+    """
 
     def one(task: Records, n: jax.Array, seed: jax.Array) -> jax.Array:
         start = jnp.asarray(START, jnp.float32)
@@ -114,7 +118,9 @@ def _sgd(config: descent.Descent, family: Quadratics, tasks: Records, numbers: j
 def _agd(
     config: agd.AGD, rounds: int, family: Quadratics, tasks: Records, rho: Any, query: Any, numbers: Any, seeds: Any
 ) -> Any:
-    """``(problems, numbers, seeds)`` last losses and counts of queries; ``numbers`` ``(k, 2)``: clip norm, reach."""
+    """Return ``(problems, numbers, seeds)`` last losses and counts of queries; ``numbers`` ``(k, 2)``: clip norm,
+    reach.
+    """
     copies = (family.units / family.terms) ** 2
 
     def one(task: Records, n: jax.Array, seed: jax.Array) -> Any:
@@ -166,7 +172,7 @@ def architecture_of(method: str) -> Architecture:
 
 
 def training_of(quick: bool, seed: int, wide: bool) -> Training:
-    """``wide``: over all epsilon of figure 6 at once."""
+    """Return ``wide``: over all epsilon of figure 6 at once."""
     return Training(
         epochs=40 if quick else 700,
         tasks=32,
@@ -183,14 +189,15 @@ def training_of(quick: bool, seed: int, wide: bool) -> Training:
 def protector_of(
     run: Run, problem: Problem, method: str, steps: int, epsilon: float, wide: bool = False
 ) -> tuple[Simulation, Learned]:
-    """A protector of ``method`` trained on public problems at ``epsilon``, and what it was trained in."""
+    """Return a protector of ``method`` trained on public problems at ``epsilon``, and what it was trained in."""
     simulation = simulation_of(family_of(problem, steps), architecture_of(method), Budget(epsilon, DELTA))
     return simulation, learned(run, simulation, training_of(run.quick, run.seed, wide))
 
 
 @partial(jax.jit, static_argnums=0)
 def protected(simulation: Simulation, weights: Weights, tasks: Records, factor: Any, seeds: jax.Array) -> Any:
-    """``(problems, seeds)`` last losses, steps taken, and ``(problems, seeds, T, 2)`` paths of a protector at work.
+    """Return ``(problems, seeds)`` last losses, steps taken, and ``(problems, seeds, T, 2)`` paths of a protector at
+    work.
 
     Where its noise is adaptive it stops before a step would exceed the budget, as the filter has it.
     """
@@ -244,7 +251,7 @@ def measure(run: Run, problem: Problem, method: str, epsilon: float, trials: int
 
 
 def epsilon_of_training(epsilon: float, wide: bool) -> float:
-    """Trained over all epsilon of figure 6, a protector's noise lies around that of their geometric mean."""
+    """Return trained over all epsilon of figure 6, a protector's noise lies around that of their geometric mean."""
     return math.sqrt(EPSILONS[0] * EPSILONS[-1]) if wide else epsilon
 
 
@@ -253,17 +260,17 @@ def _found(losses: Any, chosen: str, steps: float, queries: float) -> dict[str, 
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:
-    """Mean and half width of its 95% interval."""
+    """Return mean and half width of its 95% interval."""
     return float(values.mean()), 1.96 * float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def apart(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Whether the first mean's interval lies below the second's."""
+    """Return whether the first mean's interval lies below the second's."""
     return first[0] + first[1] < second[0] - second[1]
 
 
 def dataless(problem: Problem, quick: bool) -> dict[str, np.ndarray]:
-    """``(problems, 2)`` losses above the minimum of two answers that no data are needed for."""
+    """Return ``(problems, 2)`` losses above the minimum of two answers that no data are needed for."""
     tasks = problems(problem, 4 if quick else TARGETS, _TARGET)
     least = minimal(tasks)[1]
     found = {}

@@ -44,7 +44,7 @@ class _Bare(Classification):
 
 
 def cost(steps: int, segment: int | None, seed: int, runs: bool) -> dict[str, float]:
-    """``megabytes``, and ``seconds`` where it ``runs``: of one exact meta-gradient through ``steps`` steps."""
+    """Return ``megabytes``, and ``seconds`` where it ``runs``: of one exact meta-gradient through ``steps`` steps."""
     family = _Bare(records=16, steps=steps, units=1000, walk=None)
     architecture = Architecture(scheduler="public")
     simulation = Simulation(family=family, architecture=architecture, std=0.1, segment=segment)

@@ -11,7 +11,7 @@ from dprl_papers.paper_003_dp_pg.published import PublishedPG
 
 
 def canary_of_plan(plan: PGPlan) -> PlanCanary:
-    """Weaker than Theorem 1 allows for: where all actions are alike, no score is as long."""
+    """Return weaker than Theorem 1 allows for: where all actions are alike, no score is as long."""
     config = plan.config
     assert isinstance(config, PublishedPG)
     settings = config.settings(plan.policy, plan.facts, plan.budget)

@@ -81,7 +81,7 @@ class TabularBandit:
         return state, jnp.where(positive, 1.0, -1.0).astype(jnp.float32), jnp.ones((), bool)
 
     def value(self, theta: Any) -> jax.Array:
-        """J of ``(S A,)`` parameters, exactly, in float64."""
+        """Return J of ``(S A,)`` parameters, exactly, in float64."""
         p = jax.nn.softmax(jnp.asarray(theta, jnp.float64).reshape(self.actions, self.states), axis=0)
         return jnp.mean(jnp.sum(p * jnp.asarray(self.means, jnp.float64).T, axis=0))
 
@@ -97,7 +97,7 @@ class TabularBandit:
 
 
 def bandit_of(states: int, actions: int, seed: int = 1) -> TabularBandit:
-    """Mean rewards from the uniform distribution on [-1, 1]."""
+    """Return mean rewards from the uniform distribution on [-1, 1]."""
     means = np.random.default_rng(seed).uniform(-1.0, 1.0, (states, actions))
     return TabularBandit(means=tuple(tuple(float(x) for x in row) for row in means))
 
@@ -124,7 +124,7 @@ class Setting:
 
 
 def settings_of(bandit: TabularBandit, setting: Setting) -> published.Settings:
-    """Theorem 2's numbers; without noise sigma is 0 in all of them."""
+    """Return Theorem 2's numbers; without noise sigma is 0 in all of them."""
     policy, users = bandit.policy, setting.users
     if setting.epsilon is None:
         batch = setting.batch or max(1, round(users ** (1.0 / 3.0)))
@@ -149,8 +149,9 @@ def settings_of(bandit: TabularBandit, setting: Setting) -> published.Settings:
 def measured(
     bandit: TabularBandit, setting: Setting, seed: int, seeds: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each seed ``(seeds,)``: mean squared norm of the exact gradient over the iterates from which a batch answered,
-    mean regret J* - J over the same, and the regret of the last iterate."""
+    """Return of each seed ``(seeds,)``: mean squared norm of the exact gradient over the iterates from which a batch
+    answered, mean regret J* - J over the same, and the regret of the last iterate.
+    """
     settings = settings_of(bandit, setting)
     noiseless = settings.std == 0.0
     # the mechanism needs some noise to be built with; the multiplier is what is drawn
@@ -185,5 +186,5 @@ def _measured(shape: RunShape, bandit: TabularBandit, mechanism: Any, rates: Any
 
 
 def slope(x: Sequence[float], y: Sequence[float], last: int) -> float:
-    """Of log y over log x, by least squares on the ``last`` points."""
+    """Return of log y over log x, by least squares on the ``last`` points."""
     return float(np.polyfit(np.log(np.asarray(x)[-last:]), np.log(np.asarray(y)[-last:]), 1)[0])

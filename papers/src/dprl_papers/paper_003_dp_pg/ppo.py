@@ -36,7 +36,7 @@ class Adam(NamedTuple):
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, discount: float, seed: Any) -> Any:
-    """``(T + 1, d)`` parameters of the policy along a run of ``steps`` batches of ``batch`` users."""
+    """Return ``(T + 1, d)`` parameters of the policy along a run of ``steps`` batches of ``batch`` users."""
     value = Parametric("mlp:32:gaussian", policy.observation, action=((0.0, 1.0),))
     key = random.fold_in(random.key(21), seed)
     starts = [random.normal(random.fold_in(key, i), (p.random_weights,)) for i, p in enumerate((policy, value))]
@@ -103,7 +103,8 @@ def train_ppo(policy: Parametric, environment: Any, batch: int, steps: int, disc
 def train_in_epochs(
     shape: RunShape, environment: Any, exact: GaussianSum, epochs: int, rates: Rates, multiplier: Any, seed: Any
 ) -> Any:
-    """``(d,)``: the parameters after T batches of which each makes ``epochs`` private steps, clipped ratios and all.
+    """Return ``(d,)``: the parameters after T batches of which each makes ``epochs`` private steps, clipped ratios and
+    all.
 
     Args:
         shape: its steps are batches times epochs.

@@ -40,7 +40,7 @@ class PublishedPG(DPPG):
     calibration: Literal["verified", "as-published"] = "as-published"
 
     def claimed(self, facts: EnvironmentSpec, budget: Budget, units: int | None) -> PGPlan:
-        """The plan of a release that claims the budget and has no event.
+        """Return the plan of a release that claims the budget and has no event.
 
         Raises:
             DprlError: an option contradicts the paper, or a fact is missing.
@@ -93,7 +93,7 @@ class PublishedPG(DPPG):
                 raise DprlError(f"dp-pg: Algorithm 1 as published has no {name}: leave it out.")
 
     def settings(self, policy: Parametric, facts: EnvironmentSpec, budget: Budget) -> Settings:
-        """Algorithm 1's numbers, of so many users as are given."""
+        """Return Algorithm 1's numbers, of so many users as are given."""
         largest = facts.horizon * max(abs(end) for end in facts.reward_bounds)
         if not largest > 0.0:
             raise DprlError("dp-pg: the reward's bounds are zero: there is nothing to learn.")
@@ -102,7 +102,7 @@ class PublishedPG(DPPG):
         return published_settings(policy, self.users, largest, facts.horizon, budget, **given)
 
     def noise_in_words(self, budget: Budget, **public: Any) -> tuple[dict[str, Any], str]:
-        """What ``dprl calibrate`` says of it: Theorem 1's noise beside what the same claim needs."""
+        """Return what ``dprl calibrate`` says of it: Theorem 1's noise beside what the same claim needs."""
         del public
         stds = wasted(budget)
         relation, assumed = WORDS["replace one"], conditions(budget)
@@ -148,7 +148,8 @@ class Settings:
 
 
 def score_bounds(policy: Parametric, horizon: int) -> tuple[float, float]:
-    """G and F of Assumption 1 for an interaction of ``horizon`` steps, of a policy that is linear in its features.
+    """Return G and F of Assumption 1 for an interaction of ``horizon`` steps, of a policy that is linear in its
+    features.
 
     A softmax's score is (1_a - pi) phi: its norm is at most sqrt(2) |phi| (docs/papers/003.md, E1), its Hessian's
     |phi|^2/2. A Gaussian's is unbounded; 4 standard deviations stand for its largest.
@@ -163,7 +164,7 @@ def score_bounds(policy: Parametric, horizon: int) -> tuple[float, float]:
 
 
 def published_std(largest_return: float, score_bound: float, batch: int, budget: Budget) -> float:
-    """Theorem 1's sigma: sqrt(8 ln(1.25/delta)) Rmax G/(m epsilon).
+    """Return Theorem 1's sigma: sqrt(8 ln(1.25/delta)) Rmax G/(m epsilon).
 
     >>> round(published_std(1.0, 1.0, 1, Budget(1.0, 1e-6)), 1)
     10.6
@@ -172,7 +173,7 @@ def published_std(largest_return: float, score_bound: float, batch: int, budget:
 
 
 def published_batch(users: int, dimension: int, epsilon: float) -> int:
-    """Theorem 2's m = (1/epsilon)^(2/3) (N d)^(1/3) (appendix A.2), rounded; between 1 and N.
+    """Return Theorem 2's m = (1/epsilon)^(2/3) (N d)^(1/3) (appendix A.2), rounded; between 1 and N.
 
     >>> published_batch(10**6, 1, 1.0)
     100
@@ -183,7 +184,7 @@ def published_batch(users: int, dimension: int, epsilon: float) -> int:
 def published_step_size(
     largest_return: float, score_bound: float, curvature_bound: float, gap: float, batch: int, steps: int, noise: float
 ) -> float:
-    """Theorem 2's eta = min(1/(L B), sqrt(2 delta_0)/sqrt(T L C)) (appendix A.2).
+    """Return Theorem 2's eta = min(1/(L B), sqrt(2 delta_0)/sqrt(T L C)) (appendix A.2).
 
     Args:
         gap: delta_0 = J* - J(theta_0), or a bound of it.
@@ -204,7 +205,7 @@ def published_settings(
     batch: int | None = None,
     step_size: float | None = None,
 ) -> Settings:
-    """All of them by the theorems; delta_0 is bounded by 2 Rmax."""
+    """Return all of them by the theorems; delta_0 is bounded by 2 Rmax."""
     score, curvature = score_bounds(policy, horizon)
     size = batch or published_batch(users, policy.size, budget.epsilon)
     steps = users // size
@@ -231,7 +232,7 @@ def published_settings(
 
 
 def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple[RunShape, Rates, GaussianSum]:
-    """What the trainer runs as Algorithm 1: bind the sum's noise to a seed. Users beyond T m are not asked."""
+    """Return what the trainer runs as Algorithm 1: bind the sum's noise to a seed. Users beyond T m are not asked."""
     s = settings
     shape = RunShape(
         policy=policy,
@@ -258,7 +259,7 @@ def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple
 
 
 def conditions(budget: Budget) -> tuple[Precondition, ...]:
-    """What Theorem 1's calibration assumes beyond the bound of a user's vector, which nothing enforces."""
+    """Return what Theorem 1's calibration assumes beyond the bound of a user's vector, which nothing enforces."""
     return (
         Precondition(f"epsilon = {budget.epsilon:g} is below 1, where the classical Gaussian mechanism is proved",
                      budget.epsilon < 1.0),
@@ -267,7 +268,7 @@ def conditions(budget: Budget) -> tuple[Precondition, ...]:
 
 
 def wasted(budget: Budget) -> dict[str, float]:
-    """Noise multipliers std m/(Rmax G): the paper's, the analytic Gaussian's for replace one, and for zero-out.
+    """Return noise multipliers std m/(Rmax G): the paper's, the analytic Gaussian's for replace one, and for zero-out.
 
     >>> {name: round(value, 2) for name, value in wasted(Budget(1.0, 1e-6)).items()}
     {'as published': 10.6, 'replace one': 8.45, 'zero out one': 4.22}

@@ -62,7 +62,7 @@ class TargetBandit:
         return state, jnp.exp(-0.5 * (distance / WIDTH) ** 2).astype(jnp.float32), jnp.ones((), bool)
 
     def value(self, theta: Any) -> jax.Array:
-        """J of ``(2,)`` parameters: a Gaussian's mean of a Gaussian, but for the cut of actions to [-1, 1]."""
+        """Return J of ``(2,)`` parameters: a Gaussian's mean of a Gaussian, but for the cut of actions to [-1, 1]."""
         x = jnp.linspace(-1.0, 1.0, SIDE)
         mean = theta[0] + theta[1] * self.spread * x
         variance = WIDTH**2 + STD**2
@@ -80,8 +80,9 @@ class TargetBandit:
 
 
 def gaussian_regret(spread: float, users: int, multiplier: float, seed: int, seeds: int) -> np.ndarray:
-    """``(seeds,)`` average regret of DP-PG with vectors clipped at :data:`SCORE_NORM`, Theorem 2's batch, independent
-    noise of this multiplier for replacing one, and a constant step size."""
+    """Return ``(seeds,)`` average regret of DP-PG with vectors clipped at :data:`SCORE_NORM`, Theorem 2's batch,
+    independent noise of this multiplier for replacing one, and a constant step size.
+    """
     bandit = TargetBandit(spread)
     policy = bandit.policy
     batch = published_batch(users, policy.size, 1.0)

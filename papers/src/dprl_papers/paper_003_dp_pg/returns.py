@@ -74,12 +74,12 @@ class Point:
 
 
 def point(problem: Problem, users: int, epsilon: float | None, **options: Any) -> Point:
-    """A point with options by name."""
+    """Return a point with options by name."""
     return Point(problem=problem, users=users, epsilon=epsilon, options=tuple(sorted(options.items())))
 
 
 def simulator(problem: Problem) -> Any:
-    """Whom the users meet."""
+    """Return whom the users meet."""
     return {
         "cart-pole": lambda: CartPole(horizon=500, discount=0.99),
         "acrobot": lambda: Acrobot(discount=0.99),
@@ -130,8 +130,9 @@ def config_of(point: Point) -> DPPG:
 
 
 def measure(point: Point, seed: int, seeds: int) -> np.ndarray:
-    """Of each seed the mean return of the greedy policy that is released over :data:`EPISODES` episodes; of a bandit
-    the share of the gap between acting at random and acting best that it closes."""
+    """Return of each seed the mean return of the greedy policy that is released over :data:`EPISODES` episodes; of a
+    bandit the share of the gap between acting at random and acting best that it closes.
+    """
     environment = simulator(point.problem)
     facts = facts_of(environment)
     # without noise the options are those of a budget that hardly adds any
@@ -204,7 +205,7 @@ def measure_epochs(problem: Problem, users: int, epsilon: float, epochs: int, se
 
 
 def judged(policy: Parametric, environment: Any, theta: Any, seed: int) -> float:
-    """Of one policy, see :func:`measure`."""
+    """Return of one policy, see :func:`measure`."""
     if environment.horizon == 1:
         contexts, means = public_contexts(environment)
         chosen = np.asarray(_GREEDY(policy, theta, contexts))
@@ -219,7 +220,7 @@ _contexts: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
 
 
 def public_contexts(environment: Any) -> tuple[np.ndarray, np.ndarray]:
-    """``(20000, d)`` contexts and the mean rewards ``(20000, A)`` of all actions in them."""
+    """Return ``(20000, d)`` contexts and the mean rewards ``(20000, A)`` of all actions in them."""
     if environment not in _contexts:
         keys = jax.random.split(jax.random.key(_JUDGE), CONTEXTS)
         contexts = np.asarray(jax.vmap(lambda k: environment.observe(environment.reset(k)))(keys), np.float32)
@@ -231,7 +232,7 @@ def public_contexts(environment: Any) -> tuple[np.ndarray, np.ndarray]:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _greedy_return(policy: Parametric, environment: Any, theta: Any, key: Any) -> Any:
-    """Mean undiscounted return of the greedy policy, in float32."""
+    """Return mean undiscounted return of the greedy policy, in float32."""
 
     def single(state: Any) -> Any:
         return jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)

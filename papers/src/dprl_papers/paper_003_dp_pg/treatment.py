@@ -29,8 +29,9 @@ _RIDGE, _JITTER = 10.0, 0.1
 
 @cache
 def fitted() -> dict[str, np.ndarray]:
-    """What the public half says: ``contexts`` ``(n, d)`` in standard deviations, ``weights`` ``(1 + d, A)`` and the
-    ``residual`` standard deviation ``(A,)`` of the change in CD4 cells per mm3."""
+    """Return what the public half says: ``contexts`` ``(n, d)`` in standard deviations, ``weights`` ``(1 + d, A)`` and
+    the ``residual`` standard deviation ``(A,)`` of the change in CD4 cells per mm3.
+    """
     source = Path(str(distribution("lifelines").locate_file("lifelines/datasets/ACTG175.csv")))
     with source.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -74,12 +75,12 @@ class TreatmentBandit:
         return REWARD
 
     def mean_rewards(self, contexts: Any) -> Any:
-        """``(N, A)`` mean changes in CD4 cells per mm3, before clipping, of ``(N, d)`` contexts."""
+        """Return ``(N, A)`` mean changes in CD4 cells per mm3, before clipping, of ``(N, d)`` contexts."""
         weights = jnp.asarray(fitted()["weights"], jnp.float32)
         return weights[0] + contexts @ weights[1:]
 
     def reset(self, key: jax.Array) -> jax.Array:
-        """A patient ``(d,)`` float32."""
+        """Return a patient ``(d,)`` float32."""
         which, jitter = jax.random.split(key)
         known = jnp.asarray(fitted()["contexts"], jnp.float32)
         chosen = known[jax.random.randint(which, (), 0, len(known))]
@@ -89,7 +90,7 @@ class TreatmentBandit:
         return state
 
     def step(self, key: jax.Array, state: Any, action: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The change of the CD4 count; nothing follows."""
+        """Return the change of the CD4 count; nothing follows."""
         mean = self.mean_rewards(jnp.asarray(state)[None])[0, action]
         residual = jnp.asarray(fitted()["residual"], jnp.float32)[action]
         reward = jnp.clip(mean + residual * jax.random.normal(key, (), jnp.float32), *REWARD)

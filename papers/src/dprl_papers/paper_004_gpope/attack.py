@@ -49,7 +49,7 @@ class PublishedCanary(EvaluationCanary):
 def published_canary(
     kind: type[PublishedGPOPE], *, units: int, budget: Budget, released: str, **options: Any
 ) -> PublishedCanary:
-    """A record among ``units`` is replaced."""
+    """Return a record among ``units`` is replaced."""
     config = kind.from_mapping(options, "options")
     if config.sampling_rate != GPOPE().sampling_rate:
         raise DprlError("As published, gpope takes one trajectory a step: sampling_rate means nothing there.")
@@ -63,7 +63,7 @@ def published_canary(
 
 
 def _wall(signs: np.ndarray) -> SharedTransitions:
-    """Units that press theta against the lower end of its range, and those of positive sign that pull it away.
+    """Return units that press theta against the lower end of its range, and those of positive sign that pull it away.
 
     There theta forgets: what it is after the last update is that update alone. Two transitions of opposite temporal
     difference; the reward makes w grow, until the primal gradients are nearly all of the clipped ones.

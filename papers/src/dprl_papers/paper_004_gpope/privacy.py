@@ -48,7 +48,7 @@ class Relations:
 def table_1(
     units: int = 1000, epsilon: float = 0.1, delta: float = 1e-5, steps: int | None = None, change: float = 0.1
 ) -> list[Relations]:
-    """Table 1 by Theorem 1, by the accountant with one expected trajectory a step, and by it with full batches.
+    """Return Table 1 by Theorem 1, by the accountant with one expected trajectory a step, and by it with full batches.
 
     The elasticities of epsilon are those of a change by the factor ``1 + change``. The other cells follow from them:
     at constant epsilon, column c changes by -e_row / e_c per cent; epsilon's own row has 1 / e_c.
@@ -79,7 +79,7 @@ def table_1(
 
 
 def _theorem_1(setting: Mapping[str, float]) -> float:
-    """Epsilon of Theorem 1 with equality: it has the same form as sigma."""
+    """Return epsilon of Theorem 1 with equality: it has the same form as sigma."""
     return noise_multiplier(round(setting["N"]), 1, 1.0, setting["delta"]) / (setting["m"] * setting["sigma"])
 
 
@@ -95,7 +95,7 @@ def _full(setting: Mapping[str, float]) -> float:
 def elasticity(
     epsilon: Callable[[Mapping[str, float]], float], setting: Mapping[str, float], name: str, change: float
 ) -> float:
-    """d ln epsilon / d ln ``name``, from a change by the factor ``1 + change``; N is rounded to a whole number."""
+    """Return d ln epsilon / d ln ``name``, from a change by the factor ``1 + change``; N is made a whole number."""
     moved = dict(setting)
     moved[name] = setting[name] * (1.0 + change)
     if name == "N":
@@ -146,7 +146,8 @@ class PublishedEpsilon:
 
 
 def published_epsilon(units: int, steps: int, epsilon: float, delta: float = 1e-5, c2: float = 2.0) -> PublishedEpsilon:
-    """The epsilon that Algorithm 1 really has with Theorem 1's sigma, from below, where every iterate is released.
+    """Return the epsilon that Algorithm 1 really has with Theorem 1's sigma, from below, where every iterate is
+    released.
 
     Two logs of m trajectories that differ in one (docs/proofs/gpope.md): a step's noisy gradient, over h, is
     (1 - 1/m) N(-1, sigma^2) + (1/m) N(1, sigma^2) against N(-1, sigma^2), the pair of Poisson sampling at rate 1/m with
@@ -165,13 +166,13 @@ def published_epsilon(units: int, steps: int, epsilon: float, delta: float = 1e-
 def published_epsilons(
     units: Sequence[int] = (200, 1000, 5000), epsilons: Sequence[float] = (0.1, 0.3, 1.0, 3.0), delta: float = 1e-5
 ) -> list[PublishedEpsilon]:
-    """:func:`published_epsilon` with one pass (N = m) over a grid, row by row of m."""
+    """Return :func:`published_epsilon` with one pass (N = m) over a grid, row by row of m."""
     return [published_epsilon(m, m, epsilon, delta) for m in units for epsilon in epsilons]
 
 
 @functools.lru_cache(maxsize=256)
 def _pair(rate: float, multiplier: float, steps: int, delta: float) -> tuple[float, float]:
-    """Epsilon of the composed pair: a lower and an upper bound, mostly 2% apart and never more than a few."""
+    """Return epsilon of the composed pair: a lower and an upper bound, mostly 2% apart and never more than a few."""
     import numpy as np
     from dp_accounting.pld import privacy_loss_distribution
 
@@ -217,7 +218,7 @@ class SmoothEpsilon:
 def smooth_epsilons(
     dimension: int = 39, epsilons: Sequence[float] = (0.1, 0.3, 1.0, 3.0), delta: float = 1e-5
 ) -> list[SmoothEpsilon]:
-    """The noise of DP-LSW and DP-LSL over a grid of claims."""
+    """Return the noise of DP-LSW and DP-LSL over a grid of claims."""
     out = []
     for claimed in epsilons:
         published = SmoothGaussian(epsilon=claimed, delta=delta, dimension=dimension)

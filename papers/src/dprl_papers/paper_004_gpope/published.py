@@ -44,17 +44,17 @@ class PublishedGPOPE(GPOPE):
         return tuple(replace(shape, sampling_rate=1.0 / facts.units) for shape in super().queries(facts))
 
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> GPOPEProgram | Protected:
-        """With the rate that the paper has, for the statement."""
+        """Return with the rate that the paper has, for the statement."""
         return super(PublishedGPOPE, one_unit_a_step(self, facts)).program(facts, stages)
 
     def claimed(self, facts: PublicFacts, shapes: Sequence[Query], budget: Budget) -> Claimed:
-        """Theorem 1's noise, of one trajectory a step."""
+        """Return Theorem 1's noise, of one trajectory a step."""
         sigma = noise_multiplier(self.steps, facts.units, budget.epsilon, budget.delta)
         conditions = theorem_1_conditions(sigma, self.steps, facts.units, budget.epsilon)
         return claimed(shapes, facts.units, sigma, conditions)
 
     def noise_in_words(self, budget: Budget, **public: Any) -> tuple[dict[str, Any], str]:
-        """What ``dprl calibrate`` says of it."""
+        """Return what ``dprl calibrate`` says of it."""
         from dprl_papers.first_sum import noise_in_words
 
         return noise_in_words(self, budget, **public)

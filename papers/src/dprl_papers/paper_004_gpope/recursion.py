@@ -74,7 +74,7 @@ class Recursion:
         return np.linalg.pinv(self.C) @ (self.b - self.A.T @ self.theta)
 
     def condition_residual(self, w: np.ndarray) -> float:
-        """Norm of what (theta*, w) leaves of the optimality condition Q (theta, w) = (0, b)."""
+        """Return norm of what (theta*, w) leaves of the optimality condition Q (theta, w) = (0, b)."""
         n = self.features
         return float(np.linalg.norm(self.Q @ np.concatenate([self.theta, w]) - np.r_[np.zeros(n), self.b]))
 
@@ -105,12 +105,12 @@ class Recursion:
         return max(0.0, float((2.0 * moving.real / np.abs(moving) ** 2).min()))
 
     def mspbe(self, theta: np.ndarray) -> float:
-        """(b - A theta)' C^+ (b - A theta)."""
+        """Return (b - A theta)' C^+ (b - A theta)."""
         residual = self.b - self.A @ theta
         return float(residual @ np.linalg.pinv(self.C) @ residual)
 
     def constants(self) -> dict[str, float]:
-        """Numbers of errata E9 to E11 at beta = 1/lambda_max(Q), the largest step that Lemma 2 allows."""
+        """Return numbers of errata E9 to E11 at beta = 1/lambda_max(Q), the largest step that Lemma 2 allows."""
         beta = 1.0 / self.largest
         contraction = np.eye(2 * self.features) - beta * self.Q
         return {
@@ -137,7 +137,7 @@ class Recursion:
 
 
 def public_units(moments: Moments, constant: np.ndarray, value: Interval) -> Moments:
-    """``A, b, C`` of ``V = theta' phi`` as those of ``V = centre + half * theta' phi``, the units of a release.
+    """Return ``A, b, C`` of ``V = theta' phi`` as those of ``V = centre + half * theta' phi``, the units of a release.
 
     ``moments`` are in the reward's unit, ``constant`` ``(n,)`` the weights of the function that is 1 everywhere. An
     MSPBE of the result is that of the reward's unit over ``half**2``.
@@ -148,7 +148,7 @@ def public_units(moments: Moments, constant: np.ndarray, value: Interval) -> Mom
 
 
 def gradient_variance(rows: Rows, start: np.ndarray) -> float:
-    """E|B_i(theta, w) - B(theta, w)|^2 over the units of a log at ``start`` ``(2n,)``, Eq. (4.1).
+    """Return E|B_i(theta, w) - B(theta, w)|^2 over the units of a log at ``start`` ``(2n,)``, Eq. (4.1).
 
     Assumption 1 wants one bound G^2 for every iterate. There is none, for B_i is linear in the iterate (E12): this is
     its value at the start, which the curves use.
@@ -182,7 +182,8 @@ class SecondMoment:
 def second_moment(
     recursion: Recursion, step_size: float, updates: Sequence[int], noise_std: float | Sequence[float]
 ) -> SecondMoment:
-    """The error of the recursion (C.1) with Gaussian noise of standard deviation ``noise_std`` on each coordinate.
+    """Return the error of the recursion (C.1) with Gaussian noise of standard deviation ``noise_std`` on each
+    coordinate.
 
     With B = I - beta Q and any W (the identity for |xi|^2, ``metric`` on theta for the MSPBE):
 
@@ -227,7 +228,7 @@ Power = tuple[np.ndarray, tuple[np.ndarray, ...]]
 
 
 def _doubled(B: np.ndarray, weights: tuple[np.ndarray, ...], longest: int) -> list[Power]:
-    """B^k and T_k for k = 1, 2, 4, ... up to ``longest``: T_{2k} = T_k + (B^k)' T_k B^k."""
+    """Return B^k and T_k for k = 1, 2, 4, ... up to ``longest``: T_{2k} = T_k + (B^k)' T_k B^k."""
     powers = [(B, weights)]
     while 2 << (len(powers) - 1) <= longest:
         power, sums = powers[-1]
@@ -236,7 +237,7 @@ def _doubled(B: np.ndarray, weights: tuple[np.ndarray, ...], longest: int) -> li
 
 
 def _assembled(powers: list[Power], N: int, size: int) -> Power:
-    """B^N and T_N from the binary digits of N: T_{a+b} = T_a + (B^a)' T_b B^a."""
+    """Return B^N and T_N from the binary digits of N: T_{a+b} = T_a + (B^a)' T_b B^a."""
     power, sums = np.eye(size), tuple(np.zeros((size, size)) for _ in powers[0][1])
     for k, (doubled, terms) in enumerate(powers):
         if N >> k & 1:
@@ -246,6 +247,6 @@ def _assembled(powers: list[Power], N: int, size: int) -> Power:
 
 
 def _root(C: np.ndarray) -> np.ndarray:
-    """Symmetric square root of a positive semidefinite matrix."""
+    """Return symmetric square root of a positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(C)
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

@@ -63,23 +63,23 @@ class Bound:
             raise DprlError("Theorems 2 and 3 need a lambda_min(Q) above zero, which this problem does not have.")
 
     def sigma(self, updates: int, trajectories: int) -> float:
-        """Noise multiplier of Theorem 1."""
+        """Return noise multiplier of Theorem 1."""
         return noise_multiplier(updates, trajectories, self.epsilon, self.delta, self.c2)
 
     def noise_variance(self, updates: int, trajectories: int) -> float:
-        """c N/m^2 of Assumption 1."""
+        """Return c N/m^2 of Assumption 1."""
         covariance = (self.clip_norm * self.sigma(updates, trajectories)) ** 2
         return self.dimension * (covariance if self.noise == "trace" else covariance**2)
 
     def theorem_2(self, step_size: float, updates: int, trajectories: int) -> float:
-        """Bound (6.4) on E|xi_{N+1}|^2; ``step_size`` is eta/N^k, the only combination that enters.
+        """Return bound (6.4) on E|xi_{N+1}|^2; ``step_size`` is eta/N^k, the only combination that enters.
 
         Infinite from 1/lambda_min(Q) on, where the theorem as printed says nothing.
         """
         return float(self._theorem_2(np.array([step_size]), updates, trajectories)[0])
 
     def theorem_2_best(self, updates: int, trajectories: int) -> tuple[float, float]:
-        """The least that Theorem 2 gives for any step size up to 1/lambda_max(Q), and that step size."""
+        """Return the least that Theorem 2 gives for any step size up to 1/lambda_max(Q), and that step size."""
         steps = np.geomspace(1e-12, 1.0, 4001) / self.largest
         for _ in range(2):  # the second time around the best of the first
             best = int(self._theorem_2(steps, updates, trajectories).argmin())
@@ -95,7 +95,9 @@ class Bound:
         return np.where(gain < 1.0, (1.0 - gain) ** (2 * updates) * (self.start - floor) + floor, np.inf)
 
     def theorem_3(self, eta: float, updates: int, trajectories: int) -> tuple[float, float, float]:
-        """Theorem 3 for the step sizes eta/(lambda_min(Q) i): its bound, and terms III and IV of its second line."""
+        """Return Theorem 3 for the step sizes eta/(lambda_min(Q) i): its bound, and terms III and IV of its second
+        line.
+        """
         if not eta > 1.0:
             raise DprlError("Theorem 3 needs an eta above 1.")
         factor = eta**2 / ((eta - 1.0) * self.smallest**2)
@@ -154,7 +156,7 @@ def theory_of(
     seed: int = 0,
     **constants: float,
 ) -> Theory:
-    """The lines for a domain with exact moments, in the public units in which GPOPE runs on it.
+    """Return the lines for a domain with exact moments, in the public units in which GPOPE runs on it.
 
     Args:
         domain: its moments must be exact, or lambda_min(Q) means nothing.
@@ -232,7 +234,7 @@ def theory_curves(
     c2: float = 2.0,
     noise: Literal["trace", "printed"] = "trace",
 ) -> Theory:
-    """Theorems 2 and 3 and the computed second moment over m = N, one trajectory a step, with Theorem 1's noise.
+    """Return Theorems 2 and 3 and the computed second moment over m = N, one trajectory a step, with Theorem 1's noise.
 
     Args:
         recursion: in the units in which GPOPE runs, with its start.

@@ -36,15 +36,15 @@ class RecordLoss(Protocol):
         ...
 
     def losses(self, parameters: jax.Array, records: Records) -> jax.Array:
-        """``(n,)`` loss of each record, at least 0, without the penalty."""
+        """Return ``(n,)`` loss of each record, at least 0, without the penalty."""
         ...
 
     def gradients(self, parameters: jax.Array, records: Records) -> jax.Array:
-        """``(n, d)`` gradient of each record's loss."""
+        """Return ``(n, d)`` gradient of each record's loss."""
         ...
 
     def penalty(self, parameters: jax.Array) -> jax.Array:
-        """() public penalty, a record's share of it."""
+        """Return public penalty, a record's share of it."""
         ...
 
 
@@ -115,13 +115,13 @@ class LinearLoss:
         return jnp.where(margin > 1.0 + HUBER, 0.0, jnp.where(margin < 1.0 - HUBER, 1.0 - margin, near))
 
     def slopes(self, margin: jax.Array) -> jax.Array:
-        """Derivative of the loss by the margin, between -1 and 0."""
+        """Return derivative of the loss by the margin, between -1 and 0."""
         if self.kind == "logistic":
             return -jax.nn.sigmoid(-margin)
         return -jnp.clip((1.0 + HUBER - margin) / (2.0 * HUBER), 0.0, 1.0)
 
     def curvatures(self, margin: jax.Array) -> jax.Array:
-        """Second derivative by the margin, at most :attr:`smoothness`."""
+        """Return second derivative by the margin, at most :attr:`smoothness`."""
         if self.kind == "logistic":
             return jax.nn.sigmoid(margin) * jax.nn.sigmoid(-margin)
         return jnp.where(jnp.abs(1.0 - margin) <= HUBER, 1.0 / (2.0 * HUBER), 0.0)
@@ -134,7 +134,7 @@ class LinearLoss:
         return 0.5 * self.ridge * jnp.sum(parameters * parameters)
 
     def scores(self, parameters: jax.Array, x: jax.Array) -> jax.Array:
-        """``(n,)``, positive for label 1."""
+        """Return ``(n,)``, positive for label 1."""
         return x @ parameters
 
 
@@ -166,7 +166,7 @@ class NetworkLoss:
         )
 
     def scores(self, parameters: jax.Array, x: jax.Array) -> jax.Array:
-        """``(n,)``, positive for label 1."""
+        """Return ``(n,)``, positive for label 1."""
         w, v, c = self._layers(parameters)
         out = jax.nn.sigmoid(x @ w.T) @ v.T + c
         return out[:, 1] - out[:, 0]
@@ -175,7 +175,7 @@ class NetworkLoss:
         return jax.nn.softplus(-records.y * self.scores(parameters, records.x))
 
     def gradients(self, parameters: jax.Array, records: Records) -> jax.Array:
-        """Written out: a gradient of each record costs what its outer products cost."""
+        """Return written out: a gradient of each record costs what its outer products cost."""
         w, v, _ = self._layers(parameters)
         inner = jax.nn.sigmoid(records.x @ w.T)
         slope = -records.y * jax.nn.sigmoid(-records.y * self.scores(parameters, records.x))
@@ -197,10 +197,10 @@ class NetworkLoss:
 
 
 def objective(loss: Any, parameters: jax.Array, records: Records) -> jax.Array:
-    """() mean loss of the records and the penalty: what is minimised."""
+    """Return mean loss of the records and the penalty: what is minimised."""
     return jnp.mean(loss.losses(parameters, records)) + loss.penalty(parameters)
 
 
 def accuracy(loss: Any, parameters: jax.Array, records: Records) -> jax.Array:
-    """() share of the records that are on the right side; on the border counts as wrong."""
+    """Return share of the records that are on the right side; on the border counts as wrong."""
     return jnp.mean(records.y * loss.scores(parameters, records.x) > 0.0)

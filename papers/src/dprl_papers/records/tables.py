@@ -31,7 +31,7 @@ CENSUS_FEATURES = 6 + TRADES + REGIONS
 
 @cache
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """``(1797, 64)`` float32 pixels from 0 to 1, and ``(1797,)`` digits."""
+    """Return ``(1797, 64)`` float32 pixels from 0 to 1, and ``(1797,)`` digits."""
     try:
         source = Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")))
         with gzip.open(source, "rt") as file:
@@ -42,8 +42,9 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def digit_pair(pair: tuple[int, int], public: tuple[int, ...]) -> Records:
-    """The images of two digits, the first with label -1: centred at the mean image of the ``public`` digits, then
-    scaled to one length, with a constant beside; NumPy arrays."""
+    """Return the images of two digits, the first with label -1: centred at the mean image of the ``public`` digits,
+    then scaled to one length, with a constant beside; NumPy arrays.
+    """
     pixels, labels = digits()
     centre = pixels[np.isin(labels, public)].mean(axis=0)
     x = pixels[np.isin(labels, pair)] - centre
@@ -52,20 +53,20 @@ def digit_pair(pair: tuple[int, int], public: tuple[int, ...]) -> Records:
 
 
 def digit_pairs(digits_used: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """All pairs, in both orders: which of two classes is called 1 is arbitrary."""
+    """Return all pairs, in both orders: which of two classes is called 1 is arbitrary."""
     each = list(combinations(digits_used, 2))
     return tuple(each + [(b, a) for a, b in each])
 
 
 def bounded(x: np.ndarray) -> np.ndarray:
-    """``(n, k + 1)`` float32 rows of norm 1: the constant, and the features at one length."""
+    """Return ``(n, k + 1)`` float32 rows of norm 1: the constant, and the features at one length."""
     length = np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     constant = np.full((len(x), 1), CONSTANT, np.float32)
     return np.concatenate([constant, x / length * np.sqrt(1.0 - CONSTANT**2)], axis=1).astype(np.float32)
 
 
 def census(country: jax.Array, people: jax.Array, count: int) -> Records:
-    """``count`` people of a simulated country: does the income lie above a threshold?
+    """Return ``count`` people of a simulated country: does the income lie above a threshold?
 
     Args:
         country: public key of what the country is like; what all countries share is fixed.

@@ -62,7 +62,7 @@ class RecordTasks:
         return clip_norm
 
     def mean_gradient(self, task: Records, parameters: jax.Array, key: jax.Array, clip: Any) -> jax.Array:
-        """``(d,)`` float32 sum of a batch's clipped gradients over ``q n C``, and the penalty's gradient over C."""
+        """Return ``(d,)`` float32: a batch's clipped gradients over ``q n C``, and the penalty's gradient over C."""
         rate, loss, units = self.hand.sampling_rate, self.record_loss, task.y.shape[0]
         mechanism = unit_sum(loss.dimension, rate)
         # a batch of everybody needs no coins
@@ -75,7 +75,7 @@ class RecordTasks:
         return parameters
 
     def loss(self, task: Records, parameters: jax.Array) -> jax.Array:
-        """The mean over the records, penalty included."""
+        """Return the mean over the records, penalty included."""
         return objective(self.record_loss, parameters, task)
 
     def reference(self, task: Records) -> jax.Array:
@@ -126,7 +126,7 @@ class Quadratics(RecordTasks):
         )
 
     def sample(self, key: jax.Array) -> Records:
-        """A task: ``(n, 2, 2)`` matrices and ``(n, 2)`` targets, float32."""
+        """Return a task: ``(n, 2, 2)`` matrices and ``(n, 2)`` targets, float32."""
         matrices, targets, centre = jax.random.split(key, 3)
         x = jax.random.normal(matrices, (self.terms, 2, 2), jnp.float32)
         y = jax.random.normal(targets, (self.terms, 2), jnp.float32)
@@ -207,7 +207,7 @@ class Classification(RecordTasks):
         )
 
     def sample(self, key: jax.Array) -> Records:
-        """``(records, features)`` rows of norm at most 1, and labels, float32."""
+        """Return ``(records, features)`` rows of norm at most 1, and labels, float32."""
         which, people = jax.random.split(key)
         if self.table == "census":
             return tables.census(which, people, self.records)
@@ -217,7 +217,7 @@ class Classification(RecordTasks):
         return Records(x[pair, rows], y[pair, rows])
 
     def initial(self, task: Any = None) -> jax.Array:
-        """Zeros; of a network public random weights, by which its units differ."""
+        """Return Zeros; of a network public random weights, by which its units differ."""
         del task
         if self.kind != "network":
             return jnp.zeros(self.dimension, jnp.float32)
@@ -247,7 +247,7 @@ Logistic = Classification
 
 @cache
 def public_pairs(digits: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Images ``(pairs, n, features)`` and labels ``(pairs, n)`` of all pairs of the digits, as many of each."""
+    """Return Images ``(pairs, n, features)`` and labels ``(pairs, n)`` of all pairs of the digits, as many of each."""
     found = [tables.digit_pair(pair, digits) for pair in tables.digit_pairs(tuple(sorted(set(digits))))]
     least = min(len(one.y) for one in found)
     # rows come in the order of the file, which is random

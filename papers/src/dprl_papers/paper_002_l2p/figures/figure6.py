@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from dprl_papers.harness.programmed import Run, drawn, make_claim
+from dprl_papers.harness.programmed import Run, drawn, make_claim, table_over
 from dprl_papers.paper_002_l2p import quadratics
-from dprl_papers.paper_002_l2p.over_epsilon import chart_over, table_over
+from dprl_papers.paper_002_l2p.over_epsilon import chart_over
 from dprl_papers.paper_002_l2p.returns import RUNS
 
 VALUES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -42,5 +42,5 @@ def draw(run: Run) -> dict[str, Any]:
         below = [e for e in run.values if found["L2P"][e].mean() < found[method][e].mean()]
         words = f"{problem.label}: L2P ends below {method} at every ε."
         claims.append(make_claim(words, len(below) == len(run.values), f"at {len(below)} of {len(run.values)}."))
-    caption = f"{problem.label}: {EXCESS}, mean ± standard error over {runs} repeats"
-    return drawn(charts=[chart_over(found, problem.label, EXCESS)], tables=[table_over(found, caption)], claims=claims)
+    table = table_over(found, "ε", f"{problem.label}: {EXCESS}", runs)
+    return drawn(charts=[chart_over(found, problem.label, EXCESS)], tables=[table], claims=claims)
