@@ -6,6 +6,8 @@ import atexit
 import os
 import shutil
 import tempfile
+from pathlib import Path
+from typing import Any
 
 from hypothesis import settings
 
@@ -22,3 +24,32 @@ if "DPRL_TESTS_CACHE" not in os.environ:
     os.environ["DPRL_TESTS_CACHE"] = tempfile.mkdtemp(prefix="dprl-tests-")
     atexit.register(shutil.rmtree, os.environ["DPRL_TESTS_CACHE"], ignore_errors=True)
 os.environ["XDG_CACHE_HOME"] = os.environ["DPRL_TESTS_CACHE"]
+
+# Half of the suite's time is compilation, much of it of the same programs. What is compiled is kept on disk, for both
+# workers and for the next run; a folder that grew too large is emptied.
+_COMPILED = Path(__file__).parent / ".cache" / "compiled"
+_LARGEST = 1 << 30
+
+
+def _keep_what_is_compiled() -> None:
+    import jax
+    from jax._src import lru_cache
+
+    def put(self: Any, key: str, value: bytes) -> None:
+        # JAX writes in place, where the other worker could read half of it
+        folder = Path(str(self.path))
+        unfinished = folder / f"{key}.{os.getpid()}"
+        unfinished.write_bytes(value)
+        unfinished.replace(folder / f"{key}-cache")
+
+    _COMPILED.mkdir(parents=True, exist_ok=True)
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    if alone and sum(file.stat().st_size for file in _COMPILED.iterdir()) > _LARGEST:
+        shutil.rmtree(_COMPILED)
+    lru_cache.LRUCache.put = put
+    jax.config.update("jax_compilation_cache_dir", str(_COMPILED))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+_keep_what_is_compiled()

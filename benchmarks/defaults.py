@@ -53,8 +53,8 @@ class _Chain:
     def __init__(self) -> None:
         import numpy as np
 
-        from dprl.environments.chain import Chain
         from dprl.protocols import Bounds
+        from dprl_papers.harness.exact_chain import Chain
 
         self.environment = Chain(horizon=self.horizon)
         self.states, self.truth = np.arange(39.0)[:, None], self.environment.values()
@@ -145,7 +145,9 @@ def errors(simulation: Any, epsilon: float, share: float) -> dict[str, float]:
     bounds, states = simulation.bounds, simulation.states
     arm = min(1, bounds.actions - 1)
     policy = lambda s: np.tile(np.eye(bounds.actions)[arm], (len(s), 1))  # noqa: E731
-    plan = make_plan(GPOPE(value_budget_fraction=share), bounds, Budget(epsilon, 1e-5), [policy], simulation.features)
+    plan: Any = make_plan(
+        GPOPE(value_budget_fraction=share), bounds, Budget(epsilon, 1e-5), [policy], simulation.features
+    )
     features, algorithm = plan.features, plan.program
     function = algorithm.stages[0].mechanism
     value = bounds.value_interval(0.99)

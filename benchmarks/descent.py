@@ -59,6 +59,7 @@ def serve_candidates() -> None:
     def loop(program: Any, noisy: bool) -> Any:
         """The same steps as one writes them in NumPy: flat rows, one sum over each trajectory's rows."""
         mechanism, config = program.stages[0].mechanism, program.config
+        assert config.step_size is not None
         clip, std = mechanism.clip_norm, mechanism.noise_std if noisy else 0.0
         target, difference = (reward, delta) if isinstance(config, TD) else (returns, phi)
         starts, generator = log.offsets[:-1], np.random.default_rng()

@@ -102,7 +102,7 @@ def main(name: str, folder: str, cores: int) -> None:
         trajectories = read_log(columns, bounds=asked, unit=unit).load()
         ratios = np.ones(len(trajectories.reward))
         value = asked.value_interval(DISCOUNT)
-        most = None if unit == "transition" else program.config.rows
+        most = None if unit == "transition" else program.config.max_rows_per_unit
         return rows_of(trajectories, ratios, features, DISCOUNT, value, columns=program.columns, most=most)
 
     def timed(call: Callable[[Any], Any], amount: int) -> Callable[[], int]:
@@ -148,7 +148,7 @@ def main(name: str, folder: str, cores: int) -> None:
         return np.ascontiguousarray(features.gain * scaled, dtype=np.float32)
 
     start = program.init()
-    assert program.config.box == program.theta_box == BOX
+    assert program.config.parameter_bound == program.theta_box == BOX
     assert np.all(some.weight[:-1] == 1.0)
     states, following, alive = (x[:-1] for x in (some.states, some.next_states, some.alive))
     chosen = np.random.default_rng(3).integers(0, TRANSITIONS, (CHECK_STEPS, seeds))

@@ -75,7 +75,9 @@ def main(folder: str) -> None:
     check = jax.jit(lambda r, n, start: run_published(published, Scripted(), r, n, keys[0], start)[0])
     last = check(silent, SeededNoise.from_seed(0).nodes(), first)
     arrays = {"first": first, "last": last}
-    flat = {f"{when}.{name}": np.asarray(w) for when, weights in arrays.items() for name, w in weights.items()}
+    flat: dict[str, Any] = {
+        f"{when}.{name}": np.asarray(w) for when, weights in arrays.items() for name, w in weights.items()
+    }
     np.savez(Path(folder) / "check.npz", **flat)
 
     config = resolve(FunctionalQ(variant="functional", reward_radius=0.005), facts)

@@ -74,7 +74,7 @@ def serve_candidates() -> None:
     for name, numbers in POLICIES.items():
         weights = np.asarray(numbers)
         theta = jnp.asarray(np.concatenate([np.zeros(5), weights]), jnp.float32)
-        lengths[name] = float(np.mean(simulate(theta, jax.random.key(0)).length))
+        lengths[name] = float(np.mean(simulate(theta, SeededNoise.from_seed(0).actions().of_batch(0)).length))
         several = 30 if name == "starting policy" else 3
         candidates |= {
             f"{OURS}, {name}": ours(weights),

@@ -22,6 +22,8 @@ class Paths:
         length: ``(N,)`` number of steps.
         person: ``(N,)`` whose trajectory it is, from 0, in ascending order.
         target: of each policy that is a column of the log, ``(N, H)`` its probability of the action.
+        ended: ``(N,)`` whether a trajectory came to its end, rather than to the horizon; the log of :meth:`columns`
+            takes the horizon for an end.
     """
 
     state: np.ndarray
@@ -32,6 +34,7 @@ class Paths:
     length: np.ndarray
     person: np.ndarray
     target: Mapping[str, np.ndarray] = field(default_factory=dict)
+    ended: np.ndarray | None = None
 
     def columns(self) -> dict[str, np.ndarray]:
         """The log as columns of rows, with everything that ``dprl.read_log`` asks for."""
@@ -133,7 +136,7 @@ class Process:
         stated = self.behavior if self.stated is None else self.stated
         probability = stated[state, action]
         ratio = {name: table[state, action] / probability for name, table in self.targets.items()}
-        return Paths(state, action, rewards, probability, ratio, length, person)
+        return Paths(state, action, rewards, probability, ratio, length, person, ended=~alive)
 
     def value(self, policy: str) -> float:
         return self.value_of(self.targets[policy])

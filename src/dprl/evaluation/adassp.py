@@ -168,7 +168,7 @@ class ShrunkenMean(StartLevel):
         return level_of(noisy[0], mechanism.noise_std, self.facts.ratio / self.facts.units)
 
 
-def level_of(noisy: Float[Array, ""], noise: float, scale: float) -> Float[Array, ""]:
+def level_of(noisy: Float[Array, ...], noise: float, scale: float) -> Float[Array, ...]:
     """Return the constant from its noisy sum, for a prior variance of 1/3 (that of a uniform level): near zero where it
     is noise, and in [-1, 1].
     """

@@ -182,12 +182,12 @@ class GPOPEProgram(PublicProgram):
         """Return the state before the first update, at a public value function."""
         return State(theta, jnp.zeros_like(theta), jnp.zeros_like(theta))
 
-    def contribution(self, stage: int, state: State, block: Block) -> Float[Array, "units 2*n"]:
+    def contribution(self, stage: int, state: State, block: Block) -> Float[Array, "units dim"]:
         """Return each unit's vector, ``(B, dimension)``."""
         del stage
         return unit_gradients(state.theta, state.w, block)
 
-    def update(self, stage: int, state: State, noisy: Float[Array, " 2*n"], step: Any) -> State:
+    def update(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
         """Return the state after a step, from its noisy sum."""
         config, dtype = self.config, state.theta.dtype
         primal, dual = jnp.split((noisy / self.normaliser(stage)).astype(dtype), 2)
@@ -212,16 +212,16 @@ class GPOPEProgram(PublicProgram):
         steps = self.config.steps
         return {"tail": steps - steps // 2, "all": steps, "last": 1}[self.config.average]
 
-    def parameters_of(self, state: State) -> Float[Array, " 2*n"]:
+    def parameters_of(self, state: State) -> Float[Array, " dim"]:
         """Return the parameters that a protector moves."""
         return jnp.concatenate([state.theta, state.w])
 
-    def state_at(self, parameters: Float[Array, " 2*n"]) -> State:
+    def state_at(self, parameters: Float[Array, " dim"]) -> State:
         """Return the state at these parameters."""
         theta, w = jnp.split(parameters, 2)
         return State(theta, w, jnp.zeros_like(theta))
 
-    def project(self, parameters: Float[Array, " 2*n"]) -> Float[Array, " 2*n"]:
+    def project(self, parameters: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return the parameters where they may lie."""
         theta, w = jnp.split(parameters, 2)
         return jnp.concatenate([self._in_range(theta), w])

@@ -268,16 +268,16 @@ class PrimalDualProgram(StartedProgram):
         """Largest size of a coordinate of theta."""
         return min(self.config.parameter_bound, self.facts.box)
 
-    def parameters_of(self, state: Any) -> Float[Array, " 2*d"]:
+    def parameters_of(self, state: Any) -> Float[Array, " dim"]:
         """Return the parameters that a protector moves."""
         return jnp.concatenate([state.theta, state.w])
 
-    def state_at(self, parameters: Float[Array, " 2*d"]) -> Any:
+    def state_at(self, parameters: Float[Array, " dim"]) -> Any:
         """Return the state at these parameters."""
         theta, w = jnp.split(parameters, 2)
         return State(theta, w, jnp.zeros_like(theta), jnp.zeros_like(w), theta, jnp.zeros((), jnp.int32))
 
-    def project(self, parameters: Float[Array, " 2*d"]) -> Float[Array, " 2*d"]:
+    def project(self, parameters: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return the parameters where they may lie."""
         theta, w = jnp.split(parameters, 2)
         return jnp.concatenate([self.in_box(theta, self.theta_box), self.in_box(w, self.config.parameter_bound)])

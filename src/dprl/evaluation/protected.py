@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dprl.arrays import AnyArray
 from dprl.config import Provenance
 from dprl.engine.options import Adaptive, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
@@ -137,7 +138,7 @@ def protected_program(config: Any, facts: PublicFacts, stages: tuple[Stage, ...]
 class State(NamedTuple):
     """Made of noisy sums and public facts alone, so as private as those."""
 
-    parameters: Float[Array, " 2*n"]  # float32
+    parameters: Float[Array, " dim"]  # float32
     protector: ProtectorState
     level: Int[Array, ""]  # int32, of the coming step's noise, where it is adaptive
 
@@ -203,7 +204,7 @@ class Protected:
         inner = state if stage < self._last else self.base.state_at(state.parameters)
         return self.base.contribution(stage, inner, block)
 
-    def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
+    def update(self, stage: int, state: Any, noisy: Float[AnyArray, " dim"], step: Any) -> Any:
         """Return the state after a step, from its noisy sum."""
         if stage < self._last:
             return self.base.update(stage, state, noisy, step)
