@@ -11,6 +11,7 @@ import pytest
 from dprl.config import DERIVED, LIBRARY_DEFAULT, STATED_IN_CODE, Config, merge
 from dprl.errors import DprlError
 from dprl.evaluation.td import TD
+from dprl.registry import AUDITED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +181,28 @@ def test_values_that_fit(name, value, kept):
 def test_values_that_do_not_fit(name, value, words):
     with pytest.raises(DprlError, match=words):
         Options.from_mapping({name: value}, "flag")
+
+
+def beyond(interval: str) -> list[float]:
+    """Numbers at the open ends of an interval, or a hair before them, and one beyond its closed ones."""
+    if ".." in interval:
+        low, high = map(int, interval.split(".."))
+        return [low - 1, high + 1]
+    low, high = (float(end) for end in interval[1:-1].split(", "))
+    below = low - 1.0 if interval[0] == "[" else low
+    above = [] if high == math.inf else [2.0 * high] if interval[-1] == "]" else [high, math.nextafter(high, 0.0)]
+    return [below, *above]
+
+
+@pytest.mark.parametrize("name", AUDITED)
+def test_numbers_beyond_their_ranges_are_refused(name):
+    kind = AUDITED[name].load_config()
+    ranges = {option: interval for base in kind.__mro__ for option, interval in vars(base).get("ranges", {}).items()}
+    assert ranges
+    for option, interval in ranges.items():
+        for number in beyond(interval):
+            with pytest.raises(DprlError, match=rf"^{name}: {option} must be "):
+                kind(**{option: number})
 
 
 def test_former_names_of_options_are_understood():

@@ -68,7 +68,7 @@ def test_plain_gaussian_is_the_closed_form_as_accepted_by_the_pld(epsilon, steps
 
 @pytest.mark.parametrize(
     ("rate", "steps", "epsilon", "expected"),
-    [(0.005, 200, 1.0, 0.798), (0.005, 200, 0.1, 2.39), (0.001, 1000, 1.0, 0.641), (0.001, 1000, 0.1, 1.23)],
+    [(0.005, 200, 1.0, 0.798), (0.001, 1000, 0.1, 1.23)],
 )
 def test_known_multipliers(rate, steps, epsilon, expected):
     budget = Budget(epsilon, 1e-5)

@@ -84,14 +84,6 @@ def test_public_facts_of_every_kind_give_numbers(evaluate, fixed_noise, world):
     assert found.numbers.shape == empty.numbers.shape
 
 
-def test_counts_of_rewards_that_are_all_zero(doors, fixed_noise):
-    """Nothing to scale by; it must neither fail nor tell somebody from nobody."""
-    bounds = BOUNDS_TOML.replace("reward = [-1, 1]", "reward = [0, 0]")
-    logs = (LOG, {k: [] for k in LOG})
-    found = [doors["python"](log, "noisy-counts", features="tabular", bounds=bounds) for log in logs]
-    assert all(np.isfinite(f.numbers).all() for f in found)
-
-
 @pytest.mark.parametrize("discount", [0.0, 1.0])
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS])
 def test_discounts_at_the_ends_give_numbers_or_one_sentence(name, discount):
@@ -137,15 +129,3 @@ def test_continuous_actions_need_a_column(name):
     bounds = replace(BOUNDS, actions=None, action=((0.0, 1.0),))
     with pytest.raises(library.DprlError, match="column"):
         library.evaluate(LOG, "uniform", library.Budget(1.0, 1e-5), bounds=bounds, algorithm=config)
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_shares_and_confidence_have_ranges(name):
-    for option, wrong in (
-        ("value_budget_fraction", 0.0),
-        ("value_budget_fraction", 1.0),
-        ("confidence", 1.0),
-        ("discount", 1.5),
-    ):
-        with pytest.raises(library.DprlError, match=f"{name}: {option} must be"):
-            evaluating()[name].load_config().from_mapping({option: wrong}, "code")

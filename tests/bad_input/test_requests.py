@@ -4,8 +4,8 @@ spent, or honoured with noise.
 
 from __future__ import annotations
 
+import functools
 import json
-import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -53,8 +53,12 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("kind", POINTS)
-def test_a_range_of_one_point_still_gets_noise(evaluate, fixed_noise, kind):
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [*(("importance-sampling", kind) for kind in POINTS), ("gpope", "reward 0"), ("gpope", "one component")],
+)
+def test_a_range_of_one_point_still_gets_noise(doors, fixed_noise, algorithm, kind):
+    evaluate = functools.partial(doors["python"], algorithm=algorithm)
     old, new, value = POINTS[kind]
     assert old in BOUNDS_TOML
     bounds = BOUNDS_TOML.replace(old, new)
@@ -98,26 +102,6 @@ def test_continuous_actions_within_a_single_point(evaluate, fixed_noise):
 
 
 # --- budgets, seeds, formulas -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "-inf", "1e999"])
-def test_epsilon_is_a_positive_number(evaluate, epsilon):
-    with pytest.raises(library.DprlError, match="epsilon must be a finite number above 0"):
-        evaluate(LOG, epsilon=epsilon)
-
-
-@pytest.mark.parametrize("delta", ["0", "-1e-5", "1", "nan", "inf", str(1 / 12), "0.5"])
-def test_delta_is_below_one_over_the_units(evaluate, delta):
-    with pytest.raises(library.DprlError, match="delta"):
-        evaluate(LOG, delta=delta)
-
-
-def test_a_fixed_seed_is_no_private_release(evaluate, dprl):
-    found = evaluate(LOG, seed=3)
-    assert found.certificate["status"] == "not private"
-    assert found.certificate["schema"] == "dprl.statement/1"
-    assert found.certificate["noise"]["secure"] is False
-    assert "not a private release" in found.certificate["noise"]["source"]
 
 
 @pytest.mark.parametrize(
@@ -180,12 +164,6 @@ def test_extreme_steps_that_are_taken_give_numbers(options, monkeypatch):
     assert np.isfinite(np.asarray(seen[0][1])).all()
 
 
-@pytest.mark.parametrize("offset", [1e-300, 1e300, 0.0, math.inf, math.nan])
-def test_an_offset_that_single_precision_loses_is_refused(offset):
-    with pytest.raises(library.DprlError, match="offset must be between"):
-        library.GPOPE(offset=offset)
-
-
 # --- where hyper-parameters came from -----------------------------------------------------------------------------
 
 
@@ -206,19 +184,7 @@ def test_provenance_stands_in_the_certificate(dprl, trial, said):
     assert said in (trial.out / "report.html").read_text().replace("&#39;", "'")
 
 
-def test_provenance_in_python():
-    config = library.ImportanceSampling(
-        second_moment_weight=0.5, provenance={"second_moment_weight": "simulated: chain"}
-    )
-    release = library.evaluate(LOG, "uniform", Budget(1.0, 1e-5), bounds=BOUNDS, algorithm=config)
-    options = release.certificate["assumed_public"]["hyper_parameters"]
-    assert options["second_moment_weight"] == {"value": 0.5, "provenance": "simulated: chain"}
-    config = library.GPOPE(steps=2, step_size=0.1, provenance={"step_size": "simulated: chain"})
-    release = library.evaluate(LOG, "uniform", Budget(1.0, 1e-5), bounds=BOUNDS, algorithm=config)
-    assert release.certificate["assumed_public"]["hyper_parameters"]["step_size"]["provenance"] == "simulated: chain"
-
-
-@pytest.mark.parametrize("said", ["private", "tuned on the log", "unknown", "", "public", "simulated:"])
+@pytest.mark.parametrize("said", ["private", "public"])
 @pytest.mark.parametrize("kind", [library.GPOPE, library.ImportanceSampling])
 def test_a_provenance_that_is_none_is_refused(dprl, trial, kind, said):
     with pytest.raises(library.DprlError, match="the provenance of discount must be"):
@@ -226,69 +192,22 @@ def test_a_provenance_that_is_none_is_refused(dprl, trial, kind, said):
     with pytest.raises(library.DprlError, match="no such option"):
         kind(provenance={"dicsount": "public: protocol"})
     run = run_file(trial, f'discount = 0.9\n[provenance]\ndiscount = "{said}"\n')
-    found = dprl(*trial.arguments(config=run, algorithm="gpope" if kind is library.GPOPE else "importance-sampling"))
-    assert (found.code, found.out) == (2, "")
-    assert found.err.startswith("error: run.toml: the provenance of discount must be")
-    assert found.err.count("\n") == 1
+    found = dprl(*trial.arguments(config=run, algorithm=kind.algorithm))
+    found.refused("run.toml: the provenance of discount must be")
     assert trial.charges() == 0
 
 
-def test_no_option_is_without_provenance(evaluate):
-    found = evaluate(LOG)
-    options = found.certificate["assumed_public"]["hyper_parameters"]
-    assert all(entry["provenance"] for entry in options.values())
-    assert {name for name, e in options.items() if e["provenance"] == "library default (public)"} >= {"confidence"}
-
-
 # --- one budget, two runs -----------------------------------------------------------------------------------------
-
-CHARGE = """
-import sys
-from dprl.accounting.budget import Budget
-from dprl.accounting.ledger import Ledger
-from dprl.errors import DprlError
-print("ready", flush=True)
-sys.stdin.readline()
-try:
-    Ledger.open(sys.argv[1]).charge("trial", Budget(0.6, 6e-6), "person", "add or remove one", "a release")
-except DprlError as error:
-    print(error, file=sys.stderr)
-    sys.exit(2)
-"""
-
-
-def race(commands: list[list[str]], start: bool) -> list[tuple[int, str]]:
-    """Two processes at once; with ``start``, both are held until both are ready."""
-    running = [subprocess.Popen(c, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-               for c in commands]  # fmt: skip
-    if start:
-        for process in running:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-    found = []
-    for process in running:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    for process in running:
-        _, err = process.communicate(timeout=120)
-        found.append((process.returncode, err))
-    return found
-
-
-def test_two_charges_at_once_on_a_budget_for_one(trial):
-    found = race([[sys.executable, "-c", CHARGE, str(trial.ledger)]] * 2, True)
-    assert sorted(code for code, _ in found) == [0, 2], found
-    (refusal,) = (err for code, err in found if code)
-    assert "left for 'trial'" in refusal
-    assert trial.charges() == 1
 
 
 @pytest.mark.slow
 def test_two_releases_at_once_on_a_budget_for_one(trial):
     arguments = [[str(a) for a in trial.arguments(epsilon="0.6", delta="6e-6", out=trial.folder / f"results{i}")]
                  for i in range(2)]  # fmt: skip
-    found = race([[sys.executable, "-m", "dprl.cli", *a] for a in arguments], False)
+    running = [subprocess.Popen([sys.executable, "-m", "dprl.cli", *a], stderr=subprocess.PIPE, text=True)
+               for a in arguments]  # fmt: skip
+    said = [process.communicate(timeout=120)[1] for process in running]
+    found = [(process.returncode, err) for process, err in zip(running, said, strict=True)]
     assert sorted(code for code, _ in found) == [0, 2], found
     (refusal,) = (err for code, err in found if code)
     assert refusal.startswith("error: ")
@@ -298,12 +217,3 @@ def test_two_releases_at_once_on_a_budget_for_one(trial):
     written = [i for i in range(2) if (trial.folder / f"results{i}" / "certificate.json").exists()]
     assert [found[i][0] for i in written] == [0]
     assert float(Ledger.open(trial.ledger).spent("trial").epsilon) == 0.6
-
-
-@pytest.mark.parametrize("kind", [library.GPOPE, library.ImportanceSampling])
-@pytest.mark.parametrize("confidence", [1.0, 0.9999999999999999, 0.5, math.nan])
-def test_a_confidence_without_a_quantile_is_refused_before_anything_is_spent(trial, kind, confidence):
-    with pytest.raises(library.DprlError, match=r"confidence must be above 0\.5"):
-        library.evaluate(LOG, "uniform", Budget(1.0, 1e-5), bounds=BOUNDS, algorithm=kind(confidence=confidence),
-                         unit="person", ledger=trial.ledger, dataset="trial")  # fmt: skip
-    assert trial.charges() == 0

@@ -223,16 +223,6 @@ def test_a_person_moves_the_sum_by_no_more_than_the_clip(door, fixed_noise):
     assert 0.0 < abs(everybody.numbers[0] - nobody.numbers[0]) <= reach / BOUNDS.units * (1 + 1e-9)
 
 
-def test_a_person_needs_a_column(evaluate):
-    log = {k: v for k, v in LOG.items() if k != "person_id"}
-    with pytest.raises(library.DprlError, match="The privacy unit is a person, but the log has no such column"):
-        evaluate(log, unit="person")
-    with pytest.raises(library.DprlError, match="no such column 'patient'"):
-        evaluate(LOG, unit="person", **{"person-column": "patient"})
-    with pytest.raises(library.DprlError, match="a person column is named"):
-        evaluate(LOG, unit="trajectory", **{"person-column": "person_id"})
-
-
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_a_log_of_people_protects_people_unless_told_otherwise(door, doors, dprl, tmp_path, fixed_noise, form):
     log = LOG
@@ -279,32 +269,6 @@ def test_transitions_need_their_next_states(door):
 
 
 # --- columns ------------------------------------------------------------------------------------------------------
-
-REQUIRED = ("episode_id", "t", "action", "reward", "behavior_prob", "terminated")
-WRONG = {"reward": pa.string(), "t": pa.timestamp("s"), "action": pa.binary(), "terminated": pa.string(),
-         "behavior_prob": pa.list_(pa.float64()), "observation_0": pa.date32(), "episode_id": pa.bool_(),
-         "person_id": pa.list_(pa.int64())}  # fmt: skip
-
-
-@pytest.mark.parametrize("column", REQUIRED)
-def test_a_missing_column_is_named(evaluate, column):
-    with pytest.raises(library.DprlError, match=f"The log has no column '{column}'"):
-        evaluate({k: v for k, v in LOG.items() if k != column})
-
-
-def test_missing_observations_are_named(evaluate):
-    with pytest.raises(library.DprlError, match="no column 'observation'"):
-        evaluate({k: v for k, v in LOG.items() if not k.startswith("observation")})
-    with pytest.raises(library.DprlError, match=r"1 columns observation_0, .* describe 2 components"):
-        evaluate({k: v for k, v in LOG.items() if k != "observation_1"})
-
-
-@pytest.mark.parametrize("column", WRONG)
-def test_a_column_of_a_wrong_type_is_named(evaluate, tmp_path, column):
-    arrays = {k: pa.array(v, TYPES[k]) for k, v in LOG.items()} | {column: pa.nulls(len(LOG["t"]), WRONG[column])}
-    pq.write_table(pa.table(arrays), tmp_path / "log.parquet")
-    with pytest.raises(library.DprlError, match=f"Column '{column}' has type"):
-        evaluate(tmp_path / "log.parquet", unit="person")
 
 
 @pytest.mark.parametrize("rows", [0, len(LOG["t"])])

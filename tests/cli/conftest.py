@@ -59,6 +59,13 @@ class Outcome:
     out: str
     err: str
 
+    def refused(self, words: str = "") -> None:
+        """Check that it is exit code 2 and one sentence with these words, and nothing else."""
+        assert (self.code, self.out) == (2, ""), self
+        assert self.err.startswith("error: "), self
+        assert self.err.count("\n") == 1, self
+        assert words in self.err, self
+
 
 @pytest.fixture
 def dprl(capsys, monkeypatch):

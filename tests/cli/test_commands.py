@@ -181,16 +181,6 @@ def test_what_is_not_private_says_so(dprl, trial, changes, status, words):
     assert trial.charges() == 1
 
 
-def test_a_seed_gives_the_same_numbers_twice(dprl, trial):
-    values = []
-    for i in range(2):
-        out = trial.folder / str(i)
-        values.append(payload(dprl(*trial.arguments(seed=3, ledger=None, dataset=None, out=out, json=True)))["targets"])
-    assert values[0] == values[1]
-    other = payload(dprl(*trial.arguments(seed=4, ledger=None, dataset=None, json=True)))["targets"]
-    assert other != values[0]
-
-
 def test_flags_win_over_settings_and_settings_over_the_run_file(dprl, trial):
     run = trial.folder / "run.toml"
     run.write_text(
@@ -323,33 +313,6 @@ def test_an_interruption_after_the_charge_keeps_the_charge(dprl, trial, monkeypa
     (charge,) = Ledger.open(trial.ledger).history()
     assert charge.digest is None
     assert "unfinished (counts as spent)" in dprl("ledger", "history", trial.ledger).out
-
-
-def test_a_full_disk_after_the_charge(dprl, trial, monkeypatch):
-    from dprl.release import save
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(save, "write_atomically", full)
-    before = trial.files()
-    found = dprl(*trial.arguments())
-    assert (found.code, found.out) == (2, "")
-    assert "No space left on device" in found.err
-    assert {f.partition("/")[0] for f in trial.files() - before} == {"results.run"}
-
-
-def test_the_charge_comes_before_the_first_row(dprl, trial, monkeypatch):
-    seen = []
-    load = Log.load
-
-    def watched(log, inspect):
-        seen.append([c.amount for c in Ledger.open(trial.ledger).history()])
-        return load(log, inspect)
-
-    monkeypatch.setattr(Log, "load", watched)
-    assert dprl(*trial.arguments()).code == 0
-    assert [(float(a.epsilon), float(a.delta)) for (a,) in seen] == [(1.0, 1e-5)]
 
 
 def test_a_defect_of_ours_quotes_nothing(dprl, trial, monkeypatch):

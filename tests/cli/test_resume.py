@@ -57,8 +57,7 @@ def test_the_same_command_goes_on(dprl, stopped):
 def test_without_resume_it_is_refused(dprl, stopped):
     before = stopped.files()
     found = dprl(*stopped.arguments(**GPOPE))
-    assert (found.code, found.out) == (2, "")
-    assert "--resume" in found.err
+    found.refused("--resume")
     assert "when nothing runs, delete it (what was charged stays spent)" in found.err
     assert stopped.files() == before
     assert stopped.charges() == 1
@@ -80,43 +79,9 @@ def test_without_resume_it_is_refused(dprl, stopped):
 def test_a_wrong_request_is_refused_before_anything(dprl, stopped, monkeypatch, changes, words):
     monkeypatch.chdir(stopped.folder)
     before = {p: p.read_bytes() for p in stopped.run.iterdir()}
-    found = dprl(*stopped.arguments(**GPOPE | changes, resume=True))
-    assert (found.code, found.out) == (2, "")
-    assert words in found.err
-    assert found.err.count("\n") == 1
+    dprl(*stopped.arguments(**GPOPE | changes, resume=True)).refused(words)
     assert {p: p.read_bytes() for p in stopped.run.iterdir()} == before
     assert stopped.charges() == 1
-
-
-def test_resume_without_a_run_folder_costs_nothing(dprl, trial):
-    found = dprl(*trial.arguments(resume=True))
-    assert found.code == 2
-    assert "nothing to resume" in found.err
-    assert trial.charges() == 0
-
-
-def test_other_rows_are_refused(dprl, trial, monkeypatch):
-    """With the key that is bound to the first rows nothing else is noised."""
-    from dprl.release import run_folder
-
-    from ..sample_log import columns
-
-    bind = run_folder.RunFolder.bind_noise_to_data
-
-    def interrupted(folder, parts):
-        bind(folder, parts)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_folder.RunFolder, "bind_noise_to_data", interrupted)
-        assert dprl(*trial.arguments()).code == 130
-    trial.write(columns(seed=1))
-    found = dprl(*trial.arguments(resume=True))
-    assert found.code == 2
-    assert "begun on other data" in found.err
-    assert not trial.out.exists()
-    trial.write(columns())
-    assert dprl(*trial.arguments(resume=True)).code == 0
 
 
 @pytest.mark.parametrize("changes", [{"seed": 3}, {"simulated": True}])

@@ -88,11 +88,7 @@ def test_a_mistake_is_one_sentence_and_costs_nothing(dprl, place, case, monkeypa
 
     monkeypatch.setattr(planner, "released", asked)
     changes, sentence = MISTAKES[case]
-    found = dprl(*arguments(**changes))
-    assert (found.code, found.out) == (2, "")
-    assert sentence in found.err
-    assert found.err.startswith("error: ")
-    assert found.err.count("\n") == 1
+    dprl(*arguments(**changes)).refused(sentence)
     assert not (place / "q").exists()
     assert Ledger.open("l.db").history() == []
 
@@ -189,11 +185,7 @@ def test_a_mistake_with_people_is_one_sentence_and_costs_nothing(dprl, shop, cas
 
     monkeypatch.setattr(Bandit, "batch", asked)
     changes, sentence = MISTAKES_WITH_PEOPLE[case]
-    found = dprl(*asked_of_people(**changes))
-    assert (found.code, found.out) == (2, "")
-    assert sentence in found.err
-    assert found.err.startswith("error: ")
-    assert found.err.count("\n") == 1
+    dprl(*asked_of_people(**changes)).refused(sentence)
     assert not (shop / "p").exists()
     assert Ledger.open("p.db").history() == []
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
-from dprl.engine.layouts import padded_units, unit_rows
-from dprl.engine.program import noiseless, run, run_on_host
+from dprl.engine.program import noiseless, run
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.evaluation.plan import program_for
@@ -118,18 +117,6 @@ def check_no_clip_binds(program: Any, state: Any, data: Any) -> None:
         made = vectors(program, stage, state, data)
         assert made.shape[1] == found.mechanism.dimension
         assert np.linalg.norm(made, axis=1).max() <= found.mechanism.clip_norm * (1 + 1e-9)
-
-
-def check_both_forms(config: Any) -> None:
-    """With the same noise, the pure form and that of a release give the same answer; the latter does so again."""
-    log = extreme(30, 2)
-    program = make(config, log.bounds, "tabular")
-    flat = rows(log, program, config, "tabular", extreme_policy)
-    noise: Any = SeededNoise.from_seed(3)
-    pure = run(program, noise, padded_units(flat))[1]
-    host, again = (run_on_host(program, noise, unit_rows(flat, 30))[1] for _ in range(2))
-    np.testing.assert_allclose(pure, host, rtol=1e-9)
-    np.testing.assert_array_equal(host, again)
 
 
 def chain(units: int, seed: int) -> tuple[Any, Bounds]:

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprl.engine.layouts import padded_units, shared_transitions
+from dprl.engine.layouts import padded_units
 from dprl.engine.program import PublicFacts, run
 from dprl.errors import DprlError
 from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSP
-from dprl.evaluation.private_lstd import PrivateLSTD
 from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features
@@ -154,30 +153,6 @@ def test_the_clip_norm_is_reached():
     assert norms.max() == pytest.approx(program.stages[1].mechanism.clip_norm, rel=1e-5)
 
 
-def test_both_forms_give_the_same_answer():
-    one_shot.check_both_forms(AdaSSP(discount=0.9, modes=2))
-
-
-def test_both_layouts_hold_the_same_units():
-    log, bounds = one_shot.chain(20, 0)
-    config = AdaSSP(modes=4)
-    program = one_shot.make(config, bounds, "tabular")
-    flat = one_shot.rows(log, program, config, "tabular")
-    transitions = np.array([[s, s + 1 if s < 38 else -1] for s in range(39)] + [[s, s] for s in range(39)])
-    source = log.observation[:, 0].astype(int)
-    target = np.where(log.terminated, -1, log.next_observation[:, 0].astype(int))
-    table = program.facts.features(np.arange(39.0)[:, None])
-    units = np.repeat(np.arange(20), np.diff(flat.offsets))
-    shared = shared_transitions(units, source, target, flat, transitions, table, config.discount)
-    levelled = program.start_at(jnp.asarray(0.2))
-    for stage in (0, 1):
-        np.testing.assert_allclose(
-            one_shot.vectors(program, stage, levelled, shared),
-            one_shot.vectors(program, stage, levelled, padded_units(flat)),
-            rtol=1e-9, atol=1e-9,
-        )  # fmt: skip
-
-
 def test_more_modes_where_there_is_more_to_learn_from():
     def chosen(mu: float, components: int) -> int:
         features = make_features("fourier:5", ((0.0, 1.0),) * components)
@@ -206,14 +181,6 @@ def test_what_is_not_said():
         one_shot.make(AdaSSP(modes=5), bounds, "fourier:3")
     with pytest.raises(DprlError, match="no smooth modes are known"):
         one_shot.make(AdaSSP(), bounds, "fourier-coupled:3")
-
-
-@pytest.mark.parametrize("kind", [AdaSSP, PrivateLSTD])
-def test_options_that_cannot_be(kind):
-    wrong = {"modes": [0], "start_weight": [-0.5, 1.5], "constant_share": [-0.1, 1.0], "kappa": [0.0, 1e9]}
-    for name, value in ((name, value) for name, values in wrong.items() for value in values):
-        with pytest.raises(DprlError, match=rf"^{kind.algorithm}: {name} must be "):
-            kind.from_mapping({name: value}, "flag")
 
 
 def test_without_a_constant_there_is_one_release():

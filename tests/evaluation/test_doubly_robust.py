@@ -322,12 +322,6 @@ def test_stages_share_the_budget():
     np.testing.assert_allclose(np.square(mu) / total, [0.08, 0.32, 0.6], rtol=1e-3)
 
 
-def test_what_is_not_said():
-    for options in ({"value_budget_fraction": 1.0}, {"modes": 0}, {"second_moment_weight": 2.0}):
-        with pytest.raises(DprlError, match=r"^doubly-robust: "):
-            DoublyRobust.from_mapping(options, "flag")
-
-
 def test_what_public_facts_forbid_is_refused():
     with pytest.raises(DprlError, match=r"^doubly-robust: the noise alone"):
         plan_of(one_decision.bounds(500), epsilon=0.1).refuse_the_hopeless()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import jax
@@ -15,7 +14,6 @@ from dprl.data.readers import read_log
 from dprl.engine.layouts import padded_units
 from dprl.engine.program import noiseless, run
 from dprl.engine.rows import rows_of
-from dprl.errors import DprlError
 from dprl.evaluation.dptd import DPTD, DPTDProgram
 from dprl.evaluation.nonlinear_td import COLUMNS, unit_gradients
 from dprl.evaluation.plan import program_for
@@ -112,34 +110,3 @@ def test_momentum_is_a_weighted_sum_and_without_it_the_steps_are_plain():
         one, other = (np.asarray(getattr(driven(p, 9.0 * gradients), name)) for p in (moving, plain_program))
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)  # products and sums may be fused
         assert np.abs(one).max() == 1.0 or name == "w"
-
-
-# --- the noise of both calibrations ------------------------------------------------------------------------------
-
-
-def innovations(program, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """``p_t - (1 - a_t) p_{t-1}`` ``(steps, d)`` where all that is released is noise, and a_t."""
-    mechanism, noise = program.stages[-1].mechanism, SeededNoise.from_seed(8)
-
-    def body(state, step):
-        state = program.update(0, state, mechanism.scaled(mechanism.draw(noise, step)), step)
-        return state, state.p
-
-    ps = np.asarray(jax.jit(lambda: jax.lax.scan(body, program.init(), jnp.arange(steps, dtype=jnp.uint32))[1])())
-    a = np.append(1.0, 0.75 / np.sqrt(np.arange(steps - 1) + 3.0))
-    before = np.concatenate([np.zeros((1, ps.shape[1])), ps[:-1]])
-    return ps - (1.0 - a[:, None]) * before, a
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"nu": 1.5}, "nu must be"),
-        ({"offset": 0.5}, "offset must be"),
-        ({"alpha": 0.0}, "alpha must be"),
-        ({"kappa": math.nan}, "kappa must be"),
-    ],
-)
-def test_refuses(options, words):
-    with pytest.raises(DprlError, match=f"^dptd: {words}"):
-        program_of("columns", **options)

@@ -12,11 +12,10 @@ import pytest
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine import program
-from dprl.engine.layouts import padded_units, shared_transitions, unit_rows
+from dprl.engine.layouts import padded_units, shared_transitions
 from dprl.engine.plan import program_at
 from dprl.engine.program import PublicFacts
 from dprl.engine.rows import rows_of, scale_of
-from dprl.errors import DprlError
 from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan
@@ -84,24 +83,6 @@ def test_gradient_is_equation_4_1_with_dense_matrices():
         np.testing.assert_allclose(got[unit], expected, rtol=1e-10, atol=1e-12)
 
 
-def test_layouts_agree():
-    log, rows = chain(25, 0)
-    rng = np.random.default_rng(0)
-    theta, w = jnp.asarray(rng.normal(size=(2, 39)))
-    padded = unit_gradients(theta, w, padded_units(rows).block(slice(None)))
-    np.testing.assert_allclose(unit_gradients(theta, w, shared(log, rows).block(slice(None))), padded, atol=1e-12)
-    flat = unit_rows(rows, 25)
-    total = sum(
-        np.asarray(
-            GaussianSum(parts=((78, math.inf),), arithmetic="plain").clipped_sum(
-                unit_gradients(theta, w, flat.gather(index)), live
-            )
-        )
-        for index, live in flat.chunks(np.ones(flat.units, dtype=bool))
-    )
-    np.testing.assert_allclose(total, np.asarray(padded).sum(axis=0), atol=1e-10)
-
-
 def test_noiseless_limit_meets_lstd():
     """Without noise, clip or projection, full batches lead to the trajectory-weighted LSTD solution."""
     log, rows = chain(60, 0)
@@ -118,41 +99,6 @@ def test_noiseless_limit_meets_lstd():
     states = TABULAR(np.arange(39.0)[:, None])
     assert np.abs(states @ (theta - solution)).max() < 1e-5
     assert mspbe(solution, *moments(rows)) < 1e-20
-
-
-def test_lstd_of_much_data_is_the_true_value_function():
-    _, rows = chain(4000, 3)
-    values = 0.5 + 0.5 * TABULAR(np.arange(39.0)[:, None]) @ lstd(rows)
-    assert np.sqrt(np.mean((values - true_values()) ** 2)) < 0.02
-
-
-def test_host_loop_and_scan_are_the_same_algorithm():
-    _, rows = chain(40, 1)
-    config = GPOPE(discount=helpers.DISCOUNT, steps=20, sampling_rate=0.4, step_size=0.3, average="all")
-    algorithm, noise = program_of(config, 40), SeededNoise.from_seed(5)
-    mechanism, first = algorithm.stages[0].mechanism, algorithm.start_at(jnp.zeros(39))
-    by_scan = algorithm.answer(program.run_steps(algorithm, 0, mechanism, noise, padded_units(rows), first, batch=4)[0])
-    by_host = algorithm.answer(program.run_steps_on_host(algorithm, 0, mechanism, noise, unit_rows(rows, 40), first))
-    # the same coins and the same noise; sums differ only where float products round onto another grid point
-    np.testing.assert_allclose(by_scan, by_host, atol=1e-7)
-
-
-def test_poisson_batches_leave_nobody_out():
-    """With blocks of 3 units and 17 drawn, all 17 are in the sum."""
-    _, rows = chain(40, 2)
-    data = padded_units(rows)
-    config = GPOPE(steps=1, sampling_rate=0.5, step_size=0.1)
-    mechanism = GaussianSum(parts=((78, math.inf),), sampling_rate=0.5, steps=1, arithmetic="plain")
-    noise = SeededNoise.from_seed(1)
-    algorithm = program_of(config, 40)
-    state = algorithm.start_at(jnp.ones(39))
-    drawn = np.asarray(noise.participation_mask(0, 40, 0.5))
-    assert 3 < drawn.sum() < 40
-    gradients = np.asarray(unit_gradients(state.theta, state.w, data.block(slice(None))))
-    total = jax.jit(lambda step: program._batch_total(algorithm, 0, mechanism, noise, data, state, step, batch=3))(
-        jnp.uint32(0)
-    )
-    np.testing.assert_allclose(total, gradients[drawn].sum(axis=0), atol=1e-12)
 
 
 @pytest.mark.parametrize(("average", "kept"), [("tail", slice(5, 10)), ("all", slice(0, 10)), ("last", slice(9, 10))])
@@ -203,21 +149,3 @@ def test_private_run_learns_the_chain_at_epsilon_one():
     error = np.sqrt(np.mean((values - true_values()) ** 2))
     constant = true_values().std()
     assert error < 0.9 * constant < np.sqrt(np.mean(true_values() ** 2))
-
-
-def test_refusals():
-    for options in (
-        {"discount": 1.5},
-        {"steps": 0},
-        {"sampling_rate": 0.0},
-        {"clip_norm": float("inf")},
-        {"step_size": -1.0},
-    ):
-        with pytest.raises(DprlError):
-            GPOPE(**options)
-    with pytest.raises(DprlError, match="more than the budget"):
-        make_plan(GPOPE(noise_multiplier=0.5), helpers.chain_bounds(100), Budget(1.0, 1e-5), [None], "tabular")
-    with pytest.raises(DprlError, match="1/units"):
-        make_plan(GPOPE(), helpers.chain_bounds(100), Budget(1.0, 0.01), [None], "tabular")
-    with pytest.raises(DprlError, match="no privacy event"):
-        GaussianSum(parts=((3, math.inf),), arithmetic="plain").event()

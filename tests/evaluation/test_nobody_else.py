@@ -6,7 +6,6 @@ would be multiplied by the number of units.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -61,37 +60,15 @@ def test_importance_sampling_vectors(logs, estimator):
     np.testing.assert_array_equal(np.asarray(with_all)[remaining], without_some)
 
 
-@pytest.mark.parametrize("features", ["columns", "tabular", "fourier:7"])
-def test_gpope_gradients(logs, features):
-    full, fewer, remaining = logs
-    rng = np.random.default_rng(2)
-    feature_map = make_features(features, full.bounds.observation)
-    theta, w = (jnp.asarray(x, dtype=jnp.float32) for x in rng.normal(size=(2, feature_map.size)))
-    clip = jax.jit(lambda block: clip_to_grid(gpope.unit_gradients(theta, w, block), 0.1))
-
-    def points(log) -> np.ndarray:
-        ratios = step_ratios(helpers.stepped_policy, log)
-        value = log.bounds.value_interval(0.9)
-        data = unit_rows(rows_of(log, ratios, feature_map, 0.9, value), PEOPLE)
-        out = np.zeros((log.units, 2 * feature_map.size), dtype=np.int64)
-        for members, index in data.buckets:
-            everybody = np.zeros(log.units, dtype=bool)
-            everybody[members] = True
-            found = [np.asarray(clip(data.gather(i)))[live] for i, live in data.chunks(everybody) if live.any()]
-            out[members] = np.concatenate(found)[: len(index)]
-        return out
-
-    np.testing.assert_array_equal(points(full)[remaining], points(fewer))
-
-
-def test_columns_of_rows(logs):
+def test_ratios_and_columns_of_rows(logs):
     full, fewer, remaining = logs
     feature_map = make_features("tabular", full.bounds.observation)
     names, made = ("returns", "start", "first", "raw_reward", "to_end", "early"), []
     for log in (full, fewer):
         ratios = step_ratios(helpers.stepped_policy, log)
         inputs = RowInputs(log, ratios, feature_map, 0.9, (0.0, 5.0))
-        made.append({name: COLUMNS[name].compute(inputs) for name in names})
+        columns = {name: COLUMNS[name].compute(inputs) for name in names}
+        made.append(columns | {"ratios": cumulative_ratios(ratios, log)})
     for episode, kept in enumerate(remaining):
         mine = slice(*full.episode_offsets[[kept, kept + 1]])
         theirs = slice(*fewer.episode_offsets[[episode, episode + 1]])
@@ -99,17 +76,7 @@ def test_columns_of_rows(logs):
             np.testing.assert_array_equal(values[mine], made[1][name][theirs])
 
 
-def test_ratios(logs):
-    full, fewer, remaining = logs
-    for episode, kept in enumerate(remaining):
-        mine = slice(*full.episode_offsets[[kept, kept + 1]])
-        theirs = slice(*fewer.episode_offsets[[episode, episode + 1]])
-        a, b = (cumulative_ratios(step_ratios(helpers.stepped_policy, log), log) for log in (full, fewer))
-        np.testing.assert_array_equal(a[mine], b[theirs])
-
-
-@pytest.mark.parametrize("features", [pytest.param("fourier:15", marks=pytest.mark.slow), "fourier:99"])
-def test_gpope_sums_of_very_few_units(features):
+def test_gpope_sums_of_very_few_units():
     """The exact sum moves by no more than the clip norm when a second, third, ... person is added."""
     rng = np.random.default_rng(3)
     columns = {
@@ -117,7 +84,7 @@ def test_gpope_sums_of_very_few_units(features):
         "reward": rng.random(6), "behavior_prob": np.full(6, 0.5), "terminated": np.ones(6),
     }  # fmt: skip
     bounds = helpers.bandit_bounds(6)
-    feature_map = make_features(features, bounds.observation)
+    feature_map = make_features("fourier:99", bounds.observation)
     config = gpope.GPOPE(steps=1, step_size=0.1, clip_norm=0.01)
     algorithm = program_at(config, PublicFacts(bounds, feature_map, 0.9, mu=1.0), 1.0)
     mechanism = algorithm.stages[0].mechanism

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.data.readers import read_log
-from dprl.engine.layouts import padded_units, shared_transitions
+from dprl.engine.layouts import padded_units
 from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope
 from dprl.evaluation.nonlinear_td import COLUMNS, objective, td_gradients, unit_gradients
@@ -43,7 +43,7 @@ def all_three(features, theta, w, block):
     )(theta, w, block)
 
 
-def test_linear_values_give_the_gradients_of_gpope_in_both_layouts():
+def test_linear_values_give_the_gradients_of_gpope():
     features, rows = stepped("fourier:3")
     theta, w = weights(features)
     block = padded_units(rows).block(ALL)
@@ -51,18 +51,6 @@ def test_linear_values_give_the_gradients_of_gpope_in_both_layouts():
     reference = jax.jit(gpope.unit_gradients)
     np.testing.assert_allclose(joint, reference(theta, w, block), atol=1e-12)
     np.testing.assert_allclose(semi, reference(theta, 0.0 * w, block)[:, features.size :], atol=1e-12)
-
-    features, rows = stepped("tabular")
-    theta, w = weights(features)
-    states = rows.states[:-1, 0].astype(int)
-    target = np.where(rows.alive[:-1] > 0.0, rows.next_states[:-1, 0], -1).astype(int)
-    pairs = np.array([(s, t) for s in range(3) for t in range(-1, 3)])
-    units = np.repeat(np.arange(7), np.diff(rows.offsets))
-    table, grid = features(np.arange(3.0)[:, None]), np.arange(3.0)[:, None]
-    shared = shared_transitions(units, states, target, rows, pairs, table, 0.9, grid).block(ALL)
-    padded = padded_units(rows).block(ALL)
-    for one, other in zip(*(all_three(features, theta, w, block) for block in (shared, padded)), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-12)
 
 
 def test_of_a_network_they_are_those_of_explicit_jacobians_and_hessians():

@@ -136,11 +136,6 @@ def test_the_clip_norm_is_reached():
     assert norms.max() == pytest.approx(program.stages[1].mechanism.clip_norm, rel=1e-5)
 
 
-@pytest.mark.slow
-def test_both_forms_give_the_same_answer():
-    one_shot.check_both_forms(PrivateLSTD(discount=0.9, modes=2))
-
-
 def test_what_is_not_said():
     bounds = one_shot.extreme_bounds(40)
     with pytest.raises(DprlError, match="give either modes or support"):

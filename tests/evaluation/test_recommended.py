@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.accounting.budget import Budget
-from dprl.engine.layouts import Block, padded_units, unit_rows
-from dprl.engine.program import PublicFacts, run, run_on_host
+from dprl.engine.layouts import Block, padded_units
+from dprl.engine.program import PublicFacts, run
 from dprl.engine.rows import COEFFICIENTS, rows_of
-from dprl.errors import DprlError
 from dprl.evaluation.plan import program_for
 from dprl.evaluation.private_constant import PrivateConstant, PrivateConstantProgram
 from dprl.evaluation.recommended import Recommended, choose
@@ -270,25 +269,6 @@ def test_a_weak_one_step_log_gets_exactly_the_private_constant() -> None:
     assert program == one_shot.make(PrivateConstant(), bounds, "columns", WEAK)
 
 
-@pytest.mark.parametrize(
-    ("budget", "stages"),
-    [(WEAK, 2), (Budget(20.0, 1e-5), 3)],
-)
-@pytest.mark.slow
-def test_host_and_pure_form_agree(budget: Budget, stages: int) -> None:
-    bounds = replace(CHAIN, units=40)
-    log = draw_log(Chain(), bounds, 2)
-    config = Recommended()
-    program = one_shot.make(config, bounds, "columns", budget)
-    assert [stage.name for stage in program.stages] == ["statistics-1", "statistics-2", "descent"][:stages]
-    rows = one_shot.rows(log, program, config, "columns")
-    noise = SeededNoise.from_seed(5)
-    pure = jax.jit(lambda data: run(program, noise, data)[1])(padded_units(rows))
-    source: Any = noise
-    host = run_on_host(program, source, unit_rows(rows, 40))[1]
-    np.testing.assert_allclose(pure, host, atol=1e-6)
-
-
 # --- off-policy, and rewards that are a single number -------------------------------------------------------------
 
 
@@ -325,9 +305,3 @@ def test_a_step_scale_is_cut_at_two_and_at_what_the_noise_allows(reward: tuple[f
         for scale in (1e-6, 0.5, 1.0, 2.0, 1e6)
     ]
     np.testing.assert_allclose(np.array(steps) / steps[2], [0.5, 0.5, 1.0, 2.0, 2.0])
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, 1e9, float("nan")])
-def test_a_step_scale_out_of_range_is_refused(scale: float) -> None:
-    with pytest.raises(DprlError, match="step_scale"):
-        Recommended(step_scale=scale)

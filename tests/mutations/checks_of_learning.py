@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from dprl.accounting.verification import verify
 from dprl.audits.attacks.reward_functions import canary_of_plan
 from dprl.audits.conformance.reward_functions import Walk, learned_from
 from dprl.audits.lower_bound import audit
-from dprl.audits.record_replay import Recorder, compare
+from dprl.audits.record_replay import Recorder, compare, replaced
 from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import answers_of, make_learning_plan
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
@@ -24,11 +24,16 @@ from dprl.release.train import train
 
 from ..compilation_cache import on_disk, persistent_cache
 from ..learning.beyond import Beyond, saw
+from ..release.test_private_rewards import AlsoPriced, Priced
 from .lab import Lab, check, require
 
 BUDGET = Budget(0.9, 1e-4)
 SHORT: dict[str, Any] = {"samples": 100, "round": 20, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
 KEY = bytes(range(32))
+
+
+def known_key(original: Any) -> Any:
+    return classmethod(lambda cls: cls(KEY))
 
 
 @check
@@ -77,20 +82,6 @@ def neighbours_beyond_the_domain() -> None:
     require(not found.problems, found.problems[0] if found.problems else "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Priced(Walk):
-    """Paid by a table, at which equality does not look."""
-
-    table: Any = field(default=None, compare=False)
-
-    def reward(self, states: Any, actions: Any) -> Any:
-        return jnp.asarray(self.table)[(states[..., 0] * 3.999).astype(int)]
-
-
-class AlsoPriced(Priced):
-    """Equal to no other class."""
-
-
 @check
 def a_second_release_is_made_of_its_own_rewards() -> None:
     """One after the other in environments that compare equal."""
@@ -127,13 +118,9 @@ def a_coin_stands_at_its_address() -> None:
     """Words of ChaCha20 under the release's key, whatever ends when."""
     algorithm = FunctionalQ(variant="observed-reward", **SHORT)
     environments = Ending(10), Ending(4)
-    original = vars(SecureNoise)["fresh"]
-    SecureNoise.fresh = classmethod(lambda cls: cls(KEY))  # type: ignore[method-assign]
-    try:
+    with replaced(SecureNoise, "fresh", known_key):
         for environment in environments:
             train(environment, BUDGET, algorithm=algorithm)
-    finally:
-        SecureNoise.fresh = original  # type: ignore[method-assign]
     coins, places = SecureNoise(KEY).stream("learner").actions().of_batch(0), np.arange(20)
     seeds, second = coins.words_at(places, 3) >> np.uint32(1), coins.words_at(places, 1) >> np.uint32(31)
     for environment in environments:
@@ -189,12 +176,8 @@ def rewards_of_the_next_state_are_refused() -> None:
 
 def _released(lab: Lab, **options: Any) -> Any:
     """A private release of known noise, in a folder."""
-    original = vars(SecureNoise)["fresh"]
-    SecureNoise.fresh = classmethod(lambda cls: cls(KEY))  # type: ignore[method-assign]
-    try:
+    with replaced(SecureNoise, "fresh", known_key):
         release = train(Walk(), BUDGET, algorithm=FunctionalQ(**{**SHORT, **options}))
-    finally:
-        SecureNoise.fresh = original  # type: ignore[method-assign]
     folder = lab.folder() / "q"
     return release, release.save(folder), folder
 

@@ -35,12 +35,20 @@ def require(holds: Any, sentence: str) -> None:
 CHECKS: dict[str, Callable[[Lab], None]] = {}
 """All checks by name: functions of a :class:`Lab`, or of nothing, that raise :class:`Caught` where a fault is."""
 
+SLOW: set[str] = set()
+"""Names of the checks that run with the slow tests, and their faults with them."""
+# networks and many releases take long, but for the quickest
+_LONG = ("checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours")
+_QUICK = ("neighbours in logs", "neighbours in places of a log")
+
 
 def check(function: Callable[..., None], name: str | None = None) -> Callable[..., None]:
     """Register a check under its name in words."""
     alone = not inspect.signature(function).parameters
     name = name or function.__name__.replace("_", " ")
     CHECKS[name] = (lambda lab: function()) if alone else function
+    if getattr(function, "func", function).__module__.endswith(_LONG) and name not in _QUICK:
+        SLOW.add(name)
     return function
 
 

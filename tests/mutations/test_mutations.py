@@ -7,31 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from .lab import CHECKS, Caught, Lab
+from .lab import CHECKS, SLOW, Caught, Lab
 from .planting import MUTATIONS
 
-# networks and many releases take long: with the slow tests, but for the quickest
-LONG = {"checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours"}
-QUICK = ("neighbours in logs", "neighbours in places of a log")
-SLOW: dict[str, list[pytest.MarkDecorator]] = {}
 # all checks and faults are in modules of their own, and fill one table each
 for path in sorted(Path(__file__).parent.glob("*.py")):
     if path.stem.startswith(("checks", "faults")):
         import_module(f"{__package__}.{path.stem}")
-        for name in CHECKS.keys() - SLOW.keys():
-            SLOW[name] = [pytest.mark.slow] * (path.stem in LONG and name not in QUICK)
-CHECKED = [pytest.param(name, marks=marks, id=name) for name, marks in sorted(SLOW.items())]
-PLANTED = [pytest.param(mutation, marks=SLOW[mutation.caught_by], id=mutation.name) for mutation in MUTATIONS]
+
+
+def marks(check: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if check in SLOW else []
+
+
+PLANTED = [pytest.param(mutation, marks=marks(mutation.caught_by), id=mutation.name) for mutation in MUTATIONS]
+CHECKED = [pytest.param(name, marks=marks(name), id=name) for name in sorted(CHECKS)]
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     return Lab(tmp_path_factory.mktemp("mutations"))
-
-
-@pytest.mark.parametrize("check", CHECKED)
-def test_without_a_fault_every_check_passes(lab, check):
-    CHECKS[check](lab)
 
 
 @pytest.mark.parametrize("mutation", PLANTED)
@@ -43,7 +38,8 @@ def test_every_mutation_is_caught(lab, mutation):
 
 
 @pytest.mark.parametrize("check", CHECKED)
-def test_nothing_stays_planted(lab, check):
+def test_without_a_fault_every_check_passes(lab, check):
+    """Behind all faults, of which nothing stays planted."""
     CHECKS[check](lab)
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import dprl
-from dprl.accounting.ledger import Ledger
 from dprl.data.partition import partition
 
 from ..sample_log import BOUNDS, Columns, columns, write_parquet
+from .resumable import BUDGET, Trial
 
-BUDGET = dprl.Budget(1.0, 1e-5)
 ALGORITHMS: dict[str, Any] = {
     "gpope": dprl.GPOPE(steps=5, sampling_rate=0.7),
     "gpope, everybody": dprl.GPOPE(steps=3, sampling_rate=1.0),
@@ -60,24 +58,13 @@ def contents(out: Path) -> dict[str, Any]:
     return found | rest | {"artifacts": digests}
 
 
-class PartsTrial:
+class PartsTrial(Trial):
     """One private request of a log in parts in one folder, which may be made again and again."""
 
     def __init__(self, folder: Path, log: Path) -> None:
-        folder.mkdir()
-        self.log, self.run, self.out = log, folder / "results.run", folder / "results"
-        self.ledger = Ledger.create(
-            folder / "ledger.db", "trial", dprl.Budget(9.0, 9e-5), "person", "add or remove one"
-        )
-
-    def evaluate(self, **changes: Any) -> Any:
-        options = {
-            "log": str(self.log), "target_policy": "uniform", "budget": BUDGET, "bounds": BOUNDS,
-            "person": "person_id", "algorithm": ALGORITHMS["gpope"], "ledger": self.ledger, "dataset": "trial",
-            "run": self.run, "resume": os.path.lexists(self.run),
-        }  # fmt: skip
-        return dprl.evaluate(**options | changes)
+        super().__init__(folder, str(log))
 
     def finish(self, **changes: Any) -> dict[str, Any]:
-        self.evaluate(**changes).save(self.out)
+        """Make the request and save it; returns what is in its folder."""
+        super().finish(**changes)
         return contents(self.out)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -25,8 +27,9 @@ KEY = bytes(range(32))
 class Trial:
     """One request in one folder, which may be made again and again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, log: Any = LOG) -> None:
         folder.mkdir(exist_ok=True)
+        self.log = log
         self.run, self.out = folder / "results.run", folder / "results"
         self.ledger = Ledger.create(
             folder / "ledger.db", "trial", dprl.Budget(9.0, 9e-5), "person", "add or remove one"
@@ -34,7 +37,7 @@ class Trial:
 
     def evaluate(self, **changes):
         options = {
-            "log": LOG, "target_policy": "uniform", "budget": BUDGET, "bounds": BOUNDS, "person": "person_id",
+            "log": self.log, "target_policy": "uniform", "budget": BUDGET, "bounds": BOUNDS, "person": "person_id",
             "algorithm": dprl.GPOPE(steps=STEPS, sampling_rate=0.7), "ledger": self.ledger, "dataset": "trial",
             "run": self.run, "resume": os.path.lexists(self.run),
         }  # fmt: skip
@@ -52,6 +55,7 @@ class Trial:
 
         with pytest.raises(KeyboardInterrupt):
             self.evaluate(progress=progress, **changes)
+        gc.collect()  # a process that has ended holds no lock
 
     def contents(self) -> dict[str, object]:
         """What was released, but for the time and what follows from it."""

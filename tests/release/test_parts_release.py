@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 import threading
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -228,29 +227,16 @@ def test_what_goes_wrong_in_the_background_is_raised_and_leaves_nothing(logs, mo
         raise dprl.DprlError("the disk is gone")
 
     monkeypatch.setattr(Log, "take", broken)
-    gc.collect()  # the threads of other tests' shards end now
-    time.sleep(0.2)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(dprl.DprlError, match="the disk is gone"):
         Shard(task(logs[1])).begin()
     gc.collect()
-    until = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < until:
-        time.sleep(0.01)
-    assert threading.active_count() <= before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10.0)
+        assert not thread.is_alive()
 
 
 # --- resumed, charged ---------------------------------------------------------------------------------------------
-
-
-def stop_after(trial, updates, **changes):
-    def progress(done):
-        if done == updates:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        trial.evaluate(progress=progress, **changes)
-    gc.collect()
 
 
 def test_interrupted_and_resumed(logs, tmp_path, monkeypatch, in_blocks):
@@ -258,7 +244,7 @@ def test_interrupted_and_resumed(logs, tmp_path, monkeypatch, in_blocks):
     whole, stopped = (PartsTrial(tmp_path / name, logs[1]) for name in ("whole", "stopped"))
     expected = whole.finish()
     for updates in (1, 3):
-        stop_after(stopped, updates)
+        stopped.stop_after(updates)
     assert stopped.finish() == expected
     assert len(stopped.ledger.history()) == 1
 
@@ -270,7 +256,7 @@ def test_other_data_are_not_resumed(tmp_path, changed):
     policy = tmp_path / "policy.py"
     policy.write_text("import numpy as np\n\ndef even(states):\n    return np.full((len(states), 2), 0.5)\n")
     asked = {"target_policy": f"{policy}:even"}
-    stop_after(trial, 1, **asked)
+    trial.stop_after(1, **asked)
     if changed == "rows":
         other = columns()
         other["reward"][3] += 1e-9
@@ -286,17 +272,13 @@ def test_other_data_are_not_resumed(tmp_path, changed):
 def test_one_claim_for_the_file_and_its_parts(logs, tmp_path):
     file, parts = logs
     trial = PartsTrial(tmp_path / "trial", parts)
-    trial.ledger = _with_another(trial.ledger)
+    trial.ledger = Ledger.create(trial.ledger.path, "another", dprl.Budget(9.0, 9e-5), "person", "add or remove one")
     asked = {"algorithm": ALGORITHMS["importance-sampling"], "run": None, "resume": False}
     trial.evaluate(**asked)
     trial.evaluate(log=str(file), **asked)
     assert len(trial.ledger.history()) == 2
     with pytest.raises(dprl.DprlError, match="under another name"):
         trial.evaluate(dataset="another", **asked)
-
-
-def _with_another(ledger: Ledger) -> Ledger:
-    return Ledger.create(ledger.path, "another", dprl.Budget(9.0, 9e-5), "person", "add or remove one")
 
 
 def test_parts_that_were_changed_are_refused_after_the_charge(tmp_path):

@@ -21,7 +21,7 @@ NEWCOMER = replace(Person.number(200), name="new")
 PLACE = BATCH  # the first of the second batch
 
 
-@pytest.mark.parametrize("people", [0, UNITS - 1, UNITS, UNITS + 1, 2 * UNITS])
+@pytest.mark.parametrize("people", [0, UNITS, 2 * UNITS])
 def test_who_is_added_to_a_log_that_is_sampled_moves_the_sum_by_their_own_vector(people):
     """Wherever they stand, and however many are declared: nobody is pushed out, and nobody else's coins move."""
     without = trained(log_of(CROWD[:people]), **POISSON)
@@ -89,5 +89,6 @@ def test_everybody_in_one_batch():
 
 @pytest.mark.parametrize("users", ["cart-pole", "linear-bandit", stream_of(CROWD)])
 def test_who_cannot_be_read_whole_is_not_sampled(users):
+    algorithm = dprl.DPPG(users=UNITS, noise_multiplier=4.0, steps=STEPS, **POISSON)
     with pytest.raises(dprl.DprlError, match="a log that is read whole"):
-        dprl.train(users, dprl.Budget(8.0, 1e-4), algorithm=dprl.DPPG(users=UNITS, **POISSON))
+        dprl.train(users, dprl.Budget(8.0, 1e-4), algorithm=algorithm)

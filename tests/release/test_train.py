@@ -144,15 +144,8 @@ def test_nothing_but_weights_and_public_facts_is_on_file(released):
     }  # fmt: skip
 
 
-def test_a_changed_file_is_refused(released, tmp_path):
+def test_what_is_restated_is_refused(released, tmp_path):
     _, folder, _ = released
-    for name in ("training.json", "q_function.safetensors", "report.html", "certificate.json"):
-        copy = shutil.copytree(folder, tmp_path / name)
-        raw = bytearray((copy / name).read_bytes())
-        raw[-20] ^= 1
-        (copy / name).write_bytes(bytes(raw))
-        with pytest.raises(dprl.DprlError):
-            verify(copy)
     content = json.loads((folder / "certificate.json").read_bytes())
     training = json.loads((folder / "training.json").read_bytes()) | {"epsilon": 0.5}
     copy = shutil.copytree(folder, tmp_path / "restated")
@@ -191,15 +184,9 @@ MISTAKES = [
     ({"algorithm": dprl.TD()}, "options of a learning algorithm"),
     ({"budget": (1.0, 1e-5)}, "budget must be a dprl.Budget"),
     ({"environment": 5}, "environment must be interval-walk"),
-    ({"environment": "walk"}, "Unknown environment 'walk'"),
-    ({"bounds": {}}, "leave --bounds out"),
-    ({"algorithm": {}}, "give reward_radius, or people"),
     ({"algorithm": {"reward_radius": 0.1, "network": "mlp"}}, "no network called 'mlp'"),
     ({"algorithm": {"reward_radius": 0.1, "network": "mlp:999999"}}, "smaller network"),
     ({"algorithm": {"people": 10**5}}, "at least 1/units"),
-    ({"ledger": "l.db"}, "give --dataset NAME"),
-    ({"dataset": "tutor"}, "give --ledger FILE"),
-    ({"seed": -1}, "seed must be"),
 ]
 
 
@@ -207,8 +194,6 @@ MISTAKES = [
 def test_mistakes_come_before_the_charge(changes, message, tmp_path):
     source = Corridor()
     asked: dict[str, Any] = {"environment": source, "budget": BUDGET, "algorithm": {"reward_radius": 0.1}} | changes
-    if "bounds" in changes:
-        asked["environment"] = "interval-walk"
     if isinstance(asked["algorithm"], dict):
         asked["algorithm"] = dprl.FunctionalQ(**asked["algorithm"])
     with pytest.raises(dprl.DprlError, match=message):

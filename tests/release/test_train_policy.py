@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from typing import Any
@@ -128,15 +127,8 @@ def test_nothing_but_parameters_and_public_facts_is_on_file(released):
     assert set(training["policy"]) == {"file", "kind", "size", "continuous", "iterate", "slices"}
 
 
-def test_what_is_changed_or_claims_too_much_is_refused(released, tmp_path):
+def test_what_claims_too_much_is_refused(released, tmp_path):
     _, folder, _ = released
-    for name in ("training.json", "policy.safetensors", "report.html", "certificate.json"):
-        copy = shutil.copytree(folder, tmp_path / name)
-        raw = bytearray((copy / name).read_bytes())
-        raw[-20] ^= 1
-        (copy / name).write_bytes(bytes(raw))
-        with pytest.raises(dprl.DprlError):
-            verify(copy)
 
     def reseal(name: str, change: Any) -> None:
         copy = shutil.copytree(folder, tmp_path / name)
@@ -157,15 +149,6 @@ def test_what_is_changed_or_claims_too_much_is_refused(released, tmp_path):
     }.items():
         with pytest.raises(dprl.DprlError):
             reseal(name, change)
-    training = json.loads((folder / "training.json").read_bytes()) | {"epsilon": 0.5}
-    copy = shutil.copytree(folder, tmp_path / "restated")
-    (copy / "training.json").write_text(json.dumps(training))
-    content = json.loads((copy / "certificate.json").read_bytes())
-    content["artifacts"]["training.json"] = hashlib.sha256((copy / "training.json").read_bytes()).hexdigest()
-    content["digest"] = certificates.digest(content)
-    (copy / "certificate.json").write_bytes(certificates.to_bytes(content))
-    with pytest.raises(dprl.DprlError, match=r"epsilon in .*training.json is not the epsilon"):
-        verify(copy)
 
 
 def test_the_policy_is_made_of_noisy_sums_of_the_people(monkeypatch):
@@ -223,9 +206,6 @@ def test_charged_before_the_first_person_and_never_given_back(tmp_path):
         ({"policy": "mlp"}, "Unknown policy 'mlp'"),
         ({"interactions": 2}, "need a simulator"),
         ({"sampling": "poisson", "noise_multiplier": 6.0}, "a log that is read whole"),
-        ({"seed": -1}, "seed must be"),
-        ({"dataset": "shop"}, "give --ledger FILE"),
-        ({"noise": "pink"}, "noise must be independent"),
     ],
 )
 def test_mistakes_come_before_the_first_person(changes, message):
@@ -236,9 +216,8 @@ def test_mistakes_come_before_the_first_person(changes, message):
 
 
 def test_who_cannot_be_asked():
-    for users, message in ((5, "Users are a name such as"), ("walk", "Unknown environment 'walk'")):
-        with pytest.raises(dprl.DprlError, match=message):
-            train(users)
+    with pytest.raises(dprl.DprlError, match="Users are a name such as"):
+        train(5)
     with pytest.raises(dprl.DprlError, match="leave --bounds out"):
         train("cart-pole", bounds=BOUNDS)
     with pytest.raises(dprl.DprlError, match="options of a learning algorithm"):

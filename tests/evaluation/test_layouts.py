@@ -1,0 +1,50 @@
+"""Vectors of units are the same over rows and over counts of a finite set of transitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dprl.engine.layouts import padded_units, shared_transitions
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.registry import evaluating
+from dprl.value_functions.features import make_features
+
+from . import helpers, one_shot
+
+KINDS = {name: entry.load_config() for name, entry in evaluating().items()}
+# these take their gradients from the same function as dptd
+ALIKE = ("neural-td", "dp-sgda", "dp-gld", "dp-srm")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.slow] if name in ALIKE else [], id=name)
+        for name, kind in KINDS.items()
+        if kind is not ImportanceSampling
+    ],
+)
+def test_layouts_agree(kind):
+    """In every stage, at the start and after an update."""
+    log = one_shot.load(helpers.stepped_log(20, 0), helpers.stepped_bounds(20))
+    config = kind(discount=0.9)
+    program = one_shot.make(config, log.bounds, "tabular")
+    flat = one_shot.rows(log, program, config, "tabular", helpers.stepped_policy)
+    source = log.observation[:, 0].astype(int)
+    target = np.where(log.terminated, -1, log.next_observation[:, 0].astype(int))
+    units = np.repeat(np.arange(20), np.diff(flat.offsets))
+    pairs = np.array([(s, t) for s in range(3) for t in range(-1, 3)])
+    states = np.arange(3.0)[:, None]
+    table = make_features("tabular", log.bounds.observation)(states)
+    shared = shared_transitions(units, source, target, flat, pairs, table, 0.9, states)
+    padded, state, rng = padded_units(flat), program.init(), np.random.default_rng(0)
+    for number, stage in enumerate(program.stages):
+        for step in range(min(2, stage.mechanism.steps)):
+            expected: Any = one_shot.vectors(program, number, state, padded)
+            assert expected.any()
+            np.testing.assert_allclose(one_shot.vectors(program, number, state, shared), expected, atol=1e-6)
+            state = program.update(number, state, rng.normal(size=stage.mechanism.dimension), step)
+        state = program.finish(number, state)
