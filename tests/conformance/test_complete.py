@@ -14,7 +14,9 @@ from dprl.accounting import events
 from dprl.added import VERIFIED
 from dprl.audits.conformance.suite import Suite
 from dprl.errors import DprlError
-from dprl.registry import evaluating
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Attack
+from dprl.registry import LEARNING, evaluating
 
 ROOT = Path(__file__).parents[2]
 HEADER = ("Privacy unit:", "Relation:", "Released:")
@@ -68,6 +70,54 @@ def lacking(entry: Any, root: Path = ROOT) -> list[str]:
 @pytest.mark.parametrize("name", evaluating())
 def test_nothing_is_lacking(name):
     assert lacking(evaluating()[name]) == []
+
+
+# what the options of some attack are to be, for each learning algorithm
+ATTACKED: dict[str, dict[str, set[Any]]] = {
+    "functional-q": {"variant": {"functional", "observed-reward", "gradient", "output"}},
+    "dp-pg": {
+        "noise": {None, "independent", "banded:4"},
+        "relation": {None, "replace-one"},
+        "sampling": {None, "poisson"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_nothing_of_a_learning_algorithm_is_lacking(name):
+    entry = LEARNING[name]
+    suite, kind = entry.load_conformance(), entry.load_config()
+    header = inspect.getdoc(inspect.getmodule(kind)) or ""
+    assert all(word in header for word in (*HEADER, "Not protected:"))
+    assert entry.summary
+    assert suite.name == kind.algorithm == name
+    for setting in suite.settings:
+        event = suite.event(setting)
+        assert events.from_json(events.to_json(event)) == event
+        ((stream, mechanism),) = suite.mechanisms(setting).items()
+        assert event == mechanism.event()
+        titles = (stream, "updates") if isinstance(mechanism, GaussianSum) else (stream,)
+        row = mechanism.describe(*titles)
+        assert {"name", "purpose", "noise_multiplier", "steps", "dimension"} <= set(row)
+    for option, values in ATTACKED[name].items():
+        assert {attack.options.get(option) for attack in suite.attacks} == values
+
+
+MEANINGLESS = [
+    ("functional-q", {"units": 100}, "leave units out"),
+    ("functional-q", {"options": {"unit": "person"}}, "leave units out"),
+    ("dp-pg", {"options": {"unit": "person"}}, "leave unit out"),
+    ("dp-pg", {"options": {"users": 100}}, "leave out users"),
+    ("dp-pg", {"options": {"normalise_advantages": True}}, "normalise_advantages"),
+    *((name, {"released": "last"}, "leave out released") for name in LEARNING),
+    *((name, {"options": {"stepps": 3}}, "stepps") for name in LEARNING),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "words"), MEANINGLESS)
+def test_attacks_that_mean_nothing_are_refused(name, options, words):
+    with pytest.raises(DprlError, match=words):
+        LEARNING[name].load_canary(Attack(**{"epsilon": 0.9, "delta": 1e-6, **options}))
 
 
 class Stripped:

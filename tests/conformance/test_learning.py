@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dprl.accounting import events
 from dprl.audits.attacks import reward_functions as attacks
 from dprl.audits.attacks.reward_functions import kernel_product, sawtooth_reward
 from dprl.audits.conformance.reward_functions import Walk, learned_from
@@ -17,7 +15,6 @@ from dprl.audits.lower_bound import audit
 from dprl.audits.record_replay import record_replay
 from dprl.audits.record_rewards import compare_questions, kernel_norm2
 from dprl.errors import DprlError
-from dprl.protocols import Attack
 from dprl.registry import ALGORITHMS, AUDITED, LEARNING, find_audited, find_learning
 
 SUITE = find_learning("functional-q").load_conformance()
@@ -103,44 +100,9 @@ def test_nothing_that_is_asked_is_nothing_that_differs():
     assert compare_questions((), (), SUITE.plan("functional").mechanism) == ([], 0.0)
 
 
-# --- what a learning algorithm brings along -------------------------------------------------------------------------
-
-
-def test_nothing_is_lacking():
-    entry = LEARNING["functional-q"]
-    suite, kind = entry.load_conformance(), entry.load_config()
-    header = inspect.getdoc(inspect.getmodule(kind)) or ""
-    for word in ("Privacy unit:", "Relation:", "Released:", "Not protected:"):
-        assert word in header
-    assert entry.summary
-    assert suite.name == kind.algorithm == "functional-q"
-    for setting in suite.settings:
-        event = suite.event(setting)
-        assert events.from_json(events.to_json(event)) == event
-        ((stream, mechanism),) = suite.mechanisms(setting).items()
-        described = mechanism.describe(stream)
-        assert {"name", "purpose", "noise_multiplier", "sensitivity", "steps", "dimension", "std"} <= set(described)
-    # every variant is attacked, in words that its own configuration takes
-    assert {"functional", "observed-reward", "gradient", "output"} == {a.options["variant"] for a in suite.attacks}
-
-
 def test_the_registry_finds_both_kinds():
     assert set(AUDITED) == {*ALGORITHMS, *LEARNING}
     assert find_audited("td") is ALGORITHMS["td"]
     for find, name in ((find_learning, "td"), (find_audited, "nothing")):
         with pytest.raises(DprlError, match="functional-q"):
             find(name)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"units": 100}, "leave units out"),
-        ({"options": {"unit": "person"}}, "leave units out"),
-        ({"released": "last"}, "leave out released"),
-        ({"options": {"stepps": 3}}, "stepps"),
-    ],
-)
-def test_attacks_that_mean_nothing_are_refused(options, words):
-    with pytest.raises(DprlError, match=words):
-        LEARNING["functional-q"].load_canary(Attack(**{"epsilon": 0.9, "delta": 1e-4, **options}))

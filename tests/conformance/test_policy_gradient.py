@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 
-from dprl.accounting import events
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.attacks import users as attacks
 from dprl.audits.attacks.users import Pushing, canary_of_sums, exact_sums
@@ -21,8 +19,7 @@ from dprl.audits.record_replay import Comparison, Entry, ReleaseTrace, compare, 
 from dprl.engine import program as engine
 from dprl.environments.bandit import Bandit
 from dprl.environments.user_stream import Interaction, UserStream
-from dprl.errors import DprlError
-from dprl.learning.policy_gradient import trainer, users
+from dprl.learning.policy_gradient import users
 from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -248,48 +245,3 @@ def test_a_relation_half_as_strong_is_caught_by_replay(monkeypatch, tmp_path):
     assert 0.5 < compared(tmp_path, "replace one", least).largest <= 1.0
     monkeypatch.setitem(CLIPS, "replace one", 1.0)
     assert compared(tmp_path, "replace one", least).largest > 1.0
-
-
-# --- what it brings along -------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_lacking():
-    entry = LEARNING["dp-pg"]
-    suite, kind = entry.load_conformance(), entry.load_config()
-    header = inspect.getdoc(inspect.getmodule(kind)) or ""
-    for word in ("Privacy unit:", "Relation:", "Released:", "Not protected:"):
-        assert word in header
-    assert entry.summary
-    assert suite.name == kind.algorithm == "dp-pg"
-    for setting in suite.settings:
-        event, mechanism = suite.event(setting), suite.mechanisms(setting)[trainer.STREAM]
-        if setting == "resampled":
-            assert event == events.poisson_gaussian(0.2, mechanism.noise_multiplier, 12)
-            continue
-        assert event == events.gaussian(mechanism.noise_multiplier)
-        assert events.from_json(events.to_json(event)) == event
-        described = mechanism.describe("Gaussian sums", "updates")
-        assert {"name", "purpose", "noise_multiplier", "sensitivity", "steps", "dimension", "std"} <= set(described)
-    # every noise, relation and sampling is attacked
-    for option, values in {
-        "noise": {None, "independent", "banded:4"},
-        "relation": {None, "replace-one"},
-        "sampling": {None, "poisson"},
-    }.items():
-        assert {a.options.get(option) for a in suite.attacks} == values
-    assert find_learning("dp-pg") is entry
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"options": {"unit": "person"}}, "leave unit out"),
-        ({"released": "last"}, "leave out released"),
-        ({"options": {"users": 100}}, "leave out users"),
-        ({"options": {"stepps": 3}}, "stepps"),
-        ({"options": {"normalise_advantages": True}}, "normalise_advantages"),
-    ],
-)
-def test_attacks_that_mean_nothing_are_refused(options, words):
-    with pytest.raises(DprlError, match=words):
-        canary(Attack(**{"epsilon": 1.0, "delta": 1e-6, **options}))
