@@ -63,7 +63,7 @@ def test_importance_sampling_vectors(logs, estimator):
 def test_ratios_and_columns_of_rows(logs):
     full, fewer, remaining = logs
     feature_map = make_features("tabular", full.bounds.observation)
-    names, made = ("returns", "start", "first", "raw_reward", "to_end", "early"), []
+    names, made = ("returns", "start", "first", "raw_reward"), []
     for log in (full, fewer):
         ratios = step_ratios(helpers.stepped_policy, log)
         inputs = RowInputs(log, ratios, feature_map, 0.9, (0.0, 5.0))

@@ -165,14 +165,3 @@ def test_unknown_columns_and_visits_without_a_table_are_refused():
         asked("secret")
     with pytest.raises(DprlError, match="use tabular features"):
         asked("first", make_features("columns", BOUNDS.observation))
-
-
-def test_ends_are_discounts_to_a_terminal_step_and_rewards_before_it() -> None:
-    found = {name: COLUMNS[name].compute(inputs()) for name in ("to_end", "early")}
-    for rows in EPISODES:
-        steps = np.arange(rows.stop - rows.start)[::-1]
-        ends = bool(LOG.terminated[rows][-1])
-        np.testing.assert_allclose(found["to_end"][rows], 2.0 * DISCOUNT**steps * ends - 1.0, rtol=1e-12)
-        before = LOG.reward[rows][:-1] if ends else LOG.reward[rows]
-        np.testing.assert_allclose(found["early"][rows], min(np.abs(before).sum() / (0.1 * SCALE[1]), 1.0), rtol=1e-12)
-    assert {0.0, 1.0} < {round(float(x), 6) for x in found["early"]}

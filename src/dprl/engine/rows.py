@@ -147,20 +147,6 @@ def _first_visits(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     return inputs.one_per_unit(first)
 
 
-def _discounts_to_end(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
-    log, episode = inputs.log, inputs.log.episode_of()
-    ended = log.terminated[log.episode_offsets[1:] - 1]
-    left = log.lengths()[episode] - 1 - log.time()
-    return 2.0 * np.where(ended[episode], inputs.discount**left, 0.0) - 1.0
-
-
-def _early_rewards(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
-    log, episode = inputs.log, inputs.log.episode_of()
-    early = np.where(log.terminated, 0.0, np.abs(log.reward))
-    total = np.bincount(episode, early, minlength=log.episodes)
-    return np.minimum(total / (0.1 * scale_of(inputs.value)[1]), 1.0)[episode]
-
-
 COLUMNS: Mapping[str, Column] = {
     "weight": Column("weight of the row within its unit; 0 in a row that does not count", _weights),
     "rho": Column("importance ratio of the step", lambda x: np.where(x.usable, x.ratios, 0.0)),
@@ -173,14 +159,6 @@ COLUMNS: Mapping[str, Column] = {
     "first": Column("the same in the first row of each public cell that a trajectory visits", _first_visits),
     "raw_reward": Column(
         "reward with its public range mapped to [-1, 1]", lambda x: in_range(x.log.reward, x.log.bounds.reward)
-    ),
-    "to_end": Column(
-        "gamma^(steps to the last), 0 in a trajectory that does not end in a terminal state; [0, 1] mapped to [-1, 1]",
-        _discounts_to_end,
-    ),
-    "early": Column(
-        "sum of the absolute rewards before a terminal step, over a tenth of the value range's half-width, at most 1",
-        _early_rewards,
     ),
     "states": Column("state before the step", lambda x: x.log.observation, of_transition=True),
     "next_states": Column("state after the step", lambda x: x.log.next_observation, of_transition=True),
@@ -200,12 +178,9 @@ COEFFICIENTS: Mapping[str, tuple[str, ...]] = {
     "weight_rho": ("weight", "rho"),
     "weight_rho_reward": ("weight", "rho", "reward"),
     "weight_return": ("weight", "returns"),
-    "weight_end": ("weight", "to_end"),
     "weight_raw_reward": ("weight", "rho", "raw_reward"),
     "start": ("start",),
     "start_return": ("start", "returns"),
-    "start_end": ("start", "to_end"),
-    "start_early": ("start", "early"),
     "first": ("first",),
     "first_rho": ("first", "rho"),
     "first_rho_reward": ("first", "rho", "reward"),

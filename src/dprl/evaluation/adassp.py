@@ -23,10 +23,10 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project
 from dprl.engine.program import PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
-from dprl.evaluation.recommended_modes import MOST_COLUMNS, make_modes
 from dprl.evaluation.start_level import StartedProgram, StartLevel, behind
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.value_functions.features import Columns, Features, Fourier, Tabular
+from dprl.value_functions.modes import MOST_COLUMNS, has_modes, make_modes
 
 CONSTANT, STATISTICS = "constant", "statistics"
 # what is expected of the weights of a value function in [-1, 1], but for the constant
@@ -119,7 +119,7 @@ def modes_of(algorithm: str, asked: int | None, facts: PublicFacts) -> int:
     """Return how many modes are used; refuses features of which none are known, and more than there are."""
     if not isinstance(facts.features, Columns | Tabular | Fourier):
         raise DprlError(f"{algorithm}: no smooth modes are known of these features; use columns, tabular or fourier.")
-    if isinstance(facts.features, Columns) and facts.features.size > MOST_COLUMNS + 1:
+    if not has_modes(facts.features):
         raise DprlError(f"{algorithm}: statistics of more than {MOST_COLUMNS} columns are too many; use td.")
     most = make_modes(facts.features).size
     if asked is not None and asked > most:

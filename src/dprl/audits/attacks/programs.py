@@ -29,7 +29,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.protocols import Bounds
 
 # columns that programs may ask for: weights, and weights times rewards or returns
-_SIGNED = {"reward", "returns", "raw_reward", "to_end"}
+_SIGNED = {"reward", "returns", "raw_reward"}
 """Columns that are negative as well."""
 
 

@@ -1,0 +1,103 @@
+"""Public modes: the few smooth functions of the state that a small budget can measure.
+
+Modes lie in the span of the features that were asked for, and are orthonormal under the uniform distribution: product
+cosines for Fourier and tabular features, the constant and the linear functions for columns. The first is the constant
+1, and the smoothest come first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float
+
+from dprl.value_functions.features import Columns, Features, Fourier, Tabular
+
+MOST_COLUMNS = 64
+"""Components of the observation up to which statistics of ``columns``, quadratic in them, are worth it."""
+_ONE_COMPONENT, _MOST_MODES = 9, 36
+_HIGHEST_OF_TABLE = 5
+Orders = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """Public arrays over ``K`` modes.
+
+    Attributes:
+        to_features: ``(n, K)``: weights over the features of the function sum_k c_k mode_k are ``to_features @ c``; and
+            ``phi @ to_features`` are the modes at a state.
+        extreme: ``(E, K)`` squares of the modes at points where any weighted sum of them is largest.
+    """
+
+    to_features: Float[np.ndarray, "n K"]
+    extreme: Float[np.ndarray, "E K"]
+
+    @property
+    def size(self) -> int:
+        """Number of modes."""
+        return self.to_features.shape[1]
+
+
+def has_modes(features: Features) -> bool:
+    """Tell whether modes are known of these features, and few enough."""
+    if isinstance(features, Columns):
+        return features.size <= MOST_COLUMNS + 1
+    return isinstance(features, Tabular | Fourier)
+
+
+@lru_cache(maxsize=64)
+def make_modes(features: Features) -> Modes:
+    """Return the modes of a feature map: a function of public facts alone."""
+    orders = _orders_of(features)
+    if isinstance(features, Tabular):
+        values = _cosines(orders, features.counts)
+        return Modes(values / math.sqrt(features.size), values**2)  # indicators are scaled by sqrt(S)
+    if isinstance(features, Columns):
+        rows = [1 + index.index(1) if any(index) else 0 for index in orders]
+    elif isinstance(features, Fourier):
+        rows = [int(np.ravel_multi_index(index, (features.order + 1,) * len(index))) for index in orders]
+    else:
+        raise TypeError(f"no modes are known for features of type {type(features).__name__}")
+    # each mode is a feature, and each is largest at one corner, where all cosines, or all columns, are largest at once
+    low, high = np.array(features.bounds, dtype=np.float64).T
+    corner = high if isinstance(features, Columns) else low
+    return Modes(np.eye(features.size)[:, rows], features(corner[None])[:, rows] ** 2)
+
+
+def _cosines(orders: list[Orders], counts: tuple[int, ...]) -> Float[np.ndarray, "S K"]:
+    """Return the product cosines of these orders at all states of a grid; the middles of its cells stand for them."""
+    out = np.ones((math.prod(counts), len(orders)))
+    cells = np.unravel_index(np.arange(len(out)), counts)
+    for cell, count, order in zip(cells, counts, np.array(orders).T, strict=True):
+        scale = np.where(order, math.sqrt(2.0), 1.0)
+        out *= scale * np.cos(math.pi * (cell[:, None] + 0.5) / count * order)
+    return out
+
+
+def _orders_of(features: Features) -> list[Orders]:
+    """Return the orders of the modes: whole shells of equal frequency, the lowest first, as many as may be measured."""
+    varies = [high > low for low, high in features.bounds]
+    if isinstance(features, Columns):
+        d = len(varies)
+        return [(0,) * d] + [tuple(int(i == j) for j in range(d)) for i in range(d) if varies[i]]
+    if isinstance(features, Tabular):
+        wanted = _ONE_COMPONENT - 1 if sum(varies) <= 1 else _HIGHEST_OF_TABLE
+        highest = [min(wanted, count - 1) for count in features.counts]
+    else:
+        highest = [getattr(features, "order", 0)] * len(varies)
+    # no order above the number of modes can be among the lowest
+    ranges = [range(min(h, _MOST_MODES) + 1 if v else 1) for h, v in zip(highest, varies, strict=True)]
+    shells: dict[int, list[Orders]] = {}
+    for index in itertools.product(*ranges):
+        shells.setdefault(sum(j * j for j in index), []).append(index)
+    chosen: list[Orders] = []
+    for square in sorted(shells):
+        if chosen and len(chosen) + len(shells[square]) > _MOST_MODES:
+            break
+        chosen += shells[square]
+    return chosen
