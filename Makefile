@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # compiled modules are kept: many tests start processes, and each would compile the library again
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-all test-papers lint bench docs audits coverage papers install
+.PHONY: demo test test-all test-papers lint bench docs audits coverage defaults papers install
 
 install: .venv/.installed
 
@@ -44,6 +44,10 @@ audits: .venv/.installed
 
 coverage: .venv/.installed
 	$(BIN)/python -m benchmarks.coverage
+
+# about three hours; what was computed is kept, and the same command goes on where it was
+defaults: .venv/.installed
+	$(BIN)/python -m benchmarks.default_table
 
 # hours; what was computed is kept, and the same command goes on where it was
 papers: .venv/.installed

@@ -95,7 +95,7 @@ ALGORITHMS: dict[str, Entry] = entries(
     (
         "recommended",
         "recommended",
-        "the default, nothing to tune: statistics of returns, and descent where the budget allows",
+        "the default, nothing to tune: descent on returns, checked against their mean; off-policy TD",
         "ours",
     ),
     ("td", "td", "TD(0) with noisy clipped steps, on and off policy", "Sutton (1988)"),

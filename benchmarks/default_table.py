@@ -1,0 +1,168 @@
+"""``make defaults``: the recommended default beside every named algorithm, on problems that nothing was chosen on.
+
+A row is a family of problems, on or off policy, with so many people and such a budget. The error is that of the value
+function: root mean square over the states that the log visits, over the width of the public value range, over two
+members of the family and three logs of each. The default has its own share of the budget, as shipped; every named
+algorithm, the constant among them, has all of it. A row that was computed is kept in ``results/default_table.json`` and
+not computed again; a row takes a quarter of a minute to three minutes of one core.
+
+``python -m benchmarks.default_table [--locked] [--most N]``: the seeds for judging, or those of a release; at most N
+rows more. Without more rows to compute, docs/defaults.md is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from benchmarks.families import FAMILIES, JUDGING, LOCKED, Member, member
+from benchmarks.harness import ROOT, pin, table
+from dprl.accounting.budget import Budget
+from dprl.data.readers import read_log
+from dprl.engine.layouts import padded_units
+from dprl.engine.program import run
+from dprl.engine.ratios import step_ratios
+from dprl.engine.rows import rows_of
+from dprl.errors import DprlError
+from dprl.evaluation.plan import make_plan, program_for
+from dprl.evaluation.recommended import Recommended
+from dprl.mechanisms.noise import SeededNoise
+from dprl.registry import find
+from dprl.value_functions.features import make_features
+from dprl_papers.baselines.lstd import lstd
+
+KEPT, PAGE = ROOT / "benchmarks" / "results" / "default_table.json", ROOT / "docs" / "defaults.md"
+DELTA, MEMBERS, LOGS = 1e-5, 2, 3
+SIZES = ((1_000, 0.1), (1_000, 1.0), (5_000, 0.1), (5_000, 1.0), (1_000, 4.0), (5_000, 4.0))
+NAMED = ("adassp", "dptd", "gpope", "lstd", "noisy-counts", "return-regression", "td")
+
+
+class Row(NamedTuple):
+    """A row of the table."""
+
+    family: str
+    off_policy: bool
+    people: int
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        """Its key among the results that are kept."""
+        return f"{self.family}, {'off' if self.off_policy else 'on'}, {self.people}, {self.epsilon:g}"
+
+
+def rows() -> Iterator[Row]:
+    """Yield all rows, the sizes that matter most first."""
+    for people, epsilon in SIZES:
+        for family in FAMILIES:
+            for off_policy in (False, True):
+                yield Row(family, off_policy, people, epsilon)
+
+
+def programs(found: Member, row: Row, discount: float, features: str) -> dict[str, Any]:
+    """Return the programs of the default, as shipped, and of all named algorithms that serve this problem."""
+    bounds, budget = found.bounds(row.people), Budget(row.epsilon, DELTA)
+    made = {
+        "default": make_plan(Recommended(discount=discount), bounds, budget, [found.policy()], features).program
+    }
+    feature_map = make_features(features, bounds.observation)
+    for name in ("constant", *NAMED):
+        try:
+            made[name] = program_for(find(name).load_config()(discount=discount), bounds, feature_map, budget)
+        except DprlError:  # such as transitions that are counted where states are not
+            continue
+    return made
+
+
+def errors(row: Row, seeds: range) -> dict[str, float]:
+    """Return the error of each algorithm."""
+    squares: dict[str, list[float]] = {}
+    for seed in seeds[:MEMBERS]:
+        found = member(row.family, seed, row.off_policy)
+        discount = found.process.discount if found.process.horizon > 1 else 0.99
+        bounds = found.bounds(row.people)
+        value, features = bounds.value_interval(discount), make_features(found.features, bounds.observation)
+        centre, half = sum(value) / 2.0, (value[1] - value[0]) / 2.0
+        truth, visits, phi = found.values(), found.visits(), features(found.codes)
+        made = programs(found, row, discount, found.features)
+        compiled = {name: jax.jit(partial(_answer, program)) for name, program in made.items()}
+        columns = sorted({column for program in made.values() for column in program.columns})
+
+        def note(name: str, theta: Any, phi: Any = phi, truth: Any = truth, visits: Any = visits,
+                 value: Any = value, centre: float = centre, half: float = half) -> None:  # fmt: skip
+            gap = np.clip(centre + half * phi @ np.asarray(theta), *value) - truth
+            squares.setdefault(name, []).append(float(visits @ gap**2) / (2.0 * half) ** 2)
+
+        for number in range(LOGS):
+            rng = np.random.default_rng([seed, row.off_policy, row.people, number])
+            log = read_log(found.draw(rng, row.people), bounds=bounds).load()
+            ratios = np.ones(len(log.reward)) if found.on_policy else step_ratios(found.policy(), log)
+            made_rows = rows_of(log, ratios, features, discount, value, columns=columns)
+            data = padded_units(made_rows)
+            for name, answer in compiled.items():
+                note(name, answer(SeededNoise.from_seed(number).key, data))
+            note("mid-range", np.zeros(features.size))
+            note("LSTD, not private", lstd(made_rows))
+    return {name: float(np.sqrt(np.mean(found))) for name, found in squares.items()}
+
+
+def _answer(program: Any, key: Any, data: Any) -> Any:
+    return run(program, SeededNoise(key), data)[1]
+
+
+def page(kept: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the page: the table, and in how many rows the default keeps its promises."""
+    lines, near, worse = [], 0, []
+    for row in rows():
+        found = kept.get(row.name)
+        if found is None:
+            continue
+        best = min(NAMED, key=lambda name: found.get(name, np.inf))
+        trivial = min(found["constant"], found["mid-range"])
+        bar = min(trivial, found[best])
+        near += found["default"] <= 1.5 * bar
+        if found["default"] > 1.05 * trivial + 0.01:
+            worse.append(row.name)
+        numbers = (found[x] for x in ("default", best, "constant", "mid-range", "LSTD, not private"))
+        shown = [f"{x:.4f}".lstrip("0") for x in numbers]
+        lines.append([row.name, shown[0], f"{shown[1]} {best}", *shown[2:], f"{found['default'] / bar:.2f}"])
+    headings = ["family, log, people, epsilon", "default", "best named", "constant", "mid-range", "LSTD, not private",
+                "default over best"]  # fmt: skip
+    rest = f" These are not: {'; '.join(worse)}." if worse else ""
+    return (
+        f"# The default beside every named algorithm\n\n{(__doc__ or '').split(chr(10) * 2)[1]}\n\n"
+        f"Of {len(lines)} rows {near} ({near / max(len(lines), 1):.0%}) are within 1.5 times the best of all others, and "
+        f"{len(lines) - len(worse)} within 1.05 times the better of constant and mid-range and a hundredth of the "
+        f"range.{rest}\n\n{table(headings, lines)}\n"
+    )
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.default_table")
+    parser.add_argument("--locked", action="store_true", help="the seeds of a release, of which nothing is kept")
+    parser.add_argument("--most", type=int, default=10**9, help="compute at most so many rows")
+    asked = parser.parse_args(arguments)
+    pin(1)
+    kept = {} if asked.locked or not KEPT.exists() else json.loads(KEPT.read_text())
+    missing = [row for row in rows() if row.name not in kept]
+    for row in missing[: asked.most]:
+        kept[row.name] = errors(row, LOCKED if asked.locked else JUDGING)
+        print(row.name, {name: round(x, 4) for name, x in kept[row.name].items()}, flush=True)
+        if not asked.locked:
+            KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    if asked.locked:
+        print(page(kept))
+    else:
+        PAGE.write_text(page(kept))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
