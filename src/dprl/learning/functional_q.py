@@ -38,6 +38,9 @@ Variant = Literal["functional", "observed-reward", "gradient", "output"]
 MAX_SAMPLES, MAX_UPDATES = 10**7, 10**6
 PATHS = ("functional", "output")
 """Variants that add a path of a Gaussian process."""
+_NETWORKS: Mapping[Variant, str] = {
+    "functional": "fourier:3", "observed-reward": "mlp:32", "gradient": "fourier:3", "output": "table:257",
+}  # fmt: skip
 MOST_PATH_NOISE = 32.0
 """Variance of the paths, over that of a constant's, up to which ``functional`` is the default."""
 
@@ -242,9 +245,7 @@ def public_defaults(c: FunctionalQ, facts: EnvironmentSpec) -> dict[str, Any]:
     if not high > low:
         raise DprlError("functional-q: the reward's bounds are one number: there is nothing to learn.")
     if c.network is None:
-        derived["network"] = {"functional": "fourier:3", "gradient": "fourier:3", "output": "table:257"}.get(
-            c.variant, "mlp:32"
-        )
+        derived["network"] = _NETWORKS[c.variant or "observed-reward"]
     elif (c.variant == "output") != c.network.startswith("table:"):
         raise DprlError("functional-q: a table is what the variant output releases, and it releases nothing else.")
     if c.step_size is None:

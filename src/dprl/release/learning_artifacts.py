@@ -129,7 +129,7 @@ def q_certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, A
 
 
 def _variant(plan: LearningPlan) -> str:
-    return plan.config.variant if plan.claim is None else plan.config.calibration
+    return str(plan.config.variant) if plan.claim is None else plan.config.calibration
 
 
 def _q_environment(plan: LearningPlan) -> dict[str, Any]:
