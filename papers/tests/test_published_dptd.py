@@ -11,15 +11,30 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import chi2
-from tests.evaluation.test_dptd import BOUNDS, BUDGET, innovations, program_of, rows
+from tests.evaluation.test_dptd import BOUNDS, BUDGET, program_of, rows
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import padded_units
 from dprl.errors import DprlError
 from dprl.evaluation.nonlinear_td import unit_gradients
 from dprl.evaluation.plan import make_plan
+from dprl.mechanisms.noise import SeededNoise
 from dprl_papers.one_unit import MOVED, OneUnit
 from dprl_papers.paper_000_dptd.published import PublishedDPTD, noise_multiplier, theorem_conditions
+
+
+def innovations(program, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """``p_t - (1 - a_t) p_{t-1}`` ``(steps, d)`` where all that is released is noise, and a_t."""
+    mechanism, noise = program.stages[-1].mechanism, SeededNoise.from_seed(8)
+
+    def body(state, step):
+        state = program.update(0, state, mechanism.scaled(mechanism.draw(noise, step)), step)
+        return state, state.p
+
+    ps = np.asarray(jax.jit(lambda: jax.lax.scan(body, program.init(), jnp.arange(steps, dtype=jnp.uint32))[1])())
+    a = np.append(1.0, 0.75 / np.sqrt(np.arange(steps - 1) + 3.0))
+    before = np.concatenate([np.zeros((1, ps.shape[1])), ps[:-1]])
+    return ps - (1.0 - a[:, None]) * before, a
 
 
 def test_the_last_step_has_276_times_less_noise_than_as_published():
