@@ -7,6 +7,9 @@ policy that learning begins with to the best policy of the same class, found by 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,9 +19,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.coverage.domains import Process
-from benchmarks.families import member
+from benchmarks.families import CHOOSING, JUDGING, member
+from benchmarks.harness import goal, table
+from dprl.accounting.budget import Budget
+from dprl.environments.cart_pole import CartPole
+from dprl.environments.user_source import facts_of
+from dprl.learning.policy_gradient.dp_pg import DPPG
+from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
+from dprl.learning.policy_gradient.trainer import PolicyGradient, run
+from dprl.learning.policy_gradient.users import Simulated
+from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.parametric import Parametric
 from dprl.protocols import Interval
+from dprl.release.policy_returns import mean_return
+
+USERS, BUDGET, SEEDS = 20_000, Budget(1.0, 1e-6), 3
+CART_POLE_USERS, CART_POLE_SEEDS, SOLVED = 500, 10, 475.0
+CHOSEN_ON = ("inventory", "grid", "bandit")
+JUDGED_ON = ("random-mdp", "clinic", "boyan", "chain", "queue")
 
 
 @dataclass(frozen=True, eq=False)
