@@ -25,6 +25,7 @@ NAMES = (
     "defaults",
     "descent",
     "recommended",
+    "learning_families",
 )
 
 
