@@ -238,8 +238,9 @@ def run() -> dict[str, Any]:
         "title": "Learning with default options on families of problems",
         "notes": [
             "Share of the gain from the untrained to the best policy of the same class, mean and least of "
-            f"{len(SEEDS)} members: {USERS:,} users, epsilon {BUDGET.epsilon:g}, delta {BUDGET.delta:g}, all options default. The "
-            "step sizes were chosen on other members of the families that say so, and on Cart Pole with other seeds."
+            f"{len(SEEDS)} members: {USERS:,} users, epsilon {BUDGET.epsilon:g}, delta {BUDGET.delta:g}, all options "
+            "default. The step sizes were chosen on other members of the families that say so, and on Cart Pole with "
+            "other seeds."
         ],
         "table": table(headings, rows),
         "goals": goals,
