@@ -13,6 +13,7 @@ NAMES = (
     "dptd_cart_pole",
     "dptd_pong",
     "functional_q",
+    "functional_q_families",
     "dp_pg",
     "l2p",
     "rollouts",
@@ -25,6 +26,7 @@ NAMES = (
     "defaults",
     "descent",
     "recommended",
+    "learning_families",
 )
 
 

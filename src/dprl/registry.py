@@ -135,8 +135,9 @@ LEARNING: dict[str, Entry] = entries(
     (
         "functional-q",
         "functional_q",
-        "Q-learning that protects the reward function: `observed-reward` (the default), `functional` (noise for the "
-        "whole function, any number of questions), `gradient`, `output`; also as published",
+        "Q-learning that protects the reward function: `functional` (noise for the whole function, any number of "
+        "questions; the default where its proof holds by declared facts), `observed-reward`, `gradient`, `output`; "
+        "also as published",
         "[001](docs/papers/001.md), repaired",
     ),
 ) | entries(

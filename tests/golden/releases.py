@@ -1,7 +1,8 @@
 """What every algorithm releases, in every setting, with one key: recorded before the code is moved, compared after.
 
 A change that is meant to change bytes records them again, and says here why. So far: evaluations release the number of
-people who are there beside the values, one coordinate more (0.2.0).
+people who are there beside the values, one coordinate more (0.2.0); dp-pg's default step size follows from what was
+released (0.2.0).
 """
 
 from __future__ import annotations

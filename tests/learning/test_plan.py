@@ -33,13 +33,40 @@ def test_everything_follows_from_public_facts():
     assert resolved.decay == pytest.approx(4.0)
     assert resolved.shared_path is False
     assert resolve(FunctionalQ(variant="functional", people=100), replace(FACTS, reward_of="state")).shared_path
-    assert (resolved.discount, resolved.network, resolved.step_size) == (0.9, "mlp:32", 3e-3)
+    assert (resolved.discount, resolved.network, resolved.step_size) == (0.9, "fourier:3", 3e-3)
     assert "derived" in resolved.hyper_parameters()["decay"]["provenance"]
     assert resolve(resolved, FACTS) == resolved
     # below a slope of R the decay stays at 1, and an explicit one is kept
     flat = FunctionalQ(variant="functional", reward_radius=0.1, reward_lipschitz=0.02)
     assert resolve(flat, FACTS).decay == 1.0
     assert resolve(replace(flat, decay=3.0), FACTS).decay == 3.0
+
+
+SQUARE = {"observation": ((0.0, 1.0),) * 2}
+DEFAULTS = {
+    "all that the proof needs": ({}, {}, "functional", "fourier:3"),
+    "rewards that nobody describes": ({}, {"reward_of": None}, "observed-reward", "mlp:32"),
+    "described by an option": ({"reward_of": "state"}, {"reward_of": None}, "functional", "fourier:3"),
+    "no Lipschitz constant": ({}, {"reward_lipschitz": None}, "observed-reward", "mlp:32"),
+    "one stated": ({"reward_lipschitz": 0.01}, {"reward_lipschitz": None}, "functional", "fourier:3"),
+    "a steep reward": ({}, {"reward_lipschitz": 10.0}, "observed-reward", "mlp:32"),
+    "many actions": ({}, {"actions": 8}, "observed-reward", "mlp:32"),
+    "many actions, one path": ({}, {"actions": 8, "reward_of": "state"}, "functional", "fourier:3"),
+    "the square": ({}, SQUARE, "observed-reward", "mlp:32"),
+    "the square, with derivatives": (
+        {"mixed_derivatives": True}, SQUARE | {"reward_of": "state", "on_grid": True}, "functional", "fourier:3",
+    ),
+    "a memo": ({"memoise": True}, {"finite": (3, 2)}, "observed-reward", "mlp:32"),
+    "features of one's own": ({"network": "mlp:4"}, {}, "functional", "mlp:4"),
+    "a variant of one's own": ({"variant": "observed-reward"}, {}, "observed-reward", "mlp:32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DEFAULTS)
+def test_the_variant_and_its_features_follow_from_declared_facts(what):
+    options, facts, variant, network = DEFAULTS[what]
+    resolved = resolve(FunctionalQ(people=100, **options), replace(FACTS, **facts))
+    assert (resolved.variant, resolved.network) == (variant, network)
 
 
 WRONG = {
@@ -59,7 +86,9 @@ WRONG = {
     ),
     "output in two components": ({"variant": "output", "people": 9}, {"observation": ((0.0, 1.0),) * 2}, "one obs"),
     "no memo of endless states": ({"people": 9, "memoise": True}, {}, "finitely many"),
-    "another variant's option": ({"people": 9, "decay": 2.0}, {}, "of the variant functional and output alone"),
+    "another variant's option": (
+        {"people": 9, "decay": 2.0, "variant": "observed-reward"}, {}, "of the variant functional and output alone",
+    ),
     "broken rounds": ({"people": 9, "samples": 55}, {}, "whole number of rounds"),
     "discount of one": ({"people": 9}, {"discount": 1.0}, "discount below 1"),
     "one reward": ({"people": 9}, {"reward_bounds": (1.0, 1.0)}, "nothing to learn"),
@@ -135,7 +164,8 @@ def test_a_memo_where_the_proof_needs_one():
     memoised = make_learning_plan(FunctionalQ(people=50, memoise=True), finite, BUDGET)
     assert isinstance(answers_of(memoised, noise), Memo)
     assert memoised.mechanism.steps == 8
-    assert memoised.mechanism.std < 0.1 * make_learning_plan(FunctionalQ(people=50), finite, BUDGET).mechanism.std
+    each = make_learning_plan(FunctionalQ(variant="observed-reward", people=50), finite, BUDGET)
+    assert memoised.mechanism.std < 0.1 * each.mechanism.std
 
 
 def test_the_optimal_q_moves_no_further_than_is_accounted_for():

@@ -38,6 +38,11 @@ Variant = Literal["functional", "observed-reward", "gradient", "output"]
 MAX_SAMPLES, MAX_UPDATES = 10**7, 10**6
 PATHS = ("functional", "output")
 """Variants that add a path of a Gaussian process."""
+_NETWORKS: Mapping[Variant, str] = {
+    "functional": "fourier:3", "observed-reward": "mlp:32", "gradient": "fourier:3", "output": "table:257",
+}  # fmt: skip
+MOST_PATH_NOISE = 32.0
+"""Variance of the paths, over that of a constant's, up to which ``functional`` is the default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +50,8 @@ class FunctionalQ(Config):
     """Options of functional Q-learning; those that are None are filled in by :func:`resolve` from public facts.
 
     Attributes:
-        variant: where the noise is added.
+        variant: where the noise is added; by default ``functional`` where its proof holds by declared facts and its
+            noise is the smaller (:func:`default_variant`), ``observed-reward`` otherwise.
         calibration: ``verified``, or ``as-published``: that of dprl-papers, which certifies nothing.
         reward_radius: R, how far apart (sup norm) two neighbouring reward functions are; this or ``people``.
         people: n, where the reward function is the mean of so many people's: replacing one moves it by at most
@@ -60,7 +66,8 @@ class FunctionalQ(Config):
         shared_path: one path for all actions, which protects reward functions of the state alone; by default where
             rewards are such functions.
         memoise: one answer for each state and action of a finite environment (observed-reward).
-        network: ``mlp:HIDDEN`` or ``fourier:ORDER`` (a linear function an action).
+        network: ``mlp:HIDDEN`` or ``fourier:ORDER`` (a linear function an action); by default
+            ``fourier:3`` in the variants functional and gradient, and ``mlp:32`` in observed-reward.
         samples: environment steps, T.
         round: samples between two changes of the acting policy.
         discount: by default the environment's.
@@ -80,7 +87,7 @@ class FunctionalQ(Config):
 
     algorithm: ClassVar[str] = "functional-q"
 
-    variant: Variant = "observed-reward"
+    variant: Variant | None = None
     calibration: Literal["verified", "as-published"] = "verified"
     reward_radius: float | None = None
     people: int | None = None
@@ -168,6 +175,8 @@ def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:
         DprlError: one sentence, where the variant has no proof for such an environment, or a fact is missing.
     """
     c = config
+    if c.variant is None:
+        c = c.replace(DERIVED, variant=default_variant(c, facts))
     for sentence in _contradictions(c):
         raise DprlError(f"{c.algorithm}: {sentence}.")
     derived = public_defaults(c, facts)
@@ -203,6 +212,28 @@ def resolve(config: FunctionalQ, facts: EnvironmentSpec) -> FunctionalQ:
     return c.replace(DERIVED, **derived)
 
 
+def default_variant(c: FunctionalQ, facts: EnvironmentSpec) -> Variant:
+    """Return the variant that public facts choose: ``functional`` where its proof holds and its noise is the smaller.
+
+    A path for each of m actions costs ``m (1 + L/R)`` times the variance of one for a constant; beyond
+    :data:`MOST_PATH_NOISE` noise on each observed reward does better. More than one observation component needs
+    bounded mixed derivatives on the grid.
+    """
+    reward_of = c.reward_of or ("state" if c.shared_path else facts.reward_of)
+    lipschitz, radius = c.reward_lipschitz, c.reward_radius
+    if radius is None and c.people is not None:
+        radius = facts.reward_range / c.people
+    if facts.reward_lipschitz is not None and radius is not None and facts.reward_range > 0.0:
+        lipschitz = lipschitz or 2.0 * facts.reward_lipschitz * (radius / facts.reward_range)
+    inside = facts.dimensions == 1 or (facts.dimensions <= 3 and facts.on_grid and c.mixed_derivatives)
+    scaled = all(high > low for low, high in facts.observation)
+    if c.memoise or reward_of is None or lipschitz is None or radius is None or not (inside and scaled):
+        return "observed-reward"
+    shared = reward_of == "state" if c.shared_path is None else c.shared_path
+    noise = (1 if shared else facts.actions) * (1.0 + lipschitz / radius) ** facts.dimensions
+    return "functional" if noise <= MOST_PATH_NOISE else "observed-reward"
+
+
 def public_defaults(c: FunctionalQ, facts: EnvironmentSpec) -> dict[str, Any]:
     """Return what follows from the environment alone: discount, network and step size."""
     derived = dict[str, Any]()
@@ -214,7 +245,7 @@ def public_defaults(c: FunctionalQ, facts: EnvironmentSpec) -> dict[str, Any]:
     if not high > low:
         raise DprlError("functional-q: the reward's bounds are one number: there is nothing to learn.")
     if c.network is None:
-        derived["network"] = {"gradient": "fourier:3", "output": "table:257"}.get(c.variant, "mlp:32")
+        derived["network"] = _NETWORKS[c.variant or "observed-reward"]
     elif (c.variant == "output") != c.network.startswith("table:"):
         raise DprlError("functional-q: a table is what the variant output releases, and it releases nothing else.")
     if c.step_size is None:
@@ -276,7 +307,7 @@ ALGORITHM = Algorithm(
         "functional, one path": Setting(
             FunctionalQ(variant="functional", shared_path=True, actor_critic=True, **_SHORT)
         ),
-        "observed reward": Setting(FunctionalQ(**_SHORT)),
+        "observed reward": Setting(FunctionalQ(variant="observed-reward", **_SHORT)),
         "gradient": Setting(FunctionalQ(variant="gradient", **{**_SHORT, "network": "fourier:2"})),
         "output": Setting(FunctionalQ(variant="output", **{**_SHORT, "network": None})),
     },

@@ -271,6 +271,12 @@ class GaussianSum:
         """Standard deviation of a draw in each coordinate; that of the noise itself, where it is independent."""
         return 0.0 if self.arithmetic == "plain" else self._std(self.noise_multiplier)
 
+    @property
+    def noise_std_of_step(self) -> Real:
+        """Standard deviation of a step's noise in each coordinate, also where it is correlated; may be traced."""
+        independent = 0.0 if self.arithmetic == "plain" else self._std(self.multiplier_at(0))
+        return independent * float(np.linalg.norm(self.correlation.inverse(min(self.steps, 512))))
+
     def _std(self, noise_multiplier: Any) -> Any:
         return noise_multiplier * self.sensitivity * self.column_norm
 

@@ -100,7 +100,7 @@ def q_training_of(
 def q_certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, Any]:
     """Return the certificate before it is sealed, from public facts known before the first reward is asked for."""
     config, variant = plan.config, _variant(plan)
-    mechanisms = [] if plan.mechanism is None else [plan.mechanism.describe(_PURPOSE[config.variant])]
+    mechanisms = [] if plan.mechanism is None else [plan.mechanism.describe(_PURPOSE[variant])]
     released = plan.claim.released if plan.claim else f"{_RELEASED[variant]}, from which the Q-function is computed."
     assumed: dict[str, Any] = {
         "environment": _q_environment(plan),
@@ -129,7 +129,7 @@ def q_certificate_of(plan: LearningPlan, noise: Any, status: str) -> dict[str, A
 
 
 def _variant(plan: LearningPlan) -> str:
-    return plan.config.variant if plan.claim is None else plan.config.calibration
+    return str(plan.config.variant) if plan.claim is None else plan.config.calibration
 
 
 def _q_environment(plan: LearningPlan) -> dict[str, Any]:

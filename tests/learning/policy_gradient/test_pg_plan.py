@@ -14,8 +14,9 @@ from dprl.config import DERIVED
 from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.policy_gradient.dp_pg import DPPG, resolve
-from dprl.learning.policy_gradient.pg_plan import make_pg_plan
+from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.mechanisms.strategy import Correlation
 
 BUDGET = Budget(1.0, 1e-6)
 
@@ -69,14 +70,14 @@ def test_users_are_those_that_the_source_declares():
 @pytest.mark.parametrize(
     ("options", "known", "batch", "steps", "step_size", "discount", "barrier", "policy"),
     [
-        ({"users": 2000}, facts(), 100, 20, 2.0, 0.98, 0.0, "softmax"),
-        ({"users": 100_000}, facts(), 2500, 40, 2.0, 0.98, 0.0, "softmax"),
-        ({"users": 100, "policy": "mlp:8"}, facts(discount=0.9), 20, 5, 4.0, 0.9, 0.0, "mlp:8"),
+        ({"users": 2000}, facts(), 100, 20, 300.0, 0.98, 0.0, "softmax"),
+        ({"users": 100_000}, facts(), 1000, 100, 60.0, 0.98, 0.0, "softmax"),
+        ({"users": 100, "policy": "mlp:8"}, facts(discount=0.9), 20, 5, 1200.0, 0.9, 0.0, "mlp:8"),
         ({"users": 10_000}, ONCE, 400, 25, 240.0, 1.0, 0.02, "softmax"),
         ({"users": 10_000, "steps": 100}, ONCE, 100, 100, 60.0, 1.0, 0.02, "softmax"),
         # several visits of which none has consequences
         ({"users": 10_000}, facts(horizon=3, discount=0.0), 400, 25, 240.0, 0.0, 0.02, "softmax"),
-        ({"users": 1000, "batch": 33}, CONTINUOUS, 33, 31, 2.0, 0.98, 0.0, "gaussian"),
+        ({"users": 1000, "batch": 33}, CONTINUOUS, 33, 31, 6000.0 / 31, 0.98, 0.0, "gaussian"),
         ({"users": 3}, ONCE, 3, 1, 6000.0, 1.0, 0.02, "softmax"),
     ],
 )
@@ -132,7 +133,21 @@ def test_people_who_act_once_are_followed_the_further_the_less_noise_there_is():
     assert step_size(noise="independent") == pytest.approx(usual * 0.5367, rel=2e-3)
     assert step_size(users=10**5) == 240.0
     assert make_pg_plan(DPPG(users=5000, step_size=7.0), ONCE, BUDGET).config.step_size == 7.0
-    assert make_pg_plan(DPPG(users=5000), facts(), BUDGET).config.step_size == 2.0
+
+
+@pytest.mark.parametrize("horizon", [2, 500])
+def test_steps_of_episodes_are_bounded_by_the_noise_whatever_the_horizon(horizon):
+    """The bound is that for people who act once; what is released may shorten a step."""
+    known = facts(horizon=horizon)
+    plan = make_pg_plan(DPPG(users=5000), known, BUDGET)
+    error = Correlation("square-root").prefix_error(50)
+    assert plan.config.step_size == pytest.approx(2.1 * 5000 / (4.2247 * error * math.sqrt(50)) / 50, rel=2e-3)
+    assert plan.config.chooses_step_size
+    own = make_pg_plan(DPPG(users=5000, step_size=2.0), known, BUDGET)
+    assert own.config.step_size == 2.0
+    assert [program_of(p)[0].shape.adaptive for p in (plan, own)] == [True, False]
+    steps = [resolve(DPPG(users=10**5, step_size=size), known).steps for size in (None, 2.0)]
+    assert steps == [100, 40]
 
 
 def test_no_baseline_no_statistic():

@@ -79,8 +79,9 @@ def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
     assert abs(float(state.baseline) - PAID.mean()) < 0.01
 
 
-def test_on_the_host_the_same_answers_give_the_same_run():
-    shape = _shape(users=55, baseline=True)  # the last batch is not full
+@pytest.mark.parametrize("adaptive", [False, True], ids=["fixed steps", "adaptive steps"])
+def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
+    shape = _shape(users=55, baseline=True, adaptive=adaptive)  # the last batch is not full
     mechanism = _mechanism(shape)
     noise, key = SeededNoise.from_seed(2), coins(4)
     program, people = PolicyGradient(shape, mechanism), Simulated(TableBandit(), shape)

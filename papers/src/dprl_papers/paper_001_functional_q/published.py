@@ -96,6 +96,8 @@ def resolve(config: PublishedQ, facts: EnvironmentSpec) -> PublishedQ:
             "memoise."
         )
     derived = public_defaults(config, facts)
+    if config.variant is None:
+        derived["variant"] = "observed-reward"
     if config.step_size is None:
         derived["step_size"] = STEP_SIZE
     if facts.dimensions != 1:

@@ -66,7 +66,8 @@ class Point:
         shared: one path for all actions, as the environment's public fact allows.
         updates: on replayed samples for each fresh one.
         samples, batch: of a run, and of a round.
-        step_size, network, decay: by default the library's.
+        step_size, decay: by default the library's.
+        network: by default ``mlp:32`` of the methods that replay samples, otherwise the library's.
         ends: whether the walk is paid at its ends.
         dimensions: of the walk.
         curve: returns along the run instead of the released Q's.
@@ -143,7 +144,8 @@ def config_of(point: Point) -> FunctionalQ:
         options |= {"decay": point.decay, "shared_path": point.shared, "mixed_derivatives": point.dimensions > 1}
     if point.method in ("functional", "output") and point.lipschitz is not None:
         options["reward_lipschitz"] = point.lipschitz * radius
-    options |= {"step_size": point.step_size, "network": point.network}
+    network = point.network or (None if point.method in ("gradient", "output") else "mlp:32")
+    options |= {"step_size": point.step_size, "network": network}
     options |= {"samples": point.samples, "round": point.batch, "updates_per_sample": point.updates}
     return resolve(FunctionalQ(reward_radius=radius, **options), facts)
 

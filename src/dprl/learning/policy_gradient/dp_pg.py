@@ -47,15 +47,16 @@ class DPPG(Config):
         users: N, places for users; public, and never how many came. Of users who are sampled again, what they are
             taken to be for rate and normaliser: whoever else is in the log takes part too.
         batch: m, places in a batch, or people expected in one; by default users / steps.
-        steps: T, number of batches, fewer where some would be empty; by default 20 to 40 for episodes, 25 for who
-            acts once.
+        steps: T, number of batches, fewer where some would be empty; by default 20 to 100 for episodes, and at most 40
+            with a ``step_size`` of your own; 25 for who acts once.
         calibration: ``verified``, or ``as-published``: that of dprl-papers, which certifies nothing.
         relation: what two neighbouring sets of users differ by: one who answers nothing, or one who answers anew.
         noise: ``independent``, or correlated over the batches: ``square-root`` or ``banded:BANDS``.
         sampling: ``one-pass``, each user in one batch; or ``poisson``, of a log that is read whole: everybody in it may
             be in every batch, by secret coins.
         clip_norm: C, L2 bound of a user's whole vector.
-        step_size: of a mean gradient in units of C.
+        step_size: of a mean gradient in units of C. By default it is as long as the noise allows, and in episodes no
+            longer than the gradients released so far allow (docs/proofs/dp-pg.md).
         decay: of the step size over the batches: linear to zero, or constant.
         discount: of returns; by default 0.98 for episodes, or the environment's where that is lower.
         estimator: score times returns-to-go, or the paper's summed score times the return of the episode.
@@ -109,6 +110,11 @@ class DPPG(Config):
         return None
 
     @property
+    def chooses_step_size(self) -> bool:
+        """Whether the step size follows from the noise, and in episodes from the gradients released before."""
+        return self.step_size is None or self.provenance.get("step_size") == DERIVED
+
+    @property
     def poisson(self) -> bool:
         """Whether people are sampled by coins."""
         return self.sampling == "poisson"
@@ -119,14 +125,13 @@ class DPPG(Config):
         return RESAMPLED if self.poisson else RELATIONS[self.relation]
 
 
-STEPS, MOST_STEPS, STEPS_OF_ONE_ACTION = 20, 40, 25
-"""Batches, where nothing is said and there are enough users for them: of episodes (more where users are many), and of
-people who act once."""
+STEPS, MOST_STEPS, MOST_STEPS_OF_FIXED_SIZE, STEPS_OF_ONE_ACTION = 20, 100, 40, 25
+"""Batches, where nothing is said and there are enough users for them: of episodes (more where users are many, and fewer
+with a step size of the user's own), and of people who act once."""
 LEAST_BATCH = 20
 DISCOUNT = 0.98
-STEP_SIZE, STEP_SIZE_OF_NETWORKS, STEPS_TIMES_SIZE, NOISE_OF_STEPS = 2.0, 4.0, 6000.0, 2.1
-"""Step size of episodes, by policies that are linear in their features and by networks; and of people who act once the
-number of steps times the step size, at most, and what it is over users by the noise of the sum of all steps."""
+STEPS_TIMES_SIZE, NOISE_OF_STEPS = 6000.0, 2.1
+"""Number of steps times the step size, at most, and what it is over users by the noise of the sum of all steps."""
 BARRIER = 0.02
 
 
@@ -166,15 +171,15 @@ def resolve(config: DPPG, facts: EnvironmentSpec, units: int | None = None) -> D
     elif units is not None and users != units:
         raise DprlError(f"dp-pg: users must be the {units} units that the bounds declare: leave it out.")
     once = act_once(facts)
-    batch, steps = _batches(c, users, STEPS_OF_ONE_ACTION if once else min(MOST_STEPS, max(STEPS, users // 100)))
+    most = MOST_STEPS if c.chooses_step_size else MOST_STEPS_OF_FIXED_SIZE
+    batch, steps = _batches(c, users, STEPS_OF_ONE_ACTION if once else min(most, max(STEPS, users // 100)))
     derived |= {"batch": batch, "steps": steps}
     if c.policy is None:
         derived["policy"] = "gaussian" if facts.action is not None else "softmax"
     if c.discount is None:
         derived["discount"] = 1.0 if facts.horizon == 1 else min(DISCOUNT, facts.discount)
     if c.step_size is None:
-        of_episodes = STEP_SIZE_OF_NETWORKS if str(c.policy).startswith("mlp:") else STEP_SIZE
-        derived["step_size"] = STEPS_TIMES_SIZE / steps if once else of_episodes
+        derived["step_size"] = STEPS_TIMES_SIZE / steps
     if c.regularisation is None:
         derived["regularisation"] = BARRIER if once and facts.action is None else 0.0
     return c.replace(DERIVED, **{name: value for name, value in derived.items() if getattr(c, name) != value})

@@ -42,6 +42,7 @@ class RunShape:
         bootstrap: what follows a time limit: the released ``baseline``, the largest return (``bound``), nothing.
         interactions: answers of one user in the same context; the mean of the others' returns is each one's baseline.
         natural: whether a step is preconditioned by the Fisher matrix on :func:`public_states`.
+        adaptive: whether the gradients released so far bound a step, see :mod:`trust_region`.
         block: users whose vectors lie in memory at once.
     """
 
@@ -55,6 +56,7 @@ class RunShape:
     bootstrap: Literal["baseline", "bound", "none"] = "baseline"
     interactions: int = 1
     natural: bool = False
+    adaptive: bool = False
     block: int = 128
 
     @property
@@ -72,7 +74,7 @@ class Rates(NamedTuple):
     """Numbers that one compiled run serves many of; scalars that may be traced.
 
     Attributes:
-        step_size: eta, of the mean of the clipped vectors in units of C.
+        step_size: eta, of the mean of the clipped vectors in units of C; the longest, where steps are adaptive.
         final: what step size and barrier fall to over the run, linearly, as a share.
         discount: of returns.
         middle, half: of the public interval of returns, :func:`return_interval`.

@@ -14,7 +14,7 @@ from dprl.added import in_calibration
 from dprl.config import DERIVED
 from dprl.engine.plan import calibrate
 from dprl.environment_spec import EnvironmentSpec
-from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, act_once, resolve
+from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, resolve
 from dprl.learning.policy_gradient.estimator import Rates, RunShape
 from dprl.learning.policy_gradient.trainer import PolicyGradient, policy_of, rates_of, shape_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -93,7 +93,7 @@ def make_pg_plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: in
     make = partial(make_mechanism, config, policy.size)
     advice = "a larger delta, fewer steps or a smaller policy"
     mechanism, multiplier, costs = calibrate(make, partial(event_of, config), budget, config.noise_multiplier, advice)
-    if asked.step_size is None and act_once(facts):
+    if asked.step_size is None:
         config = config.replace(DERIVED, step_size=_step_size(config, multiplier))
     return PGPlan(config, facts, budget, policy, mechanism, mechanism.event(), *costs, config.relation_words)
 
@@ -108,9 +108,7 @@ def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:
 
 
 def _step_size(config: DPPG, noise_multiplier: float) -> float:
-    """Return the step size for people who act once: the longer, the less noise there is in the sum of all steps
-    (docs/papers/003.md).
-    """
+    """Return the longest step: the longer, the less noise there is in the sum of all steps (docs/proofs/dp-pg.md)."""
     assert config.users is not None
     assert config.steps is not None
     error = 1.0 if config.poisson else Correlation(config.noise).prefix_error(config.steps)

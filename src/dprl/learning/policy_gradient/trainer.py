@@ -22,8 +22,9 @@ from dprl.engine.program import run_steps, run_steps_on_host
 from dprl.engine.unit_source import Source
 from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient import one_step
-from dprl.learning.policy_gradient.dp_pg import DPPG
+from dprl.learning.policy_gradient.dp_pg import DPPG, act_once
 from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, contribution, return_interval
+from dprl.learning.policy_gradient.trust_region import share_of_step, squared_change
 from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.policies.parametric import Parametric
@@ -57,6 +58,7 @@ def shape_of(config: DPPG, facts: EnvironmentSpec) -> RunShape:
         bootstrap=config.bootstrap,
         interactions=config.interactions,
         natural=config.natural,
+        adaptive=config.chooses_step_size and not act_once(facts),
     )
 
 
@@ -95,6 +97,7 @@ class State(NamedTuple):
     step: Any  # () int32 batches done
     rates: Rates  # as they were given
     coins: ActionCoins  # of people's actions
+    change: Any = np.float32(0.0)  # () mean of squared changes by gradients, where steps are adaptive
 
 
 @dataclass(frozen=True)
@@ -163,9 +166,16 @@ class PolicyGradient:
             baseline = (state.baseline + gain * (fresh - state.baseline)).astype(jnp.float32)
         if shape.natural:
             gradient = natural_direction(shape.policy, theta, gradient)
-        length = (rates.step_size * share / rates.clip).astype(jnp.float32)
+        length, change = rates.step_size * share / rates.clip, state.change
+        if shape.adaptive:
+            states = jnp.asarray(public_states(shape.policy), jnp.float32)
+            std = self.mechanism.noise_std_of_step / shape.batch
+            found = squared_change(shape.policy, theta, gradient, mean[:size].astype(jnp.float32), std, states)
+            change = (change + (found - change) / (t + 1.0)).astype(jnp.float32)
+            length = length * share_of_step(t, shape.steps, rates.step_size / rates.clip, change)
+        length = length.astype(jnp.float32)
         average = state.average + theta.astype(jnp.float64) / shape.steps
-        return State(theta + length * gradient, baseline, average, t + 1, rates, state.coins)
+        return State(theta + length * gradient, baseline, average, t + 1, rates, state.coins, change)
 
     def finish(self, stage: int, state: State) -> State:
         """Return the state as it is: nothing is left to do after the last batch."""

@@ -1,0 +1,149 @@
+"""Steps as long as released gradients allow: less the noise, and whatever the unit of rewards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dprl.accounting.budget import Budget
+from dprl.environments.people import People
+from dprl.environments.user_source import facts_of
+from dprl.learning.policy_gradient.dp_pg import DPPG
+from dprl.learning.policy_gradient.estimator import Trajectory
+from dprl.learning.policy_gradient.pg_plan import make_pg_plan, program_of
+from dprl.learning.policy_gradient.trainer import public_states, run_compiled, run_on_host
+from dprl.learning.policy_gradient.trust_region import RADIUS, share_of_step, squared_change
+from dprl.learning.policy_gradient.users import AskedPeople, Simulated
+from dprl.mechanisms.action_coins import ActionCoins
+from dprl.mechanisms.noise import SeededNoise
+from dprl.policies.parametric import Parametric
+
+SOFTMAX = Parametric("softmax", ((-1.0, 1.0),) * 2, actions=3)
+GAUSSIAN = Parametric("gaussian", ((-1.0, 1.0),) * 2, action=((-1.0, 1.0),))
+BUDGET = Budget(1.0, 1e-6)
+
+
+def changed(policy: Parametric, gradient: Any, std: float = 0.0) -> float:
+    gradient, zero = jnp.asarray(gradient, jnp.float32), jnp.zeros(policy.size, jnp.float32)
+    return float(squared_change(policy, zero, gradient, gradient, std, public_states(policy)))
+
+
+@pytest.mark.parametrize("policy", [SOFTMAX, GAUSSIAN], ids=["softmax", "gaussian"])
+def test_a_change_of_linear_preferences_less_the_share_of_the_noise(policy):
+    gradient = np.random.default_rng(1).normal(size=policy.size).astype(np.float32)
+    states = public_states(policy)
+    change = np.asarray(policy.preferences(jnp.asarray(gradient), states))  # linear: what changes by adding it
+    if not policy.gaussian:
+        change = change - change.mean(axis=1, keepdims=True)
+    whole = (change**2).sum(axis=1).mean()
+    assert changed(policy, gradient) == pytest.approx(whole, rel=1e-5)
+    share = 1.0 - policy.size * 0.3**2 / (gradient**2).sum()
+    assert changed(policy, gradient, 0.3) == pytest.approx(whole * share, rel=1e-4)
+
+
+def test_noise_alone_changes_nothing_on_average():
+    draws = jnp.asarray(np.random.default_rng(2).normal(size=(4000, SOFTMAX.size)) * 0.7, jnp.float32)
+    zero, states = jnp.zeros(SOFTMAX.size, jnp.float32), public_states(SOFTMAX)
+    found = np.asarray(jax.vmap(lambda g: squared_change(SOFTMAX, zero, g, g, 0.7, states))(draws))
+    assert abs(found.mean()) < 4.0 * found.std() / np.sqrt(len(found))
+    raw = np.mean([changed(SOFTMAX, g) for g in draws[:50]])
+    assert abs(found.mean()) < 0.1 * raw
+
+
+def test_the_same_for_all_actions_is_no_change_of_a_softmax():
+    tabular = Parametric("tabular", ((0.0, 2.0),), actions=4)
+    row = np.random.default_rng(3).normal(size=3)
+    constant = jnp.asarray(np.tile(row, 4), jnp.float32)  # parameters lie by action, then state
+    np.testing.assert_allclose(
+        tabular.preferences(constant, public_states(tabular)), np.tile(row[:, None], 4), rtol=1e-6
+    )
+    assert changed(tabular, constant) == pytest.approx(0.0, abs=1e-10)
+    other = jnp.asarray(np.random.default_rng(4).normal(size=tabular.size), jnp.float32)
+    assert changed(tabular, other + constant) == pytest.approx(changed(tabular, other), rel=1e-5)
+    assert changed(tabular, jnp.zeros(tabular.size), 1.0) == 0.0
+
+
+def test_a_step_shrinks_by_how_far_it_would_go_beyond_the_radius():
+    late = 99
+    for times, share in ((0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (4.0, 0.25), (1e6, 1e-6)):
+        assert share_of_step(late, 100, 3.0, (times * RADIUS / 3.0) ** 2) == pytest.approx(share, rel=1e-5)
+    assert share_of_step(late, 100, 3.0, -5.0) == 1.0  # less than the noise accounts for
+    # the first tenth of the steps grow from nothing
+    grow = [float(share_of_step(t, 100, 1.0, 0.0)) for t in (0, 4, 10, 11)]
+    np.testing.assert_allclose(grow, [1 / 11, 5 / 11, 1.0, 1.0], rtol=1e-6)
+    assert share_of_step(0, 1, 1.0, 0.0) == pytest.approx(1 / 1.1)
+
+
+def test_where_the_radius_binds_the_size_of_gradients_does_not_count():
+    gradient = jnp.asarray(np.random.default_rng(5).normal(size=SOFTMAX.size), jnp.float32)
+    moves = [
+        k * gradient * 1e9 * share_of_step(50, 100, 1e9, changed(SOFTMAX, k * gradient, k * 0.2))
+        for k in (1e-3, 1.0, 1e3)
+    ]
+    np.testing.assert_allclose(moves[0], moves[1], rtol=1e-4)
+    np.testing.assert_allclose(moves[2], moves[1], rtol=1e-4)
+
+
+@dataclass(frozen=True)
+class Paying:
+    """Four states at random, of which each pays best for another action; rewards in any unit."""
+
+    unit: float = 1.0
+    observation_bounds = ((0.0, 1.0),)
+    actions, horizon, discount = 2, 6, 0.9
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        return (-1.0 * self.unit, 2.0 * self.unit)
+
+    def reset(self, key: Any) -> Any:
+        return jax.random.uniform(key, dtype=jnp.float32)
+
+    def observe(self, state: Any) -> Any:
+        return state[None]
+
+    def step(self, key: Any, state: Any, action: Any) -> Any:
+        reward = jnp.where(action == (state > 0.5), 2.0, -1.0) * self.unit
+        return jax.random.uniform(key, dtype=jnp.float32), reward.astype(jnp.float32), jnp.zeros((), bool)
+
+
+@pytest.mark.parametrize("unit", [1000.0, 0.001])
+def test_rewards_in_another_unit_give_the_same_policy(unit):
+    learned = []
+    for environment in (Paying(), Paying(unit)):
+        program, rates = program_of(make_pg_plan(DPPG(users=600), facts_of(environment), BUDGET))
+        assert program.shape.adaptive
+        people, coins = Simulated(environment, program.shape), ActionCoins.of_key(jax.random.key(1))
+        state, _ = run_compiled(program, people, SeededNoise.from_seed(1), rates, coins)
+        learned.append(np.asarray(state.theta))
+    assert np.abs(learned[0]).max() > 0.1
+    np.testing.assert_allclose(learned[1], learned[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("noise", ["square-root", "independent"])
+def test_the_noise_of_a_step_is_that_of_what_is_released(noise):
+    class Nobody(People):
+        def batch(self, first, count, act):
+            shape = (count, 6)
+            return Trajectory(
+                np.zeros((*shape, 1), np.float32), np.zeros(shape, np.int32), np.zeros(shape, np.float32),
+                np.zeros(count, np.int32), np.ones(count, bool),
+            )  # fmt: skip
+
+    config = DPPG(users=60, steps=6, policy="mlp:200", noise=noise)
+    program, rates = program_of(make_pg_plan(config, facts_of(Paying()), Budget(1.0, 1e-3)))
+    mechanism, sums = program.mechanism, []
+
+    class Recorded:
+        def step(self, step, count, compute):
+            sums.append(np.asarray(mechanism.scaled(points := compute())))
+            return points
+
+    coins = ActionCoins.of_key(jax.random.key(0))
+    run_on_host(program, AskedPeople(Nobody(), 60), SeededNoise.from_seed(3), rates, coins, journal=Recorded())
+    assert np.std(sums[-1]) == pytest.approx(mechanism.noise_std_of_step, rel=0.1)
