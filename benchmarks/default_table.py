@@ -69,9 +69,7 @@ def rows() -> Iterator[Row]:
 def programs(found: Member, row: Row, discount: float, features: str) -> dict[str, Any]:
     """Return the programs of the default, as shipped, and of all named algorithms that serve this problem."""
     bounds, budget = found.bounds(row.people), Budget(row.epsilon, DELTA)
-    made = {
-        "default": make_plan(Recommended(discount=discount), bounds, budget, [found.policy()], features).program
-    }
+    made = {"default": make_plan(Recommended(discount=discount), bounds, budget, [found.policy()], features).program}
     feature_map = make_features(features, bounds.observation)
     for name in ("constant", *NAMED):
         try:

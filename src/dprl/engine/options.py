@@ -277,6 +277,11 @@ class ValueFunctionConfig(EvaluationConfig):
     units_served: ClassVar[tuple[str, ...]] = ("trajectory", "person")
     """Privacy units that its statement covers."""
 
+    def for_bounds(self, bounds: Bounds) -> Self:
+        """Return the same options with what :meth:`queries` needs and public bounds alone decide."""
+        del bounds
+        return self
+
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums to ask for, from public facts; their shares add up to one.
 

@@ -68,7 +68,7 @@ def make_plan(
         costs = (value.event(), epsilon, inner.delta, sampler)
         return Plan(config, bounds, budget, query, value, None, None, *costs)
 
-    config = loaded(in_calibration(config))
+    config = loaded(in_calibration(config)).for_bounds(bounds)
     facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_budget_fraction, unit)
     shapes = config.queries(facts)
     draws = sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)

@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from typing_extensions import override
 
+from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, apply, project_phi
 from dprl.engine.program import Program, PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
@@ -38,7 +39,7 @@ from dprl.evaluation.descent import (
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD
-from dprl.protocols import Attack
+from dprl.protocols import Attack, Bounds
 from dprl.value_functions.features import Columns, Tabular
 from dprl.value_functions.modes import has_modes, make_modes
 
@@ -48,12 +49,14 @@ ENOUGH = 80.0
 mean return."""
 WEAK_SHARES, SHARES = (0.6, 0.3, 0.1), (0.25, 0.35, 0.1, 0.3)
 """Of mu^2, below :data:`ENOUGH` and above: the mean return, the descent, its mean, the statistics."""
+VALUE_SHARE = (0.5, 0.85)
+"""Of mu^2 for value and interval: over several steps, where the value function needs as much, and of one decision."""
 CONSTANT_SHARE = 0.3
 """Of mu^2 for the mean return, where a decision is all there is, and statistics follow."""
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
 """Of the descent: how many steps, how far all of them go if every vector is clipped and points the same way, and the
 least sum of all step sizes."""
-DISAGREE, SLACK = 2.5, 0.025
+DISAGREE, SLACK = 1.5, 0.02
 """Two means disagree if they differ by more than so many standard deviations of their noise, and so much of half the
 value range."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
@@ -65,11 +68,21 @@ Plan = Literal["constant", "statistics", "td", "returns", "returns, checked"]
 
 @dataclass(frozen=True, kw_only=True)
 class Recommended(ValueFunctionConfig):
-    """Options of the recommended default. It needs none."""
+    """Options of the recommended default. It needs none.
 
-    value_budget_fraction: float = 0.5
+    Attributes:
+        value_budget_fraction: share of mu^2 that pays for value and interval; by default .5, and .85 of one decision.
+    """
+
+    value_budget_fraction: float | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     algorithm: ClassVar[str] = "recommended"
+
+    @override
+    def for_bounds(self, bounds: Bounds) -> Self:
+        if self.value_budget_fraction is not None:
+            return self
+        return self.replace(DERIVED, value_budget_fraction=VALUE_SHARE[bounds.horizon == 1])
 
     def chosen(self, facts: PublicFacts) -> ValueFunctionConfig | None:
         """Return options of the named algorithm that it is; None where it is checked descent, which is its own."""
