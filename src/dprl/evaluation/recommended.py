@@ -56,7 +56,7 @@ CONSTANT_SHARE = 0.3
 STEPS, TRAVEL, LEAST_TRAVEL = 50, 5.0, 5.0
 """Of the descent: how many steps, how far all of them go if every vector is clipped and points the same way, and the
 least sum of all step sizes."""
-DISAGREE, SLACK = 1.5, 0.02
+DISAGREE, SLACK = 2.0, 0.02
 """Two means disagree if they differ by more than so many standard deviations of their noise, and so much of half the
 value range."""
 CAREFUL_CLIP, CAREFUL_TRAVEL, FEW_STEPS = 3.0, 1.2, 50
@@ -92,7 +92,7 @@ class Recommended(ValueFunctionConfig):
         if plan == "constant":
             return PrivateConstant(discount=self.discount)
         if plan == "statistics":
-            return statistics(facts, self.discount, start_weight=0.5)
+            return statistics(facts, self.discount)
         return ReturnRegression(discount=self.discount) if plan == "returns" else careful_td(facts, self.discount)
 
     @override
@@ -108,7 +108,7 @@ class Recommended(ValueFunctionConfig):
             Query("descent", size, clip, STEPS, share=shares[1]),
             Query("its mean", 1, 1.0, share=shares[2]),
         )
-        of_statistics = statistics(facts, self.discount).statistics(facts)
+        of_statistics = statistics(facts, self.discount, 0.0).statistics(facts)
         return (*stages, *(Query("statistics", *of_statistics, share=share) for share in shares[3:]))
 
     @override
@@ -128,25 +128,32 @@ def choose(facts: PublicFacts) -> Plan:
         return "statistics" if known and facts.strength >= ENOUGH else "constant"
     if facts.bounds.max_importance_ratio > 1.0:
         return "td"
-    return "returns, checked" if known else "returns"
+    return "returns, checked" if known and rewards_vary(facts) else "returns"
 
 
-def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.0) -> AdaSSP:
+def rewards_vary(facts: PublicFacts) -> bool:
+    """Tell whether the public bounds leave rewards any room; where they do not, only lengths make returns skewed."""
+    low, high = facts.bounds.reward
+    return low < high
+
+
+def statistics(facts: PublicFacts, discount: float, start_weight: float = 0.5) -> AdaSSP:
     """Return options of the statistics: of all columns, which no order ranks, or as many modes as noise allows."""
     modes = make_modes(facts.features).size if isinstance(facts.features, Columns) else None
     return AdaSSP(discount=discount, modes=modes, constant_share=CONSTANT_SHARE, start_weight=start_weight)
 
 
 def careful_td(facts: PublicFacts, discount: float) -> TD:
-    """Return options of TD from the middle of the range: with a larger clip where rewards vary and there is no table.
+    """Return options of TD, with a larger clip where rewards vary and features are no table.
 
     A table needs many steps and long travel, for values go from state to state.
     """
     if isinstance(facts.features, Tabular):
-        return TD(discount=discount, start="mid-range")
-    low, high = facts.bounds.reward
-    clip = CAREFUL_CLIP * default_clip(facts) if low < high else None
-    return TD(discount=discount, start="mid-range", steps=FEW_STEPS, clip_norm=clip, cap_step_size=clip is None)
+        return TD(discount=discount)
+    if not rewards_vary(facts):
+        return TD(discount=discount, steps=FEW_STEPS)
+    clip = CAREFUL_CLIP * default_clip(facts)
+    return TD(discount=discount, steps=FEW_STEPS, clip_norm=clip, cap_step_size=False)
 
 
 def with_careful_steps(config: DescentConfig, facts: PublicFacts, stages: tuple[Stage, ...]) -> DescentConfig:
@@ -190,7 +197,7 @@ class CheckedDescent(PublicProgram):
     @cached_property
     def _statistics(self) -> AdaSSPProgram:
         """The program of which the first and the last stage are ours."""
-        config = statistics(self.facts, self.config.discount)
+        config = statistics(self.facts, self.config.discount, 0.0)
         return config.program(self.facts, (self.stages[0], self.stages[-1]))
 
     @cached_property
@@ -215,7 +222,7 @@ class CheckedDescent(PublicProgram):
         if stage == 0:
             return jnp.sum(block.weight_return, axis=-1, keepdims=True)
         if stage == 3:
-            return self._statistics.vectors(self._around(state), block)
+            return self._statistics.vectors(adassp.State(state.level, state.around), block)
         values = apply(block.phi, jnp.asarray(self.basis, block.phi.dtype) @ state.theta.astype(block.phi.dtype))
         if stage == 1:
             error = block.weight_return - block.weight * values
@@ -234,7 +241,7 @@ class CheckedDescent(PublicProgram):
             kept = jnp.asarray(step) >= STEPS - STEPS // 2
             return state._replace(theta=theta, total=state.total + jnp.where(kept, theta, 0.0))
         if stage == 3:
-            return state._replace(around=self._statistics.solution(state.level, noisy))
+            return state._replace(around=self._statistics.solution(state.level, self._shrunken(noisy)))
         middle, half = self._range(state.theta)
         level_noise = self.stages[0].mechanism.noise_std / self.facts.units
         apart = jnp.abs(state.level - (middle + half * mean[0]))
@@ -253,8 +260,16 @@ class CheckedDescent(PublicProgram):
         otherwise = state.level * jnp.asarray(features.constant()) + state.around
         return jnp.clip(jnp.where(state.agrees > 0.5, jnp.asarray(self.basis) @ state.theta, otherwise), -box, box)
 
-    def _around(self, state: State) -> adassp.State:
-        return adassp.State(state.level, state.around)
+    def _shrunken(self, noisy: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return the statistics with the products of modes and returns shrunk as their noise asks for.
+
+        The positive part of James and Stein (1961): where they are noise the mean return alone remains.
+        """
+        modes = self._statistics.config.modes
+        split, noise = len(noisy) - modes, self.stages[-1].mechanism.noise_std
+        products = noisy[split:]
+        kept = jnp.maximum(1.0 - modes * noise**2 / jnp.maximum(jnp.sum(products**2), 1e-300), 0.0)
+        return jnp.concatenate([noisy[:split], kept * products])
 
     def _range(self, theta: Float[Array, " K"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the middle and half the width of the found function's values on public states, within [-1, 1]."""
