@@ -7,7 +7,7 @@ algorithm, the constant among them, has all of it. A row that was computed is ke
 not computed again; a row takes a quarter of a minute to three minutes of one core.
 
 ``python -m benchmarks.default_table [--locked] [--most N]``: the seeds for judging, or those of a release; at most N
-rows more. Without more rows to compute, docs/defaults.md is written.
+rows more. After each of the former docs/defaults.md is written.
 """
 
 from __future__ import annotations
@@ -155,10 +155,9 @@ def main(arguments: list[str]) -> int:
         print(row.name, {name: round(x, 4) for name, x in kept[row.name].items()}, flush=True)
         if not asked.locked:
             KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+            PAGE.write_text(page(kept))
     if asked.locked:
         print(page(kept))
-    else:
-        PAGE.write_text(page(kept))
     return 0
 
 
