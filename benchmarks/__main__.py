@@ -26,6 +26,7 @@ NAMES = (
     "defaults",
     "descent",
     "recommended",
+    "off_policy_values",
     "learning_families",
 )
 

@@ -336,6 +336,11 @@ ROWS = (
         algorithm=_recommended, units=5000, bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.4**4},
     ),
     Row(
+        name="recommended-ten-steps-cut", title="recommended, off-policy, ten steps, products cut at 5",
+        domain=_mild(10), algorithm=_recommended, units=2000,
+        bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 5.0},
+    ),
+    Row(
         name="wrong-probabilities", title="importance sampling, four steps, 1/3 stated where .6, .2, .2 is true",
         domain=lambda: _class_sizes((1 / 3, 1 / 3, 1 / 3)), algorithm=_weighted(), units=5000,
         bounds={**_THIRDS, "max_cumulative_ratio": 1.8**4}, flag="weights-above-one", counted=False,

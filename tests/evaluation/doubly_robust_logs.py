@@ -1,14 +1,18 @@
-"""Simulated logs on which intervals of doubly robust values are tried: one decision, and a walk of ten."""
+"""Logs on which values around a value function are tried: one decision, a walk of ten, and all of three steps."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
 from dprl.protocols import Bounds
+
+GAMMA = 0.9
 
 
 def trajectories(bounds: Bounds, states: np.ndarray, actions: np.ndarray, rewards: np.ndarray, chances: Any) -> Any:
@@ -100,3 +104,47 @@ class Walk:
 
 
 one_decision, walk = OneDecision(), Walk()
+
+
+def small_process(seed: int, blind: bool = False) -> SimpleNamespace:
+    """Three steps over four states and two actions, that differ from step to step: all trajectories and the truth.
+
+    ``blind``: in one state the behaviour policy never takes an action that the target takes.
+    """
+    rng = np.random.default_rng(seed)
+    reward, following = rng.random((3, 4, 2)), rng.dirichlet(np.ones(4), size=(3, 4, 2))
+    behavior, target = rng.dirichlet([2.0, 2.0], size=4), rng.dirichlet([2.0, 2.0], size=4)
+    if blind:
+        behavior[0] = 1.0, 0.0
+    value = np.zeros(4)
+    for t in (2, 1, 0):
+        value = np.sum(target * (reward[t] + GAMMA * following[t] @ value), axis=1)
+    rows: dict[str, list[float]] = {
+        k: [] for k in ("episode_id", "t", "observation", "action", "reward", "behavior_prob", "terminated")
+    }
+    chances = []
+    for number, (start, *moves) in enumerate(itertools.product(range(4), *[range(2), range(4)] * 3)):
+        state, chance = start, 0.25
+        for t in range(3):
+            action, after = moves[2 * t], moves[2 * t + 1]
+            chance *= behavior[state, action] * following[t, state, action, after]
+            row = (number, t, 4 * t + state, action, reward[t, state, action], behavior[state, action], t == 2)
+            for name, x in zip(rows, row, strict=True):
+                rows[name].append(float(x))
+            state = after
+        chances.append(chance)
+    policy = lambda states: target[states[:, 0].astype(int) % 4]  # noqa: E731
+    with np.errstate(divide="ignore"):
+        ratios = np.where(behavior > 0.0, target / behavior, 0.0)
+    return SimpleNamespace(
+        columns={k: np.array(v) for k, v in rows.items()}, chances=np.array(chances), policy=policy,
+        value=value.mean(), largest=float(ratios.max()),
+    )  # fmt: skip
+
+
+def process_bounds(units: int, largest: float, cumulative: float | None = None) -> Bounds:
+    return Bounds(
+        units=units, horizon=3, reward=(0.0, 1.0), observation=((0.0, 11.0),), actions=2,
+        max_importance_ratio=largest * (1 + 1e-9),
+        max_cumulative_ratio=(largest**3 if cumulative is None else cumulative) * (1 + 1e-8),
+    )  # fmt: skip

@@ -271,6 +271,9 @@ class ValueFunctionConfig(EvaluationConfig):
     around_function: ClassVar[bool] = False
     """Whether values are taken around the released value function, and therefore after it."""
 
+    anchored: ClassVar[bool] = False
+    """Whether values follow the released value function where products of ratios are cut."""
+
     neural: ClassVar[bool] = False
     """Whether it learns any differentiable value function, not only one that is linear in its features."""
 

@@ -131,7 +131,7 @@ class Plan:
 
     def refuse_the_hopeless(self) -> None:
         """Refuse a release of values that, by public facts, would say nothing about any policy."""
-        if (self.around_function or self.program is None) and all(self.hopeless()):
+        if (self.program is None or self.config.around_function) and all(self.hopeless()):
             raise DprlError(
                 f"{self.name}: the noise alone would make every interval as wide as the declared range: it "
                 "takes more units, a larger epsilon, or a smaller max_importance_ratio or max_cumulative_ratio."

@@ -68,7 +68,7 @@ class Baseline:
 
     def fractions(self, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
         """Return ``(N,)`` fractions at ``states`` ``(N, d)``; each of its own row, to the last bit."""
-        return np.clip(_fractions(self.function, self.width, states), self.least, self.most)
+        return np.clip((1.0 + in_public_units(self.function, states)) / self.width, self.least, self.most)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class AroundQuery:
             return self
         widths = self.to_come.width
         width = 1.0 + float(np.mean(widths)) / max(float(widths[0]), 1e-300)
-        there = np.clip(_fractions(function, width, public_states(function.features)), 0.0, 1.0)
+        there = np.clip((1.0 + in_public_units(function, public_states(function.features))) / width, 0.0, 1.0)
         least, most = float(there.min()), float(there.max())
         baseline = Baseline(function, width, least, most, self.radius(self.to_come.part(least, most)))
         return replace(self, baseline=baseline)
@@ -308,12 +308,13 @@ class AroundQuery:
         return [(least * noise / math.sqrt(self.sides), sampling, widest)] * self.policies
 
 
-def _fractions(function: ValueFunction, width: float, states: np.ndarray) -> np.ndarray:
+def in_public_units(function: ValueFunction, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
+    """Return ``(N,)`` a value function at ``states`` as it was learned: -1 and 1 are the ends of the value range."""
     out = np.empty(len(states))
     for start in range(0, len(states), _ROWS):
         part = slice(start, start + _ROWS)
         # a matrix product may round a row differently beside other rows
-        out[part] = (1.0 + (function.features(states[part]) * function.theta).sum(axis=1)) / width
+        out[part] = (function.features(states[part]) * function.theta).sum(axis=1)
     return out
 
 

@@ -15,6 +15,7 @@ from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctio
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
+from dprl.evaluation.anchored import AnchoredQuery
 from dprl.evaluation.around import AroundQuery
 from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
 from dprl.evaluation.protected import loaded
@@ -131,9 +132,12 @@ def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features:
     """Return what asks for values and intervals."""
     if isinstance(config, ValueFunctionConfig) and config.around_function:
         return AroundQuery(config, bounds, features, len(policies))
-    if not isinstance(config, ImportanceSampling):
-        config = ImportanceSampling(discount=config.discount, confidence=config.confidence)
-    return make_query(config, bounds, public_patterns(policies, bounds))
+    options = config
+    if not isinstance(options, ImportanceSampling):
+        options = ImportanceSampling(discount=config.discount, confidence=config.confidence)
+    query = make_query(options, bounds, public_patterns(policies, bounds))
+    anchored = isinstance(config, ValueFunctionConfig) and config.anchored and bounds.cuts_products
+    return AnchoredQuery(query) if anchored else query
 
 
 def _facts(

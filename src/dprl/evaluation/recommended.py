@@ -77,6 +77,7 @@ class Recommended(ValueFunctionConfig):
     value_budget_fraction: float | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     algorithm: ClassVar[str] = "recommended"
+    anchored: ClassVar[bool] = True
 
     @override
     def for_bounds(self, bounds: Bounds) -> Self:

@@ -1,0 +1,164 @@
+"""Importance-sampling values that follow the released value function, where products of ratios are cut.
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one (zero-out, where the
+number of units is public). Released: one noisy vector, made after the value function; all else is post-processing.
+Proof: docs/proofs/recommended.md. Symbols: V the value function, rho_t ratios, w_t their product up to t.
+
+Beside the pairs of importance sampling a unit has V at its start, and of each target policy what its rewards say
+against V: ``sum_t gamma^t w_t (r_t + gamma V(s_{t+1}) - V(s_t))``, with products cut early, for little noise. The value
+weighs both by their errors. The interval is that of importance sampling, whatever V is: it holds as much as that one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from dprl.data.trajectories import Trajectories
+from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means
+from dprl.engine.rows import scale_of
+from dprl.evaluation.around import in_public_units
+from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
+from dprl.evaluation.intervals import ValueEstimate
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Bounds
+from dprl.value_functions.linear import ValueFunction
+
+# All numbers were chosen on the seeds for choosing of benchmarks/families.py.
+CUT = 5.0
+"""Product of ratios at which a correction cuts its own."""
+REACH = 3.0
+"""Half-widths of the value range at which a unit's correction is clipped."""
+SHARE = 1.0 / 3.0
+"""Of the squared clip norm, for V at the start and its corrections."""
+LEFT = 2.0
+"""A correction is taken to have left an error of one over this of its own size."""
+CUT_ALIKE = 0.25
+"""Of what was cut, the part by which it is taken to differ from what was kept."""
+
+
+@dataclass(frozen=True)
+class AnchoredQuery:
+    """Question to the units, made from public facts only.
+
+    Attributes:
+        sampling: the question of importance sampling, which gives the interval.
+        function: the released value function, once it is known; see :meth:`around`.
+    """
+
+    sampling: ImportanceQuery
+    function: ValueFunction | None = None
+
+    around_function: ClassVar[bool] = True
+
+    @property
+    def config(self) -> ImportanceSampling:
+        """Options of the estimator."""
+        return self.sampling.config
+
+    @property
+    def bounds(self) -> Bounds:
+        """Public bounds of the log."""
+        return self.sampling.bounds
+
+    @property
+    def strategy(self) -> Float[np.ndarray, "policies policies"]:
+        """``(K, K)`` matrix over the target policies, that of importance sampling."""
+        return self.sampling.strategy
+
+    @property
+    def words(self) -> str:
+        """The estimator's name as a report says it."""
+        return f"{self.sampling.words}, weighed with the value function"
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self.sampling.dimension + 1 + len(self.strategy)
+
+    @property
+    def clip_norm(self) -> float:
+        """L2 norm that no vector exceeds."""
+        return self.sampling.clip_norm / math.sqrt(1.0 - SHARE)
+
+    @cached_property
+    def _weights(self) -> tuple[float, float]:
+        """Weights of V at the start, in [-1, 1], and of a correction, in [-REACH, REACH]: least noise for their sum."""
+        policies = len(self.strategy)
+        whole, start = self.clip_norm * math.sqrt(SHARE), 1.0 / (1.0 + REACH * math.sqrt(policies))
+        return whole * math.sqrt(start), whole * math.sqrt((1.0 - start) / policies) / REACH
+
+    def around(self, function: ValueFunction | None) -> AnchoredQuery:
+        """Return the query with a released value function: post-processing."""
+        return replace(self, function=function)
+
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        if self.function is None:
+            raise RuntimeError("Values around a value function are made after it.")
+        values, firsts = np.clip(in_public_units(self.function, log.observation), -1.0, 1.0), log.lengths() > 0
+        at_start = np.zeros(log.episodes)
+        at_start[firsts] = values[log.episode_offsets[:-1][firsts]]
+        corrections = [self._corrections(log, values, step_ratios(p, log, behavior)) for p in policies]
+        start, correction = self._weights
+        columns = [start * unit_means(log, at_start), *(correction * unit_means(log, c) for c in corrections)]
+        return np.column_stack([self.sampling.unit_vectors(log, policies, behavior), *columns])
+
+    def _corrections(
+        self, log: Trajectories, values: Float[np.ndarray, " rows"], ratios: Float[np.ndarray, " rows"]
+    ) -> Float[np.ndarray, " episodes"]:
+        """Return ``(E,)`` what the rewards of one policy say against V, in half-widths of the value range."""
+        discount, (centre, half) = self.config.discount, self._scale
+        v = centre + half * values
+        following = np.append(v[1:], 0.0)
+        following[log.episode_offsets[1:][log.lengths() > 0] - 1] = 0.0
+        kept = discount ** log.time() * np.minimum(cumulative_ratios(ratios, log), CUT)
+        surprise = kept * (log.reward + discount * following - v) / half
+        return np.clip(np.bincount(log.episode_of(), surprise, minlength=log.episodes), -REACH, REACH)
+
+    @property
+    def _scale(self) -> tuple[float, float]:
+        """Middle and half the width of the value range, by which V is in public units."""
+        return scale_of(self.bounds.value_interval(self.config.discount))
+
+    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
+        """Return values and intervals of all target policies from the released vector: post-processing."""
+        sampled, around = np.split(noisy, [self.sampling.dimension])
+        start, *corrections = around / self.bounds.units
+        (of_start, of_correction), (centre, half) = self._weights, self._scale
+        noise = half * mechanism.noise_std / self.bounds.units * math.hypot(1.0 / of_start, 1.0 / of_correction)
+        out = []
+        for estimate, correction in zip(self.sampling.decode(mechanism, sampled), corrections, strict=True):
+            moved = half * float(correction) / of_correction
+            anchored = centre + half * float(start) / of_start + moved
+            out.append(_weighed(estimate, anchored, noise, moved))
+        return out
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """Return what the errors will be, from public facts alone: those of importance sampling, which bound them."""
+        return self.sampling.expect(mechanism)
+
+
+def _weighed(sampled: ValueEstimate, anchored: float, noise: float, moved: float) -> ValueEstimate:
+    """Return the mean of two values by the inverse squares of their errors, within the interval of ``sampled``.
+
+    Args:
+        anchored, noise, moved: the value around V, the standard deviation of its noise, and its correction.
+    """
+    left = math.hypot(noise, moved / LEFT)
+    own = math.hypot(sampled.privacy_standard_error, sampled.sampling_standard_error, CUT_ALIKE * sampled.bias_bound)
+    weight = own**2 / (own**2 + left**2)
+    low, high = sampled.interval
+    return replace(
+        sampled,
+        value=min(max(weight * anchored + (1.0 - weight) * sampled.value, low), high),
+        privacy_standard_error=math.hypot(weight * noise, (1.0 - weight) * sampled.privacy_standard_error),
+    )
