@@ -95,7 +95,7 @@ ALGORITHMS: dict[str, Entry] = entries(
     (
         "recommended",
         "recommended",
-        "the default, nothing to tune: descent on returns, checked against their mean; off-policy TD",
+        "the default, nothing to tune: descent on returns, checked against their mean; off-policy TD, values by it",
         "ours",
     ),
     ("td", "td", "TD(0) with noisy clipped steps, on and off policy", "Sutton (1988)"),
