@@ -12,8 +12,32 @@ from dprl.cli.command import Command
 from dprl.cli.running import show
 
 data_app = typer.Typer(
-    no_args_is_help=True, help="For the curator alone: what is in a log, and logs in parts.", **SETTINGS
+    no_args_is_help=True,
+    help="For the curator alone: bounds to fill in, what is in a log, and logs in parts.",
+    **SETTINGS,
 )
+
+
+@data_app.command("template", cls=Command)
+def template(
+    log: Annotated[Path, typer.Argument(help="The log.")],
+    out: Annotated[Path, typer.Option(help="New file for the public bounds.")] = Path("bounds.toml"),
+    person_column: Annotated[str | None, typer.Option(help="Column that identifies the person.")] = None,
+) -> None:
+    """Write a bounds file to fill in, from the names and types of a log's columns: no row is read."""
+    from dprl.data.bounds_file import ASKED
+    from dprl.data.template import bounds_template
+    from dprl.errors import DprlError
+
+    text = bounds_template(str(log), person_column)
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise DprlError(f"{out.name!r} is there already: name another file with --out.") from error
+    except OSError as error:
+        raise DprlError(f"Cannot write {out.name!r}: {error.strerror}.") from error
+    typer.echo(f"{out}: say what is public wherever it says {ASKED}; then `dprl plan` says what a release would tell.")
 
 
 @data_app.command("describe", cls=Command)

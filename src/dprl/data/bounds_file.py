@@ -11,6 +11,8 @@ from dprl.errors import DprlError
 from dprl.protocols import Bounds
 
 _LOGS = (".csv", ".parquet", ".pq")
+ASKED = '"?"'
+"""What a template says where a public fact is to be filled in; see :func:`~dprl.data.template.bounds_template`."""
 
 
 def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaults: Any) -> Bounds:
@@ -42,4 +44,12 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaul
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
         raise DprlError(f"The bounds file {path.name!r} is not valid TOML{where}.") from error
+    asked = [name for name, value in content.items() if ASKED.strip('"') in _values(value)]
+    if asked:
+        raise DprlError(f"The bounds file {path.name!r} still has {ASKED} at {', '.join(asked)}: say what is public.")
     return Bounds.from_mapping(defaults | content)
+
+
+def _values(value: Any) -> list[Any]:
+    """Return all values in nested lists."""
+    return [x for part in value for x in _values(part)] if isinstance(value, list) else [value]

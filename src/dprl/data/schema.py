@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -80,24 +80,21 @@ def match(
     scalars: dict[str, str] = {}
     vectors: dict[str, tuple[str, ...]] = {}
 
-    def find(part: str) -> str | None:
-        return next((c for c in (part, *ALIASES[part]) if c in kinds), None)
-
     by_row = unit == "transition"
     sizes = {"observation": observation_size, "next_observation": observation_size}
     if continuous_size:
         sizes["action"] = continuous_size
     for part, size in sizes.items():
-        single, numbered = find(part), _numbered(part, kinds)
-        if numbered:
-            if len(numbered) != size:
+        single, several = column_of(part, kinds), numbered(part, kinds)
+        if several:
+            if len(several) != size:
                 raise DprlError(
-                    f"The log has {len(numbered)} columns {part}_0, {part}_1, ..., "
+                    f"The log has {len(several)} columns {part}_0, {part}_1, ..., "
                     f"the bounds describe {size} components."
                 )
-            for column in numbered:
+            for column in several:
                 check_number(column, kinds[column])
-            vectors[part] = numbered
+            vectors[part] = several
         elif single is not None:
             kind = kinds[single]
             if kind is None and size > 1:
@@ -134,7 +131,7 @@ def match(
         required += ["episode_id", "t", "terminated"]
     optional = [] if by_row else ["episode_id", "t", "terminated", "truncated"]
     for part in dict.fromkeys(required + optional):
-        column = find(part)
+        column = column_of(part, kinds)
         if column is None:
             if part in required:
                 raise _missing(part)
@@ -145,7 +142,7 @@ def match(
             check_number(column, kinds[column], flag=part in _FLAGS)
         scalars[part] = column
     if unit == "person":
-        column = unit_column or find("person_id")
+        column = unit_column or column_of("person_id", kinds)
         if column is None or column not in kinds:
             raise DprlError(
                 "The privacy unit is a person, but the log has no such column"
@@ -166,9 +163,15 @@ def match(
     return schema
 
 
-def _numbered(part: str, kinds: dict[str, pa.DataType | None]) -> tuple[str, ...]:
+def column_of(part: str, names: Collection[str]) -> str | None:
+    """Return the column that plays a part, by its name; None where there is none."""
+    return next((c for c in (part, *ALIASES[part]) if c in names), None)
+
+
+def numbered(part: str, names: Collection[str]) -> tuple[str, ...]:
+    """Return the columns ``PART_0, PART_1, ...`` of a vector, in order; () where there are none."""
     for stem in (part, *ALIASES[part]):
-        indices = sorted(int(m.group(1)) for c in kinds if (m := re.fullmatch(re.escape(stem) + r"_(\d{1,6})", c)))
+        indices = sorted(int(m.group(1)) for c in names if (m := re.fullmatch(re.escape(stem) + r"_(\d{1,6})", c)))
         if indices:
             if indices != list(range(len(indices))):
                 raise DprlError(f"Columns {stem}_0, {stem}_1, ... must be numbered without gaps from 0.")
