@@ -36,7 +36,7 @@ def test_a_log_opens_with_what_was_filled_in(columns, tmp_path):
     log, bounds = tmp_path / "log.parquet", tmp_path / "bounds.toml"
     pq.write_table(pa.table(columns), log)
     bounds.write_text(bounds_template(str(log)))
-    with pytest.raises(DprlError, match='still has "\\?" at units, .*reward.*: say what is public'):
+    with pytest.raises(DprlError, match=r'still has "\?" at units, .*reward.*: say what is public'):
         read_bounds(bounds)
     bounds.write_text(filled_in(bounds.read_text()))
     found = read_log(str(log), bounds=bounds).bounds
