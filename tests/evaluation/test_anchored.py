@@ -85,6 +85,32 @@ def test_a_correction_is_what_the_rewards_say_against_the_value_function():
     assert vector[:2] == pytest.approx([start * fractions[0], correction * expected])
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_what_the_value_function_expects_after_the_log_is_no_part_of_the_value(known):
+    """A trajectory that goes on: V of its next state, or of its last one, is taken from V at the start."""
+    bounds = replace(CUT_BOUNDS, horizon=2, units=1)
+    plan = plan_of(bounds)
+    theta = np.array([0.5, -0.25, 0.0, 1.0, -1.0])
+    query = query_of(plan, theta)
+    columns = {
+        "person_id": [0, 0], "episode_id": [0, 0], "t": [0, 1], "x0": [1.0, 3.0], "action": [1, 1],
+        "reward": [0.5, 1.0], "behavior_prob": [0.5, 0.5], "terminated": [0, 0],
+    }  # fmt: skip
+    log = one_shot.load({name: np.array(x, float) for name, x in columns.items()}, bounds)
+    if known:
+        log = replace(log, next_observation=np.array([[3.0], [4.0]]), has_next=np.array([True, True]))
+    (low, high), features = bounds.value_interval(GAMMA), make_features("tabular", bounds.observation)
+    half = (high - low) / 2.0
+    v = (low + high) / 2.0 + half * np.clip(features(np.arange(5.0)[:, None]) @ theta, -1.0, 1.0)
+    after = v[4] if known else v[3]
+    start, correction = query._weights
+    logged = np.clip((v[1] - GAMMA**2 * after - (low + high) / 2.0) / half, -1.0, 1.0)
+    surprise = (1.6 * (0.5 + GAMMA * v[3] - v[1]) + GAMMA * 2.5 * (1.0 + GAMMA * after - v[3])) / half
+    vector = query.unit_vectors(log, POLICIES)[0, query.sampling.dimension :]
+    clipped = np.clip(surprise, -anchored.REACH, anchored.REACH)
+    assert vector[:2] == pytest.approx([start * logged, correction * clipped])
+
+
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), size=st.floats(0.1, 50.0))
 def test_no_vector_is_clipped_whatever_the_rows_and_the_value_function(seed, size):

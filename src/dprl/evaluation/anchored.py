@@ -4,9 +4,10 @@ Privacy unit: a trajectory, or a person with all their trajectories. Relation: a
 number of units is public). Released: one noisy vector, made after the value function; all else is post-processing.
 Proof: docs/proofs/recommended.md. Symbols: V the value function, rho_t ratios, w_t their product up to t.
 
-Beside the pairs of importance sampling a unit has V at its start, and of each target policy what its rewards say
-against V: ``sum_t gamma^t w_t (r_t + gamma V(s_{t+1}) - V(s_t))``, with products cut early, for little noise. The value
-weighs both by their errors. The interval is that of importance sampling, whatever V is: it holds as much as that one.
+Beside the pairs of importance sampling a unit has V at its start, less what V expects after the end of the log, and of
+each target policy what its rewards say against V: ``sum_t gamma^t w_t (r_t + gamma V(s_{t+1}) - V(s_t))``, with
+products cut early, for little noise. The value weighs both by their errors. The interval is that of importance
+sampling, whatever V is: it holds as much as that one.
 """
 
 from __future__ import annotations
@@ -104,25 +105,28 @@ class AnchoredQuery:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         if self.function is None:
             raise RuntimeError("Values around a value function are made after it.")
-        values, firsts = np.clip(in_public_units(self.function, log.observation), -1.0, 1.0), log.lengths() > 0
-        at_start = np.zeros(log.episodes)
-        at_start[firsts] = values[log.episode_offsets[:-1][firsts]]
-        corrections = [self._corrections(log, values, step_ratios(p, log, behavior)) for p in policies]
+        discount, (centre, half), some = self.config.discount, self._scale, log.lengths() > 0
+        first, last = log.episode_offsets[:-1][some], log.episode_offsets[1:][some] - 1
+        now, after = (self._values(states) for states in (log.observation, log.next_observation))
+        following = np.append(now[1:], 0.0)[: len(now)]
+        # where a trajectory goes on after its last row V does, from the state that is known of it
+        following[last] = np.where(log.terminated[last], 0.0, np.where(log.has_next[last], after[last], now[last]))
+        logged = np.zeros(log.episodes)  # of the steps in the log alone
+        logged[some] = now[first] - discount ** log.lengths()[some] * following[last]
+        surprise = discount ** log.time() * (log.reward + discount * following - now) / half
         start, correction = self._weights
-        columns = [start * unit_means(log, at_start), *(correction * unit_means(log, c) for c in corrections)]
+        columns = [start * unit_means(log, np.clip((logged - centre) / half, -1.0, 1.0))]
+        for policy in policies:
+            kept = np.minimum(cumulative_ratios(step_ratios(policy, log, behavior), log), CUT)
+            total = np.bincount(log.episode_of(), kept * surprise, minlength=log.episodes)
+            columns.append(correction * unit_means(log, np.clip(total, -REACH, REACH)))
         return np.column_stack([self.sampling.unit_vectors(log, policies, behavior), *columns])
 
-    def _corrections(
-        self, log: Trajectories, values: Float[np.ndarray, " rows"], ratios: Float[np.ndarray, " rows"]
-    ) -> Float[np.ndarray, " episodes"]:
-        """Return ``(E,)`` what the rewards of one policy say against V, in half-widths of the value range."""
-        discount, (centre, half) = self.config.discount, self._scale
-        v = centre + half * values
-        following = np.append(v[1:], 0.0)
-        following[log.episode_offsets[1:][log.lengths() > 0] - 1] = 0.0
-        kept = discount ** log.time() * np.minimum(cumulative_ratios(ratios, log), CUT)
-        surprise = kept * (log.reward + discount * following - v) / half
-        return np.clip(np.bincount(log.episode_of(), surprise, minlength=log.episodes), -REACH, REACH)
+    def _values(self, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
+        """Return ``(N,)`` V at ``states``, within the value range."""
+        assert self.function is not None
+        centre, half = self._scale
+        return centre + half * np.clip(in_public_units(self.function, states), -1.0, 1.0)
 
     @property
     def _scale(self) -> tuple[float, float]:
@@ -141,6 +145,15 @@ class AnchoredQuery:
             anchored = centre + half * float(start) / of_start + moved
             out.append(_weighed(estimate, anchored, noise, moved))
         return out
+
+    def at(self, confidence: float) -> AnchoredQuery:
+        """Return the same query with intervals of another nominal confidence."""
+        return replace(self, sampling=self.sampling.at(confidence))
+
+    def together(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> tuple[None, None]:
+        """Nothing: what is cut lies between bounds."""
+        del mechanism, noisy, a, b
+        return None, None
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be, from public facts alone: those of importance sampling, which bound them."""
