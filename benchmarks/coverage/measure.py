@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from statistics import NormalDist
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,41 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
             "usable": widest <= PLANNED * (high - low),
         }
         found["policies"].append(figures)
+    found["policies"] += _differences(domain, releases, found["policies"], high - low)
     return {**found, "range": [low, high], "seconds": round(time.perf_counter() - started, 1)}
+
+
+def _differences(
+    domain: Domain, releases: list[Any], policies: list[dict[str, Any]], span: float
+) -> list[dict[str, Any]]:
+    """What the intervals of all differences did: of each alone, and of all of a release together."""
+    if not releases[0].contrasts:
+        return []
+    known, out, together = {p["policy"]: p for p in policies}, [], np.full(len(releases), True)
+    for place, contrast in enumerate(releases[0].contrasts):
+        two = [known[contrast[who]] for who in ("policy", "against")]
+        truth = two[0]["truth"] - two[1]["truth"]
+        found = [SimpleNamespace(**r.contrasts[place], bias_bound=0.0, notes=()) for r in releases]
+        figures = _count(truth, found, 2.0 * span)
+        ends = np.array([e.simultaneous_interval for e in found])
+        together &= (ends[:, 0] <= truth) & (truth <= ends[:, 1])
+        bias, widest = (sum(p[name] for p in two) for name in ("known_bias_bound", "planned_half_width"))
+        spread = max(figures["standard_deviation"], figures["privacy_standard_error"])
+        best = min(2.0 * Z * spread + bias, 2.0 * span)
+        figures |= {
+            "policy": f"{contrast['policy']} less {contrast['against']}",
+            "known_bias_bound": bias,
+            "known_width": best,
+            "width_over_known": figures["median_width"] / best,
+            "planned_half_width": widest,
+            "wider_than_planned": int((figures.pop("widths") > 2.0 * widest * (1.0 + 1e-9)).sum()),
+            "usable": widest <= PLANNED * 2.0 * span,
+        }
+        out.append(figures)
+    if len(out) > 1:
+        hits = int(together.sum())
+        out.append(out[-1] | {"policy": "all together", "hits": hits, "below": len(releases) - hits, "above": 0})
+    return out
 
 
 def _number(row: Row) -> int:
@@ -110,7 +145,7 @@ def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
     with _compiled_once(row, len(columns["reward"])):
         return dprl.evaluate(
             columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row), unit=row.unit,
-            person=person, seed=int(rng.integers(2**62)),
+            person=person, seed=int(rng.integers(2**62)), compare=row.compare,
         )  # fmt: skip
 
 

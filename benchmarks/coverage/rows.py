@@ -27,6 +27,7 @@ class Row:
         flag: a note that must be given, because a declared fact is false.
         counted: False where an interval is not promised, for a declared fact is false by more than nothing, yet by too
             little for the mean weight to tell, or behaviour probabilities are: then the flag alone is judged, if any.
+        compare: differences of policies that are released besides, and counted.
         quick: whether the suite runs it too, with few logs.
         needs: a package that is not among dprl's dependencies.
     """
@@ -43,6 +44,7 @@ class Row:
     unit: str = "trajectory"
     flag: str | None = None
     counted: bool = True
+    compare: tuple[str, ...] = ()
     quick: bool = False
     needs: str | None = None
 
@@ -75,7 +77,12 @@ def _steep() -> Domain:
 
 
 def _two_policies() -> Domain:
-    law = laws.ladder(4, (0.5, 0.5), (0.7, 0.3))
+    return _falling(4)
+
+
+def _falling(steps: int) -> Domain:
+    """A policy that climbs, and one that falls."""
+    law = laws.ladder(steps, (0.5, 0.5), (0.7, 0.3))
     return replace(law, targets={**law.targets, "falls": np.ones((5, 1)) * np.array([0.2, 0.8])})
 
 
@@ -85,6 +92,11 @@ def _class_sizes(stated: tuple[float, ...] | None = None) -> Domain:
     if stated is None:
         return laws.ladder(4, third, (0.6, 0.2, 0.2), ends=0.1)
     return laws.ladder(4, (0.6, 0.2, 0.2), (0.6, 0.2, 0.2), ends=0.1, stated=stated)
+
+
+def _three_arms() -> Domain:
+    """Two arms, and a policy that draws one of them."""
+    return laws.one_decision((0.5, 0.5), {"treat": (0.0, 1.0), "leave": (1.0, 0.0), "either": (0.3, 0.7)}, (0.3, 0.5))
 
 
 def _near_the_top() -> Domain:
@@ -339,6 +351,31 @@ ROWS = (
         name="recommended-ten-steps-cut", title="recommended, off-policy, ten steps, products cut at 5",
         domain=_mild(10), algorithm=_recommended, units=2000,
         bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 5.0},
+    ),
+    Row(
+        name="differences", title="importance sampling, one step, two arms and a mixture, all differences",
+        domain=_three_arms, algorithm=_weighted(), units=2000, compare=("all",),
+        bounds={**_ONE, "max_importance_ratio": 2.0}, epsilon=0.3,
+    ),
+    Row(
+        name="differences-by-person", title="importance sampling, one step, three decisions a person, differences",
+        domain=lambda: replace(_three_arms(), visits=np.array([3])), algorithm=_weighted(), units=2000,
+        compare=("all",), unit="person", bounds={**_ONE, "max_importance_ratio": 2.0},
+    ),
+    Row(
+        name="differences-doubly", title="doubly robust, four steps, nothing cut, difference of two policies",
+        domain=_two_policies, algorithm=_doubly(), units=5000, compare=("all",),
+        bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.6**4, "max_importance_ratio": 1.6},
+    ),
+    Row(
+        name="differences-recommended", title="recommended, four steps, difference of two policies",
+        domain=_two_policies, algorithm=_recommended, units=5000, compare=("all",),
+        bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.6**4, "max_importance_ratio": 1.6},
+    ),
+    Row(
+        name="differences-cut", title="recommended, ten steps, cut at 5, difference of two policies",
+        domain=lambda: _falling(10), algorithm=_recommended, units=5000, compare=("all",),
+        bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 5.0, "max_importance_ratio": 1.6},
     ),
     Row(
         name="wrong-probabilities", title="importance sampling, four steps, 1/3 stated where .6, .2, .2 is true",

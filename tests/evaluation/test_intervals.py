@@ -89,7 +89,7 @@ def test_people_are_counted_at_no_cost_of_norm(policies, decisions):
     assert vectors.shape == (60, query.dimension) == (60, 3 * policies + 1)
     assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1 + 1e-9)
     weights = np.linalg.inv(query.strategy) @ vectors[:, policies : 2 * policies].T
-    present = (vectors[:, -1] + weights.sum(axis=0) / query.together) / importance.WEIGHT_SCALE
+    present = (vectors[:, -1] + weights.sum(axis=0) / query.most_weight) / importance.WEIGHT_SCALE
     np.testing.assert_allclose(present, np.arange(60) % 4 > 0, atol=1e-12)
     if policies == 1 or decisions > 1:
         assert query.clip_norm == pytest.approx(np.sqrt(1.0 + importance.WEIGHT_SCALE**2))

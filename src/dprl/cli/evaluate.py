@@ -57,8 +57,9 @@ def evaluate(asked: Evaluate) -> None:
                 **asked.how(),
             )
         paths = release.save(asked.out, asked.sign)
-    names = ("value", "interval", "epsilon", "delta", "status", "targets")
-    result = {name: release.estimate[name] for name in names} | {"paths": {k: str(p) for k, p in paths.items()}}
+    names = ("value", "interval", "epsilon", "delta", "status", "targets", "contrasts")
+    result = {name: release.estimate[name] for name in names if name in release.estimate}
+    result |= {"paths": {k: str(p) for k, p in paths.items()}}
     with printing(asked.out):
         words = "\n".join(lines(release, asked.out))
         show(result, lambda _: words, asked.as_json)
@@ -75,6 +76,14 @@ def lines(release: Any, out: Path) -> Iterator[str]:
             f"   (privacy noise {e.privacy_standard_error:.3g}, sampling error about {e.sampling_standard_error:.3g}"
             + ("" if most is None else f", at most {most:.3g}")
             + (")" if weight is None else f"; mean weight {weight:.3g})")
+        )
+    for c in release.contrasts:
+        (low, high), (least, most) = c["interval"], c["simultaneous_interval"]
+        together = "" if len(release.contrasts) == 1 else f", {least:.4g} to {most:.4g} of all together"
+        yield (
+            f"{c['policy']} less {c['against']}  {c['value']:.4g}   {100 * estimate['confidence']:g}% interval "
+            f"{low:.4g} to {high:.4g}{together}   (privacy noise {c['privacy_standard_error']:.3g}, sampling error at "
+            f"most {c['sampling_standard_error']:.3g})"
         )
     yield from (f"caution: {sentence}" for sentence in release.public_cautions)
     unit = release.certificate["privacy_unit"]

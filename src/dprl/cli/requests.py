@@ -171,6 +171,7 @@ class OfLog(Featured, OfPublicFacts):
         log: .parquet or .csv file, one row per transition. Or a folder that dprl data partition wrote.
         target_policy: uniform, FILE.py:function, column:NAME or a folder. The folder is that of a released policy.
             Repeat the option to evaluate several policies in one release.
+        compare: A:B, all:B or all: how much more policies are worth than others, by their names. It may be repeated.
         unit: what is protected: person, trajectory or transition. By default a person, where the log has a column
             person_id, and otherwise a trajectory.
         person_column: column that identifies the person.
@@ -180,6 +181,7 @@ class OfLog(Featured, OfPublicFacts):
 
     log: Path | None = must(metavar="LOG", argument=True)
     target_policy: list[str] | None = must(metavar="POLICY")
+    compare: list[str] | None = may(metavar="A:B")
     unit: str | None = may(metavar="UNIT")
     algorithm: str | None = may(metavar="NAME")
     person_column: str | None = expert(metavar="NAME")
@@ -188,7 +190,9 @@ class OfLog(Featured, OfPublicFacts):
     def facts(self) -> dict[str, Any]:
         """Return what a release and its plan are told alike."""
         names = self.only("bounds", "unit", "behavior_policy")
-        return names | {"person": self.person_column, "features": self.features or "columns"}
+        return names | {
+            "person": self.person_column, "features": self.features or "columns", "compare": self.compare or [],
+        }  # fmt: skip
 
     def named(self) -> str:
         """Return the algorithm; where none is named, the one that the protector was learned for, if there is one."""

@@ -48,6 +48,7 @@ class Plan:
         delta_sampler: what the sampler's distance from an exact Gaussian adds to delta.
         shares: of each stage of the program in the mu^2 of the value function.
         claim: what is said of mechanisms that dprl did not calibrate; None where it did.
+        contrasts: pairs of places of target policies whose differences are released, too.
     """
 
     config: Any
@@ -63,6 +64,7 @@ class Plan:
     delta_sampler: float
     shares: tuple[float, ...] = ()
     claim: Claim | None = None
+    contrasts: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> str:

@@ -73,6 +73,20 @@ class ValueQuery(Protocol):
         """Turn the noisy sum into values and intervals of all target policies: post-processing."""
         ...
 
+    def at(self, confidence: float) -> ValueQuery:
+        """Return the same query with intervals of another nominal confidence."""
+        ...
+
+    def together(
+        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int
+    ) -> tuple[float | None, float | None]:
+        """Return what is known of the errors of two policies' values together.
+
+        They are the standard deviation of the noise in their difference, None where intervals reach from one bound to
+        another and not from a value; and the covariance of their sampling errors at least, None where it is unknown.
+        """
+        ...
+
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return three numbers for each target policy, from public facts only.
 

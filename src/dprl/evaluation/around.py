@@ -212,6 +212,21 @@ class AroundQuery:
             for k, own in ((k, slice(k * sides, (k + 1) * sides)) for k in range(policies))
         ]  # fmt: skip
 
+    def at(self, confidence: float) -> AroundQuery:
+        """Return the same query with intervals of another nominal confidence."""
+        return replace(self, config=self.config.replace(confidence=confidence))
+
+    def together(
+        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int
+    ) -> tuple[float | None, None]:
+        """Noise of a difference, that of two coordinates; nothing is known of the sampling errors together."""
+        del noisy, a, b
+        return (
+            (math.sqrt(2.0) * self._known_baseline.radius * self._noise(mechanism), None)
+            if self.sides == 1
+            else (None, None)
+        )
+
     def _noise(self, mechanism: GaussianSum) -> float:
         """Standard deviation of the noise in the mean of a coordinate."""
         return mechanism.noise_std * math.sqrt(self.policies) / self.bounds.units

@@ -41,6 +41,8 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.linear import ValueFunction
 
+PRODUCT_SCALE = 0.5
+"""Weight of all products of two policies' distances together, against the distances."""
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
 _WORDS = {
     "trajectory": "importance sampling",
@@ -97,8 +99,10 @@ class ImportanceQuery:
     Attributes:
         strategy: ``(K, K)`` matrix S over the target policies.
         clip_norm: L2 bound of a unit's vector, large enough for every pattern that the policies admit.
-        together: what the weights of all policies add up to at most, in units of the largest weight.
         scale: of a unit's pair.
+        most_weight: what the weights of all policies add up to at most, in units of the largest weight.
+        contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
+            pair's distances to the baseline is released, too.
     """
 
     config: ImportanceSampling
@@ -107,7 +111,8 @@ class ImportanceQuery:
     strategy: np.ndarray
     clip_norm: float
     scale: Scale
-    together: float = 1.0
+    most_weight: float = 1.0
+    contrasts: tuple[tuple[int, int], ...] = ()
 
     around_function: ClassVar[bool] = False
 
@@ -124,7 +129,12 @@ class ImportanceQuery:
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return len(self.strategy) * self.parts + (not self.pairs)
+        return len(self.strategy) * self.parts + (0 if self.pairs else 1 + len(self.contrasts))
+
+    @property
+    def product_weight(self) -> float:
+        """Weight of a product of two policies' distances: it tells the width of an interval, and nothing else."""
+        return PRODUCT_SCALE / math.sqrt(max(len(self.contrasts), 1))
 
     @property
     def baseline(self) -> float:
@@ -157,7 +167,7 @@ class ImportanceQuery:
         config, units = self.config, self.bounds.units
         noise = mechanism.noise_std / units
         inverse = np.linalg.inv(self.strategy)
-        in_weights = float(np.linalg.norm(inverse.sum(axis=0))) / self.together
+        in_weights = float(np.linalg.norm(inverse.sum(axis=0))) / self.most_weight
         return [
             Known(
                 scale=self.scale,
@@ -180,13 +190,35 @@ class ImportanceQuery:
         each = len(self.strategy) * self.parts
         parts = [inverse @ part for part in means[:each].reshape(self.parts, len(self.strategy))]
         if not self.pairs:
-            share = float(means[-1] + parts[1].sum() / self.together) / WEIGHT_SCALE
+            share = float(means[each] + parts[1].sum() / self.most_weight) / WEIGHT_SCALE
             parts.append(np.full(len(self.strategy), share))
         estimate = centred
         if self.pairs:
             estimate = between_bounds if self.bounds.cuts_products else normalised
         known = self._known(mechanism)
         return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
+
+    def at(self, confidence: float) -> ImportanceQuery:
+        """Return the same query with intervals of another nominal confidence."""
+        return replace(self, config=self.config.replace(confidence=confidence))
+
+    def together(
+        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int
+    ) -> tuple[float | None, float | None]:
+        """Return noise of a difference and the sampling covariance at least; nothing where pairs are released."""
+        if self.pairs:
+            return None, None
+        inverse, policies, units = np.linalg.inv(self.strategy), len(self.strategy), self.bounds.units
+        unit = self.scale.width * max(self.baseline, 1.0 - self.baseline)
+        noise = mechanism.noise_std / units
+        privacy = unit * noise * float(np.linalg.norm(inverse[a] - inverse[b]))
+        if (a, b) not in self.contrasts:
+            return privacy, None
+        means = noisy / units
+        first = inverse @ means[:policies]
+        product = float(means[policies * self.parts + 1 + self.contrasts.index((a, b))]) / self.product_weight
+        least = product - self.config.variance_margin * noise / self.product_weight
+        return privacy, unit**2 * (least - float(first[a] * first[b])) / units
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be, from public facts alone.
@@ -213,9 +245,12 @@ class ImportanceQuery:
 
 
 def make_query(
-    config: ImportanceSampling, bounds: Bounds, patterns: Float[np.ndarray, "patterns policies"]
+    config: ImportanceSampling,
+    bounds: Bounds,
+    patterns: Float[np.ndarray, "patterns policies"],
+    contrasts: Sequence[tuple[int, int]] = (),
 ) -> ImportanceQuery:
-    """Choose estimator, strategy and clip norm from public facts."""
+    """Choose estimator, strategy and clip norm from public facts; ``contrasts`` are pairs of policies to compare."""
     whole = _scale(bounds.value_interval(config.discount), bounds.cumulative_ratio)
     steps = _per_decision_scale(bounds, config.discount)
     estimator: Estimator
@@ -235,11 +270,10 @@ def make_query(
             raise DprlError("importance-sampling: value_baseline must lie in the declared range of the value.")
     if bounds.cuts_products and len(patterns) > 1:
         patterns = np.ones((1, patterns.shape[1]))  # what is cut is no longer proportional to the probabilities
-    strategy = least_noise_strategy(patterns)
-    together = float(patterns.sum(axis=1).max())
-    query = ImportanceQuery(
-        config, estimator, bounds, strategy, 1.0, steps if estimator == "per-decision" else whole, together
-    )
+    strategy = least_noise_strategy(patterns, contrasts)
+    most = float(patterns.sum(axis=1).max())
+    scale = steps if estimator == "per-decision" else whole
+    query = ImportanceQuery(config, estimator, bounds, strategy, 1.0, scale, most, tuple(contrasts))
     clip = 0.0
     for weight in np.linspace(0.0, 1.0, 9):
         for above in np.linspace(0.0, 1.0, 9):
@@ -286,23 +320,32 @@ def _parts(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list
     scale = query.config.second_moment_weight
     if query.pairs:
         return [above, below, scale * above * (above - 1.0), scale * below * (below - 1.0), scale * above * below]
-    u, (slope, intercept) = query.baseline, chord(query.baseline)
-    first, weight = ((1.0 - u) * above - u * below) / max(u, 1.0 - u), above + below
+    slope, intercept = chord(query.baseline)
+    first, weight = _distances(query, above, below), above + below
     return [first, WEIGHT_SCALE * weight, scale * (first * first - slope * first - intercept * weight)]
 
 
-def _rest(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Return what the weights of all policies leave of a unit that is there, ``(U, 1)``; ``(U, 0)`` where products are
-    cut.
+def _distances(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Return ``(U, K)`` weighted distances to the baseline, in [-1, 1]."""
+    u = query.baseline
+    return ((1.0 - u) * above - u * below) / max(u, 1.0 - u)
 
-    It vanishes where the weights are largest, so that it costs no norm; with the mean weights it is a unit's presence.
+
+def _rest(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """Return ``(U, 1 + C)`` what the weights of all policies leave of a unit that is there, and the products of the
+    contrasts; ``(U, 0)`` where products of ratios are cut.
+
+    The first vanishes where the weights are largest, so that it costs no norm; with the mean weights it is a unit's
+    presence. The others vanish where policies exclude one another.
     """
     if query.pairs:
         return np.zeros((len(above), 0))
     left = np.array(present)
     for k in range(above.shape[1]):
-        left -= (above[:, k] + below[:, k]) / query.together
-    return WEIGHT_SCALE * left[:, None]
+        left -= (above[:, k] + below[:, k]) / query.most_weight
+    first = _distances(query, above, below)
+    products = [query.product_weight * first[:, a] * first[:, b] for a, b in query.contrasts]
+    return np.stack([WEIGHT_SCALE * left, *products], axis=1)
 
 
 def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:

@@ -36,6 +36,7 @@ def make_plan(
     features: str = "columns",
     total_variation: float = 0.0,
     unit: str = "trajectory",
+    contrasts: Sequence[tuple[int, int]] = (),
 ) -> Plan:
     """Resolve options, calibrate the noise to the budget, and compose what the release will cost.
 
@@ -46,6 +47,7 @@ def make_plan(
         policies: target policies; the value function is that of the first.
         features: feature map of the value function.
         total_variation: of one draw of the noise source that will be used.
+        contrasts: pairs of places in ``policies`` whose differences are asked for.
         unit: privacy unit. Of ``transition`` the values are mean rewards of a transition: nothing follows a trajectory.
 
     Raises:
@@ -60,14 +62,14 @@ def make_plan(
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
     feature_map = make_features(features, bounds.observation)  # a wrong name is refused even where none are used
     asked = bounds.of_one_transition() if unit == "transition" else bounds
-    query = _query(config, asked, policies, feature_map)
+    query = _query(config, asked, policies, feature_map, contrasts)
     if isinstance(config, ImportanceSampling):
         inner, sampler = without_sampler(budget, query.dimension, total_variation)
         whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier
         value = value_mechanism(query, whole if given is None else given)
         epsilon = epsilon_within(value.event(), budget, inner.delta, given)
         costs = (value.event(), epsilon, inner.delta, sampler)
-        return Plan(config, bounds, budget, query, value, None, None, *costs)
+        return Plan(config, bounds, budget, query, value, None, None, *costs, contrasts=tuple(contrasts))
 
     config = loaded(in_calibration(config)).for_bounds(bounds)
     facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_budget_fraction, unit)
@@ -95,7 +97,7 @@ def make_plan(
     shares = tuple(shape.share for shape in shapes)
     costs = (event, epsilon, inner.delta, sampler)
     claim = None if claimed is None else claimed.claim
-    return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, claim)
+    return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, claim, tuple(contrasts))
 
 
 def program_for(
@@ -128,14 +130,20 @@ def _calibrated(
     return (stage,), of_values
 
 
-def _query(config: Algorithm, bounds: Bounds, policies: Sequence[Any], features: Features) -> ValueQuery:
+def _query(
+    config: Algorithm,
+    bounds: Bounds,
+    policies: Sequence[Any],
+    features: Features,
+    contrasts: Sequence[tuple[int, int]],
+) -> ValueQuery:
     """Return what asks for values and intervals."""
     if isinstance(config, ValueFunctionConfig) and config.around_function:
         return AroundQuery(config, bounds, features, len(policies))
     options = config
     if not isinstance(options, ImportanceSampling):
         options = ImportanceSampling(discount=config.discount, confidence=config.confidence)
-    query = make_query(options, bounds, public_patterns(policies, bounds))
+    query = make_query(options, bounds, public_patterns(policies, bounds), contrasts)
     anchored = isinstance(config, ValueFunctionConfig) and config.anchored and bounds.cuts_products
     return AnchoredQuery(query) if anchored else query
 

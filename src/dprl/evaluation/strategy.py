@@ -3,8 +3,9 @@
 A person's vector has one coordinate for each target policy, proportional to that policy's probability of what the
 person did. Where policies exclude one another (the arms of a trial) few patterns are possible, and asking S f
 instead of f costs less noise: of all S, the one with the least total variance subject to |S c| <= 1 for every
-possible pattern c. Its Gram matrix M = S'S solves  min tr(M^-1)  s.t.  c' M c <= 1,  whose dual gives
-M = (sum_j lambda_j c_j c_j')^(-1/2); an A-optimal design, found by multiplicative updates.
+possible pattern c. Its Gram matrix M = S'S solves  min tr(W M^-1)  s.t.  c' M c <= 1,  whose dual gives
+M = W^(1/2) (W^(1/2) sum_j lambda_j c_j c_j' W^(1/2))^(-1/2) W^(1/2); an A-optimal design, found by multiplicative
+updates. W is the identity, and for each difference that is asked for the square of that difference besides.
 This is the matrix mechanism (Li, Miklau, Hay, McGregor, Rastogi 2015) for L2 sensitivity and this workload.
 
 Only public facts enter: policies and bounds. Whatever the rows hold, the mechanism's clip enforces the sensitivity.
@@ -44,21 +45,31 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> Float[np.ndarray
 
 
 def least_noise_strategy(
-    patterns: Float[np.ndarray, "patterns policies"],
+    patterns: Float[np.ndarray, "patterns policies"], contrasts: Sequence[tuple[int, int]] = ()
 ) -> Float[np.ndarray, "policies policies"]:
     """Return the ``(K, K)`` strategy S with the least total variance of S^-1 y subject to |S c| <= 1 for each pattern
     c.
+
+    Args:
+        patterns: that a unit can have over the policies.
+        contrasts: pairs of policies whose differences count as much as values do.
     """
     k = patterns.shape[1]
     if len(patterns) == 1:
         return np.eye(k) / np.linalg.norm(patterns[0])
+    workload = np.eye(k)
+    for a, b in contrasts:
+        difference = np.eye(k)[a] - np.eye(k)[b]
+        workload += np.outer(difference, difference)
+    values, vectors = np.linalg.eigh(workload)
+    root = (vectors * np.sqrt(values)) @ vectors.T if contrasts else workload
     # a little of every single policy keeps S invertible where two policies agree everywhere
     columns = np.vstack([patterns, 0.1 * np.eye(k)])
     weight = np.full(len(columns), 1.0 / len(columns))
     gram = np.eye(k)
     for _ in range(_ITERATIONS):
-        values, vectors = np.linalg.eigh((columns.T * weight) @ columns)
-        gram = (vectors / np.sqrt(np.maximum(values, 1e-12))) @ vectors.T
+        values, vectors = np.linalg.eigh(root @ (columns.T * weight) @ columns @ root)
+        gram = root @ (vectors / np.sqrt(np.maximum(values, 1e-12))) @ vectors.T @ root
         norms = np.einsum("jk,kl,jl->j", columns, gram, columns)
         weight = weight * norms
     norms = np.einsum("jk,kl,jl->j", columns, gram, columns)

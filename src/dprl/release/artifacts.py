@@ -12,6 +12,7 @@ from dprl.config import DERIVED
 from dprl.data.readers import Log
 from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
+from dprl.evaluation.contrasts import Contrast
 from dprl.evaluation.intervals import (
     OUTSIDE_RANGE,
     SAYS_NOTHING,
@@ -40,6 +41,7 @@ def estimate_of(
     plan: Plan,
     log: Log,
     values: Mapping[str, ValueEstimate],
+    contrasts: Sequence[Contrast],
     function: ValueFunction | None,
     references: list[float] | None,
     status: str,
@@ -79,6 +81,7 @@ def estimate_of(
         "value": targets[0]["value"],
         "interval": targets[0]["interval"],
         "targets": targets,
+        **({"contrasts": [contrast.as_dict(list(values)) for contrast in contrasts]} if contrasts else {}),
         "value_function": described,
         "public_cautions": public_cautions(plan, list(values)),
         "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit),

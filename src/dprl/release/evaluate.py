@@ -22,6 +22,7 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.program import ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation import importance_sampling as importance
+from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan
 from dprl.mechanisms.gaussian_sum import RELATION
@@ -70,6 +71,11 @@ class Release(Handout):
         return low, high
 
     @property
+    def contrasts(self) -> list[dict[str, Any]]:
+        """Differences that were asked for, as plain data; see :class:`~dprl.evaluation.contrasts.Contrast`."""
+        return list(self.estimate.get("contrasts", ()))
+
+    @property
     def public_cautions(self) -> list[str]:
         """Cautions that follow from public facts only."""
         return list(self.estimate.get("public_cautions", ()))
@@ -96,6 +102,7 @@ def evaluate(
     seed: int | None = None,
     simulated: bool = False,
     outcome: str | None = None,
+    compare: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
     run: str | Path | None = None,
     resume: bool = False,
@@ -123,6 +130,8 @@ def evaluate(
         seed: reproducible noise: the release is then *not private* and says so.
         simulated: the log is a simulation: the non-private reference is shown, and the release is not private.
         outcome: what a value means, in words, for the report.
+        compare: differences of policies to release besides, by their names: ``"A:B"`` for what A is worth more than B,
+            ``"all:B"`` for every other policy against B, ``"all"`` for all pairs. They cost no further budget.
         progress: called with the number of updates done; if it has a method ``expect``, that is called before, with
             the number of all.
         run: folder, as private as the log, in which an interrupted release can be resumed; :meth:`Release.save`
@@ -161,9 +170,10 @@ def evaluate(
         if isinstance(behavior, ColumnPolicy):
             raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
         check_policy(behavior, log.bounds, "behaviour policy")
+    pairs = asked_pairs(compare, list(policies))
     noise = asked.noise()
     sampler = noise.total_variation_per_draw if noise.secure else 0.0
-    plan = make_plan(algorithm, log.bounds, budget, targets, features, sampler, log.unit)
+    plan = make_plan(algorithm, log.bounds, budget, targets, features, sampler, log.unit, pairs)
     plan.refuse_the_hopeless()
     asked.expect(plan.steps)
     status = status_of(plan, noise.secure, simulated)
@@ -181,10 +191,10 @@ def evaluate(
             else:
                 assert loaded is not None
                 rows = InMemory(plan, loaded, targets, behavior)
-            estimates, function = release_rows(plan, rows, noise, folder, progress)
+            estimates, contrasts, function = release_rows(plan, rows, noise, folder, progress)
             exact = references(plan, rows, function) if simulated else None
             values = dict(zip(policies, estimates, strict=True))
-            estimate = estimate_of(plan, log, values, function, exact, status, features, outcome)
+            estimate = estimate_of(plan, log, values, contrasts, function, exact, status, features, outcome)
             return Release(values, function, document=estimate)
 
         request = {
@@ -192,6 +202,7 @@ def evaluate(
             "behavior_policy": None if behavior is None else policy_name(behavior),
             "strategy": plan.query.strategy.tolist(),
         }  # fmt: skip
+        request |= {"compare": [list(pair) for pair in pairs]} if pairs else {}
         purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
         reading = partial(read_rows, log, units)
         return release(asked, certificate, account, purpose, request, read=reading, make=made, restore=_restored)

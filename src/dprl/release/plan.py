@@ -11,6 +11,7 @@ from dprl.accounting.budget import Budget
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
 from dprl.errors import DprlError
+from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.plan import Algorithm, make_plan
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
@@ -29,6 +30,7 @@ def plan_release(
     person: str | None = None,
     features: str = "columns",
     behavior_policy: Any = None,
+    compare: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
     read.
@@ -46,7 +48,8 @@ def plan_release(
     unit = unit or ("person" if person else "trajectory")
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
-    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit)
+    pairs = asked_pairs(compare, list(policies))
+    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit, pairs)
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
