@@ -94,9 +94,10 @@ def _class_sizes(stated: tuple[float, ...] | None = None) -> Domain:
     return laws.ladder(4, (0.6, 0.2, 0.2), (0.6, 0.2, 0.2), ends=0.1, stated=stated)
 
 
-def _three_arms() -> Domain:
+def _three_arms(visits: int = 1) -> Domain:
     """Two arms, and a policy that draws one of them."""
-    return laws.one_decision((0.5, 0.5), {"treat": (0.0, 1.0), "leave": (1.0, 0.0), "either": (0.3, 0.7)}, (0.3, 0.5))
+    arms = {"treat": (0.0, 1.0), "leave": (1.0, 0.0), "either": (0.3, 0.7)}
+    return replace(laws.one_decision((0.5, 0.5), arms, (0.3, 0.5)), visits=np.array([visits]))
 
 
 def _near_the_top() -> Domain:
@@ -359,7 +360,7 @@ ROWS = (
     ),
     Row(
         name="differences-by-person", title="importance sampling, one step, three decisions a person, differences",
-        domain=lambda: replace(_three_arms(), visits=np.array([3])), algorithm=_weighted(), units=2000,
+        domain=lambda: _three_arms(3), algorithm=_weighted(), units=2000,
         compare=("all",), unit="person", bounds={**_ONE, "max_importance_ratio": 2.0},
     ),
     Row(

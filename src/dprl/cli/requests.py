@@ -114,7 +114,7 @@ class Configured(Settings):
         config: TOML file with any of these options. What the command line says wins.
     """
 
-    config: Path | None = may(metavar="FILE", file=False)
+    config: Path | None = expert(metavar="FILE", file=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +171,7 @@ class OfLog(Featured, OfPublicFacts):
         log: .parquet or .csv file, one row per transition. Or a folder that dprl data partition wrote.
         target_policy: uniform, FILE.py:function, column:NAME or a folder. The folder is that of a released policy.
             Repeat the option to evaluate several policies in one release.
-        compare: A:B, all:B or all: how much more policies are worth than others, by their names. It may be repeated.
+        compare: A:B, all:B or all: what A is worth more than B. Repeat the option for several differences.
         unit: what is protected: person, trajectory or transition. By default a person, where the log has a column
             person_id, and otherwise a trajectory.
         person_column: column that identifies the person.

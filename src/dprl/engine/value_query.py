@@ -77,13 +77,14 @@ class ValueQuery(Protocol):
         """Return the same query with intervals of another nominal confidence."""
         ...
 
-    def together(
-        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int
-    ) -> tuple[float | None, float | None]:
-        """Return what is known of the errors of two policies' values together.
+    def difference(
+        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], estimates: Sequence[Any], a: int, b: int
+    ) -> Any:
+        """Return what is known of one policy's value less another's, from the released vector.
 
-        They are the standard deviation of the noise in their difference, None where intervals reach from one bound to
-        another and not from a value; and the covariance of their sampling errors at least, None where it is unknown.
+        Args:
+            estimates: of all target policies, as :meth:`decode` returns them.
+            a, b: places of the two policies.
         """
         ...
 

@@ -26,7 +26,7 @@ from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means
 from dprl.engine.rows import scale_of
 from dprl.evaluation.around import in_public_units
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
-from dprl.evaluation.intervals import ValueEstimate
+from dprl.evaluation.intervals import Difference, ValueEstimate, apart
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.value_functions.linear import ValueFunction
@@ -150,10 +150,17 @@ class AnchoredQuery:
         """Return the same query with intervals of another nominal confidence."""
         return replace(self, sampling=self.sampling.at(confidence))
 
-    def together(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> tuple[None, None]:
-        """Nothing: what is cut lies between bounds."""
-        del mechanism, noisy, a, b
-        return None, None
+    def difference(
+        self,
+        mechanism: GaussianSum,
+        noisy: Float[np.ndarray, " dim"],
+        estimates: Sequence[ValueEstimate],
+        a: int,
+        b: int,
+    ) -> Difference:
+        """Return the difference of two intervals: what is cut lies between bounds."""
+        del mechanism, noisy
+        return apart(estimates[a], estimates[b])
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be, from public facts alone: those of importance sampling, which bound them."""

@@ -26,11 +26,14 @@ from dprl.errors import DprlError
 from dprl.evaluation import reach
 from dprl.evaluation.intervals import (
     WEIGHTS_BELOW_ONE,
+    Difference,
     ValueEstimate,
+    apart,
     quantile,
     skew_margin,
     variance_at_most,
     weight_notes,
+    with_largest_sampling,
     with_missing,
     within_range,
 )
@@ -216,16 +219,20 @@ class AroundQuery:
         """Return the same query with intervals of another nominal confidence."""
         return replace(self, config=self.config.replace(confidence=confidence))
 
-    def together(
-        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int
-    ) -> tuple[float | None, None]:
-        """Noise of a difference, that of two coordinates; nothing is known of the sampling errors together."""
-        del noisy, a, b
-        return (
-            (math.sqrt(2.0) * self._known_baseline.radius * self._noise(mechanism), None)
-            if self.sides == 1
-            else (None, None)
-        )
+    def difference(
+        self,
+        mechanism: GaussianSum,
+        noisy: Float[np.ndarray, " dim"],
+        estimates: Sequence[ValueEstimate],
+        a: int,
+        b: int,
+    ) -> Difference:
+        """Return one policy's value less another's; nothing is known of their sampling errors together."""
+        del noisy
+        if self.sides == 2:
+            return apart(estimates[a], estimates[b])
+        noise = math.sqrt(2.0) * self._known_baseline.radius * self._noise(mechanism)
+        return with_largest_sampling(estimates[a], estimates[b], noise, quantile(self.config.confidence))
 
     def _noise(self, mechanism: GaussianSum) -> float:
         """Standard deviation of the noise in the mean of a coordinate."""

@@ -5,7 +5,6 @@ Everything here is public, or post-processing of released numbers. Derivations: 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -16,7 +15,6 @@ from jaxtyping import Float
 
 from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
-from dprl.evaluation.intervals import ValueEstimate, quantile
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Interval
 
@@ -111,48 +109,13 @@ def contrasts_of(
     """
     confidence = query.config.confidence
     levels = confidence, 1.0 - (1.0 - confidence) / max(len(pairs), 1)
-    decoded = [query.at(level).decode(mechanism, noisy) for level in levels]
+    queries = [query.at(level) for level in levels]
+    decoded = [of.decode(mechanism, noisy) for of in queries]
     out = []
     for a, b in pairs:
-        first, second = decoded[0][a], decoded[0][b]
-        noise, covariance = query.together(mechanism, noisy, a, b)
-        sampling = _sampling(first, second, covariance)
         alone, together = (
-            _interval(query, estimates[a], estimates[b], noise, sampling, quantile(level))
-            for estimates, level in zip(decoded, levels, strict=True)
+            of.difference(mechanism, noisy, estimates, a, b) for of, estimates in zip(queries, decoded, strict=True)
         )
-        if noise is None:
-            noise = math.hypot(first.privacy_standard_error, second.privacy_standard_error)
-        out.append(Contrast(a, b, first.value - second.value, alone, together, noise, sampling))
+        value = decoded[0][a].value - decoded[0][b].value
+        out.append(Contrast(a, b, value, alone.interval, together.interval, alone.noise, alone.sampling))
     return out
-
-
-def _sampling(first: ValueEstimate, second: ValueEstimate, covariance: float | None) -> float:
-    """Return the sampling standard error of a difference; where the covariance is not known, its largest."""
-    a, b = first.sampling_standard_error, second.sampling_standard_error
-    if covariance is None:
-        return a + b
-    return math.sqrt(min(max(a * a + b * b - 2.0 * covariance, 0.0), (a + b) ** 2))
-
-
-def _interval(
-    query: ValueQuery, first: ValueEstimate, second: ValueEstimate, noise: float | None, sampling: float, t: float
-) -> Interval:
-    """Return the interval of a difference.
-
-    Where ends bound the values, whatever was cut, it is the difference of the intervals. Elsewhere the normal parts of
-    both errors add as one normal error; what the intervals have besides (margins, people who may be missing) adds up.
-    """
-    (low, high), (least, most) = first.interval, second.interval
-    if noise is None:
-        return low - most, high - least
-    normal = t * math.hypot(noise, sampling)
-    own = [t * math.hypot(e.privacy_standard_error, e.sampling_standard_error) for e in (first, second)]
-    below, above = (
-        sum(max(arm - part, 0.0) for arm, part in zip(arms, own, strict=True))
-        for arms in ((first.value - low, most - second.value), (high - first.value, second.value - least))
-    )
-    value = first.value - second.value
-    start, end = query.bounds.value_interval(query.config.discount)
-    low, high = max(value - normal - below, start - end), min(value + normal + above, end - start)
-    return (low, high) if low <= high else (start - end, end - start)

@@ -34,8 +34,9 @@ from dprl.evaluation.importance_intervals import (
     half_width,
     largest_variance,
     normalised,
+    of_distances,
 )
-from dprl.evaluation.intervals import ValueEstimate, quantile
+from dprl.evaluation.intervals import Difference, ValueEstimate, apart, quantile
 from dprl.evaluation.strategy import least_noise_strategy
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
@@ -202,23 +203,30 @@ class ImportanceQuery:
         """Return the same query with intervals of another nominal confidence."""
         return replace(self, config=self.config.replace(confidence=confidence))
 
-    def together(
-        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int
-    ) -> tuple[float | None, float | None]:
-        """Return noise of a difference and the sampling covariance at least; nothing where pairs are released."""
+    def difference(
+        self,
+        mechanism: GaussianSum,
+        noisy: Float[np.ndarray, " dim"],
+        estimates: Sequence[ValueEstimate],
+        a: int,
+        b: int,
+    ) -> Difference:
+        """Return one policy's value less another's, of a pair among :attr:`contrasts`."""
         if self.pairs:
-            return None, None
-        inverse, policies, units = np.linalg.inv(self.strategy), len(self.strategy), self.bounds.units
-        unit = self.scale.width * max(self.baseline, 1.0 - self.baseline)
-        noise = mechanism.noise_std / units
-        privacy = unit * noise * float(np.linalg.norm(inverse[a] - inverse[b]))
-        if (a, b) not in self.contrasts:
-            return privacy, None
-        means = noisy / units
-        first = inverse @ means[:policies]
-        product = float(means[policies * self.parts + 1 + self.contrasts.index((a, b))]) / self.product_weight
-        least = product - self.config.variance_margin * noise / self.product_weight
-        return privacy, unit**2 * (least - float(first[a] * first[b])) / units
+            return apart(estimates[a], estimates[b])
+        inverse, means, each = np.linalg.inv(self.strategy), noisy / self.bounds.units, len(self.strategy) * self.parts
+        first, weights = (inverse @ part for part in means[: 2 * len(inverse)].reshape(2, len(inverse)))
+        noise = mechanism.noise_std / self.bounds.units
+        return of_distances(
+            self._known(mechanism)[a],
+            (estimates[a], estimates[b]),
+            (float(first[a]), float(first[b])),
+            float(means[each + 1 + self.contrasts.index((a, b))]) / self.product_weight,
+            noise=noise * float(np.linalg.norm(inverse[a] - inverse[b])),
+            product_noise=noise / self.product_weight,
+            share=float(means[each] + weights.sum() / self.most_weight) / WEIGHT_SCALE,
+            largest=1.0 if self.bounds.horizon == 1 else 2.0,
+        )
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be, from public facts alone.

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 from dprl.protocols import Interval
 
@@ -140,3 +140,42 @@ def within_range(
     if start <= low < high <= end:
         notes = (*notes, SAYS_NOTHING)
     return (start, end), notes
+
+
+class Difference(NamedTuple):
+    """What is known of one policy's value less another's.
+
+    Attributes:
+        interval: at the confidence of the estimates.
+        noise, sampling: standard errors; where both errors are not known together, at most.
+    """
+
+    interval: Interval
+    noise: float
+    sampling: float
+
+
+def apart(first: ValueEstimate, second: ValueEstimate) -> Difference:
+    """Return the difference of two intervals, which holds if both do, however their errors go together."""
+    (low, high), (least, most) = first.interval, second.interval
+    noise = first.privacy_standard_error + second.privacy_standard_error
+    sampling = first.sampling_standard_error + second.sampling_standard_error
+    return Difference((low - most, high - least), noise, sampling)
+
+
+def with_largest_sampling(first: ValueEstimate, second: ValueEstimate, noise: float, t: float) -> Difference:
+    """Return a difference with known ``noise``, whose sampling errors may go together in any way.
+
+    The normal parts of the errors add as one normal error; what the intervals have besides (margins, skewness, people
+    who may be missing) adds up. It is never wider than the difference of the intervals.
+    """
+    widest = apart(first, second)
+    normal = t * math.hypot(noise, widest.sampling)
+    own = [t * math.hypot(e.privacy_standard_error, e.sampling_standard_error) for e in (first, second)]
+    value, (low, high), (least, most) = first.value - second.value, first.interval, second.interval
+    below, above = (
+        sum(max(arm - part, 0.0) for arm, part in zip(arms, own, strict=True))
+        for arms in ((first.value - low, most - second.value), (high - first.value, second.value - least))
+    )
+    ends = max(value - normal - below, widest.interval[0]), min(value + normal + above, widest.interval[1])
+    return Difference(ends, noise, widest.sampling) if ends[0] <= ends[1] else widest
