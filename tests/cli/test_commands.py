@@ -70,6 +70,24 @@ def test_the_commands_are_listed(dprl):
     assert script.value == "dprl.cli:main"
 
 
+def test_differences_are_printed_and_wrong_ones_refused_before_the_charge(dprl, trial):
+    asked = {"target_policy": ["uniform", f"{trial.policies}:mostly"]}
+    for wrong, words in (("mostly:mostly", "with itself"), ("mostly:nobody", "names no two target policies")):
+        refused = dprl(*trial.arguments(**asked, compare=wrong))
+        assert refused.code == 2
+        assert words in refused.err
+    assert not list(Ledger.open(trial.ledger).history())
+    found = dprl(*trial.arguments(**asked, compare="mostly:uniform"))
+    assert (found.code, found.err) == (0, "")
+    assert [line.partition("  ")[0] for line in found.out.splitlines()][2] == "mostly less uniform"
+    estimate = json.loads((trial.out / "estimate.json").read_text())
+    (contrast,) = estimate["contrasts"]
+    values = {t["name"]: t["value"] for t in estimate["targets"]}
+    assert contrast["value"] == values["mostly"] - values["uniform"]
+    assert "Is the policy" in (trial.out / "report.html").read_text()
+    assert dprl("verify", trial.out).code == 0
+
+
 def test_a_private_release_from_end_to_end(dprl, trial):
     found = dprl(*trial.arguments(target_policy=["uniform", f"{trial.policies}:mostly"], outcome="points a visit"))
     assert (found.code, found.err) == (0, "")

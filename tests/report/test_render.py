@@ -363,3 +363,48 @@ def test_the_mean_weight_stands_beside_the_errors_where_it_was_released(
     assert "A mean weight of 1 proves nothing." in page.text
     assert "0.62" in page.cells(targets[0]["name"])[0]
     assert "at most 5.9" in page.text
+
+
+# --- differences --------------------------------------------------------------------------------------------------
+
+
+def difference(low: float, high: float, **more: Any) -> Artifact:
+    return {
+        "policy": "new <b>", "against": "old", "value": (low + high) / 2.0, "interval": [low, high],
+        "simultaneous_interval": [low - 1.0, high + 1.0], "privacy_standard_error": 0.3, "sampling_standard_error": 0.4,
+        **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (0.5, 2.5, "The policy new <b> is worth more than old: the first"),
+        (-2.5, -0.5, "The policy old is worth more than new <b>: the first"),
+        (-0.5, 1.5, "This release does not tell which of the policies new <b> and old is worth more"),
+    ],
+)
+def test_the_first_line_answers_the_comparison(
+    estimate: Artifact, certificate: Artifact, low: float, high: float, says: str
+) -> None:
+    page = Page(render({**estimate, "contrasts": [difference(low, high)]}, certificate))
+    assert "Is the policy new <b> worth more than old?" in page.text
+    assert says in page.text
+    assert "does not show that two policies are worth the same" in page.text
+
+
+def test_of_several_differences_the_intervals_that_hold_together_are_shown(
+    estimate: Artifact, certificate: Artifact
+) -> None:
+    """The first would be above zero alone, and is not together with the other."""
+    page = Page(render({**estimate, "contrasts": [difference(0.5, 2.5)] * 2}, certificate))
+    assert "does not tell which" in page.text
+    assert "of all differences together" in page.text
+    assert "Is the policy" not in Page(render(estimate, certificate)).text
+
+
+@pytest.mark.parametrize(
+    "broken", [{}, {"interval": None}, {"value": "x", "simultaneous_interval": [None, math.inf]}, 7]
+)
+def test_broken_differences_make_a_page(estimate: Artifact, certificate: Artifact, broken: Any) -> None:
+    Page(render({**estimate, "contrasts": [broken]}, certificate))

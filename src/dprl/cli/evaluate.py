@@ -82,8 +82,8 @@ def lines(release: Any, out: Path) -> Iterator[str]:
         together = "" if len(release.contrasts) == 1 else f", {least:.4g} to {most:.4g} of all together"
         yield (
             f"{c['policy']} less {c['against']}  {c['value']:.4g}   {100 * estimate['confidence']:g}% interval "
-            f"{low:.4g} to {high:.4g}{together}   (privacy noise {c['privacy_standard_error']:.3g}, sampling error at "
-            f"most {c['sampling_standard_error']:.3g})"
+            f"{low:.4g} to {high:.4g}{together}   (privacy noise {c['privacy_standard_error']:.3g}, sampling error "
+            f"about {c['sampling_standard_error']:.3g})"
         )
     yield from (f"caution: {sentence}" for sentence in release.public_cautions)
     unit = release.certificate["privacy_unit"]

@@ -32,6 +32,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "policies": policies,
         "cautions": [plain(line) for line in items(estimate.get("cautions"))],
         "headline": _headline(targets[0]),
+        "contrasts": _contrasts(estimate),
         "outcome": text(request.get("outcome"), ""),
         "of_transitions": _is_of_transitions(estimate),
         "horizon": section(estimate.get("bounds")).get("horizon"),
@@ -89,6 +90,26 @@ def _headline(target: dict[str, Any]) -> dict[str, str]:
     places = decimals(_total_error(target), resolution=2.0)
     value, interval = number(as_number(target.get("value")), places), _words_of(_interval(target), places)
     return {"name": _name(target), "value": value, "interval": interval}
+
+
+def _contrasts(estimate: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the differences that were asked for: of several, with intervals that hold together."""
+    found = [c for c in items(estimate.get("contrasts")) if isinstance(c, dict)]
+    out = []
+    for contrast in found:
+        places, interval = decimals(_total_error(contrast), resolution=2.0), _interval(contrast)
+        if len(found) > 1:
+            interval = _interval({"interval": contrast.get("simultaneous_interval")})
+        value, privacy, sampling = as_number(contrast.get("value")), *_errors(contrast)
+        low, high = interval or (-math.inf, math.inf)
+        names = [text(contrast.get(name), "(unnamed)") for name in ("policy", "against")]
+        better, worse = names if low > 0.0 else names[::-1]
+        out.append({
+            "policy": names[0], "against": names[1], "better": better if low > 0.0 or high < 0.0 else "",
+            "worse": worse, "value": number(value, places), "interval": _words_of(interval, places),
+            "privacy": error(privacy, places), "sampling": error(sampling, places),
+        })  # fmt: skip
+    return out
 
 
 def _method(estimate: dict[str, Any]) -> str:
