@@ -25,15 +25,17 @@ from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
 from dprl.evaluation import reach
 from dprl.evaluation.intervals import (
+    PRODUCT_SCALE,
     WEIGHTS_BELOW_ONE,
     Difference,
     ValueEstimate,
     apart,
+    of_distances,
+    product_weight,
     quantile,
     skew_margin,
     variance_at_most,
     weight_notes,
-    with_largest_sampling,
     with_missing,
     within_range,
 )
@@ -82,6 +84,8 @@ class AroundQuery:
         config: with ``discount``, ``confidence`` and ``second_moment_weight``.
         policies: how many target policies there are.
         baseline: made of the released value function, once that is known; see :meth:`around`.
+        contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
+            pair's estimates is released, too.
     """
 
     config: Any
@@ -89,6 +93,7 @@ class AroundQuery:
     features: Features
     policies: int
     baseline: Baseline | None = None
+    contrasts: tuple[tuple[int, int], ...] = ()
 
     around_function: ClassVar[bool] = True
 
@@ -110,13 +115,14 @@ class AroundQuery:
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return self.policies * (2 * self.sides + 1) + (self.sides == 1)
+        return self.policies * (2 * self.sides + 1) + (1 + len(self.contrasts) if self.sides == 1 else 0)
 
     @property
     def clip_norm(self) -> float:
         """Clip norm of estimates in the unit ball, their centred squares, and a weight of at most one."""
         squares = self.second_moment_weight**2 / 2.0 if self.sides == 2 else 0.0
-        return math.sqrt(1.0 + squares + WEIGHT_SCALE**2)
+        products = PRODUCT_SCALE**2 if self.sides == 1 and self.contrasts else 0.0
+        return math.sqrt(1.0 + squares + WEIGHT_SCALE**2 + products)
 
     @property
     def second_moment_weight(self) -> float:
@@ -198,16 +204,16 @@ class AroundQuery:
         left = WEIGHT_SCALE * unit_means(log, np.ones(log.episodes))
         for weight in weights:
             left -= weight / self.policies
-        return np.column_stack([vectors, left])
+        products = [product_weight(self.contrasts) * firsts[a] * firsts[b] for a, b in self.contrasts]
+        return np.column_stack([vectors, left, *products])
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
         baseline = self._known_baseline
         policies, sides, units = self.policies, self.sides, self.bounds.units
         parts = noisy * math.sqrt(policies) / units
-        means, squares, weights, left = np.split(parts, np.cumsum([policies * sides, policies * sides, policies]))
-        noise = self._noise(mechanism)
-        share = (float(left.sum()) / math.sqrt(policies) + float(weights.mean())) / WEIGHT_SCALE
+        means, squares, weights, _ = np.split(parts, np.cumsum([policies * sides, policies * sides, policies]))
+        noise, share = self._noise(mechanism), self._share(noisy)
         return [
             self._estimate(
                 baseline, noise, means[own], squares[own], float(weights[k]), share
@@ -228,11 +234,33 @@ class AroundQuery:
         b: int,
     ) -> Difference:
         """Return one policy's value less another's; nothing is known of their sampling errors together."""
-        del noisy
         if self.sides == 2:
             return apart(estimates[a], estimates[b])
-        noise = math.sqrt(2.0) * self._known_baseline.radius * self._noise(mechanism)
-        return with_largest_sampling(estimates[a], estimates[b], noise, quantile(self.config.confidence))
+        means, noise = noisy / self.bounds.units, self._noise(mechanism)
+        product_noise = mechanism.noise_std / self.bounds.units / product_weight(self.contrasts)
+        place = 3 * self.policies + 1 + self.contrasts.index((a, b))
+        first = means[: self.policies] * math.sqrt(self.policies)
+        return of_distances(
+            (estimates[a], estimates[b]),
+            (float(first[a]), float(first[b])),
+            float(means[place]) / product_weight(self.contrasts),
+            unit=self._known_baseline.radius,
+            units=self.bounds.units,
+            t=quantile(self.config.confidence),
+            noise=math.sqrt(2.0) * noise,
+            product_noise=product_noise,
+            share=self._share(noisy),
+            share_noise=self._share_noise(noise),
+            largest=2.0,
+        )
+
+    def _share(self, noisy: Float[np.ndarray, " dim"]) -> float:
+        """Return the share of the declared people who are there, where nothing is cut; zero elsewhere."""
+        if self.sides == 2:
+            return 0.0
+        weights, left = noisy[2 * self.policies : 3 * self.policies], float(noisy[3 * self.policies])
+        whole = left + math.sqrt(self.policies) * float(weights.mean())
+        return whole / WEIGHT_SCALE / self.bounds.units
 
     def _noise(self, mechanism: GaussianSum) -> float:
         """Standard deviation of the noise in the mean of a coordinate."""

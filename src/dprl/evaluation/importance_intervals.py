@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dprl.evaluation.intervals import (
-    WEIGHTS_ABOVE_ONE,
     WEIGHTS_BELOW_ONE,
-    Difference,
     ValueEstimate,
-    apart,
     skew_margin,
     variance_at_most,
     weight_notes,
@@ -148,49 +145,6 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
         max(interval[1] - interval[0] - (plain[1] - plain[0]), 0.0),
         notes,
     )
-
-
-def of_distances(
-    known: Known,
-    estimates: tuple[ValueEstimate, ValueEstimate],
-    means: tuple[float, float],
-    product: float,
-    *,
-    noise: float,
-    product_noise: float,
-    share: float,
-    largest: float,
-) -> Difference:
-    """Return one policy's value less another's where nothing can be cut, from the means of both and of their product.
-
-    As :func:`centred` of the units' differences: with their own variance, and people like the others who may be
-    missing. Where a mean weight shows that some declared fact is false, it is the difference of the intervals.
-
-    Args:
-        means, product: of the units' distances to the baseline.
-        noise, product_noise: standard deviations of the noise in the difference of ``means``, and in ``product``.
-        share: released share of the declared people who are there.
-        largest: difference of one unit's distances.
-    """
-    scale, u, t, units = known.scale, known.baseline, known.t, known.units
-    unit, widest = scale.width * max(u, 1.0 - u), apart(*estimates)
-    own, most = (
-        [units * (getattr(e, name) / unit) ** 2 for e in estimates]
-        for name in ("sampling_standard_error", "sampling_standard_error_at_most")
-    )
-    errors = [(b - a) / t for a, b in zip(own, most, strict=True)]
-    variance = max(sum(own) - 2.0 * (product - means[0] * means[1]), 0.0)
-    upper = variance + known.margin * math.hypot(*errors, 2.0 * product_noise)
-    upper = min(upper, sum(math.sqrt(v) for v in most) ** 2)
-    error = known.error(upper, noise)
-    skew = (upper / units / error**2 if error > 0.0 else 0.0) * skew_margin(t, largest, units)
-    difference, ends = means[0] - means[1], []
-    for m in (-difference, difference):
-        ends.append(unit * (with_missing(m + t * error, m, error, share, known.share_spread, t) + skew))
-    interval = max(-ends[0], widest.interval[0]), min(ends[1], widest.interval[1])
-    sampling = unit * known.error(min(variance, upper), 0.0)
-    false = any(note in e.notes for e in estimates for note in (WEIGHTS_BELOW_ONE, WEIGHTS_ABOVE_ONE))
-    return Difference(widest.interval if false or interval[0] > interval[1] else interval, unit * noise, sampling)
 
 
 def largest_variance(known: Known, variance: float, noise: float) -> float:

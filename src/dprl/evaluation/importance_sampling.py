@@ -34,16 +34,13 @@ from dprl.evaluation.importance_intervals import (
     half_width,
     largest_variance,
     normalised,
-    of_distances,
 )
-from dprl.evaluation.intervals import Difference, ValueEstimate, apart, quantile
+from dprl.evaluation.intervals import Difference, ValueEstimate, apart, of_distances, product_weight, quantile
 from dprl.evaluation.strategy import least_noise_strategy
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.linear import ValueFunction
 
-PRODUCT_SCALE = 0.5
-"""Weight of all products of two policies' distances together, against the distances."""
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
 _WORDS = {
     "trajectory": "importance sampling",
@@ -104,6 +101,7 @@ class ImportanceQuery:
         most_weight: what the weights of all policies add up to at most, in units of the largest weight.
         contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
             pair's distances to the baseline is released, too.
+        largest_differences: of the distances of each of those pairs in one unit.
     """
 
     config: ImportanceSampling
@@ -114,6 +112,7 @@ class ImportanceQuery:
     scale: Scale
     most_weight: float = 1.0
     contrasts: tuple[tuple[int, int], ...] = ()
+    largest_differences: tuple[float, ...] = ()
 
     around_function: ClassVar[bool] = False
 
@@ -131,11 +130,6 @@ class ImportanceQuery:
     def dimension(self) -> int:
         """Length of a vector."""
         return len(self.strategy) * self.parts + (0 if self.pairs else 1 + len(self.contrasts))
-
-    @property
-    def product_weight(self) -> float:
-        """Weight of a product of two policies' distances: it tells the width of an interval, and nothing else."""
-        return PRODUCT_SCALE / math.sqrt(max(len(self.contrasts), 1))
 
     @property
     def baseline(self) -> float:
@@ -216,16 +210,20 @@ class ImportanceQuery:
             return apart(estimates[a], estimates[b])
         inverse, means, each = np.linalg.inv(self.strategy), noisy / self.bounds.units, len(self.strategy) * self.parts
         first, weights = (inverse @ part for part in means[: 2 * len(inverse)].reshape(2, len(inverse)))
-        noise = mechanism.noise_std / self.bounds.units
+        noise, known = mechanism.noise_std / self.bounds.units, self._known(mechanism)[a]
+        place = self.contrasts.index((a, b))
         return of_distances(
-            self._known(mechanism)[a],
             (estimates[a], estimates[b]),
             (float(first[a]), float(first[b])),
-            float(means[each + 1 + self.contrasts.index((a, b))]) / self.product_weight,
+            float(means[each + 1 + place]) / product_weight(self.contrasts),
+            unit=self.scale.width * max(self.baseline, 1.0 - self.baseline),
+            units=self.bounds.units,
+            t=known.t,
             noise=noise * float(np.linalg.norm(inverse[a] - inverse[b])),
-            product_noise=noise / self.product_weight,
+            product_noise=noise / product_weight(self.contrasts),
             share=float(means[each] + weights.sum() / self.most_weight) / WEIGHT_SCALE,
-            largest=1.0 if self.bounds.horizon == 1 else 2.0,
+            share_noise=known.share_spread,
+            largest=self.largest_differences[place],
         )
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
@@ -281,7 +279,13 @@ def make_query(
     strategy = least_noise_strategy(patterns, contrasts)
     most = float(patterns.sum(axis=1).max())
     scale = steps if estimator == "per-decision" else whole
-    query = ImportanceQuery(config, estimator, bounds, strategy, 1.0, scale, most, tuple(contrasts))
+    # of one decision both distances have the sign of the same return; what each pattern leaves is known
+    apart_at_most = 2.0 if bounds.horizon > 1 else 1.0
+    differences = [
+        apart_at_most if len(patterns) == 1 else float(np.abs(patterns[:, a] - patterns[:, b]).max())
+        for a, b in contrasts
+    ]
+    query = ImportanceQuery(config, estimator, bounds, strategy, 1.0, scale, most, tuple(contrasts), tuple(differences))
     clip = 0.0
     for weight in np.linspace(0.0, 1.0, 9):
         for above in np.linspace(0.0, 1.0, 9):
@@ -352,7 +356,7 @@ def _rest(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present:
     for k in range(above.shape[1]):
         left -= (above[:, k] + below[:, k]) / query.most_weight
     first = _distances(query, above, below)
-    products = [query.product_weight * first[:, a] * first[:, b] for a, b in query.contrasts]
+    products = [product_weight(query.contrasts) * first[:, a] * first[:, b] for a, b in query.contrasts]
     return np.stack([WEIGHT_SCALE * left, *products], axis=1)
 
 

@@ -10,7 +10,7 @@ Derivations: docs/proofs/importance-sampling.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -24,6 +24,8 @@ SAYS_NOTHING = "says-nothing"
 
 VARIANCE_MARGIN = 1.0
 """Standard errors of its own noise by which a noisy variance is taken larger before an interval uses it."""
+PRODUCT_SCALE = 0.3
+"""Weight of all products of two policies' distances together, against the distances."""
 FAULT = 0.00135
 """Chance, over all policies of a release, that a mean weight of one is called too low by accident, or too high."""
 
@@ -163,19 +165,51 @@ def apart(first: ValueEstimate, second: ValueEstimate) -> Difference:
     return Difference((low - most, high - least), noise, sampling)
 
 
-def with_largest_sampling(first: ValueEstimate, second: ValueEstimate, noise: float, t: float) -> Difference:
-    """Return a difference with known ``noise``, whose sampling errors may go together in any way.
+def product_weight(contrasts: Sequence[tuple[int, int]]) -> float:
+    """Return the weight of a product of two policies' distances: it tells an interval's width, and nothing else."""
+    return PRODUCT_SCALE / math.sqrt(max(len(contrasts), 1))
 
-    The normal parts of the errors add as one normal error; what the intervals have besides (margins, skewness, people
-    who may be missing) adds up. It is never wider than the difference of the intervals.
+
+def of_distances(
+    estimates: tuple[ValueEstimate, ValueEstimate],
+    means: tuple[float, float],
+    product: float,
+    *,
+    unit: float,
+    units: float,
+    t: float,
+    noise: float,
+    product_noise: float,
+    share: float,
+    share_noise: float,
+    largest: float,
+) -> Difference:
+    """Return a difference where nothing can be cut, from the means of units' distances and of the distances' product.
+
+    The variance is that of the units' differences, and people like the others may be missing. Where a mean weight shows
+    that some declared fact is false, it is the difference of the intervals.
+
+    Args:
+        means, product: of the units' distances to the baseline, in [-1, 1].
+        unit: value of a distance of one.
+        units: number of units.
+        t: normal quantile of the interval.
+        noise, product_noise: standard deviations of the noise in the difference of ``means``, and in ``product``.
+        share, share_noise: released share of the declared people who are there, and the noise in it.
+        largest: difference of one unit's distances.
     """
-    widest = apart(first, second)
-    normal = t * math.hypot(noise, widest.sampling)
-    own = [t * math.hypot(e.privacy_standard_error, e.sampling_standard_error) for e in (first, second)]
-    value, (low, high), (least, most) = first.value - second.value, first.interval, second.interval
-    below, above = (
-        sum(max(arm - part, 0.0) for arm, part in zip(arms, own, strict=True))
-        for arms in ((first.value - low, most - second.value), (high - first.value, second.value - least))
-    )
-    ends = max(value - normal - below, widest.interval[0]), min(value + normal + above, widest.interval[1])
-    return Difference(ends, noise, widest.sampling) if ends[0] <= ends[1] else widest
+    widest = apart(*estimates)
+    own = [units * (e.sampling_standard_error / unit) ** 2 for e in estimates]
+    most = [units * ((e.sampling_standard_error_at_most or math.inf) / unit) ** 2 for e in estimates]
+    variance = max(sum(own) - 2.0 * (product - means[0] * means[1]), 0.0)
+    errors = [(b - a) / t for a, b in zip(own, most, strict=True)]  # noise in each variance
+    upper = variance + VARIANCE_MARGIN * math.hypot(*errors, 2.0 * product_noise)
+    upper = min(upper, sum(math.sqrt(v) for v in most) ** 2)
+    error = math.sqrt(upper / units + noise**2)
+    skew = (upper / units / error**2 if error > 0.0 else 0.0) * skew_margin(t, largest, units)
+    mean = means[0] - means[1]
+    below, above = (unit * (with_missing(m + t * error, m, error, share, share_noise, t) + skew) for m in (-mean, mean))
+    low, high = max(-below, widest.interval[0]), min(above, widest.interval[1])
+    false = any(note in e.notes for e in estimates for note in (WEIGHTS_BELOW_ONE, WEIGHTS_ABOVE_ONE))
+    sampling = unit * math.sqrt(min(variance, upper) / units)
+    return Difference(widest.interval if false or low > high else (low, high), unit * noise, sampling)

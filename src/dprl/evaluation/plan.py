@@ -139,7 +139,7 @@ def _query(
 ) -> ValueQuery:
     """Return what asks for values and intervals."""
     if isinstance(config, ValueFunctionConfig) and config.around_function:
-        return AroundQuery(config, bounds, features, len(policies))
+        return AroundQuery(config, bounds, features, len(policies), contrasts=tuple(contrasts))
     options = config
     if not isinstance(options, ImportanceSampling):
         options = ImportanceSampling(discount=config.discount, confidence=config.confidence)
