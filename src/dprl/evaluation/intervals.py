@@ -24,7 +24,7 @@ SAYS_NOTHING = "says-nothing"
 
 VARIANCE_MARGIN = 1.0
 """Standard errors of its own noise by which a noisy variance is taken larger before an interval uses it."""
-PRODUCT_SCALE = 0.3
+PRODUCT_SCALE = 0.5
 """Weight of all products of two policies' distances together, against the distances."""
 FAULT = 0.00135
 """Chance, over all policies of a release, that a mean weight of one is called too low by accident, or too high."""
