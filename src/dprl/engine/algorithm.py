@@ -18,11 +18,13 @@ class Setting:
         config: its options.
         features: feature map of the value function, where one is learned.
         facts: public bounds of the audits' small log that this variant needs otherwise; none may be wider.
+        compare: differences of the audits' policies that are released besides, as :func:`dprl.evaluate` takes them.
     """
 
     config: Any
     features: str = "columns"
     facts: Mapping[str, Any] = field(default_factory=dict)
+    compare: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,12 @@ class DoublyRobust(ValueFunctionConfig):
         return AdaSSP(discount=self.discount, modes=self.modes)
 
 
+_ONE_STEP = {"horizon": 1, "max_cumulative_ratio": 1.6}
 ALGORITHM = Algorithm(
     DoublyRobust,
     settings={
         "off-policy": Setting(DoublyRobust(discount=0.9)),
-        "one decision": Setting(DoublyRobust(discount=0.9), facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
+        "one decision": Setting(DoublyRobust(discount=0.9), facts=_ONE_STEP),
+        "differences": Setting(DoublyRobust(discount=0.9), facts=_ONE_STEP, compare=("all",)),
     },
 )

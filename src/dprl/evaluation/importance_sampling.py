@@ -404,13 +404,15 @@ def _per_episode(trajectories: Trajectories, values: np.ndarray) -> np.ndarray:
     return np.bincount(trajectories.episode_of(), values, minlength=trajectories.episodes)
 
 
+_ONE_STEP = {"horizon": 1, "max_cumulative_ratio": 1.6}
 ALGORITHM = Algorithm(
     ImportanceSampling,
     settings={
         "trajectory": Setting(ImportanceSampling(discount=0.9, estimator="trajectory")),
         "per decision": Setting(ImportanceSampling(discount=0.9, estimator="per-decision")),
         "self-normalised": Setting(ImportanceSampling(discount=0.9, estimator="self-normalised")),
-        "one decision": Setting(ImportanceSampling(discount=0.9), facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
+        "one decision": Setting(ImportanceSampling(discount=0.9), facts=_ONE_STEP),
+        "differences": Setting(ImportanceSampling(discount=0.9), facts=_ONE_STEP, compare=("all",)),
     },
     canary="dprl.audits.attacks.programs:importance_canary",
 )

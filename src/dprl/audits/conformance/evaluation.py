@@ -33,6 +33,7 @@ from dprl.engine.layouts import UnitRows, padded_units
 from dprl.engine.plan import Plan
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
+from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import RELATION, GaussianSum
@@ -85,7 +86,7 @@ class EvaluationConformance(Suite):
     def plan(self, setting: str) -> Plan:
         """Return the plan of a release under the suite's bounds."""
         chosen = self.algorithm.settings[setting]
-        return _plan(chosen.config, replace(self.bounds, **chosen.facts), chosen.features)
+        return _plan(chosen.config, replace(self.bounds, **chosen.facts), chosen.features, chosen.compare)
 
     def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
         """Return the values' noisy sum and those of the stages."""
@@ -109,6 +110,7 @@ class EvaluationConformance(Suite):
                 budget or self.budget,
                 algorithm=chosen.config,
                 features=chosen.features,
+                compare=chosen.compare,
                 seed=seed,
                 **engine,
             )
@@ -196,8 +198,9 @@ class EvaluationConformance(Suite):
 
 
 @lru_cache(maxsize=64)
-def _plan(config: Any, bounds: Bounds, features: str) -> Plan:
-    return make_plan(config, bounds, _BUDGET, list(_POLICIES), features, total_variation=2.0**-49)
+def _plan(config: Any, bounds: Bounds, features: str, compare: tuple[str, ...]) -> Plan:
+    pairs = asked_pairs(compare, [policy.__name__ for policy in _POLICIES])
+    return make_plan(config, bounds, _BUDGET, list(_POLICIES), features, total_variation=2.0**-49, contrasts=pairs)
 
 
 def written(columns: Mapping[str, Any], folder: Path, by: str | None) -> Path:
