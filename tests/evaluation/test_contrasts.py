@@ -11,7 +11,7 @@ import dprl
 from dprl.accounting.budget import Budget
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
-from dprl.evaluation.contrasts import asked_pairs, contrasts_of
+from dprl.evaluation.contrasts import asked_pairs, contrasts_of, expected_noise
 from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.strategy import least_noise_strategy
@@ -98,6 +98,9 @@ def test_the_noise_of_a_difference_is_what_is_stated():
     total, rng = vectors_of(plan, units).sum(axis=0), np.random.default_rng(1)
     draws = total + plan.value_mechanism.noise_std * rng.normal(size=(2_000, len(total)))
     found = [contrasts_of(plan.query, plan.value_mechanism, draw, PAIRS) for draw in draws]
+    # and what the plan said of it
+    stated = [contrast.privacy_standard_error for contrast in found[0]]
+    assert expected_noise(plan.query, plan.value_mechanism, PAIRS) == pytest.approx(stated)
     for place in range(len(PAIRS)):
         spread = np.std([f[place].value for f in found]) / found[0][place].privacy_standard_error
         assert 0.95 < spread < 1.05

@@ -65,5 +65,8 @@ def _words(made: dict[str, Any]) -> str:
             f"{t['name']:<{width}}  privacy noise {t['privacy_standard_error']:.4g}; "
             f"interval half-width between {low:.4g} and {high:.4g}"
         )
+    lines += [
+        f"{c['policy']} less {c['against']}  privacy noise {c['privacy_standard_error']:.4g}" for c in made["contrasts"]
+    ]
     lines += [f"caution: {sentence}" for sentence in made["cautions"]]
     return "\n".join(lines)

@@ -119,3 +119,10 @@ def contrasts_of(
         value = decoded[0][a].value - decoded[0][b].value
         out.append(Contrast(a, b, value, alone.interval, together.interval, alone.noise, alone.sampling))
     return out
+
+
+def expected_noise(query: ValueQuery, mechanism: GaussianSum, pairs: Sequence[tuple[int, int]]) -> list[float]:
+    """Return the largest standard deviation of the noise in each difference of ``pairs``, from public facts alone."""
+    inverse, alone = np.linalg.inv(query.strategy), [privacy for privacy, *_ in query.expect(mechanism)]
+    rows = inverse / np.linalg.norm(inverse, axis=1, keepdims=True) * np.array(alone)[:, None]
+    return [float(np.linalg.norm(rows[a] - rows[b])) for a, b in pairs]

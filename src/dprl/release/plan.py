@@ -11,7 +11,7 @@ from dprl.accounting.budget import Budget
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
 from dprl.errors import DprlError
-from dprl.evaluation.contrasts import asked_pairs
+from dprl.evaluation.contrasts import asked_pairs, expected_noise
 from dprl.evaluation.plan import Algorithm, make_plan
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
@@ -48,7 +48,8 @@ def plan_release(
     unit = unit or ("person" if person else "trajectory")
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
-    pairs = asked_pairs(compare, list(policies))
+    names = list(policies)
+    pairs = asked_pairs(compare, names)
     plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit, pairs)
     plan.refuse_the_hopeless()
     return {
@@ -76,6 +77,10 @@ def plan_release(
                 ],
             }
             for name, expected in zip(policies, plan.expectation(), strict=True)
+        ],
+        "contrasts": [
+            {"policy": names[a], "against": names[b], "privacy_standard_error": noise}
+            for (a, b), noise in zip(pairs, expected_noise(plan.query, plan.value_mechanism, pairs), strict=True)
         ],
     }
 
