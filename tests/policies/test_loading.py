@@ -66,6 +66,12 @@ def test_a_file_is_executed_with_its_helpers_and_dataclasses(tmp_path):
     np.testing.assert_array_equal(policy(np.array([[100.0], [400.0]])), [[0, 1], [1, 0]])
 
 
+def test_one_action_everywhere():
+    always = load_policy("always:2", 4)
+    np.testing.assert_array_equal(always(np.zeros((3, 2))), np.tile([0.0, 0.0, 1.0, 0.0], (3, 1)))
+    assert policy_name("always:2") == policy_name(always) == "always_2"
+
+
 def test_uniform_column_and_callable():
     uniform = load_policy("uniform", 4)
     assert isinstance(uniform, UniformPolicy)
@@ -80,6 +86,10 @@ def test_uniform_column_and_callable():
     ("spec", "actions", "message"),
     [
         ("uniform", None, "needs discrete actions"),
+        ("always:1", None, "needs discrete actions"),
+        ("always:4", 4, "always:0 to always:3"),
+        ("always:-1", 4, "names no action"),
+        ("always", 4, "names no action"),
         ("column:", 2, "names no column"),
         ("policies.py", 2, "names no function"),
         ("nowhere.py:f", 2, "no policy file"),

@@ -169,8 +169,8 @@ class OfLog(Featured, OfPublicFacts):
 
     Attributes:
         log: .parquet or .csv file, one row per transition. Or a folder that dprl data partition wrote.
-        target_policy: uniform, FILE.py:function, column:NAME or a folder. The folder is that of a released policy.
-            Repeat the option to evaluate several policies in one release.
+        target_policy: uniform, always:N, FILE.py:function, column:NAME. Or the folder of a released policy. N is an
+            action. Repeat the option to evaluate several policies in one release.
         compare: A:B, all:B or all: what A is worth more than B. Repeat the option for several differences.
         unit: what is protected: person, trajectory or transition. By default a person, where the log has a column
             person_id, and otherwise a trajectory.

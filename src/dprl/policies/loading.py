@@ -43,14 +43,26 @@ class UniformPolicy:
         return xp.full((states.shape[0], self.actions), 1.0 / self.actions, dtype=xp.float64)
 
 
+@dataclass(frozen=True)
+class AlwaysPolicy:
+    """The same action in every state, such as an arm of a trial."""
+
+    action: int
+    actions: int
+
+    def __call__(self, states: Any, /) -> np.ndarray:
+        """Return probability one of that action."""
+        return np.tile(np.eye(self.actions)[self.action], (len(states), 1))
+
+
 def load_policy(spec: str | Path | Policy | ColumnPolicy, actions: int | None = None) -> Policy | ColumnPolicy:
     """Return the policy that ``spec`` names.
 
     Args:
-        spec: ``uniform``; ``FILE.py:function`` (the file is executed); ``column`` or ``column:NAME`` for a column of
-            the log; the folder of a release that holds a policy, or its file ``policy.safetensors``; or a policy
-            itself, which is returned as it is.
-        actions: number of discrete actions, which ``uniform`` needs; None where actions are continuous.
+        spec: ``uniform``; ``always:ACTION`` for one action everywhere; ``FILE.py:function`` (the file is executed);
+            ``column`` or ``column:NAME`` for a column of the log; the folder of a release that holds a policy, or its
+            file ``policy.safetensors``; or a policy itself, which is returned as it is.
+        actions: number of discrete actions, which ``uniform`` and ``always`` need; None where actions are continuous.
 
     Raises:
         DprlError: ``spec`` names nothing, or the file cannot be executed.
@@ -63,13 +75,20 @@ def load_policy(spec: str | Path | Policy | ColumnPolicy, actions: int | None = 
         if isinstance(spec, ColumnPolicy) or callable(spec):
             return spec
         raise DprlError(
-            "A policy must be a callable, 'uniform', 'FILE.py:function', 'column', 'column:NAME' or the folder of a "
-            "released policy."
+            "A policy must be a callable, 'uniform', 'always:ACTION', 'FILE.py:function', 'column', 'column:NAME' or "
+            "the folder of a released policy."
         )
     if spec == "uniform":
         if actions is None:
             raise DprlError("The uniform policy needs discrete actions; give a column of the log instead.")
         return UniformPolicy(int(actions))
+    kind, _, action = spec.partition(":")
+    if kind == "always":
+        if actions is None:
+            raise DprlError(f"The policy {spec!r} needs discrete actions; give a column of the log instead.")
+        if not action.isdecimal() or len(action) > 9 or int(action) >= actions:
+            raise DprlError(f"The policy {spec!r} names no action: write always:0 to always:{actions - 1}.")
+        return AlwaysPolicy(int(action), int(actions))
     if spec == "column" or spec.startswith("column:"):
         name = spec.partition(":")[2] if ":" in spec else DEFAULT_COLUMN
         if not name:
@@ -81,20 +100,20 @@ def load_policy(spec: str | Path | Policy | ColumnPolicy, actions: int | None = 
     if spec.endswith(".py"):
         raise DprlError(f"The policy {spec!r} names no function; write {spec}:FUNCTION.")
     raise DprlError(
-        f"Unknown policy {spec!r}: use uniform, FILE.py:function, column, column:NAME, or the folder of a released "
-        "policy."
+        f"Unknown policy {spec!r}: use uniform, always:ACTION, FILE.py:function, column, column:NAME, or the folder "
+        "of a released policy."
     )
 
 
 def _is_released(spec: object) -> bool:
     """Tell whether a path names a released policy."""
-    if not isinstance(spec, str | Path) or str(spec).partition(":")[0] in ("uniform", "column"):
+    if not isinstance(spec, str | Path) or str(spec).partition(":")[0] in ("uniform", "always", "column"):
         return False
     return Path(spec).suffix == ".safetensors" or Path(spec).is_dir()
 
 
 def policy_name(spec: str | Path | Policy | ColumnPolicy) -> str:
-    """Return a short public name: ``uniform``, the function's or the column's name, that of a release's folder."""
+    """Return a short public name: ``uniform``, ``always_2``, the function's or column's name, that of a folder."""
     if _is_released(spec):
         path = Path(str(spec)).resolve()
         name = path.parent.name if path.suffix == ".safetensors" else path.name
@@ -103,7 +122,11 @@ def policy_name(spec: str | Path | Policy | ColumnPolicy) -> str:
         return spec.name
     if isinstance(spec, UniformPolicy):
         return "uniform"
+    if isinstance(spec, AlwaysPolicy):
+        return f"always_{spec.action}"
     if isinstance(spec, str):
+        if spec.startswith("always:"):
+            return spec.replace(":", "_")
         return DEFAULT_COLUMN if spec == "column" else spec.rpartition(":")[2]
     name = getattr(spec, "__name__", None) or type(spec).__name__
     return name if name.isidentifier() else "policy"

@@ -116,8 +116,8 @@ def evaluate(
         log: a :class:`Log` from :func:`dprl.read_log`, loaded :class:`Trajectories`, or whatever ``read_log`` reads
             (then ``bounds`` is needed). One in parts is read block by block, in bounded memory.
         target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``, ``"uniform"``,
-            ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from names. Neither
-            the policies nor the features may have been fitted on this log.
+            ``"always:ACTION"``, ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from
+            names. Neither the policies nor the features may have been fitted on this log.
         budget: what may be spent in all.
         algorithm: options of any registered evaluation algorithm; by default ``Recommended()``, which chooses
             by public facts alone. All of them give values and intervals, and all but :class:`ImportanceSampling` a
