@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
+import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
 from dprl.accounting.budget import Budget
 from dprl.arrays import Mask, Step
 from dprl.config import DERIVED, Config
 from dprl.engine.rows import scale_of
+from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Claim, Interval
 from dprl.value_functions.features import Features
+from dprl.value_functions.linear import ValueFunction
 
 State = Any
 
@@ -284,6 +287,23 @@ class ValueFunctionConfig(EvaluationConfig):
         """Return the same options with what :meth:`queries` needs and public bounds alone decide."""
         del bounds
         return self
+
+    def value_query(
+        self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
+    ) -> ValueQuery | None:
+        """Return what asks for values, where the algorithm has an estimator of its own; None for importance sampling.
+
+        Args:
+            contrasts: pairs of places in ``policies`` whose difference is asked for.
+        """
+        del bounds, features, policies, contrasts
+
+    def function(
+        self, theta: Float[np.ndarray, " n"], features: Features, bounds: Bounds, stages: tuple[Stage, ...]
+    ) -> Any:
+        """Return what the released weights ``theta`` ``(n,)`` are: by default a value function."""
+        del stages
+        return ValueFunction(theta, features, bounds.value_interval(self.discount))
 
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums to ask for, from public facts; their shares add up to one.

@@ -30,7 +30,6 @@ from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Claim
 from dprl.value_functions.features import Features
-from dprl.value_functions.linear import ValueFunction
 
 _TRIES = 20
 
@@ -107,11 +106,13 @@ class Plan:
             most=getattr(self.config, "max_rows_per_unit", None),
         )
 
-    def function_of(self, weights: Any) -> ValueFunction:
-        """Return the value function with these released weights. A weight that is no number counts as zero."""
+    def function_of(self, weights: Any) -> Any:
+        """Return the value function, or whatever else these released weights are. What is no number counts as
+        zero.
+        """
         assert self.features is not None
         theta = np.nan_to_num(np.asarray(weights, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-        return ValueFunction(theta, self.features, self.bounds.value_interval(self.config.discount))
+        return self.config.function(theta, self.features, self.bounds, self.stages)
 
     def expectation(self) -> list[dict[str, float]]:
         """Return what to expect of each target policy's errors, from public facts, for ``dprl plan``."""

@@ -10,15 +10,18 @@ Proof, unbiasedness and bias bound: docs/proofs/doubly-robust.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.program import Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.evaluation.adassp import AdaSSP
+from dprl.evaluation.around import AroundQuery
+from dprl.protocols import Bounds
+from dprl.value_functions.features import Features
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,13 @@ class DoublyRobust(ValueFunctionConfig):
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> Program:
         """Return the program with everything public filled in."""
         return self._inner.program(facts, stages)
+
+    @override
+    def value_query(
+        self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
+    ) -> AroundQuery:
+        """Return what asks for values around the value function."""
+        return AroundQuery(self, bounds, features, len(policies), contrasts=tuple(contrasts))
 
     @property
     def _inner(self) -> AdaSSP:

@@ -16,7 +16,6 @@ from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_s
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
-from dprl.evaluation.around import AroundQuery
 from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.strategy import public_patterns
@@ -61,6 +60,8 @@ def make_plan(
     if bounds.units > MAX_UNITS:
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
     feature_map = make_features(features, bounds.observation)  # a wrong name is refused even where none are used
+    if isinstance(config, ValueFunctionConfig):
+        config = loaded(in_calibration(config)).for_bounds(bounds)
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     query = _query(config, asked, policies, feature_map, contrasts)
     if isinstance(config, ImportanceSampling):
@@ -71,7 +72,6 @@ def make_plan(
         costs = (value.event(), epsilon, inner.delta, sampler)
         return Plan(config, bounds, budget, query, value, None, None, *costs, contrasts=tuple(contrasts))
 
-    config = loaded(in_calibration(config)).for_bounds(bounds)
     facts = _facts(config, bounds, feature_map, budget, 1.0 - config.value_budget_fraction, unit)
     shapes = config.queries(facts)
     draws = sum((shape.dimension + (shape.adaptive is not None)) * shape.steps for shape in shapes)
@@ -138,11 +138,12 @@ def _query(
     contrasts: Sequence[tuple[int, int]],
 ) -> ValueQuery:
     """Return what asks for values and intervals."""
-    if isinstance(config, ValueFunctionConfig) and config.around_function:
-        return AroundQuery(config, bounds, features, len(policies), contrasts=tuple(contrasts))
     options = config
     if not isinstance(options, ImportanceSampling):
-        options = ImportanceSampling(discount=config.discount, confidence=config.confidence)
+        own = options.value_query(bounds, features, policies, contrasts)
+        if own is not None:
+            return own
+        options = ImportanceSampling(discount=options.discount, confidence=options.confidence)
     query = make_query(options, bounds, public_patterns(policies, bounds), contrasts)
     anchored = isinstance(config, ValueFunctionConfig) and config.anchored and bounds.cuts_products
     return AnchoredQuery(query) if anchored else query
