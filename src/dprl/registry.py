@@ -109,6 +109,12 @@ ALGORITHMS: dict[str, Entry] = entries(
         "returns, and doubly robust values of all policies around them",
         "after Jiang, Li (2016)",
     ),
+    (
+        "stratified",
+        "stratified",
+        "none: values where behaviour probabilities are not known but estimated within declared strata",
+        "after Robins, Rotnitzky, Zhao (1994)",
+    ),
     ("constant", "private_constant", "the mean return: what every other has to beat", "-"),
     (
         "dptd",

@@ -155,7 +155,7 @@ def read_log(
         horizon=known.horizon,
         unit=unit,
         unit_column=person,
-        needs_behavior=behavior_policy is None,
+        needs_behavior=behavior_policy is None and known.strata is None,
         target_columns=target_columns,
         continuous_size=len(known.action or ()),
     )

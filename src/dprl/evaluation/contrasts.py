@@ -33,6 +33,9 @@ class Contrast:
         simultaneous_interval: at the nominal confidence for all contrasts of the release together (Bonferroni).
         privacy_standard_error: of the value.
         sampling_standard_error: of the value; where the errors of the two are not known together, at most.
+        confounding: where propensities were estimated, how strong an unmeasured confounder must be to carry the
+            interval to zero: by how many times it must change the odds of an action (Tan 2006); 1 where the interval
+            holds zero.
     """
 
     policy: int
@@ -42,6 +45,7 @@ class Contrast:
     simultaneous_interval: Interval
     privacy_standard_error: float
     sampling_standard_error: float
+    confounding: float | None = None
 
     @property
     def sign(self) -> int:
@@ -53,7 +57,8 @@ class Contrast:
         """Plain data, with the names of the policies."""
         both = {name: list(getattr(self, name)) for name in ("interval", "simultaneous_interval")}
         who = {"policy": names[self.policy], "against": names[self.against]}
-        return asdict(self) | who | both | {"sign": self.sign}
+        own = {name: value for name, value in asdict(self).items() if value is not None}
+        return own | who | both | {"sign": self.sign}
 
 
 def asked_pairs(compare: Sequence[str], names: Sequence[str]) -> tuple[tuple[int, int], ...]:
@@ -117,7 +122,8 @@ def contrasts_of(
             of.difference(mechanism, noisy, estimates, a, b) for of, estimates in zip(queries, decoded, strict=True)
         )
         value = decoded[0][a].value - decoded[0][b].value
-        out.append(Contrast(a, b, value, alone.interval, together.interval, alone.noise, alone.sampling))
+        errors = alone.noise, alone.sampling, alone.confounding
+        out.append(Contrast(a, b, value, alone.interval, together.interval, *errors))
     return out
 
 

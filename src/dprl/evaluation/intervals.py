@@ -150,11 +150,14 @@ class Difference(NamedTuple):
     Attributes:
         interval: at the confidence of the estimates.
         noise, sampling: standard errors; where both errors are not known together, at most.
+        confounding: how strong an unmeasured confounder must be to carry the interval to zero; None where behaviour
+            probabilities are known.
     """
 
     interval: Interval
     noise: float
     sampling: float
+    confounding: float | None = None
 
 
 def apart(first: ValueEstimate, second: ValueEstimate) -> Difference:

@@ -6,7 +6,7 @@ what rows can have. Everything in here is simulated; nothing is private.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from dprl.engine.rows import COEFFICIENTS
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
+from dprl.evaluation.stratified import Stratified
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
@@ -173,6 +174,14 @@ def importance_canary(
     return saturated_canary(plan, others, f"{relation}; the noisy vector is seen")
 
 
+def stratified_canary(kind: type[Stratified], *, units: int, budget: Budget, released: str, **options: Any) -> ProgramCanary:
+    """Return the attack on counts, outcomes and residuals, in one stratum: a record at full clip norm is added."""
+    if released != "all":
+        raise DprlError("stratified is audited on all that it releases: leave out released.")
+    bounds = replace(attack_bounds(units), strata=())
+    return canary_of_plan(make_plan(kind.from_mapping(options, "options"), bounds, budget, [always]))
+
+
 def canary_of_plan(plan: Plan) -> ProgramCanary:
     """Return the attack on a plan as it is, with its bounds and calibration: a record at full clip norm is added."""
     others, relation = addition(plan.bounds.units, plan)
@@ -209,5 +218,6 @@ def _saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     sums = {name: huge if _SIGNED & set(factors) else large for name, factors in COEFFICIENTS.items()}
     # what is shared: every transition leads to itself
     shared = {"phi": phi, "delta_phi": phi * (1.0 - plan.config.discount), "states": states, "next_states": states}
-    shared = {name: jnp.asarray(x, dtype=jnp.float32) for name, x in {**shared, "alive": np.ones(2)}.items()}
+    shared |= {"alive": np.ones(2), "actions": np.zeros(2)}
+    shared = {name: jnp.asarray(x, dtype=jnp.float32) for name, x in shared.items()}
     return SharedTransitions(shared | sums)

@@ -1,0 +1,119 @@
+"""Released counts and sums of outcomes by stratum and action, and what follows from them: post-processing.
+
+Propensities are ratios of noisy counts. The outcome model is additive: a level for each action and, as far as noise
+lets it be told, an effect of each stratum. Derivation: docs/proofs/stratified.md.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from dprl.errors import DprlError
+from dprl.evaluation.strata import Strata
+
+FILE = "propensities.json"
+COUNT_WEIGHT = 1.0
+"""Weight of a count against a sum of outcomes in [-1, 1]."""
+FEWEST, CLEAR = 10.0, 4.0
+"""An action is supported in a stratum by at least so many units, and standard deviations of a count's noise."""
+
+
+@dataclass(frozen=True)
+class Propensities:
+    """Noisy counts and outcomes of each stratum and action, as released.
+
+    Attributes:
+        theta: ``(2 S A,)`` released numbers: weighted counts, then sums of outcomes in [-1, 1].
+        strata: public.
+        noise: standard deviation of the noise in each number of ``theta``.
+    """
+
+    theta: Float[np.ndarray, " numbers"]
+    strata: Strata
+    noise: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of strata, and of actions."""
+        return self.strata.count, self.strata.bounds.actions or 1
+
+    @property
+    def count_noise(self) -> float:
+        """Standard deviation of the noise in a count."""
+        return self.noise / COUNT_WEIGHT
+
+    @cached_property
+    def counts(self) -> Float[np.ndarray, "strata actions"]:
+        """Noisy numbers of units; those with few may be negative."""
+        return self.theta[: self.theta.size // 2].reshape(self.shape) / COUNT_WEIGHT
+
+    @cached_property
+    def sums(self) -> Float[np.ndarray, "strata actions"]:
+        """Noisy sums of outcomes, of which -1 and 1 are the ends of the declared range."""
+        return self.theta[self.theta.size // 2 :].reshape(self.shape)
+
+    def supported(self, least: float) -> Bool[np.ndarray, "strata actions"]:
+        """Return where an action was taken clearly often, and with a propensity of at least ``least``."""
+        people = np.maximum(self.counts.sum(axis=1, keepdims=True), 0.0)
+        return self.counts >= np.maximum(least * people, max(FEWEST, CLEAR * self.count_noise))
+
+    @cached_property
+    def outcomes(self) -> Float[np.ndarray, "strata actions"]:
+        """Outcome model: the mean outcome in [-1, 1] of each action in each stratum."""
+        return np.clip(self.levels[None, :] + self.effects[:, None], -1.0, 1.0)
+
+    @cached_property
+    def levels(self) -> Float[np.ndarray, " actions"]:
+        """Mean outcome of each action; zero where noise says no more."""
+        people, enough = self.counts.sum(axis=0), CLEAR * self.count_noise * self.shape[0] ** 0.5
+        return np.where(people > enough, np.clip(self.sums.sum(axis=0) / np.maximum(people, 1.0), -1.0, 1.0), 0.0)
+
+    @cached_property
+    def effects(self) -> Float[np.ndarray, " strata"]:
+        """How much outcomes of each stratum lie above those levels, drawn to zero by what is noise."""
+        people = np.maximum(self.counts.sum(axis=1), max(FEWEST, self.count_noise))
+        raw = (self.sums - self.levels * self.counts).sum(axis=1) / people
+        own = (self.noise**2 * self.shape[1] + self.count_noise**2 * float(np.sum(self.levels**2))) / people**2
+        spread = max(float(np.sum(people * (raw**2 - own)) / people.sum()), 0.0)
+        return raw * spread / (spread + own) if spread > 0.0 else np.zeros_like(raw)
+
+    def to_bytes(self) -> bytes:
+        """Write what was released as JSON: counts, propensities and their noise, by stratum and action."""
+        shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1.0)
+        made = {
+            "schema": "dprl.propensities/1",
+            "bounds": self.strata.bounds.as_dict(),
+            "strata": self.strata.labels,
+            "noisy_counts": self.counts.tolist(),
+            "standard_deviation_of_noise": self.count_noise,
+            "propensities": np.clip(shares, 0.0, 1.0).tolist(),
+            "released": self.theta.tolist(),
+        }
+        return (json.dumps(made, indent=1) + "\n").encode()
+
+
+def load_propensities(path: str | Path) -> Propensities:
+    """Read released propensities back, from their file or from the results folder it lies in."""
+    from dprl.protocols import Bounds
+
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    try:
+        made: dict[str, Any] = json.loads(path.read_bytes())
+        strata = Strata(Bounds.from_mapping(made["bounds"]))
+        theta = np.array(made["released"], dtype=np.float64)
+        table = Propensities(theta, strata, COUNT_WEIGHT * float(made["standard_deviation_of_noise"]))
+        if made["schema"] != "dprl.propensities/1" or theta.size != 2 * table.shape[0] * table.shape[1]:
+            raise ValueError
+    except OSError as error:
+        raise DprlError(f"Cannot read propensities in {path.name!r}: {error.strerror}.") from error
+    except (KeyError, TypeError, ValueError, RecursionError, DprlError) as error:
+        raise DprlError(f"{path.name!r} holds no propensities of a version that this dprl reads.") from error
+    return table

@@ -1,0 +1,217 @@
+"""What is asked of a unit in each stratum for each action, once propensities are released; and what follows from it.
+
+Everything here is post-processing of released numbers and public facts. Outcomes are in units of half the declared
+range around its middle. Derivations: docs/proofs/stratified.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from dprl.evaluation.intervals import product_weight
+from dprl.evaluation.propensities import Propensities
+from dprl.evaluation.strategy import least_noise_strategy
+from dprl.evaluation.strata import Strata
+
+
+@dataclass(frozen=True)
+class Design:
+    """Weights, outcome model and mixing of the policies' residuals. S strata, A actions, K policies, C contrasts.
+
+    Attributes:
+        known: released counts and outcomes.
+        table: ``(K, S, A)`` the target policies.
+        contrasts: pairs of policies whose residuals' product is asked for.
+        trims: whether strata without overlap are left out.
+        least: propensity below which an action is not supported.
+    """
+
+    known: Propensities
+    table: Float[np.ndarray, "policies strata actions"]
+    contrasts: Sequence[tuple[int, int]]
+    trims: bool
+    least: float
+
+    @property
+    def strata(self) -> Strata:
+        """The strata."""
+        return self.known.strata
+
+    # --- overlap, weights and outcomes ------------------------------------------------------------------------------
+
+    @cached_property
+    def supported(self) -> Bool[np.ndarray, "strata actions"]:
+        """Where an action was taken often enough."""
+        return self.known.supported(self.least)
+
+    @cached_property
+    def lost(self) -> Bool[np.ndarray, "strata actions"]:
+        """Where an action that a target policy may take is not supported."""
+        return (self.table.max(axis=0) > 0.0) & ~self.supported
+
+    @cached_property
+    def kept(self) -> Bool[np.ndarray, " strata"]:
+        """Strata of whose people values are."""
+        return ~self.lost.any(axis=1) if self.trims else np.ones(len(self.lost), dtype=bool)
+
+    @cached_property
+    def people(self) -> float:
+        """Noisy number of units in the strata that are kept; at least one."""
+        return max(float(self.known.counts[self.kept].sum()), 1.0)
+
+    @cached_property
+    def shares(self) -> Float[np.ndarray, " strata"]:
+        """Share of each stratum in the people of whom values are."""
+        return np.where(self.kept, self.known.counts.sum(axis=1), 0.0) / self.people
+
+    @cached_property
+    def cells(self) -> Float[np.ndarray, "strata actions"]:
+        """Share of each stratum and action, where it is supported and kept; zero elsewhere."""
+        return np.where(self.supported & self.kept[:, None], self.known.counts, 0.0) / self.people
+
+    @cached_property
+    def weights(self) -> Float[np.ndarray, "strata actions"]:
+        """One over the released propensity of a stratum's action; zero where that is not supported, or not kept."""
+        return np.divide(self.shares[:, None], self.cells, out=np.zeros_like(self.cells), where=self.cells > 0.0)
+
+    @cached_property
+    def outcomes(self) -> Float[np.ndarray, "strata actions"]:
+        """The outcome model."""
+        return self.known.outcomes
+
+    @cached_property
+    def raw(self) -> Float[np.ndarray, "strata actions"]:
+        """Noisy mean outcomes where an action is supported, and the outcome model elsewhere."""
+        counts = np.where(self.supported, self.known.counts, 1.0)
+        return np.where(self.supported, np.clip(self.known.sums / counts, -1.0, 1.0), self.outcomes)
+
+    # --- what is asked ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def largest(self) -> Float[np.ndarray, "strata actions"]:
+        """Largest difference of an outcome from the model."""
+        return 1.0 + np.abs(self.outcomes)
+
+    @cached_property
+    def reaches(self) -> Float[np.ndarray, "policies cells"]:
+        """Largest residual of each policy in each stratum and action."""
+        return (self.table * self.weights * self.largest).reshape(len(self.table), -1)
+
+    @cached_property
+    def scale(self) -> Float[np.ndarray, " policies"]:
+        """Largest residual of each policy."""
+        return np.maximum(self.reaches.max(axis=1), 1e-12)
+
+    @cached_property
+    def patterns(self) -> Float[np.ndarray, "cells policies"]:
+        """Largest residuals, each over the policy's own scale."""
+        return (self.reaches / self.scale[:, None]).T
+
+    @cached_property
+    def mixing(self) -> Float[np.ndarray, "policies policies"]:
+        """Mixing of the policies with least noise; see :mod:`~dprl.evaluation.strategy`."""
+        rounded = np.unique(np.ceil(self.patterns * 64.0) / 64.0, axis=0)
+        rounded = rounded[rounded.max(axis=1) > 0.0]
+        if not len(rounded):
+            rounded = np.ones((1, len(self.table)))
+        return least_noise_strategy(rounded, self.contrasts)
+
+    @cached_property
+    def products(self) -> Float[np.ndarray, "cells contrasts"]:
+        """Largest products of two policies' residuals, over their scales."""
+        pairs = [self.patterns[:, a] * self.patterns[:, b] for a, b in self.contrasts]
+        return np.stack(pairs, axis=1) if pairs else np.zeros((len(self.patterns), 0))
+
+    @cached_property
+    def asked(self) -> Float[np.ndarray, "cells dim"]:
+        """What a unit's residual, as a part of its largest, is multiplied by; then what its square less one is.
+
+        No unit's vector is longer than one: its squared length is convex in that square, and is largest at 0 or 1.
+        """
+        first, second = self.patterns @ self.mixing.T, self.patterns**2 @ self.mixing.T
+        third = product_weight(self.contrasts) * self.products
+        ends = [np.sum(first**2, axis=1), np.sum(second**2, axis=1) + np.sum(third**2, axis=1)]
+        longest = math.sqrt(max(float(np.max(ends)), 1e-300))
+        return np.concatenate([first, second, third], axis=1) / longest
+
+    @cached_property
+    def _longest(self) -> float:
+        first = self.patterns @ self.mixing.T
+        norms, made = np.linalg.norm(first, axis=1), np.linalg.norm(self.asked[:, : len(self.table)], axis=1)
+        return float(norms.max() / made.max()) if made.max() > 0.0 else 1.0
+
+    # --- what is known from the answer ------------------------------------------------------------------------------
+
+    def decoded(
+        self, noisy: Float[np.ndarray, " dim"], noise: float, weights: Float[np.ndarray, " policies"]
+    ) -> tuple[float, float, float, float]:
+        """Return mean and mean square of the sum over policies of ``weights`` times residuals, and the noise in both.
+
+        Args:
+            noise: standard deviation of the noise in each number of ``noisy``.
+            weights: of one policy, or of a pair among the contrasts.
+        """
+        k, scaled, unit = len(self.table), weights * self.scale, self._longest / self.people
+        inverse = np.linalg.inv(self.mixing)
+        mean, rows = scaled @ inverse, scaled**2 @ inverse
+        square, spread = float(rows @ noisy[k : 2 * k]) * unit, [np.linalg.norm(rows) * noise * unit]
+        expected = self.patterns**2 @ scaled**2
+        for place, (a, b) in enumerate(self.contrasts):
+            both = 2.0 * scaled[a] * scaled[b]
+            if both != 0.0 and self.products[:, place].any():
+                unmixed = both * unit / product_weight(self.contrasts)
+                square += unmixed * float(noisy[2 * k + place])
+                spread.append(abs(unmixed) * noise)
+                expected = expected + both * self.products[:, place]
+        square += float(self.cells.ravel() @ expected)
+        spread.append(self.known.count_noise / self.people * float(np.linalg.norm(expected[self.cells.ravel() > 0.0])))
+        length = float(np.linalg.norm(mean)) * noise * unit
+        return float(mean @ noisy[:k]) * unit, square, length, math.hypot(*spread)
+
+    def most(self, weights: Float[np.ndarray, " policies"]) -> float:
+        """Return the largest mean square that the sum of residuals can have."""
+        return float(self.cells.ravel() @ (self.patterns @ (weights * self.scale)) ** 2)
+
+    def farthest(self, weights: Float[np.ndarray, " policies"]) -> float:
+        """Return the largest sum of residuals of a unit."""
+        return float(np.abs(self.patterns @ (weights * self.scale)).max())
+
+    def noise_of_shares(self, means: Float[np.ndarray, " strata"]) -> float:
+        """Return what the noise in the strata's shares does to their mean of ``means``, which has been subtracted."""
+        spread = np.linalg.norm(np.where(self.kept, means, 0.0))
+        return self.known.count_noise * math.sqrt(self.table.shape[2]) * float(spread) / self.people
+
+    def noise_of_weights(self, table: Float[np.ndarray, "strata actions"]) -> float:
+        """Return what the noise in the weights does: it meets what the outcome model leaves of each mean."""
+        return float(np.linalg.norm(self._relative * self.shares[:, None] * table * (self.raw - self.outcomes)))
+
+    def second_order(self, table: Float[np.ndarray, "strata actions"]) -> float:
+        """Return a bound of the bias from noise that meets itself, to second order."""
+        left = self._relative**2 * self.shares[:, None] * table * (self.raw - self.outcomes)
+        return abs(float(left.sum()))
+
+    @cached_property
+    def _relative(self) -> Float[np.ndarray, "strata actions"]:
+        """Noise of a count over the count, where it is used."""
+        return np.where(self.cells > 0.0, self.known.count_noise / np.maximum(self.known.counts, 1.0), 0.0)
+
+    def hidden(self, table: Float[np.ndarray, "strata actions"], t: float) -> tuple[float, float]:
+        """Return how far outcomes that no stratum's people show can lie below the model, and above it."""
+        open_ = np.where(self.lost & self.kept[:, None], table, 0.0)
+        up, down = np.maximum(open_, 0.0), np.maximum(-open_, 0.0)
+        sides = up * (1.0 + self.outcomes) + down * (1.0 - self.outcomes), up * (1.0 - self.outcomes) + down * (1.0 + self.outcomes)
+        noise = self.known.count_noise * math.sqrt(self.table.shape[2]) / self.people
+        found = [max(float(self.shares @ x.sum(axis=1)) + t * noise * float(np.linalg.norm(x.sum(axis=1))), 0.0) for x in sides]
+        return found[0], found[1]
+
+    def reach(self, table: Float[np.ndarray, "strata actions"]) -> float:
+        """Return what the root mean square residual is multiplied by in the largest shift by a confounder."""
+        propensities = np.clip(np.divide(1.0, self.weights, out=np.ones_like(self.weights), where=self.weights > 0.0), 0.0, 1.0)
+        inside = np.maximum(self.cells, 0.0) * (1.0 - propensities) ** 2 * (table != 0.0)
+        return math.sqrt(float(inside.sum()))

@@ -1,0 +1,206 @@
+"""Values around released propensities and outcomes: one noisy vector of weighted residuals, and intervals.
+
+A unit's residual of a policy is ``pi(a | c) / e(a | c) (y - m(c, a))``, for its stratum c, action a and outcome y in
+[-1, 1], with released e and m. What it can be at most is known for each c and a once these are released, so nothing is
+cut. Errors and intervals: docs/proofs/stratified.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from dprl.data.trajectories import Trajectories
+from dprl.engine.ratios import unit_means, usable
+from dprl.engine.rows import in_range, scale_of
+from dprl.evaluation.intervals import (
+    VARIANCE_MARGIN,
+    Difference,
+    ValueEstimate,
+    quantile,
+    skew_margin,
+    within_range,
+)
+from dprl.evaluation.propensities import Propensities
+from dprl.evaluation.residual_design import Design
+from dprl.evaluation.strategy import least_noise_strategy
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Bounds
+
+TRIMMED = "trimmed"
+NO_OVERLAP = "no-overlap"
+
+
+class Found(NamedTuple):
+    """What is known of a value or a difference, in units of half the declared range around its middle.
+
+    Attributes:
+        noise, sampling, most: standard errors of the noise and of sampling, and an upper confidence value of the latter.
+        below, above: how far the interval reaches down and up.
+        bias: width of what the interval allows for strata without overlap.
+        confounding: how strong an unmeasured confounder must be to bring the value to zero: see
+            :attr:`~dprl.evaluation.contrasts.Contrast.confounding`.
+    """
+
+    value: float
+    noise: float
+    sampling: float
+    most: float
+    below: float
+    above: float
+    bias: float
+    confounding: float
+
+
+@dataclass(frozen=True)
+class ResidualQuery:
+    """Question to the units around released propensities, made from public facts and from what was released.
+
+    Attributes:
+        config: with ``confidence``, ``overlap`` and ``min_propensity``.
+        table: ``(K, S, A)`` the target policies in each stratum.
+        contrasts: pairs of policies whose difference is asked for.
+        known: the released propensities; see :meth:`around`.
+    """
+
+    config: Any
+    bounds: Bounds
+    table: Float[np.ndarray, "policies strata actions"]
+    contrasts: tuple[tuple[int, int], ...] = ()
+    known: Propensities | None = None
+
+    around_function: ClassVar[bool] = True
+    clip_norm: ClassVar[float] = 1.0
+
+    @property
+    def words(self) -> str:
+        """The estimator's name as a report says it."""
+        return "doubly robust, with propensities estimated within strata"
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector: of each policy the residual and its square, and the products of the contrasts."""
+        return 2 * len(self.table) + len(self.contrasts)
+
+    @property
+    def strategy(self) -> Float[np.ndarray, "policies policies"]:
+        """``(K, K)`` as it would be if all actions were equally likely in every stratum."""
+        patterns = self.table.reshape(len(self.table), -1).T
+        patterns = np.unique(np.round(patterns / patterns.max(axis=0), 6), axis=0)
+        return least_noise_strategy(patterns[patterns.max(axis=1) > 0.0], self.contrasts)
+
+    def around(self, function: Propensities | None) -> ResidualQuery:
+        """Return the query around released propensities: post-processing."""
+        return self if function is None else replace(self, known=function)
+
+    def at(self, confidence: float) -> ResidualQuery:
+        """Return the same query with intervals of another nominal confidence."""
+        return replace(self, config=self.config.replace(confidence=confidence))
+
+    @cached_property
+    def design(self) -> Design:
+        """What is asked of each stratum and action, once propensities are released."""
+        if self.known is None:
+            raise RuntimeError("Values around propensities are made after them.")
+        config = self.config
+        return Design(self.known, self.table, self.contrasts, config.overlap == "trim", config.min_propensity)
+
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        del policies, behavior
+        design, actions = self.design, self.table.shape[2]
+        sound = usable(log)
+        first = np.minimum(log.episode_offsets[:-1], max(len(log.reward) - 1, 0))
+        out = np.zeros((log.units, self.dimension))
+        if not sound.any():
+            return out
+        action = log.action[first]
+        sound = sound & (action >= 0)
+        place = design.strata.cells(log.observation[first]) * actions + np.maximum(action, 0)
+        outcome = in_range(log.reward[first], self.bounds.reward)
+        residual = (outcome - design.outcomes.ravel()[place]) / design.largest.ravel()[place]
+        for column, asked in enumerate(design.asked.T):
+            values = asked[place] * (residual if column < len(self.table) else residual**2 - 1.0)
+            out[:, column] = unit_means(log, np.where(sound, values, 0.0))
+        return out
+
+    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
+        """Return values and intervals of all target policies from the released vector: post-processing."""
+        centre, half = scale_of(self.bounds.reward)
+        out = []
+        for weights in np.eye(len(self.table)):
+            found = self._found(mechanism, noisy, weights)
+            ends = centre + half * (found.value - found.below), centre + half * (found.value + found.above)
+            notes = () if not self.design.lost.any() else (TRIMMED,) if self.config.overlap == "trim" else (NO_OVERLAP,)
+            value = centre + half * found.value
+            interval, notes = within_range(value, ends, self.bounds.reward, notes)
+            errors = half * found.noise, half * found.sampling, half * found.most
+            out.append(ValueEstimate(value, interval, *errors, None, None, half * found.bias, notes))
+        return out
+
+    def difference(
+        self,
+        mechanism: GaussianSum,
+        noisy: Float[np.ndarray, " dim"],
+        estimates: Sequence[ValueEstimate],
+        a: int,
+        b: int,
+    ) -> Difference:
+        """Return one policy's value less another's, of a pair among :attr:`contrasts`."""
+        half = scale_of(self.bounds.reward)[1]
+        found = self._found(mechanism, noisy, np.eye(len(self.table))[a] - np.eye(len(self.table))[b])
+        most = self.bounds.reward[1] - self.bounds.reward[0]
+        low, high = half * (found.value - found.below), half * (found.value + found.above)
+        interval = max(low, -most), min(high, most)
+        if interval[0] > interval[1]:
+            interval = -most, most
+        return Difference(interval, half * found.noise, half * found.sampling, found.confounding)
+
+    def _found(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: np.ndarray) -> Found:
+        """Return what is known of the sum over policies of ``weights`` times values."""
+        design, t = self.design, quantile(self.config.confidence)
+        mean, squares, mean_noise, square_noise = design.decoded(noisy, mechanism.noise_std, weights)
+        direct, table = design.direct(weights), np.tensordot(weights, self.table, 1)
+        middle = float(design.shares @ direct)
+        value = middle + mean
+        # strata whose outcomes differ: what the model says of it, and what it leaves of it
+        raw = (table * design.raw).sum(axis=1)
+        between = float(design.shares @ ((direct - middle) * (2.0 * raw - direct - middle)))
+        variance = max(squares, 0.0) + max(between, 0.0)
+        upper, surely = (min(max(squares, 0.0) + m * square_noise, design.most(weights)) + max(between, 0.0) for m in (VARIANCE_MARGIN, t))
+        noise = math.hypot(mean_noise, design.noise_of_shares(direct - middle), design.noise_of_weights(table))
+        sampling = math.sqrt(upper / design.people)
+        error = math.hypot(sampling, noise)
+        skew = (sampling / error) ** 2 * skew_margin(t, design.farthest(weights), design.people) if error > 0.0 else 0.0
+        low, high = design.hidden(table, t)
+        below, above = (t * error + skew + design.second_order(table) + side for side in (low, high))
+        end = max(value - below, -value - above, 0.0)
+        strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
+        confounding = ((strength + math.sqrt(strength**2 + 4.0)) / 2.0) ** 2
+        found = Found(value, noise, math.sqrt(variance / design.people), math.sqrt(surely / design.people), below, above, low + high, confounding)
+        return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0)
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """Return what the errors will be if in each stratum every action was equally likely, from public facts alone.
+
+        Returns:
+            Of each target policy the privacy standard error, the largest sampling standard error, and the half-width of
+            the interval at that.
+        """
+        half, units = scale_of(self.bounds.reward)[1], self.bounds.units
+        inverse, actions = np.linalg.inv(self.strategy), self.table.shape[2]
+        most = actions * self.table.max(axis=(1, 2))
+        noise = most * np.linalg.norm(inverse, axis=1) * mechanism.noise_std / units
+        sampling = np.sqrt((actions * self.table**2).sum(axis=2).max(axis=1) / units)
+        t = quantile(self.config.confidence)
+        return [
+            (half * float(n), half * float(s), half * t * math.hypot(n, s)) for n, s in zip(noise, sampling, strict=True)
+        ]
