@@ -24,6 +24,33 @@ from dprl.value_functions.linear import ValueFunction
 State = Any
 
 
+class Learned(Protocol):
+    """Something that a release hands out besides values: a value function, or propensities."""
+
+    @property
+    def file(self) -> str:
+        """Name of its file."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """Name under which ``estimate.json`` describes it."""
+        ...
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Released numbers that it is made of."""
+        ...
+
+    def described(self, target: str, names: Sequence[str] | None) -> dict[str, Any]:
+        """Return what ``estimate.json`` says of it; see :meth:`~dprl.value_functions.linear.ValueFunction.described`."""
+        ...
+
+    def to_bytes(self) -> bytes:
+        """Write it as a file."""
+        ...
+
+
 @dataclass(frozen=True)
 class PublicFacts:
     """Public facts by which an algorithm may choose.
@@ -300,7 +327,7 @@ class ValueFunctionConfig(EvaluationConfig):
 
     def function(
         self, theta: Float[np.ndarray, " n"], features: Features, bounds: Bounds, stages: tuple[Stage, ...]
-    ) -> Any:
+    ) -> Learned:
         """Return what the released weights ``theta`` ``(n,)`` are: by default a value function."""
         del stages
         return ValueFunction(theta, features, bounds.value_interval(self.discount))

@@ -22,7 +22,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.accounting.renyi_filter import plan_filter
 from dprl.data.trajectories import Trajectories
-from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.engine.options import Learned, Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.engine.rows import Rows, rows_of
 from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
@@ -106,8 +106,8 @@ class Plan:
             most=getattr(self.config, "max_rows_per_unit", None),
         )
 
-    def function_of(self, weights: Any) -> Any:
-        """Return the value function, or whatever else these released weights are. What is no number counts as
+    def function_of(self, weights: Any) -> Learned:
+        """Return the value function, or whatever else these released weights are. One that is no number counts as
         zero.
         """
         assert self.features is not None

@@ -21,6 +21,7 @@ import numpy as np
 from dprl.engine.devices import all_reduced, sum_over_devices, unit_mesh
 from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
 from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
+from dprl.engine.options import Learned as Learned
 from dprl.engine.options import Program as Program
 from dprl.engine.options import PublicFacts as PublicFacts
 from dprl.engine.options import PublicProgram as PublicProgram

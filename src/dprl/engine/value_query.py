@@ -14,7 +14,6 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import LEAST_ROWS
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import NO_JOURNAL, Bounds, Journal, NoiseSource
-from dprl.value_functions.linear import ValueFunction
 
 _EXACT = 44  # bits after the point in the sums of simulations
 _MOST_UNITS = 1 << 16  # whose vectors are summed at a time
@@ -59,8 +58,8 @@ class ValueQuery(Protocol):
         """Matrix over the target policies by which estimates are mixed before they are released."""
         ...
 
-    def around(self, function: ValueFunction | None) -> ValueQuery:
-        """Return the query around a released value function; itself where it needs none."""
+    def around(self, function: Any) -> ValueQuery:
+        """Return the query around what was released before it, such as a value function; itself where it needs none."""
         ...
 
     def unit_vectors(

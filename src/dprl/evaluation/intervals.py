@@ -21,6 +21,8 @@ WEIGHTS_BELOW_ONE = "weights-below-one"
 WEIGHTS_ABOVE_ONE = "weights-above-one"
 OUTSIDE_RANGE = "outside-range"
 SAYS_NOTHING = "says-nothing"
+TRIMMED = "trimmed"
+NO_OVERLAP = "no-overlap"
 
 VARIANCE_MARGIN = 1.0
 """Standard errors of its own noise by which a noisy variance is taken larger before an interval uses it."""
@@ -44,7 +46,9 @@ class ValueEstimate:
         mean_weight_error: standard error of ``mean_weight``, noise included.
         bias_bound: how much of the interval's width stands for what weights lack, and for people who may be missing.
         notes: what a reader must be told: ``weights-below-one``, ``weights-above-one``, ``outside-range`` (the value
-            was outside of what the declared bounds allow), ``says-nothing`` (the interval is the declared range).
+            was outside of what the declared bounds allow), ``says-nothing`` (the interval is the declared range); where
+            propensities were estimated, ``no-overlap`` (the interval is wider for people whom the log does not show) or
+            ``trimmed`` (the value leaves them out).
     """
 
     value: float

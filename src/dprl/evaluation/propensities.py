@@ -10,15 +10,17 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from dprl.errors import DprlError
 from dprl.evaluation.strata import Strata
+from dprl.protocols import Bounds
 
 FILE = "propensities.json"
+_SCHEMA = "dprl.propensities/1"
 COUNT_WEIGHT = 1.0
 """Weight of a count against a sum of outcomes in [-1, 1]."""
 FEWEST, CLEAR = 10.0, 4.0
@@ -38,6 +40,9 @@ class Propensities:
     theta: Float[np.ndarray, " numbers"]
     strata: Strata
     noise: float
+
+    file: ClassVar[str] = FILE
+    kind: ClassVar[str] = "propensities"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,25 +89,27 @@ class Propensities:
         spread = max(float(np.sum(people * (raw**2 - own)) / people.sum()), 0.0)
         return raw * spread / (spread + own) if spread > 0.0 else np.zeros_like(raw)
 
-    def to_bytes(self) -> bytes:
-        """Write what was released as JSON: counts, propensities and their noise, by stratum and action."""
+    def described(self, target: str, names: Any) -> dict[str, Any]:
+        """Return noisy counts, propensities and the noise in a count, by stratum and action, as plain data."""
+        del target, names
         shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1.0)
-        made = {
-            "schema": "dprl.propensities/1",
-            "bounds": self.strata.bounds.as_dict(),
+        return {
+            "file": FILE,
             "strata": self.strata.labels,
             "noisy_counts": self.counts.tolist(),
             "standard_deviation_of_noise": self.count_noise,
             "propensities": np.clip(shares, 0.0, 1.0).tolist(),
-            "released": self.theta.tolist(),
         }
+
+    def to_bytes(self) -> bytes:
+        """Write what was released as JSON."""
+        made = {"schema": _SCHEMA, "bounds": self.strata.bounds.as_dict(), "released": self.theta.tolist()}
+        made |= self.described("", None)
         return (json.dumps(made, indent=1) + "\n").encode()
 
 
 def load_propensities(path: str | Path) -> Propensities:
     """Read released propensities back, from their file or from the results folder it lies in."""
-    from dprl.protocols import Bounds
-
     path = Path(path)
     path = path / FILE if path.is_dir() else path
     try:
@@ -110,7 +117,7 @@ def load_propensities(path: str | Path) -> Propensities:
         strata = Strata(Bounds.from_mapping(made["bounds"]))
         theta = np.array(made["released"], dtype=np.float64)
         table = Propensities(theta, strata, COUNT_WEIGHT * float(made["standard_deviation_of_noise"]))
-        if made["schema"] != "dprl.propensities/1" or theta.size != 2 * table.shape[0] * table.shape[1]:
+        if made["schema"] != _SCHEMA or theta.size != 2 * table.shape[0] * table.shape[1]:
             raise ValueError
     except OSError as error:
         raise DprlError(f"Cannot read propensities in {path.name!r}: {error.strerror}.") from error

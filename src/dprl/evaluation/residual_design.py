@@ -174,6 +174,10 @@ class Design:
         length = float(np.linalg.norm(mean)) * noise * unit
         return float(mean @ noisy[:k]) * unit, square, length, math.hypot(*spread)
 
+    def direct(self, weights: Float[np.ndarray, " policies"]) -> Float[np.ndarray, " strata"]:
+        """Return what the outcome model says of each stratum, of the sum over policies of ``weights`` times values."""
+        return np.asarray((np.tensordot(weights, self.table, 1) * self.outcomes).sum(axis=1))
+
     def most(self, weights: Float[np.ndarray, " policies"]) -> float:
         """Return the largest mean square that the sum of residuals can have."""
         return float(self.cells.ravel() @ (self.patterns @ (weights * self.scale)) ** 2)
@@ -205,13 +209,21 @@ class Design:
         """Return how far outcomes that no stratum's people show can lie below the model, and above it."""
         open_ = np.where(self.lost & self.kept[:, None], table, 0.0)
         up, down = np.maximum(open_, 0.0), np.maximum(-open_, 0.0)
-        sides = up * (1.0 + self.outcomes) + down * (1.0 - self.outcomes), up * (1.0 - self.outcomes) + down * (1.0 + self.outcomes)
+        sides = (
+            up * (1.0 + self.outcomes) + down * (1.0 - self.outcomes),
+            up * (1.0 - self.outcomes) + down * (1.0 + self.outcomes),
+        )
         noise = self.known.count_noise * math.sqrt(self.table.shape[2]) / self.people
-        found = [max(float(self.shares @ x.sum(axis=1)) + t * noise * float(np.linalg.norm(x.sum(axis=1))), 0.0) for x in sides]
+        found = [
+            max(float(self.shares @ x.sum(axis=1)) + t * noise * float(np.linalg.norm(x.sum(axis=1))), 0.0)
+            for x in sides
+        ]
         return found[0], found[1]
 
     def reach(self, table: Float[np.ndarray, "strata actions"]) -> float:
         """Return what the root mean square residual is multiplied by in the largest shift by a confounder."""
-        propensities = np.clip(np.divide(1.0, self.weights, out=np.ones_like(self.weights), where=self.weights > 0.0), 0.0, 1.0)
+        propensities = np.clip(
+            np.divide(1.0, self.weights, out=np.ones_like(self.weights), where=self.weights > 0.0), 0.0, 1.0
+        )
         inside = np.maximum(self.cells, 0.0) * (1.0 - propensities) ** 2 * (table != 0.0)
         return math.sqrt(float(inside.sum()))

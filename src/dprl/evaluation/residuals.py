@@ -20,6 +20,8 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import unit_means, usable
 from dprl.engine.rows import in_range, scale_of
 from dprl.evaluation.intervals import (
+    NO_OVERLAP,
+    TRIMMED,
     VARIANCE_MARGIN,
     Difference,
     ValueEstimate,
@@ -32,9 +34,6 @@ from dprl.evaluation.residual_design import Design
 from dprl.evaluation.strategy import least_noise_strategy
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
-
-TRIMMED = "trimmed"
-NO_OVERLAP = "no-overlap"
 
 
 class Found(NamedTuple):
@@ -175,7 +174,10 @@ class ResidualQuery:
         raw = (table * design.raw).sum(axis=1)
         between = float(design.shares @ ((direct - middle) * (2.0 * raw - direct - middle)))
         variance = max(squares, 0.0) + max(between, 0.0)
-        upper, surely = (min(max(squares, 0.0) + m * square_noise, design.most(weights)) + max(between, 0.0) for m in (VARIANCE_MARGIN, t))
+        upper, surely = (
+            min(max(squares, 0.0) + m * square_noise, design.most(weights)) + max(between, 0.0)
+            for m in (VARIANCE_MARGIN, t)
+        )
         noise = math.hypot(mean_noise, design.noise_of_shares(direct - middle), design.noise_of_weights(table))
         sampling = math.sqrt(upper / design.people)
         error = math.hypot(sampling, noise)
@@ -185,7 +187,16 @@ class ResidualQuery:
         end = max(value - below, -value - above, 0.0)
         strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
         confounding = ((strength + math.sqrt(strength**2 + 4.0)) / 2.0) ** 2
-        found = Found(value, noise, math.sqrt(variance / design.people), math.sqrt(surely / design.people), below, above, low + high, confounding)
+        found = Found(
+            value,
+            noise,
+            math.sqrt(variance / design.people),
+            math.sqrt(surely / design.people),
+            below,
+            above,
+            low + high,
+            confounding,
+        )
         return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
@@ -202,5 +213,6 @@ class ResidualQuery:
         sampling = np.sqrt((actions * self.table**2).sum(axis=2).max(axis=1) / units)
         t = quantile(self.config.confidence)
         return [
-            (half * float(n), half * float(s), half * t * math.hypot(n, s)) for n, s in zip(noise, sampling, strict=True)
+            (half * float(n), half * float(s), half * t * math.hypot(n, s))
+            for n, s in zip(noise, sampling, strict=True)
         ]

@@ -11,11 +11,13 @@ from dprl.accounting.certificate import NOT_A_TRAJECTORY
 from dprl.config import DERIVED
 from dprl.data.readers import Log
 from dprl.engine.plan import Plan
-from dprl.engine.program import ValueFunctionConfig
+from dprl.engine.program import Learned, ValueFunctionConfig
 from dprl.evaluation.contrasts import Contrast
 from dprl.evaluation.intervals import (
+    NO_OVERLAP,
     OUTSIDE_RANGE,
     SAYS_NOTHING,
+    TRIMMED,
     WEIGHTS_ABOVE_ONE,
     WEIGHTS_BELOW_ONE,
     ValueEstimate,
@@ -24,7 +26,6 @@ from dprl.evaluation.protected import Protected
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.release.certificate import certificate_from
-from dprl.value_functions.linear import ValueFunction
 
 NOT_PROTECTED = (
     "The target policies, the feature map, the public bounds and every hyper-parameter: they must not have been "
@@ -42,10 +43,9 @@ def estimate_of(
     log: Log,
     values: Mapping[str, ValueEstimate],
     contrasts: Sequence[Contrast],
-    function: ValueFunction | None,
+    function: Learned | None,
     references: list[float] | None,
     status: str,
-    features: str,
     outcome: str | None,
 ) -> dict[str, Any]:
     """Return ``estimate.json``: released values and public facts."""
@@ -56,18 +56,9 @@ def estimate_of(
     request = {"log": log.name, "unit": log.unit, "discount": plan.config.discount}
     request |= {"unit_column": log.unit_column} if log.unit_column else {}
     request |= {"outcome": outcome} if outcome else {}
-    described = None
+    learned: dict[str, Any] = {"value_function": None}
     if function is not None:
-        described = {
-            "target": targets[0]["name"],
-            "features": {"name": features, "size": function.features.size},
-            "file": "value_function.safetensors",
-            "slices": function.slices(),
-        }
-        names = log.bounds.observation_names
-        for piece in described["slices"]:
-            i = piece["component"]
-            piece["name"] = f"observation_{i}" if names is None else names[i]
+        learned[function.kind] = function.described(targets[0]["name"], log.bounds.observation_names)
     return {
         "schema": "dprl.estimate/1",
         "status": status,
@@ -82,7 +73,7 @@ def estimate_of(
         "interval": targets[0]["interval"],
         "targets": targets,
         **({"contrasts": [contrast.as_dict(list(values)) for contrast in contrasts]} if contrasts else {}),
-        "value_function": described,
+        **learned,
         "public_cautions": public_cautions(plan, list(values)),
         "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit),
         "request": request,
@@ -100,6 +91,12 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
             f"max_cumulative_ratio), though they could reach {asked.largest_product:.3g}. The mean weight shows how "
             "much was cut, and the intervals are wider by what that can hide; a learned value function is not "
             "corrected for it."
+        )
+    if asked.strata is not None:
+        within = ", ".join(asked.strata) or "no covariate"
+        said.append(
+            f"Behaviour probabilities are estimated within strata of {within}. Values are right if, among people of one "
+            "stratum, nothing that also bears on the outcome decided who got which action."
         )
     hopeless = [name for name, hides in zip(names, plan.hopeless(), strict=True) if hides]
     return said + [
@@ -129,6 +126,10 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
             OUTSIDE_RANGE: f"The value of {name} lies outside of what a {one} can return by the declared bounds "
             f"({low:g} to {high:g}): noise, a wrong number of units, or a log whose rows cannot be used; the curator "
             "can look with `dprl data describe`.",
+            NO_OVERLAP: f"In some strata an action that {name} may take was hardly ever taken: for the people there "
+            "anything within the declared range is counted as possible, and the interval is wider for it.",
+            TRIMMED: f"Strata in which an action that {name} may take was hardly ever taken are left out: the value is "
+            "of the people in the other strata; the noisy counts say how many they are.",
             SAYS_NOTHING: f"The interval of {name} is the whole declared range: this release says nothing about it.",
         }
         out += [said[note] for note in e.notes]

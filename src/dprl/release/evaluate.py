@@ -19,12 +19,13 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.readers import Log, read_log
 from dprl.data.trajectories import Trajectories
-from dprl.engine.program import ValueFunctionConfig
+from dprl.engine.program import Learned, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan
+from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import Bounds
@@ -35,7 +36,7 @@ from dprl.release.engines.engine import check_engine, open_engine
 from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
 from dprl.release.run_folder import RunFolder
 from dprl.release.touch import InMemory, InParts, read_rows, references, release_rows
-from dprl.value_functions.linear import FILE, ValueFunction, load_value_function
+from dprl.value_functions.linear import ValueFunction, load_value_function
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,25 @@ class Release(Handout):
     Attributes:
         value, interval: of the first target policy.
         values: of every target policy, by name.
-        value_function: of the first target policy; None where the algorithm learns none.
+        learned: what was released besides: the value function of the first target policy, or propensities; None where
+            the algorithm learns nothing.
         certificate: the guarantee; sealed with digests when it is saved.
         estimate: everything above as plain data.
     """
 
     document_name = "estimate.json"
     values: Mapping[str, ValueEstimate]
-    value_function: ValueFunction | None = field(repr=False)
+    learned: Learned | None = field(repr=False)
+
+    @property
+    def value_function(self) -> ValueFunction | None:
+        """Value function of the first target policy; None where the algorithm learns none."""
+        return self.learned if isinstance(self.learned, ValueFunction) else None
+
+    @property
+    def propensities(self) -> Propensities | None:
+        """Estimated behaviour probabilities; None where the log has them."""
+        return self.learned if isinstance(self.learned, Propensities) else None
 
     @property
     def estimate(self) -> Mapping[str, Any]:
@@ -83,7 +95,7 @@ class Release(Handout):
     @property
     def files(self) -> Mapping[str, bytes]:
         """Further files of the release, by name."""
-        return {} if self.value_function is None else {FILE: self.value_function.to_bytes()}
+        return {} if self.learned is None else {self.learned.file: self.learned.to_bytes()}
 
 
 def evaluate(
@@ -194,7 +206,7 @@ def evaluate(
             estimates, contrasts, function = release_rows(plan, rows, noise, folder, progress)
             exact = references(plan, rows, function) if simulated else None
             values = dict(zip(policies, estimates, strict=True))
-            estimate = estimate_of(plan, log, values, contrasts, function, exact, status, features, outcome)
+            estimate = estimate_of(plan, log, values, contrasts, function, exact, status, outcome)
             return Release(values, function, document=estimate)
 
         request = {
@@ -262,5 +274,6 @@ def _restored(path: Path) -> Release:
     """Return the release in a folder."""
     estimate = json.loads((path / Release.document_name).read_bytes())
     function = None if estimate["value_function"] is None else load_value_function(path)
+    function = load_propensities(path) if Propensities.kind in estimate else function
     values = {target["name"]: ValueEstimate.from_mapping(target) for target in estimate["targets"]}
     return Release(values, function, document=estimate)

@@ -16,7 +16,7 @@ from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import UnitRows, unit_rows
 from dprl.engine.plan import Plan
-from dprl.engine.program import run_on_host
+from dprl.engine.program import Learned, run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import ALWAYS
 from dprl.engine.value_query import as_numbers, clipped_total, exact_sum, release_total
@@ -26,7 +26,6 @@ from dprl.protocols import NO_JOURNAL
 from dprl.release.engines.engine import Engine
 from dprl.release.pipeline import Claim
 from dprl.release.run_folder import RunFolder
-from dprl.value_functions.linear import ValueFunction
 
 
 class PrivateRows(Protocol):
@@ -41,11 +40,11 @@ class PrivateRows(Protocol):
         """Yield everything made of the rows that enters a mechanism, for a run folder to bind."""
         ...
 
-    def total(self, function: ValueFunction | None) -> Int[AnyArray, " dim"]:
+    def total(self, function: Learned | None) -> Int[AnyArray, " dim"]:
         """Return the exact sum of the clipped vectors of the values, taken around ``function``."""
         ...
 
-    def exact(self, function: ValueFunction | None) -> tuple[int, ...]:
+    def exact(self, function: Learned | None) -> tuple[int, ...]:
         """Return the sum without clipping; see :func:`~dprl.engine.value_query.exact_sum`."""
         ...
 
@@ -71,7 +70,7 @@ class InMemory:
     def _vectors(self) -> Float[np.ndarray, "units dim"]:
         return self._vectors_around(None)
 
-    def _vectors_around(self, function: ValueFunction | None) -> Float[np.ndarray, "units dim"]:
+    def _vectors_around(self, function: Learned | None) -> Float[np.ndarray, "units dim"]:
         return self.plan.query.around(function).unit_vectors(self.log, self.policies, self.behavior)
 
     def entering(self) -> Iterator[Any]:
@@ -90,12 +89,12 @@ class InMemory:
             for members, index in units.buckets:
                 yield from (members, index)
 
-    def total(self, function: ValueFunction | None) -> Int[AnyArray, " dim"]:
+    def total(self, function: Learned | None) -> Int[AnyArray, " dim"]:
         """Return the sum of the clipped vectors."""
         vectors = self._vectors_around(function) if self.plan.around_function else self._vectors
         return clipped_total(self.plan.value_mechanism, vectors)
 
-    def exact(self, function: ValueFunction | None) -> tuple[int, ...]:
+    def exact(self, function: Learned | None) -> tuple[int, ...]:
         """Return the sum without clipping."""
         return exact_sum(self._vectors_around(function))
 
@@ -112,13 +111,13 @@ class InParts:
         """Yield the digest of all rows, and what policies, which are functions, make of them."""
         yield from (self._digest, self.units.units, self._pass.total, f"{self._pass.digest:032x}")
 
-    def total(self, function: ValueFunction | None) -> Int[AnyArray, " dim"]:
+    def total(self, function: Learned | None) -> Int[AnyArray, " dim"]:
         """Return the sum of the clipped vectors; around a function this takes a second pass."""
         if self._plan.around_function and function is not None:
             self._pass = self.units.begin(function.theta)
         return self._pass.total
 
-    def exact(self, function: ValueFunction | None) -> tuple[int, ...]:
+    def exact(self, function: Learned | None) -> tuple[int, ...]:
         """Return the sum without clipping, of the last pass."""
         del function
         return self._pass.exact
@@ -138,7 +137,7 @@ def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectori
 
 def release_rows(
     plan: Plan, rows: PrivateRows, noise: Any, folder: RunFolder | None = None, progress: Any = None
-) -> tuple[list[ValueEstimate], list[Contrast], ValueFunction | None]:
+) -> tuple[list[ValueEstimate], list[Contrast], Learned | None]:
     """Release the values, their differences and the value function, in the plan's order.
 
     Args:
@@ -155,7 +154,7 @@ def release_rows(
         noise = folder.bind_noise_to_data(rows.entering())
         journal = folder.journal
 
-    def value_vector(function: ValueFunction | None) -> Float[np.ndarray, " dim"]:
+    def value_vector(function: Learned | None) -> Float[np.ndarray, " dim"]:
         own = noise.stream("value"), lambda: rows.total(function), journal.stream("value")
         return release_total(plan.value_mechanism, *own)
 
@@ -171,7 +170,7 @@ def release_rows(
     return query.decode(plan.value_mechanism, noisy), contrasts, function
 
 
-def references(plan: Plan, rows: PrivateRows, function: ValueFunction | None) -> list[float]:
+def references(plan: Plan, rows: PrivateRows, function: Learned | None) -> list[float]:
     """Return the same estimates without noise, around the same value function: for simulations only."""
     exact = as_numbers(rows.exact(function))
     return [estimate.value for estimate in plan.query.around(function).decode(plan.value_mechanism, exact)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,6 +34,9 @@ class ValueFunction:
     features: Features
     value: Interval
 
+    file: ClassVar[str] = FILE
+    kind: ClassVar[str] = "value_function"
+
     def __call__(self, states: Any) -> np.ndarray:
         """Return ``(N, d)`` states (or ``(N,)`` where there is one component) to ``(N,)`` values, in the reward's
         unit.
@@ -52,6 +56,20 @@ class ValueFunction:
                 self.features.bounds, points, most, whole=self.features.name == "tabular"
             )
         ]
+
+    def described(self, target: str, names: Sequence[str] | None) -> dict[str, Any]:
+        """Return what ``estimate.json`` says of it, as plain data.
+
+        Args:
+            target: the policy of which it is the value function.
+            names: what the observation's components are called, if they have names.
+        """
+        slices = [
+            piece | {"name": f"observation_{piece['component']}" if names is None else names[piece["component"]]}
+            for piece in self.slices()
+        ]
+        features = {"name": self.features.name, "size": self.features.size}
+        return {"target": target, "features": features, "file": FILE, "slices": slices}
 
     def to_bytes(self) -> bytes:
         """Write the function as a safetensors file; the same bytes for the same value function."""

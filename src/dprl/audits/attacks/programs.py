@@ -174,7 +174,9 @@ def importance_canary(
     return saturated_canary(plan, others, f"{relation}; the noisy vector is seen")
 
 
-def stratified_canary(kind: type[Stratified], *, units: int, budget: Budget, released: str, **options: Any) -> ProgramCanary:
+def stratified_canary(
+    kind: type[Stratified], *, units: int, budget: Budget, released: str, **options: Any
+) -> ProgramCanary:
     """Return the attack on counts, outcomes and residuals, in one stratum: a record at full clip norm is added."""
     if released != "all":
         raise DprlError("stratified is audited on all that it releases: leave out released.")
