@@ -43,7 +43,12 @@ class Learned(Protocol):
         ...
 
     def described(self, target: str, names: Sequence[str] | None) -> dict[str, Any]:
-        """Return what ``estimate.json`` says of it; see :meth:`~dprl.value_functions.linear.ValueFunction.described`."""
+        """Return what ``estimate.json`` says of it.
+
+        Args:
+            target: the first target policy.
+            names: what the observation's components are called, if they have names.
+        """
         ...
 
     def to_bytes(self) -> bytes:

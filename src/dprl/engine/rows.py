@@ -160,9 +160,7 @@ COLUMNS: Mapping[str, Column] = {
     "raw_reward": Column(
         "reward with its public range mapped to [-1, 1]", lambda x: in_range(x.log.reward, x.log.bounds.reward)
     ),
-    "actions": Column(
-        "number of the step's action, negative where it is none of the declared", lambda x: x.log.action, True
-    ),
+    "actions": Column("number of the action, negative where it is none of the declared", lambda x: x.log.action, True),
     "states": Column("state before the step", lambda x: x.log.observation, of_transition=True),
     "next_states": Column("state after the step", lambda x: x.log.next_observation, of_transition=True),
     "alive": Column(

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float
 
 from dprl.evaluation.intervals import product_weight
 from dprl.evaluation.propensities import Propensities
-from dprl.evaluation.strategy import least_noise_strategy
 from dprl.evaluation.strata import Strata
+from dprl.evaluation.strategy import least_noise_strategy
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Found(NamedTuple):
     """What is known of a value or a difference, in units of half the declared range around its middle.
 
     Attributes:
-        noise, sampling, most: standard errors of the noise and of sampling, and an upper confidence value of the latter.
+        noise, sampling, most: standard errors of the noise and of sampling, and an upper bound of the latter.
         below, above: how far the interval reaches down and up.
         bias: width of what the interval allows for strata without overlap.
         confounding: how strong an unmeasured confounder must be to bring the value to zero: see

@@ -93,8 +93,8 @@ class Strata:
                 edges = ()
             if not edges or not all(low < cut <= high for cut in edges) or sorted(set(edges)) != list(edges):
                 raise DprlError(
-                    f"bounds: strata: {declared!r} must have ascending cut points above {low:g} and up to {high:g}, such "
-                    f"as {name}:{(low + high) / 2.0:g}."
+                    f"bounds: strata: {declared!r} must have ascending cut points above {low:g} and up to {high:g}, "
+                    f"such as {name}:{(low + high) / 2.0:g}."
                 )
             return Axis(component, name, edges, codes=False)
         if low != int(low) or high != int(high) or not 1 <= high - low < MOST:

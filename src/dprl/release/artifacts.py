@@ -95,8 +95,8 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
     if asked.strata is not None:
         within = ", ".join(asked.strata) or "no covariate"
         said.append(
-            f"Behaviour probabilities are estimated within strata of {within}. Values are right if, among people of one "
-            "stratum, nothing that also bears on the outcome decided who got which action."
+            f"Behaviour probabilities are estimated within strata of {within}. Values are right if, among people of "
+            "one stratum, nothing that also bears on the outcome decided who got which action."
         )
     hopeless = [name for name, hides in zip(names, plan.hopeless(), strict=True) if hides]
     return said + [
