@@ -39,6 +39,28 @@ def one_decision(
     )
 
 
+def confounded(
+    behavior: Sequence[Sequence[float]], chances: Sequence[Sequence[float]], targets: Mapping[str, Sequence[int]]
+) -> Process:
+    """One decision in strata of equal size, in each of which actions have other chances to be taken, and to succeed.
+
+    Args:
+        behavior, chances: of each stratum and action.
+        targets: name -> action in each stratum.
+    """
+    success = np.array(chances)[..., None]
+    strata, actions = success.shape[:2]
+    return Process(
+        start=np.full(strata, 1.0 / strata),
+        following=np.tile([0.0] * strata + [1.0], (strata, actions, 1)),
+        outcomes=np.concatenate([1.0 - success, success], axis=2),
+        rewards=np.array([0.0, 1.0]),
+        behavior=np.array(behavior),
+        targets={name: np.eye(actions)[list(chosen)] for name, chosen in targets.items()},
+        horizon=1,
+    )
+
+
 def no_overlap(share: float = 0.2, chance: float = 0.5, theirs: float = 0.9) -> Process:
     """Two kinds of people: of the second, two in ten, action 1 is never taken, though it is worth much."""
     chances = np.array([[0.2, chance], [0.2, theirs]])[..., None]

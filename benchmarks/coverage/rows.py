@@ -80,6 +80,47 @@ def _two_policies() -> Domain:
     return _falling(4)
 
 
+def _stratified() -> Any:
+    return dprl.Stratified(discount=1.0)
+
+
+def _four_strata() -> Domain:
+    """Sicker people are treated more often, and do worse: the means of the treated and of the others deceive."""
+    often = (0.25, 0.4, 0.6, 0.75)
+    return laws.confounded(
+        [(1.0 - p, p) for p in often], [(0.75 - 0.7 * p, 0.85 - 0.7 * p) for p in often],
+        {"untreated": (0, 0, 0, 0), "treated": (1, 1, 1, 1), "sickest": (0, 0, 1, 1)},
+    )  # fmt: skip
+
+
+def _five_rungs() -> Domain:
+    """Two policies on a ladder whose climbers climb more readily the higher they stand; products of at most 24."""
+    law, up = _falling(5), np.linspace(0.4, 0.6, 5)
+    targets = {name: 0.5 + 0.5 * (table - 0.5) for name, table in law.targets.items()}
+    return replace(law, behavior=np.stack([up, 1.0 - up], axis=1), targets=targets)
+
+
+_STRATA = {"horizon": 1, "reward": (0.0, 1.0), "observation": ((0.0, 3.0),), "actions": 2}
+_ESTIMATED = {"strata": ("observation_0",)}
+
+
+def _estimated(steps: int, units: int, epsilon: float) -> Row:
+    """Nobody wrote behaviour probabilities down."""
+    one = steps == 1
+    bounds = (
+        _STRATA | {"max_importance_ratio": 4.0}
+        if one
+        else _STRATA | {"horizon": 5, "observation": ((0.0, 4.0),), "max_importance_ratio": 1.8}
+    )
+    return Row(
+        name=f"strata-{steps}-{units}-{epsilon:g}",
+        title=f"propensities estimated, {'one step' if one else 'five steps'}, epsilon {epsilon:g}",
+        domain=_four_strata if one else _five_rungs, algorithm=_stratified, units=units, epsilon=epsilon,
+        bounds={**bounds, **_ESTIMATED, **({} if one else {"max_cumulative_ratio": 1.8**5})},
+        compare=("treated:untreated",) if one else (),
+    )  # fmt: skip
+
+
 def _falling(steps: int) -> Domain:
     """A policy that climbs, and one that falls."""
     law = laws.ladder(steps, (0.5, 0.5), (0.7, 0.3))
@@ -378,6 +419,7 @@ ROWS = (
         domain=lambda: _falling(10), algorithm=_recommended, units=5000, compare=("all",),
         bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 5.0, "max_importance_ratio": 1.6},
     ),
+    *(_estimated(steps, units, eps) for steps in (1, 5) for units in (2000, 20_000) for eps in (1.0, 0.3)),
     Row(
         name="wrong-probabilities", title="importance sampling, four steps, 1/3 stated where .6, .2, .2 is true",
         domain=lambda: _class_sizes((1 / 3, 1 / 3, 1 / 3)), algorithm=_weighted(), units=5000,

@@ -14,7 +14,7 @@ from dprl.errors import DprlError
 
 if TYPE_CHECKING:
     from dprl.engine.algorithm import Algorithm
-    from dprl.protocols import Attack, Canary
+    from dprl.protocols import Attack, Bounds, Canary
 
 
 Unit = Literal["unit of the log", "reward function", "user"]
@@ -127,7 +127,12 @@ ALGORITHMS: dict[str, Entry] = entries(
 
 
 DEFAULT = "recommended"
-"""What evaluates where none is named."""
+"""What evaluates where none is named, and the log has behaviour probabilities."""
+
+
+def default_for(bounds: Bounds) -> str:
+    """Return the name of what evaluates a log with these public facts where no algorithm is named."""
+    return DEFAULT if bounds.strata is None else "stratified"
 
 
 def find(name: str) -> Entry:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.errors import DprlError, Mistakes
-from dprl.registry import DEFAULT, Entry
+from dprl.registry import DEFAULT, Entry, default_for
 
 MUST, MAY, EXPERT = "What you must say", "What you may say", "For experts"
 USUAL = frozenset({
@@ -176,7 +176,8 @@ class OfLog(Featured, OfPublicFacts):
             person_id, and otherwise a trajectory.
         person_column: column that identifies the person.
         behavior_policy: public behaviour policy, for a log without behavior_prob.
-        algorithm: how it is computed; by default recommended. See dprl evaluate --help all.
+        algorithm: how it is computed; by default recommended, or stratified where bounds declare strata. See dprl
+            evaluate --help all.
     """
 
     log: Path | None = must(metavar="LOG", argument=True)
@@ -198,11 +199,22 @@ class OfLog(Featured, OfPublicFacts):
         """Return the algorithm; where none is named, the one that the protector was learned for, if there is one."""
         given = [options["optimizer"] for options, _ in self.options if "optimizer" in options]
         folder = self.flags.get("optimizer", given[-1] if given else None)
-        if self.algorithm is not None or not isinstance(folder, str):
-            return self.algorithm or DEFAULT
+        if self.algorithm is not None:
+            return self.algorithm
+        if not isinstance(folder, str):
+            return self._default()
         from dprl.protectors.protector import Protector
 
         return Protector.load(folder).algorithm or DEFAULT
+
+    def _default(self) -> str:
+        """Return the algorithm for these bounds. What is wrong with them is said when they are read for the release."""
+        from dprl.data.bounds_file import read_bounds
+
+        try:
+            return default_for(read_bounds(self.bounds))
+        except DprlError:
+            return DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True)

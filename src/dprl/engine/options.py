@@ -25,17 +25,15 @@ State = Any
 
 
 class Learned(Protocol):
-    """Something that a release hands out besides values: a value function, or propensities."""
+    """Something that a release hands out besides values: a value function, or propensities.
 
-    @property
-    def file(self) -> str:
-        """Name of its file."""
-        ...
+    Attributes:
+        file: name of its file.
+        kind: name under which ``estimate.json`` describes it.
+    """
 
-    @property
-    def kind(self) -> str:
-        """Name under which ``estimate.json`` describes it."""
-        ...
+    file: ClassVar[str]
+    kind: ClassVar[str]
 
     @property
     def theta(self) -> np.ndarray:

@@ -156,7 +156,14 @@ COLUMNS: Mapping[str, Column] = {
         "in the first row of a trajectory one over the unit's number of trajectories, and 0 elsewhere",
         lambda x: x.one_per_unit(x.log.time() == 0),
     ),
-    "first": Column("the same in the first row of each public cell that a trajectory visits", _first_visits),
+    "step": Column(
+        "one over the unit's number of trajectories and the horizon",
+        lambda x: x.one_per_unit(np.ones(len(x.log.reward), dtype=bool)) / x.log.bounds.horizon,
+    ),
+    "first": Column(
+        "one over the unit's number of trajectories in the first row of each public cell that a trajectory visits",
+        _first_visits,
+    ),
     "raw_reward": Column(
         "reward with its public range mapped to [-1, 1]", lambda x: in_range(x.log.reward, x.log.bounds.reward)
     ),
@@ -182,7 +189,8 @@ COEFFICIENTS: Mapping[str, tuple[str, ...]] = {
     "weight_raw_reward": ("weight", "rho", "raw_reward"),
     "start": ("start",),
     "start_return": ("start", "returns"),
-    "start_raw_reward": ("start", "raw_reward"),
+    "step": ("step",),
+    "step_raw_reward": ("step", "raw_reward"),
     "first": ("first",),
     "first_rho": ("first", "rho"),
     "first_rho_reward": ("first", "rho", "reward"),

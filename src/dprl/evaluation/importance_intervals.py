@@ -61,6 +61,8 @@ class Known:
         share_spread: of the noise in the released share of the declared people, where nothing can be cut.
         t: normal quantile of the interval.
         margin: standard errors of its noise by which a variance is taken larger.
+        uncertain: standard errors that estimated behaviour probabilities add to the mean of a pair's sum, and at most
+            to that of its difference, where pairs are released.
     """
 
     scale: Scale
@@ -73,10 +75,16 @@ class Known:
     share_spread: float
     t: float
     margin: float
+    uncertain: tuple[float, float] = (0.0, 0.0)
 
     def error(self, variance: float, privacy: float) -> float:
         """Standard error of a mean, from one unit's variance."""
         return math.sqrt(max(variance, 0.0) / self.units + privacy**2)
+
+    def moved(self, ratio: float) -> float:
+        """Return the standard error that estimated probabilities add to the mean of ``above - ratio weight``."""
+        weight, distance = self.uncertain
+        return distance / 2.0 + abs(ratio - 0.5) * weight
 
     def weight(self, mean: float, noise: float) -> tuple[float, float, tuple[str, ...]]:
         """Return mean weight, its standard error, and what it says, from the mean in units of the largest weight."""
@@ -87,7 +95,8 @@ class Known:
         error, if_one = (
             math.hypot(math.sqrt((largest * m - m * m) / self.units), largest * noise) for m in (kept, 1.0)
         )
-        return found, error, weight_notes(found, if_one, self.policies)
+        moved = largest * self.uncertain[0]
+        return found, math.hypot(error, moved), weight_notes(found, math.hypot(if_one, moved), self.policies)
 
 
 def chord(baseline: float) -> tuple[float, float]:
@@ -177,7 +186,8 @@ def between_bounds(known: Known, parts: list[float]) -> ValueEstimate:
     ends = []
     for mean, square in ((pair.above, pair.above_squared), (pair.below, pair.below_squared)):
         upper = largest_variance(known, square - mean**2 + spread**2, _noise_of_second(spread, a))
-        ends.append(scale.width * (mean - known.t * known.error(upper, spread)))
+        error = math.hypot(known.error(upper, spread), known.moved(0.0))
+        ends.append(scale.width * (mean - known.t * error))
     floor, ceiling = scale.low + scale.width * pair.above, scale.high - scale.width * pair.below
     ratio = pair.ratio(spread)
     value = floor + (ceiling - floor) * ratio
@@ -203,12 +213,19 @@ def normalised(known: Known, parts: list[float]) -> ValueEstimate:
     square = total**2 - t**2 * ((upper + lower + 2.0 * pair.product) / n + 2.0 * spread**2)
     linear = -2.0 * pair.above * total + 2.0 * t**2 * ((upper + pair.product) / n + spread**2)
     constant = pair.above**2 - t**2 * ((upper + margin) / n + spread**2)
-    inside = linear**2 - 4.0 * square * constant
-    ends = (scale.low, scale.high)
-    if square > 0.0 and total > 0.0 and inside >= 0.0:
+
+    def fits(moved: float) -> Interval:
+        inside = linear**2 - 4.0 * square * (constant - (t * moved) ** 2)
+        if square <= 0.0 or total <= 0.0 or inside < 0.0:
+            return 0.0, 1.0
         middle, half = -linear / (2.0 * square), math.sqrt(inside) / (2.0 * square)
         half += _skewed(known, pair.square(known, ratio)) / total
-        ends = scale.low + width * (middle - half), scale.low + width * (middle + half)
+        return middle - half, middle + half
+
+    # what estimated probabilities add depends on R: it is that of the farther end
+    first = fits(known.moved(ratio))
+    ends = fits(max(known.moved(min(max(end, 0.0), 1.0)) for end in first)) if known.uncertain[0] > 0.0 else first
+    ends = scale.low + width * ends[0], scale.low + width * ends[1]
     value = scale.low + width * ratio
     missing = max(1.0 - mean_weight + t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
     ends = ends[0] + missing * (scale.low - value), ends[1] + missing * (scale.high - value)

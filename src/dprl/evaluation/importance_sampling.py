@@ -102,6 +102,9 @@ class ImportanceQuery:
         contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
             pair's distances to the baseline is released, too.
         largest_differences: of the distances of each of those pairs in one unit.
+        uncertain: where behaviour probabilities were estimated, of each policy the standard errors that they add to
+            the means of its weight, and at most of its distance to the middle of the range.
+        keeps_weights: whether estimated probabilities show that no product of ratios is cut, and none is lost.
     """
 
     config: ImportanceSampling
@@ -113,6 +116,8 @@ class ImportanceQuery:
     most_weight: float = 1.0
     contrasts: tuple[tuple[int, int], ...] = ()
     largest_differences: tuple[float, ...] = ()
+    uncertain: tuple[tuple[float, float], ...] = ()
+    keeps_weights: bool = False
 
     around_function: ClassVar[bool] = False
 
@@ -175,8 +180,11 @@ class ImportanceQuery:
                 share_spread=noise / WEIGHT_SCALE * math.hypot(1.0, in_weights),
                 t=quantile(config.confidence),
                 margin=config.variance_margin,
+                uncertain=uncertain,
             )
-            for length in np.sqrt(np.sum(inverse**2, axis=1))
+            for length, uncertain in zip(
+                np.sqrt(np.sum(inverse**2, axis=1)), self.uncertain or [(0.0, 0.0)] * len(inverse), strict=True
+            )
         ]
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
@@ -189,7 +197,7 @@ class ImportanceQuery:
             parts.append(np.full(len(self.strategy), share))
         estimate = centred
         if self.pairs:
-            estimate = between_bounds if self.bounds.cuts_products else normalised
+            estimate = between_bounds if self.bounds.cuts_products and not self.keeps_weights else normalised
         known = self._known(mechanism)
         return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
 

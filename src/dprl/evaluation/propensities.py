@@ -7,6 +7,7 @@ lets it be told, an effect of each stratum. Derivation: docs/proofs/stratified.m
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,10 +22,26 @@ from dprl.protocols import Bounds
 
 FILE = "propensities.json"
 _SCHEMA = "dprl.propensities/1"
-COUNT_WEIGHT = 1.0
+COUNT_WEIGHT = 2.0
 """Weight of a count against a sum of outcomes in [-1, 1]."""
-FEWEST, CLEAR = 10.0, 4.0
+FEWEST, CLEAR = 10.0, 3.0
 """An action is supported in a stratum by at least so many units, and standard deviations of a count's noise."""
+
+
+@dataclass(frozen=True)
+class StratumPolicy:
+    """A policy that is the same for all states of a stratum.
+
+    Attributes:
+        table: ``(S, A)`` probabilities; those of a stratum may add up to less than one.
+    """
+
+    strata: Strata
+    table: Float[np.ndarray, "strata actions"]
+
+    def __call__(self, states: Any, /) -> Float[np.ndarray, "rows actions"]:
+        """Return ``(N, A)`` probabilities at ``states`` ``(N, d)``."""
+        return self.table[self.strata.cells(np.asarray(states))]
 
 
 @dataclass(frozen=True)
@@ -32,7 +49,8 @@ class Propensities:
     """Noisy counts and outcomes of each stratum and action, as released.
 
     Attributes:
-        theta: ``(2 S A,)`` released numbers: weighted counts, then sums of outcomes in [-1, 1].
+        theta: ``(2 S A,)`` released numbers: weighted counts, then sums of outcomes in [-1, 1]; of several steps
+            ``(S A,)``, the counts alone.
         strata: public.
         noise: standard deviation of the noise in each number of ``theta``.
     """
@@ -52,22 +70,32 @@ class Propensities:
     @property
     def count_noise(self) -> float:
         """Standard deviation of the noise in a count."""
-        return self.noise / COUNT_WEIGHT
+        return self.noise * self._unit
 
     @cached_property
     def counts(self) -> Float[np.ndarray, "strata actions"]:
-        """Noisy numbers of units; those with few may be negative."""
-        return self.theta[: self.theta.size // 2].reshape(self.shape) / COUNT_WEIGHT
+        """Noisy numbers of decisions; few of them may be negative."""
+        return self.theta[: math.prod(self.shape)].reshape(self.shape) * self._unit
+
+    @property
+    def _unit(self) -> float:
+        """Decisions of one released number."""
+        return self.strata.bounds.horizon / COUNT_WEIGHT
 
     @cached_property
     def sums(self) -> Float[np.ndarray, "strata actions"]:
         """Noisy sums of outcomes, of which -1 and 1 are the ends of the declared range."""
-        return self.theta[self.theta.size // 2 :].reshape(self.shape)
+        return self.theta[math.prod(self.shape) :].reshape(self.shape)
 
     def supported(self, least: float) -> Bool[np.ndarray, "strata actions"]:
         """Return where an action was taken clearly often, and with a propensity of at least ``least``."""
         people = np.maximum(self.counts.sum(axis=1, keepdims=True), 0.0)
         return self.counts >= np.maximum(least * people, max(FEWEST, CLEAR * self.count_noise))
+
+    def policy(self, least: float) -> StratumPolicy:
+        """Return the estimated behaviour policy; it never takes an action where that is not supported."""
+        people = np.maximum(self.counts.sum(axis=1, keepdims=True), 1.0)
+        return StratumPolicy(self.strata, np.where(self.supported(least), np.minimum(self.counts / people, 1.0), 0.0))
 
     @cached_property
     def outcomes(self) -> Float[np.ndarray, "strata actions"]:
@@ -116,8 +144,10 @@ def load_propensities(path: str | Path) -> Propensities:
         made: dict[str, Any] = json.loads(path.read_bytes())
         strata = Strata(Bounds.from_mapping(made["bounds"]))
         theta = np.array(made["released"], dtype=np.float64)
-        table = Propensities(theta, strata, COUNT_WEIGHT * float(made["standard_deviation_of_noise"]))
-        if made["schema"] != _SCHEMA or theta.size != 2 * table.shape[0] * table.shape[1]:
+        noise = COUNT_WEIGHT * float(made["standard_deviation_of_noise"]) / strata.bounds.horizon
+        table = Propensities(theta, strata, noise)
+        kinds = 1 if strata.bounds.horizon > 1 else 2
+        if made["schema"] != _SCHEMA or theta.shape != (kinds * math.prod(table.shape),):
             raise ValueError
     except OSError as error:
         raise DprlError(f"Cannot read propensities in {path.name!r}: {error.strerror}.") from error

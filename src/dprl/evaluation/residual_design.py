@@ -53,12 +53,12 @@ class Design:
     @cached_property
     def lost(self) -> Bool[np.ndarray, "strata actions"]:
         """Where an action that a target policy may take is not supported."""
-        return (self.table.max(axis=0) > 0.0) & ~self.supported
+        return np.asarray((self.table.max(axis=0) > 0.0) & ~self.supported)
 
     @cached_property
     def kept(self) -> Bool[np.ndarray, " strata"]:
         """Strata of whose people values are."""
-        return ~self.lost.any(axis=1) if self.trims else np.ones(len(self.lost), dtype=bool)
+        return np.asarray(~self.lost.any(axis=1) if self.trims else np.ones(len(self.lost), dtype=bool))
 
     @cached_property
     def people(self) -> float:
@@ -160,7 +160,7 @@ class Design:
         k, scaled, unit = len(self.table), weights * self.scale, self._longest / self.people
         inverse = np.linalg.inv(self.mixing)
         mean, rows = scaled @ inverse, scaled**2 @ inverse
-        square, spread = float(rows @ noisy[k : 2 * k]) * unit, [np.linalg.norm(rows) * noise * unit]
+        square, spread = float(rows @ noisy[k : 2 * k]) * unit, [float(np.linalg.norm(rows)) * noise * unit]
         expected = self.patterns**2 @ scaled**2
         for place, (a, b) in enumerate(self.contrasts):
             both = 2.0 * scaled[a] * scaled[b]

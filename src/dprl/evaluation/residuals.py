@@ -200,19 +200,15 @@ class ResidualQuery:
         return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
-        """Return what the errors will be if in each stratum every action was equally likely, from public facts alone.
+        """Return what the errors will be if in each stratum every action is equally likely, from public facts alone.
 
         Returns:
-            Of each target policy the privacy standard error, the largest sampling standard error, and the half-width of
-            the interval at that.
+            Of each target policy the privacy standard error, the sampling standard error, and half of the declared
+            range: how wide the interval will be at most is not known before overlap is.
         """
         half, units = scale_of(self.bounds.reward)[1], self.bounds.units
         inverse, actions = np.linalg.inv(self.strategy), self.table.shape[2]
         most = actions * self.table.max(axis=(1, 2))
         noise = most * np.linalg.norm(inverse, axis=1) * mechanism.noise_std / units
         sampling = np.sqrt((actions * self.table**2).sum(axis=2).max(axis=1) / units)
-        t = quantile(self.config.confidence)
-        return [
-            (half * float(n), half * float(s), half * t * math.hypot(n, s))
-            for n, s in zip(noise, sampling, strict=True)
-        ]
+        return [(half * float(n), half * float(s), half) for n, s in zip(noise, sampling, strict=True)]

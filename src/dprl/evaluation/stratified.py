@@ -1,11 +1,12 @@
 """Values of target policies where nobody wrote propensities down: they are estimated within declared strata.
 
-One decision; within a stratum everybody is assumed to have had the same chances of each action, or chances that have
-nothing to do with the outcome. Values are doubly robust: a noisy outcome model, and the weighted residuals around it
-(Robins, Rotnitzky and Zhao 1994), with weights that are one over noisy propensities.
+Within a stratum everybody is assumed to have had the same chances of each action, or chances that have nothing to do
+with the outcome. Values of one decision are doubly robust: a noisy outcome model, and the weighted residuals around it
+(Robins, Rotnitzky and Zhao 1994), with weights that are one over noisy propensities. Values of several steps are those
+of importance sampling with estimated propensities.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
-Released: counts and sums of outcomes by stratum and action, then one noisy vector of all policies' residuals; see
-:mod:`~dprl.evaluation.residuals`.
+Released: counts, and of one decision sums of outcomes, by stratum and action; then one noisy vector of all policies'
+residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.sequential`.
 Proof, assumptions, errors and intervals: docs/proofs/stratified.md.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -25,8 +26,10 @@ from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block, project
 from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
+from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
 from dprl.evaluation.propensities import COUNT_WEIGHT, Propensities
 from dprl.evaluation.residuals import ResidualQuery
+from dprl.evaluation.sequential import SequentialQuery
 from dprl.evaluation.strata import Strata
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
@@ -44,7 +47,7 @@ class Stratified(ValueFunctionConfig):
         min_propensity: an action that was taken by a smaller share of a stratum is not supported there.
     """
 
-    value_budget_fraction: float = 0.7
+    value_budget_fraction: float = 0.5
     overlap: Literal["bound", "trim"] = "bound"
     min_propensity: float = 0.02
 
@@ -56,8 +59,10 @@ class Stratified(ValueFunctionConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums that are asked for, from public facts."""
-        numbers = 2 * Strata(facts.bounds).count * (facts.bounds.actions or 1)
-        return (Query("propensities", numbers, math.hypot(1.0, COUNT_WEIGHT) * (1.0 + 1e-6)),)
+        cells = Strata(facts.bounds).count * (facts.bounds.actions or 1)
+        if facts.bounds.horizon > 1:
+            return (Query("propensities", cells, COUNT_WEIGHT * (1.0 + 1e-6)),)
+        return (Query("propensities", 2 * cells, math.hypot(1.0, COUNT_WEIGHT) * (1.0 + 1e-6)),)
 
     @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> StratifiedProgram:
@@ -74,37 +79,58 @@ class Stratified(ValueFunctionConfig):
     @override
     def value_query(
         self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
-    ) -> ResidualQuery:
-        """Return what asks for values; refuse what is not one decision with discrete actions within declared strata."""
+    ) -> ResidualQuery | SequentialQuery:
+        """Return what asks for values; refuse what has no declared strata, or policies that differ within them."""
         del features
         if bounds.strata is None:
             raise DprlError("stratified: declare strata in the bounds; strata = [] if nothing decided what was done.")
+        table = Strata(bounds).table(policies)
         if bounds.horizon > 1:
-            raise DprlError("stratified: propensities are estimated for one decision; horizon must be 1.")
+            return self._sequential(bounds, table, contrasts)
         if bounds.return_range is not None:
             raise DprlError("stratified: of one decision the return is the reward: leave return_range out.")
-        return ResidualQuery(self, bounds, Strata(bounds).table(policies), tuple(contrasts))
+        return ResidualQuery(self, bounds, table, tuple(contrasts))
+
+    def _sequential(
+        self, bounds: Bounds, table: Float[np.ndarray, "policies strata actions"], contrasts: Sequence[tuple[int, int]]
+    ) -> SequentialQuery:
+        """Return what asks for values of several steps."""
+        if bounds.max_importance_ratio == 1.0:
+            raise DprlError(
+                "bounds: ratios of several steps are multiplied: declare max_importance_ratio, the largest probability "
+                "of a target policy over that of the behaviour."
+            )
+        if self.overlap == "trim":
+            raise DprlError("stratified: of several steps nothing can be trimmed: leave overlap out.")
+        options = ImportanceSampling(discount=self.discount, confidence=self.confidence)
+        # a weight may vanish where an action is not supported: what is lost lies between bounds, as what is cut does
+        most = min(bounds.cumulative_ratio, bounds.largest_product * (1.0 - 1e-6))
+        asked = replace(bounds, max_cumulative_ratio=max(most, 1.0))
+        query = make_query(options, asked, np.ones((1, len(table))), contrasts)
+        return SequentialQuery(bounds, query, table, self.min_propensity)
 
 
 @dataclass(frozen=True)
 class StratifiedProgram(PublicProgram):
     """One release of weighted counts and sums of outcomes by stratum and action."""
 
-    columns = ("start", "raw_reward", "states", "actions")
+    columns = ("step", "raw_reward", "states", "actions")
 
     def init(self) -> Float[Array, " n"]:
         """Return the state before the first step."""
         return jnp.zeros(self.stages[0].mechanism.dimension, jnp.float64)
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
-        """Return shares of each stratum and action in a unit's decisions, and sums of outcomes."""
+        """Return shares of each stratum and action in a unit's decisions; of one decision sums of outcomes as well."""
         del stage, state
         strata, actions = Strata(self.facts.bounds), self.facts.bounds.actions or 1
         place = strata.cells(block.states, jnp) * actions + block.actions.astype(np.int32)
         taken = (place[..., None] == jnp.arange(strata.count * actions)) & (block.actions >= 0.0)[..., None]
-        indicators = taken.astype(block.start.dtype)
-        counts, sums = (project(rows, indicators) for rows in (block.start, block.start_raw_reward))
-        return jnp.concatenate([COUNT_WEIGHT * counts, sums], axis=-1)
+        indicators = taken.astype(block.step.dtype)
+        counts = COUNT_WEIGHT * project(block.step, indicators)
+        if self.facts.bounds.horizon > 1:
+            return counts
+        return jnp.concatenate([counts, project(block.step_raw_reward, indicators)], axis=-1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " dim"]:
         """Return the noisy sum."""
@@ -117,11 +143,13 @@ class StratifiedProgram(PublicProgram):
 
 
 _FACTS = {"horizon": 1, "max_cumulative_ratio": 1.6, "strata": ("observation_0",)}
+_STEPS = {"max_importance_ratio": 1.6, "max_cumulative_ratio": 2.0, "strata": ("observation_0",)}
 ALGORITHM = Algorithm(
     Stratified,
     settings={
         "bounded": Setting(Stratified(discount=0.9), facts=_FACTS),
         "trimmed, with a difference": Setting(Stratified(discount=0.9, overlap="trim"), facts=_FACTS, compare=("all",)),
+        "several steps": Setting(Stratified(discount=0.9), facts=_STEPS),
     },
     canary="dprl.audits.attacks.programs:stratified_canary",
 )

@@ -29,7 +29,7 @@ from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
 from dprl.protocols import Bounds
-from dprl.registry import DEFAULT, find
+from dprl.registry import default_for, find
 from dprl.release.artifacts import certificate_of, estimate_of
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine, open_engine
@@ -132,8 +132,8 @@ def evaluate(
             names. Neither the policies nor the features may have been fitted on this log.
         budget: what may be spent in all.
         algorithm: options of any registered evaluation algorithm; by default ``Recommended()``, which chooses
-            by public facts alone. All of them give values and intervals, and all but :class:`ImportanceSampling` a
-            value function.
+            by public facts alone, or ``Stratified()`` where the bounds declare strata. All of them give values and
+            intervals, and most a value function.
         unit: ``person``, ``trajectory`` or ``transition``. Of the last the values are mean rewards of a transition.
         features: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER`` or ``rbf:N``; for algorithms
             that learn a network, also ``mlp:HIDDEN``.
@@ -168,12 +168,12 @@ def evaluate(
         run=run,
         resume=resume,
     )
-    algorithm = find(DEFAULT).load_config()() if algorithm is None else algorithm
-    if not isinstance(algorithm, ValueFunctionConfig | importance.ImportanceSampling):
-        raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
     chosen = check_engine(engine, shards, address)
     named = _named_policies(target_policy)
     log = _opened(log, named, bounds, unit, person, behavior_policy)
+    algorithm = find(default_for(log.bounds)).load_config()() if algorithm is None else algorithm
+    if not isinstance(algorithm, ValueFunctionConfig | importance.ImportanceSampling):
+        raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
     policies = load_policies(target_policy, log.bounds)
     targets = list(policies.values())
     below = log.behavior_policy if behavior_policy is None else behavior_policy

@@ -14,6 +14,7 @@ _OWN_NAMES = {"importance-sampling": ""} | {
     name: name.upper() for name in ("gpope", "dptd", "dp-sgda", "dp-gld", "dp-srm")
 }
 """Algorithms whose name on the page is not the one by which they are asked for."""
+_MOST_STRATA = 40
 
 
 def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
@@ -42,6 +43,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "method": _method(estimate),
         "forest": charts.forest(rows, confidence),
         "forest_leaves_axis": charts.leaves_axis(rows),
+        "propensities": _propensities(section(estimate.get("propensities"))),
         "has_reference": any(row.reference is not None for row in rows),
         "has_weights": any(p["weight"] for p in policies),
         "has_clipped": any(p["clipped"] for p in policies),
@@ -108,8 +110,14 @@ def _contrasts(estimate: dict[str, Any]) -> list[dict[str, str]]:
             "policy": names[0], "against": names[1], "better": better if low > 0.0 or high < 0.0 else "",
             "worse": worse, "value": number(value, places), "interval": _words_of(interval, places),
             "privacy": error(privacy, places), "sampling": error(sampling, places),
+            "confounding": _confounding(as_number(contrast.get("confounding"))),
         })  # fmt: skip
     return out
+
+
+def _confounding(strength: float | None) -> str:
+    """Return how strong a confounder must be to carry an interval to zero, where it is away from zero and known."""
+    return "" if strength is None or strength <= 1.0 else number(strength, 2)
 
 
 def _method(estimate: dict[str, Any]) -> str:
@@ -166,6 +174,21 @@ def _value_bounds(estimate: dict[str, Any]) -> tuple[float, float] | None:
 
 def _is_of_transitions(estimate: dict[str, Any]) -> bool:
     return text(estimate.get("quantity"), "") == "mean reward of a transition"
+
+
+def _propensities(found: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the estimated behaviour probabilities, a row for each stratum; None where the log has them."""
+    strata = [text(name, "(unnamed)") for name in items(found.get("strata"))]
+    tables = [[numbers(row) for row in items(found.get(key))] for key in ("propensities", "noisy_counts")]
+    if not strata or any(len(table) != len(strata) for table in tables):
+        return None
+    rows = [
+        (name, number(sum(n for n in counts if n is not None), 0), ["–" if p is None else number(p, 2) for p in shares])
+        for name, shares, counts in zip(strata, *tables, strict=True)
+    ]
+    noise = as_number(found.get("standard_deviation_of_noise"))
+    shown = rows[:_MOST_STRATA]
+    return {"rows": shown, "strata": len(rows), "actions": max(len(r[2]) for r in rows), "noise": error(noise, None)}
 
 
 def _made_of(features: dict[str, Any]) -> str:

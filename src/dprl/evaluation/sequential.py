@@ -1,0 +1,215 @@
+"""Values of several steps around released propensities: importance sampling, whose intervals count what noise did.
+
+Weights are products of ratios whose denominators were estimated within strata. Noise in a count moves them all at once;
+a unit's vector says besides by how much it may have moved that unit's own. Derivation: docs/proofs/stratified.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from dprl.data.trajectories import Trajectories
+from dprl.engine.ratios import step_ratios, unit_means
+from dprl.evaluation.importance_sampling import ImportanceQuery, unit_pairs
+from dprl.evaluation.intervals import VARIANCE_MARGIN, Difference, ValueEstimate, quantile
+from dprl.evaluation.propensities import Propensities
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Bounds
+
+FAINTNESS = 0.5
+"""Length of the moves of all policies together, against the vector of importance sampling."""
+
+
+@dataclass(frozen=True)
+class SequentialQuery:
+    """Question to the units around released propensities, made from public facts and from what was released.
+
+    Attributes:
+        bounds: as declared.
+        sampling: the question of importance sampling.
+        table: ``(K, S, A)`` the target policies in each stratum.
+        least: propensity below which an action is not supported: weights are zero there.
+        known: the released propensities; see :meth:`around`.
+    """
+
+    bounds: Bounds
+    sampling: ImportanceQuery
+    table: Float[np.ndarray, "policies strata actions"]
+    least: float
+    known: Propensities | None = None
+
+    around_function: ClassVar[bool] = True
+
+    @property
+    def config(self) -> Any:
+        """Options of the estimator."""
+        return self.sampling.config
+
+    @property
+    def words(self) -> str:
+        """The estimator's name as a report says it."""
+        return f"{self.sampling.words}, with propensities estimated within strata"
+
+    @property
+    def strategy(self) -> Float[np.ndarray, "policies policies"]:
+        """``(K, K)`` that of importance sampling."""
+        return self.sampling.strategy
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector: that of importance sampling, and of each policy two moves."""
+        return self.sampling.dimension + 2 * len(self.strategy)
+
+    @property
+    def clip_norm(self) -> float:
+        """L2 norm that no vector exceeds."""
+        return self.sampling.clip_norm * math.hypot(1.0, FAINTNESS)
+
+    def around(self, function: Propensities | None) -> SequentialQuery:
+        """Return the query around released propensities: post-processing."""
+        return replace(self, known=function)
+
+    def at(self, confidence: float) -> SequentialQuery:
+        """Return the same query with intervals of another nominal confidence."""
+        return replace(self, sampling=self.sampling.at(confidence))
+
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        del behavior
+        estimated = self._released.policy(self.least)
+        moved = self._moves.of(log) / self._moves.largest
+        weight = self._weight
+        columns = []
+        for policy in policies:
+            # of an episode at a time, for its move is its own
+            alone = replace(log, unit_offsets=np.arange(log.episodes + 1))
+            pair = unit_pairs(self.sampling, alone, step_ratios(policy, log, estimated))
+            columns += [weight * unit_means(log, part * moved) for part in (sum(pair), np.abs(pair[0] - pair[1]))]
+        return np.column_stack([self.sampling.unit_vectors(log, policies, estimated), *columns])
+
+    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
+        """Return values and intervals of all target policies from the released vector: post-processing."""
+        sampling, vector = self._uncertain(mechanism, noisy)
+        estimates, (low, high, largest) = sampling.decode(mechanism, vector), sampling.scale
+        out = []
+        for e, (weight, distance) in zip(estimates, sampling.uncertain, strict=True):
+            away = abs((e.value - low) / (high - low) - 0.5)
+            moved = (high - low) * largest * (distance / 2.0 + away * weight)
+            out.append(replace(e, privacy_standard_error=math.hypot(e.privacy_standard_error, moved)))
+        return out
+
+    def difference(
+        self,
+        mechanism: GaussianSum,
+        noisy: Float[np.ndarray, " dim"],
+        estimates: Sequence[ValueEstimate],
+        a: int,
+        b: int,
+    ) -> Difference:
+        """Return one policy's value less another's: the difference of their intervals."""
+        sampling, vector = self._uncertain(mechanism, noisy)
+        return sampling.difference(mechanism, vector, estimates, a, b)
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """Return what the errors will be if propensities are as good as known, from public facts alone."""
+        return self.sampling.expect(mechanism)
+
+    @property
+    def _released(self) -> Propensities:
+        if self.known is None:
+            raise RuntimeError("Values around propensities are made after them.")
+        return self.known
+
+    @property
+    def _weight(self) -> float:
+        return FAINTNESS * self.sampling.clip_norm / math.sqrt(len(self.strategy))
+
+    @cached_property
+    def _moves(self) -> Moves:
+        return Moves(self._released, self.least, quantile(self.config.confidence))
+
+    def _uncertain(
+        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]
+    ) -> tuple[ImportanceQuery, Float[np.ndarray, " dim"]]:
+        """Return importance sampling that knows what the noise in propensities did to each mean, and its vector."""
+        vector, moves = np.split(noisy, [self.sampling.dimension])
+        unit = self._moves.largest / (self._weight * self.bounds.units)
+        at_most = unit * (np.maximum(moves, 0.0) + VARIANCE_MARGIN * mechanism.noise_std)
+        found = tuple((float(weight), float(distance)) for weight, distance in at_most.reshape(-1, 2))
+        return replace(self.sampling, uncertain=found, keeps_weights=self._keeps_weights), vector
+
+    @property
+    def _keeps_weights(self) -> bool:
+        """Whether released propensities show that every action of every policy is supported, and no ratio is cut."""
+        if self.bounds.cuts_products:
+            return False
+        states = self._released.policy(self.least).table
+        needed = self.table.max(axis=0)
+        ratios = np.divide(needed, states, out=np.full_like(needed, np.inf), where=states > 0.0)
+        return bool((ratios[needed > 0.0] <= self.bounds.max_importance_ratio).all())
+
+
+@dataclass(frozen=True)
+class Moves:
+    """How much the noise in released counts may have changed a trajectory's weight, as a part of that weight.
+
+    Attributes:
+        known: released counts.
+        least: propensity below which an action is not supported.
+        t: normal quantile of the interval that will count it.
+    """
+
+    known: Propensities
+    least: float
+    t: float
+
+    @cached_property
+    def _inverse(self) -> tuple[Float[np.ndarray, " cells"], Float[np.ndarray, " strata"]]:
+        """One over the counts of cells and of strata, zero where an action is not supported, times their noise."""
+        counts, supported = self.known.counts, self.known.supported(self.least)
+        cells = np.divide(1.0, counts, out=np.zeros_like(counts), where=supported)
+        strata = 1.0 / np.maximum(counts.sum(axis=1), np.where(supported, counts, 1.0).max(axis=1))
+        return cells.ravel() * self.known.count_noise, strata * self.known.count_noise
+
+    def of(self, log: Trajectories) -> Float[np.ndarray, " episodes"]:
+        """Return of each episode the largest standard error of the logarithm of its weight, over its steps.
+
+        To it is added what is of second order, over ``t``.
+        """
+        (cells, strata), actions = self._inverse, self.known.shape[1]
+        horizon, episode = self.known.strata.bounds.horizon, log.episode_of()
+        time = np.minimum(log.time(), horizon - 1)  # one that is longer cannot be used
+        stratum = np.full((log.episodes, horizon), -1)
+        stratum[episode, time] = self.known.strata.cells(log.observation)
+        action = np.full((log.episodes, horizon), -1)
+        action[episode, time] = log.action
+        place = np.maximum(stratum, 0) * actions + np.maximum(action, 0)
+        square, largest = np.zeros(log.episodes), np.zeros(log.episodes)
+        for t in range(horizon):
+            for before in range(t + 1):
+                met = (stratum[:, t] == stratum[:, before]) & (stratum[:, t] >= 0)
+                own = cells[place[:, t]] * cells[place[:, before]] * (action[:, t] == action[:, before])
+                whole = strata[np.maximum(stratum[:, t], 0)]
+                crossed = actions * whole**2 - whole * (cells[place[:, t]] + cells[place[:, before]])
+                square = square + np.where(met, (2.0 if before < t else 1.0) * (own + crossed), 0.0)
+            largest = np.maximum(largest, square)
+        return self._with_second_order(np.sqrt(np.maximum(largest, 0.0)))
+
+    @cached_property
+    def largest(self) -> float:
+        """Largest move that a trajectory can have."""
+        (cells, strata), (_, actions) = self._inverse, self.known.shape
+        step = np.sqrt(cells**2 + actions * np.repeat(strata, actions) ** 2)
+        return max(float(self._with_second_order(self.known.strata.bounds.horizon * step.max())), 1e-12)
+
+    def _with_second_order(self, error: Any) -> Any:
+        return error + error**2 / (2.0 * self.t)
