@@ -101,22 +101,18 @@ def _five_rungs() -> Domain:
 
 
 _STRATA = {"horizon": 1, "reward": (0.0, 1.0), "observation": ((0.0, 3.0),), "actions": 2}
-_ESTIMATED = {"strata": ("observation_0",)}
 
 
 def _estimated(steps: int, units: int, epsilon: float) -> Row:
     """Nobody wrote behaviour probabilities down."""
     one = steps == 1
-    bounds = (
-        _STRATA | {"max_importance_ratio": 4.0}
-        if one
-        else _STRATA | {"horizon": 5, "observation": ((0.0, 4.0),), "max_importance_ratio": 1.8}
-    )
+    several = {"horizon": 5, "observation": ((0.0, 4.0),), "max_importance_ratio": 1.8, "max_cumulative_ratio": 1.8**5}
+    bounds = {**_STRATA, **({"max_importance_ratio": 4.0} if one else several), "strata": ("observation_0",)}
     return Row(
         name=f"strata-{steps}-{units}-{epsilon:g}",
         title=f"propensities estimated, {'one step' if one else 'five steps'}, epsilon {epsilon:g}",
         domain=_four_strata if one else _five_rungs, algorithm=_stratified, units=units, epsilon=epsilon,
-        bounds={**bounds, **_ESTIMATED, **({} if one else {"max_cumulative_ratio": 1.8**5})},
+        bounds=bounds,
         compare=("treated:untreated",) if one else (),
     )  # fmt: skip
 

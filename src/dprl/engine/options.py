@@ -302,6 +302,7 @@ class ValueFunctionConfig(EvaluationConfig):
     }
 
     around_function: ClassVar[bool] = False
+    learns: ClassVar[str] = "value function"
     """Whether values are taken around the released value function, and therefore after it."""
 
     anchored: ClassVar[bool] = False

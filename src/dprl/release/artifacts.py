@@ -112,7 +112,7 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
     low, high = plan.query.bounds.value_interval(plan.config.discount)
     below = (
         "what was cut, and what the log does not show, is counted in the interval."
-        if plan.query.bounds.cuts_products
+        if plan.query.bounds.cuts_products or plan.query.bounds.strata is not None
         else "a declared fact is not true (a ratio that is too small, wrong behaviour probabilities, fewer units, or "
         "decisions that were never taken in the log); the interval is wider by what that can hide."
     )
@@ -172,14 +172,15 @@ def certificate_of(
     plan: Plan, log: Log, policies: Mapping[str, Any], noise: Any, status: str, features: str
 ) -> dict[str, Any]:
     """Return the certificate before it is sealed: public facts alone, known before the first row is read."""
-    around = ", around the released value function," if plan.around_function else ""
+    learned = getattr(plan.config, "learns", "")
+    around = f", around the released {learned}," if plan.around_function else ""
     released = f"One noisy vector, from which{around} every value and interval is computed"
     if plan.stages:
         if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages):
             released += ", the noisy sum of every step and its noisy norm, as many as the budget admitted, from which"
         else:
             released += ", and the noisy sum of every step, from which"
-        released += " the value function is computed"
+        released += f" the {learned} is computed"
     options = _options(plan)
     asked = plan.query.bounds
     if asked.derives_cumulative_ratio:

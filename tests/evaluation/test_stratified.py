@@ -1,0 +1,248 @@
+"""Estimated propensities: stratified means in the noiseless limit, bounded vectors, overlap, moves of weights."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dprl
+from dprl.engine.ratios import step_ratios
+from dprl.errors import DprlError
+from dprl.evaluation.importance_sampling import unit_pairs
+from dprl.evaluation.plan import make_plan
+from dprl.evaluation.propensities import Propensities, load_propensities
+from dprl.evaluation.residual_design import Design
+from dprl.evaluation.sequential import Moves, SequentialQuery
+from dprl.evaluation.strata import Strata
+from dprl.evaluation.stratified import Stratified
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Bounds
+from dprl.registry import default_for
+
+from . import one_shot
+
+CELLS, ACTIONS = 3, 2
+SILENT = 1e-9
+FIRST = lambda states: np.tile([1.0, 0.0], (len(states), 1))  # noqa: E731
+MIXED = lambda states: np.where(states[:, :1] > 1.5, [[0.2, 0.8]], [[0.6, 0.4]])  # noqa: E731
+
+
+def facts(horizon: int = 1, **other: Any) -> Bounds:
+    known = {"units": 600, "reward": (0.0, 2.0), "actions": ACTIONS, "strata": ("observation_0",), **other}
+    return Bounds(horizon=horizon, observation=((0.0, CELLS - 1.0),), **known)
+
+
+def people(count: int, seed: int, horizon: int = 1, never: tuple[int, int] | None = None) -> dict[str, Any]:
+    """A log in which the higher strata get action 1 more often, and fare worse; ``never`` is a stratum's action."""
+    rng = np.random.default_rng(seed)
+    stratum = rng.integers(0, CELLS, (count, horizon))
+    action = (rng.random(stratum.shape) < 0.3 + 0.2 * stratum).astype(int)
+    if never is not None:
+        action = np.where(stratum == never[0], 1 - never[1], action)
+    reward = np.clip(1.2 - 0.3 * stratum + 0.4 * action + 0.3 * rng.normal(size=stratum.shape), 0.0, 2.0)
+    return {
+        "episode_id": np.repeat(np.arange(count), horizon),
+        "t": np.tile(np.arange(horizon), count),
+        "observation_0": stratum.ravel().astype(float),
+        "action": action.ravel(),
+        "reward": reward.ravel(),
+        "terminated": np.tile(np.arange(horizon) == horizon - 1, count),
+    }
+
+
+def counted(columns: dict[str, Any], bounds: Bounds, noise: Any = 0.0, deviation: float = SILENT) -> Propensities:
+    """What the first sum gives for a log of one trajectory a unit, with ``noise`` added to it."""
+    cell = columns["observation_0"].astype(int) * ACTIONS + columns["action"]
+    counts = np.bincount(cell, minlength=CELLS * ACTIONS)
+    parts = [2.0 * counts / bounds.horizon]
+    if bounds.horizon == 1:
+        parts.append(np.bincount(cell, columns["reward"] - 1.0, minlength=CELLS * ACTIONS))
+    return Propensities(np.concatenate(parts) + noise, Strata(bounds), deviation)
+
+
+def mechanism_of(query: Any) -> GaussianSum:
+    return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=1.0).plain()
+
+
+def asked(bounds: Bounds, policies: Sequence[Any] = (FIRST, MIXED), **options: Any) -> Any:
+    return make_plan(Stratified(discount=1.0, **options), bounds, dprl.Budget(1.0, 1e-5), policies).query
+
+
+def stratified_mean(columns: dict[str, Any], policy: Any) -> float:
+    """The log's own mean outcomes by stratum and action, weighed by the log's shares and the policy."""
+    stratum, total = columns["observation_0"], 0.0
+    for cell in range(CELLS):
+        chances = policy(np.array([[float(cell)]]))[0]
+        for action in range(ACTIONS):
+            mine = (stratum == cell) & (columns["action"] == action)
+            total += (
+                np.mean(stratum == cell) * chances[action] * (columns["reward"][mine].mean() if mine.any() else 0.0)
+            )
+    return total
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_without_noise_it_is_the_stratified_mean(seed):
+    columns, bounds = people(600, seed), facts()
+    query = asked(bounds).around(counted(columns, bounds))
+    log = one_shot.load(columns, bounds)
+    estimates = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))
+    for estimate, policy in zip(estimates, (FIRST, MIXED), strict=True):
+        assert estimate.value == pytest.approx(stratified_mean(columns, policy), abs=1e-9)
+
+
+@given(seed=st.integers(0, 1000), deviation=st.floats(1.0, 60.0), least=st.sampled_from([0.0, 0.02, 0.3]))
+@settings(max_examples=25, deadline=None)
+def test_no_vector_is_longer_than_its_clip_whatever_was_released(seed, deviation, least):
+    columns, bounds = people(300, seed), facts()
+    noise = deviation * np.random.default_rng(seed).normal(size=2 * CELLS * ACTIONS)
+    query = asked(bounds, min_propensity=least).around(counted(columns, bounds, noise, deviation))
+    vectors = query.unit_vectors(one_shot.load(columns, bounds), [FIRST, MIXED])
+    assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1.0 + 1e-12)
+
+
+def test_an_action_that_nobody_took_leaves_the_whole_range_there():
+    columns, bounds = people(600, 1, never=(0, 0)), facts()
+    query, share = asked(bounds).around(counted(columns, bounds)), np.mean(columns["observation_0"] == 0.0)
+    log = one_shot.load(columns, bounds)
+    estimate = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))[0]
+    known = stratified_mean(columns, FIRST)  # in which the unseen count as zero, the lowest outcome
+    assert estimate.interval[0] < known
+    assert estimate.interval[1] > known + 2.0 * share
+    assert estimate.bias_bound == pytest.approx(2.0 * share, rel=1e-6)
+    assert "no-overlap" in estimate.notes
+
+
+def test_trimming_leaves_those_people_out():
+    columns, bounds = people(600, 1, never=(0, 0)), facts()
+    query = asked(bounds, overlap="trim").around(counted(columns, bounds))
+    log = one_shot.load(columns, bounds)
+    estimate = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))[0]
+    others = columns["observation_0"] > 0.0
+    rest = {name: values[others] for name, values in columns.items()}
+    shares = [np.mean(rest["observation_0"] == cell) for cell in (1, 2)]
+    means = [rest["reward"][(rest["observation_0"] == c) & (rest["action"] == 0)].mean() for c in (1, 2)]
+    assert estimate.value == pytest.approx(float(np.dot(shares, means)), abs=1e-9)
+    assert estimate.notes == ("trimmed",)
+
+
+def test_a_confounder_of_the_stated_strength_moves_the_value_by_the_distance_to_zero():
+    columns, bounds = people(600, 2), facts()
+    plan = make_plan(Stratified(), bounds, dprl.Budget(1.0, 1e-5), [FIRST, MIXED], contrasts=((0, 1),))
+    query, log = plan.query.around(counted(columns, bounds)), one_shot.load(columns, bounds)
+    noisy, mechanism = query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0), mechanism_of(query)
+    found = query.difference(mechanism, noisy, query.decode(mechanism, noisy), 0, 1)
+    weights = np.array([1.0, -1.0])
+    design = query.design
+    squares = design.decoded(noisy, 0.0, weights)[1]
+    table = np.tensordot(weights, query.table, 1)
+    odds = math.sqrt(found.confounding) - 1.0 / math.sqrt(found.confounding)
+    distance = max(found.interval[0], -found.interval[1], 0.0)  # rewards have half a range of 1
+    assert distance > 0.0
+    assert odds * design.reach(table) * math.sqrt(squares) == pytest.approx(distance, rel=1e-6)
+
+
+@pytest.mark.parametrize("horizon", [2, 4])
+def test_moves_of_weights_are_those_of_dense_vectors(horizon):
+    columns, bounds = people(200, 3, horizon), facts(horizon, max_importance_ratio=4.0)
+    noise = np.random.default_rng(3).normal(size=CELLS * ACTIONS)
+    known = counted(columns, bounds, noise, 0.3)
+    log, moves = one_shot.load(columns, bounds), Moves(known, 0.0, 2.0)
+    counts, expected = known.counts, []
+    for episode in range(log.episodes):
+        visits, longest = np.zeros((CELLS, ACTIONS)), 0.0
+        for row in range(log.episode_offsets[episode], log.episode_offsets[episode + 1]):
+            visits[int(log.observation[row, 0]), log.action[row]] += 1.0
+            z = visits / counts - (visits.sum(axis=1) / counts.sum(axis=1))[:, None]
+            longest = max(longest, known.count_noise * float(np.linalg.norm(z)))
+        expected.append(longest + longest**2 / 4.0)
+    assert moves.of(log) == pytest.approx(expected, rel=1e-9)
+    assert moves.of(log).max() <= moves.largest
+
+
+def test_several_steps_without_noise_are_self_normalised_importance_sampling_with_the_logs_own_propensities():
+    columns, bounds = people(600, 4, 3), facts(3, max_importance_ratio=4.0, max_cumulative_ratio=64.0)
+    known = counted(columns, bounds)
+    query = asked(bounds).around(known)
+    assert isinstance(query, SequentialQuery)
+    log = one_shot.load(columns, bounds)
+    estimates = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))
+    own = known.counts / known.counts.sum(axis=1, keepdims=True)
+    behaved = lambda states: own[states[:, 0].astype(int)]  # noqa: E731
+    for estimate, policy in zip(estimates, (FIRST, MIXED), strict=True):
+        above, below = unit_pairs(query.sampling, log, step_ratios(policy, log, behaved))
+        low, high, _ = query.sampling.scale
+        assert estimate.value == pytest.approx(low + (high - low) * above.sum() / (above + below).sum(), abs=1e-6)
+
+
+@given(seed=st.integers(0, 1000), deviation=st.floats(0.1, 30.0))
+@settings(max_examples=15, deadline=None)
+def test_no_vector_of_several_steps_is_longer_than_its_clip(seed, deviation):
+    columns, bounds = people(100, seed, 3), facts(3, max_importance_ratio=4.0)
+    noise = deviation * np.random.default_rng(seed).normal(size=CELLS * ACTIONS)
+    query = asked(bounds).around(counted(columns, bounds, noise, deviation))
+    vectors = query.unit_vectors(one_shot.load(columns, bounds), [FIRST, MIXED])
+    assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "options", "policies", "words"),
+    [
+        ({"strata": None}, {}, [FIRST], "declare strata in the bounds"),
+        ({"strata": ("age",)}, {}, [FIRST], "there is no component 'age'"),
+        ({"strata": ("observation_0:5",)}, {}, [FIRST], "ascending cut points"),
+        ({"strata": ("observation_0", "observation_0:1")}, {}, [FIRST], "name a component twice"),
+        ({"strata": ()}, {}, [MIXED], "differs within a stratum"),
+        ({"horizon": 3}, {}, [FIRST], "declare max_importance_ratio"),
+        ({"horizon": 3, "max_importance_ratio": 2.0}, {"overlap": "trim"}, [FIRST], "nothing can be trimmed"),
+        ({}, {"min_propensity": 0.9}, [FIRST], "min_propensity"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(bounds, options, policies, words):
+    with pytest.raises(DprlError, match=words):
+        asked(facts(**bounds), policies, **options)
+
+
+def test_other_algorithms_refuse_a_log_whose_propensities_are_to_be_estimated():
+    with pytest.raises(DprlError, match="needs behaviour probabilities"):
+        make_plan(dprl.ImportanceSampling(), facts(), dprl.Budget(1.0, 1e-5), [FIRST])
+
+
+def test_a_release_without_a_named_algorithm_estimates_and_can_be_verified(tmp_path):
+    columns, bounds = people(600, 5), facts()
+    assert default_for(bounds) == "stratified"
+    release = dprl.evaluate(columns, {"first": FIRST}, dprl.Budget(4.0, 1e-5), bounds=bounds)
+    assert release.value_function is None
+    files = release.save(tmp_path / "out")
+    again = load_propensities(tmp_path / "out")
+    assert release.propensities is not None
+    assert again.theta.tolist() == release.propensities.theta.tolist()
+    assert again.noise == pytest.approx(release.propensities.noise)
+    assert json.loads(files["estimate.json"].read_bytes())["propensities"]["file"] == "propensities.json"
+    assert "Who got which action" in files["report.html"].read_text()
+    from dprl.accounting.verification import verify
+
+    verify(tmp_path / "out")
+
+
+def test_shapes_do_not_depend_on_which_cells_are_empty():
+    bounds = facts()
+    of = [counted(people(600, 6), bounds), counted(people(600, 6, never=(2, 1)), bounds)]
+    designs = [Design(known, Strata(bounds).table([FIRST, MIXED]), (), False, 0.02) for known in of]
+    assert designs[0].asked.shape == designs[1].asked.shape
+    assert len({len(known.to_bytes().splitlines()) for known in of}) == 1
+
+
+def test_damaged_propensities_are_refused(tmp_path):
+    file = tmp_path / "propensities.json"
+    file.write_bytes(counted(people(60, 7), facts()).to_bytes().replace(b'"released": [', b'"released": [1.0, '))
+    with pytest.raises(DprlError, match="holds no propensities"):
+        load_propensities(file)
