@@ -14,6 +14,7 @@ install: .venv/.installed
 
 demo: .venv/.installed
 	@$(BIN)/python examples/actg175.py
+	@$(BIN)/python examples/rand_hie.py
 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal

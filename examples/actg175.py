@@ -7,15 +7,13 @@ command line, for the four arms and a policy that nobody ran, at (1, 1e-5) in al
 from __future__ import annotations
 
 import csv
-import shutil
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from dprl.cli import main
+from demonstration import cleared, run
 
 HERE = Path(__file__).parent
 POLICIES = ("treat_low_cd4", "zidovudine", "zidovudine_didanosine", "zidovudine_zalcitabine", "didanosine")
@@ -40,33 +38,19 @@ def write_log(path: Path) -> None:
 
 
 def demo(out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    log, ledger, results = out / "actg175.parquet", out / "ledger.db", out / "release"
-    shutil.rmtree(results, ignore_errors=True)
-    for file in (ledger, out / "ledger.db-wal", out / "ledger.db-shm", out / "ledger.db.intents"):
-        file.unlink(missing_ok=True)
+    ledger, results = cleared(out)
+    log = out / "actg175.parquet"
     write_log(log)
-    print("a fresh ledger for the demonstration; with people's data a charge is never taken back")
-    steps: list[list[str]] = [
-        [
-            "ledger", "create", str(ledger), "--dataset", "actg175", "--epsilon", "1", "--delta", "1e-5",
-            "--unit", "person",
-        ],
-        [
-            "evaluate", str(log), "--bounds", str(HERE / "actg175_bounds.toml"), "--unit", "person",
-            "--person-column", "person_id", "--epsilon", "1", "--delta", "1e-5", "--ledger", str(ledger),
-            "--dataset", "actg175", "--out", str(results),
-            "--outcome", "change of the CD4 count from baseline to week 20, in cells per mm³",
-            *(flag for name in POLICIES for flag in ("--target-policy", f"{HERE / 'actg175_policy.py'}:{name}")),
-        ],
+    run(
+        ["ledger", "create", str(ledger), "--dataset", "actg175", "--epsilon", "1", "--delta", "1e-5",
+         "--unit", "person"],
+        ["evaluate", str(log), "--bounds", str(HERE / "actg175_bounds.toml"), "--unit", "person",
+         "--person-column", "person_id", "--epsilon", "1", "--delta", "1e-5", "--ledger", str(ledger),
+         "--dataset", "actg175", "--out", str(results),
+         "--outcome", "change of the CD4 count from baseline to week 20, in cells per mm³",
+         *(flag for name in POLICIES for flag in ("--target-policy", f"{HERE / 'actg175_policy.py'}:{name}"))],
         ["verify", str(results)],
-    ]  # fmt: skip
-    for arguments in steps:
-        try:
-            main(arguments)
-        except SystemExit as stop:
-            if stop.code:
-                raise
+    )  # fmt: skip
     print(f"\nreport: {results / 'report.html'}")
 
 

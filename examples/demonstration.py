@@ -1,0 +1,29 @@
+"""What the demonstrations have in common: a fresh ledger, and commands one after another."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from dprl.cli import main
+
+
+def cleared(out: Path) -> tuple[Path, Path]:
+    """Make the folder ``out``, without what an earlier run left there; return places for a ledger and a release."""
+    out.mkdir(parents=True, exist_ok=True)
+    ledger, results = out / "ledger.db", out / "release"
+    shutil.rmtree(results, ignore_errors=True)
+    for file in (ledger, out / "ledger.db-wal", out / "ledger.db-shm", out / "ledger.db.intents"):
+        file.unlink(missing_ok=True)
+    print("a fresh ledger for the demonstration; with people's data a charge is never taken back")
+    return ledger, results
+
+
+def run(*commands: list[str]) -> None:
+    """Run commands of ``dprl``; the first that fails ends the demonstration."""
+    for arguments in commands:
+        try:
+            main(arguments)
+        except SystemExit as stop:
+            if stop.code:
+                raise
