@@ -13,7 +13,7 @@ import numpy as np
 
 import dprl
 from benchmarks.coverage import laws
-from benchmarks.coverage.domains import Domain
+from benchmarks.coverage.domains import Domain, Process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def _estimated(steps: int, units: int, epsilon: float) -> Row:
     )  # fmt: skip
 
 
-def _falling(steps: int) -> Domain:
+def _falling(steps: int) -> Process:
     """A policy that climbs, and one that falls."""
     law = laws.ladder(steps, (0.5, 0.5), (0.7, 0.3))
     return replace(law, targets={**law.targets, "falls": np.ones((5, 1)) * np.array([0.2, 0.8])})

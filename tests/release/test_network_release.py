@@ -62,7 +62,7 @@ def test_a_network_is_released_like_any_value_function(tmp_path):
 NO_NETWORK = [
     name
     for name, entry in evaluating().items()
-    if name != "importance-sampling" and not getattr(entry.load_config(), "neural", False)
+    if name not in ("importance-sampling", "stratified") and not getattr(entry.load_config(), "neural", False)
 ]
 
 
