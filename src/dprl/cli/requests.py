@@ -176,7 +176,7 @@ class OfLog(Featured, OfPublicFacts):
             person_id, and otherwise a trajectory.
         person_column: column that identifies the person.
         behavior_policy: public behaviour policy, for a log without behavior_prob.
-        algorithm: how it is computed; by default recommended, with strata stratified. See dprl evaluate --help all.
+        algorithm: how it is computed; by default recommended. See dprl evaluate --help all.
     """
 
     log: Path | None = must(metavar="LOG", argument=True)
