@@ -1,4 +1,4 @@
-"""Protocols on which the rooms agree. A leaf: it imports only NumPy and :mod:`dprl.errors`.
+"""Protocols on which the rooms agree. A leaf: it imports only NumPy, :mod:`dprl.errors` and :mod:`dprl.fill`.
 
 Shapes: ``N`` transitions (rows), ``d`` observation components, ``A`` actions, ``n`` features.
 """
@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dprl.errors import DprlError
+from dprl.fill import by_number, check_fill
 
 Interval = tuple[float, float]
 
@@ -150,6 +151,9 @@ class Bounds:
         max_cumulative_ratio: larger products of ratios along a trajectory are cut; see :attr:`cumulative_ratio`.
         return_range: smallest and largest discounted return, where known more tightly than from ``reward``.
         observation_names: what each observation component is called in the report.
+        fill: what a missing value of each observation component becomes; None for one that must be there.
+        flag_missing: numbers of components for each of which a state has one component more, after all others: 1 where
+            the value is missing and 0 elsewhere.
     """
 
     units: int
@@ -162,6 +166,8 @@ class Bounds:
     max_cumulative_ratio: float | None = None
     return_range: Interval | None = None
     observation_names: tuple[str, ...] | None = None
+    fill: tuple[float | None, ...] | None = None
+    flag_missing: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         def whole(name: str, value: object) -> None:
@@ -210,6 +216,18 @@ class Bounds:
             isinstance(names, tuple) and len(names) == len(self.observation) and all(isinstance(n, str) for n in names)
         ):
             raise DprlError("bounds: observation_names must be one text for each observation component.")
+        check_fill(self.fill, self.flag_missing, self.observation)
+
+    @property
+    def state(self) -> tuple[Interval, ...]:
+        """Bounds of each component of a state: the observation's, and a flag for each of ``flag_missing``."""
+        return (*self.observation, *((0.0, 1.0) for _ in self.flag_missing or ()))
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """What each component of a state is called."""
+        names = self.observation_names or tuple(f"observation_{i}" for i in range(len(self.observation)))
+        return (*names, *(f"{names[i]} is missing" for i in self.flag_missing or ()))
 
     @property
     def largest_product(self) -> float:
@@ -269,6 +287,7 @@ class Bounds:
         """Read parsed TOML or JSON; unknown and missing names are refused."""
         if "return_range" not in mapping and "value" in mapping:  # its name before 0.2.0
             mapping = {"return_range" if name == "value" else name: x for name, x in mapping.items()}
+        mapping = by_number(mapping)
         known = set(cls.__dataclass_fields__)
         unknown = sorted(set(mapping) - known)
         if unknown:

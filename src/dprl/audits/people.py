@@ -147,7 +147,7 @@ class LogOf:
     """People with trajectories of one length, in the order of their names.
 
     Attributes:
-        bounds: public; rewards in [0, 1], one observation in [0, 2], two actions.
+        bounds: public; rewards in [0, 1], one observation in [0, 2], two actions. Where it is filled, half is missing.
         trajectories: of each person.
         persons: whether the log has a column of people; otherwise each person has one trajectory.
     """
@@ -177,6 +177,8 @@ class LogOf:
             "behavior_prob": np.full(count, 0.5),
             "terminated": (time == horizon - 1).astype(np.float64),
         }
+        if self.bounds.fill is not None:
+            found["observation"][person % 2 :: 2] = NAN
         return found | ({"person_id": np.full(count, f"p{person:06d}", object)} if self.persons else {})
 
 

@@ -50,6 +50,12 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaul
     return Bounds.from_mapping(defaults | content)
 
 
+def refuse_fill(bounds: Bounds) -> None:
+    """Refuse public values in place of missing ones where nothing reads them."""
+    if bounds.fill is not None:
+        raise DprlError("bounds: fill is for logs that are evaluated: leave it out where a policy is learned.")
+
+
 def _values(value: Any) -> list[Any]:
     """Return all values in nested lists."""
     return [x for part in value for x in _values(part)] if isinstance(value, list) else [value]

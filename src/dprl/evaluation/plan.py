@@ -59,7 +59,7 @@ def make_plan(
     budget.check_units(bounds.units)
     if bounds.units > MAX_UNITS:
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
-    feature_map = make_features(features, bounds.observation)  # a wrong name is refused even where none are used
+    feature_map = make_features(features, bounds.state)  # a wrong name is refused even where none are used
     if isinstance(config, ValueFunctionConfig):
         config = loaded(in_calibration(config)).for_bounds(bounds)
     asked = bounds.of_one_transition() if unit == "transition" else bounds

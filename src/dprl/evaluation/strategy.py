@@ -34,7 +34,7 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> Float[np.ndarray
     k = len(policies)
     if k == 1 or bounds.horizon > 1 or bounds.actions is None or any(isinstance(p, ColumnPolicy) for p in policies):
         return np.ones((1, k))
-    low, high = np.array(bounds.observation, dtype=np.float64).T
+    low, high = np.array(bounds.state, dtype=np.float64).T
     draws = np.random.default_rng(0).random((_GRID, len(low)))  # noqa: TID251 (public)
     # half of the points are whole numbers, as codes and counts are
     states = low + draws * (high - low)

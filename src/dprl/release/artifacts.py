@@ -64,10 +64,8 @@ def estimate_of(
             "file": "value_function.safetensors",
             "slices": function.slices(),
         }
-        names = log.bounds.observation_names
         for piece in described["slices"]:
-            i = piece["component"]
-            piece["name"] = f"observation_{i}" if names is None else names[i]
+            piece["name"] = log.bounds.state_names[piece["component"]]
     return {
         "schema": "dprl.estimate/1",
         "status": status,
