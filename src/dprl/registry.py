@@ -109,6 +109,12 @@ ALGORITHMS: dict[str, Entry] = entries(
         "returns, and doubly robust values of all policies around them",
         "after Jiang, Li (2016)",
     ),
+    (
+        "survival",
+        "survival",
+        "none: event-free probabilities and curves of people who may leave early, from noisy counts",
+        "Kaplan, Meier (1958)",
+    ),
     ("constant", "private_constant", "the mean return: what every other has to beat", "-"),
     (
         "dptd",

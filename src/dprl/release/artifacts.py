@@ -71,7 +71,7 @@ def estimate_of(
         "status": status,
         "algorithm": plan.name,
         "estimator": plan.estimator,
-        "quantity": MEAN_REWARD if log.unit == "transition" else RETURN,
+        "quantity": plan.config.quantity or (MEAN_REWARD if log.unit == "transition" else RETURN),
         "epsilon": plan.budget.epsilon,
         "delta": plan.budget.delta,
         "confidence": plan.query.config.confidence,

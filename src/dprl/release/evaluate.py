@@ -19,9 +19,8 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.readers import Log, read_log
 from dprl.data.trajectories import Trajectories
-from dprl.engine.program import ValueFunctionConfig
+from dprl.engine.options import ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
-from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan
@@ -157,7 +156,7 @@ def evaluate(
         resume=resume,
     )
     algorithm = find(DEFAULT).load_config()() if algorithm is None else algorithm
-    if not isinstance(algorithm, ValueFunctionConfig | importance.ImportanceSampling):
+    if not isinstance(algorithm, ValueFunctionConfig | ValuesConfig):
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
     chosen = check_engine(engine, shards, address)
     named = _named_policies(target_policy)

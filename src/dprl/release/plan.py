@@ -55,7 +55,7 @@ def plan_release(
     return {
         "algorithm": plan.name,
         "estimator": plan.estimator,
-        "quantity": MEAN_REWARD if unit == "transition" else RETURN,
+        "quantity": plan.config.quantity or (MEAN_REWARD if unit == "transition" else RETURN),
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "epsilon_of_event": plan.epsilon_of_event,
