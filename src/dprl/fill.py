@@ -1,4 +1,4 @@
-"""Public values in place of missing ones: their checks, and the components that bounds name. A leaf."""
+"""Public facts about what is missing: values in place of missing ones, and hazards of being censored. A leaf."""
 
 from __future__ import annotations
 
@@ -33,6 +33,19 @@ def check_fill(fill: object, flagged: object, observation: Sequence[tuple[float,
         raise DprlError("bounds: flag_missing must list components that have a fill.")
     if len(set(flagged)) < len(flagged):
         raise DprlError("bounds: flag_missing lists a component twice.")
+
+
+def check_hazard(hazard: object, max_importance_ratio: float) -> None:
+    """Refuse a hazard of being censored that is none, or weights of people who stay that the bounds would cut."""
+    if hazard is None:
+        return
+    if not isinstance(hazard, int | float) or isinstance(hazard, bool) or not 0.0 <= hazard < 1.0:
+        raise DprlError("bounds: censoring_hazard must be at least 0 and below 1.")
+    if max_importance_ratio * (1.0 - hazard) < 1.0 - 1e-9:
+        raise DprlError(
+            f"bounds: max_importance_ratio must be at least {1.0 / (1.0 - hazard):.6g}, one over the chance of staying "
+            "in a step: it bounds the ratio of target to behaviour probability over that chance."
+        )
 
 
 def by_number(bounds: Mapping[str, Any]) -> dict[str, Any]:

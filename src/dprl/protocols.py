@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl.fill import by_number, check_fill
+from dprl.fill import by_number, check_fill, check_hazard
 
 Interval = tuple[float, float]
 
@@ -154,6 +154,7 @@ class Bounds:
         fill: what a missing value of each observation component becomes; None for one that must be there.
         flag_missing: numbers of components for each of which a state has one component more, after all others: 1 where
             the value is missing and 0 elsewhere.
+        censoring_hazard: probability with which a person is censored in a step, of a log that does not state it by row.
     """
 
     units: int
@@ -168,6 +169,7 @@ class Bounds:
     observation_names: tuple[str, ...] | None = None
     fill: tuple[float | None, ...] | None = None
     flag_missing: tuple[int, ...] | None = None
+    censoring_hazard: float | None = None
 
     def __post_init__(self) -> None:
         def whole(name: str, value: object) -> None:
@@ -217,6 +219,7 @@ class Bounds:
         ):
             raise DprlError("bounds: observation_names must be one text for each observation component.")
         check_fill(self.fill, self.flag_missing, self.observation)
+        check_hazard(self.censoring_hazard, self.max_importance_ratio)
 
     @property
     def state(self) -> tuple[Interval, ...]:

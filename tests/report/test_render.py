@@ -419,3 +419,10 @@ def test_what_a_missing_value_becomes_stands_beside_its_component(estimate: Arti
     (row,) = page.cells("Observation: cd4_baseline")
     assert row[2] == "where it is missing: 350, and a component more says so"
     assert "flag missing" not in page.text
+
+
+def test_a_probability_is_said_to_be_one(estimate: Artifact, certificate: Artifact) -> None:
+    quantity = "probability of no event up to time 700"
+    page = Page(render({**estimate, "quantity": quantity}, certificate))
+    assert f"the {quantity}, had this policy made every decision" in page.text
+    assert quantity not in Page(render(estimate, certificate)).text

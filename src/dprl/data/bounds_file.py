@@ -51,9 +51,10 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaul
 
 
 def refuse_fill(bounds: Bounds) -> None:
-    """Refuse public values in place of missing ones where nothing reads them."""
-    if bounds.fill is not None:
-        raise DprlError("bounds: fill is for logs that are evaluated: leave it out where a policy is learned.")
+    """Refuse public facts about what is missing where nothing reads them."""
+    for name in ("fill", "censoring_hazard"):
+        if getattr(bounds, name) is not None:
+            raise DprlError(f"bounds: {name} is for logs that are evaluated: leave it out where a policy is learned.")
 
 
 def _values(value: Any) -> list[Any]:

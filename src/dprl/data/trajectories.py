@@ -35,6 +35,8 @@ class Trajectories:
         unit_offsets: ``(U + 1,)``; unit ``u`` owns episodes ``[offsets[u], offsets[u+1])``.
         valid: ``(E,)`` false for an episode that contributes zero.
         bounds: the public bounds the arrays were clamped to.
+        stays: ``(N,)`` probability of remaining uncensored in the step, 0 in the row in which a person was lost; None
+            where nobody is.
         unit: ``person``, ``trajectory``, or ``transition``: every row is then an episode and a unit of its own.
     """
 
@@ -51,6 +53,7 @@ class Trajectories:
     valid: np.ndarray = field(repr=False)
     bounds: Bounds
     unit: str
+    stays: np.ndarray | None = field(repr=False, default=None)
 
     @property
     def episodes(self) -> int:
@@ -148,7 +151,12 @@ def next_in_the_row(
 def cells_of_rows(columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds) -> dict[str, Any]:
     """Return the fields of :class:`Trajectories` for which a row needs nothing but itself, of these rows."""
     reward, probability = (_floats(_taken(columns, name, rows)) for name in ("reward", "behavior_prob"))
+    stays = None
+    if "censored" in columns:
+        stays = np.nan_to_num(_floats(_taken(columns, "uncensored_prob", rows)), nan=1.0, posinf=1.0, neginf=1.0)
+        stays = np.where(flags(columns, "censored", rows), 0.0, stays)
     return {
+        "stays": stays,
         "observation": _clamp(_states(columns, "observation", rows, bounds), bounds.state),
         "action": _actions(_taken(columns, "action", rows), bounds),
         "reward": np.nan_to_num(np.clip(reward, *bounds.reward), nan=bounds.reward[0]),
@@ -202,12 +210,15 @@ def defects_of_rows(
     columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each reason for which a row by itself cannot be used, with the rows ``(N,)`` that give it."""
+    lost = flags(columns, "censored", rows) if "censored" in columns else np.zeros(len(rows), dtype=bool)
     for name in columns:
         if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
             with np.errstate(invalid="ignore"):
                 seen = name == "observation"
                 cells = _states(columns, name, rows, bounds) if seen else _rows(_taken(columns, name, rows))
                 sound = (np.abs(cells) <= _HUGE).all(axis=1)
+            if name == "reward":
+                sound |= lost  # nobody saw it, and its weight is zero
             yield "cells_that_are_no_number", np.asarray(~sound)
     probability = _taken(columns, "behavior_prob", rows)
     with np.errstate(invalid="ignore"):
@@ -215,6 +226,9 @@ def defects_of_rows(
         yield "behavior_probability_not_positive", probability <= 0.0
         if bounds.actions is not None:
             yield "behavior_probability_above_one", probability > 1.0
+        if "censored" in columns:
+            stays = _taken(columns, "uncensored_prob", rows)
+            yield "probability_of_staying_not_in_range", ~lost & ~((stays > 0.0) & (stays <= 1.0))
 
 
 def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> dict[str, int]:

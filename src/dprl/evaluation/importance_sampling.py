@@ -420,6 +420,7 @@ ALGORITHM = Algorithm(
         "self-normalised": Setting(ImportanceSampling(discount=0.9, estimator="self-normalised")),
         "one decision": Setting(ImportanceSampling(discount=0.9), facts=_ONE_STEP),
         "differences": Setting(ImportanceSampling(discount=0.9), facts=_ONE_STEP, compare=("all",)),
+        "censored": Setting(ImportanceSampling(discount=0.9), facts={"censoring_hazard": 0.2}),
         "missing states": Setting(ImportanceSampling(discount=0.9), facts={"fill": (1.0,), "flag_missing": (0,)}),
     },
     canary="dprl.audits.attacks.programs:importance_canary",

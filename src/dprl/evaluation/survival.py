@@ -223,8 +223,9 @@ class SurvivalQuery:
         noise = float(np.linalg.norm(parts[0] - parts[1]))
         together = math.hypot if self.exclusive[self.contrasts.index((a, b))] else (lambda x, y: x + y)
         sampling, most = (together(getattr(one, x), getattr(other, x)) for x in ("sampling", "sampling_at_most"))
-        value, half = one.value - other.value, laws[0].t * math.hypot(most, noise) + one.spread + other.spread
-        low, high = max(value - half, widest.interval[0]), min(value + half, widest.interval[1])
+        half = laws[0].t * math.hypot(most, noise)
+        low = max(one.least - other.most - half, widest.interval[0])
+        high = min(one.most - other.least + half, widest.interval[1])
         return Difference((low, high) if low <= high else widest.interval, noise, sampling)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:

@@ -103,18 +103,19 @@ class Point(NamedTuple):
 
     Attributes:
         low, high: ends of its interval.
+        least, most: estimates of which the ends are made: with people who are censored gone early, and late.
         noise, sampling, sampling_at_most: standard errors.
-        spread: how far the value may be off since it is not known when in their bin people were censored.
         slope: derivatives of the value with respect to the shares.
     """
 
     value: float
     low: float
     high: float
+    least: float
+    most: float
     noise: float
     sampling: float
     sampling_at_most: float
-    spread: float
     slope: Float[np.ndarray, " cells"]
 
 
@@ -184,19 +185,21 @@ class Law:
         for k in range(first, self.bins):
             if missing:
                 low = event_free(self._with(k, missing), self.exposure[0])
-            (least, down), (value, slope), (most, up) = (
-                (values[k], slopes[k]) for values, slopes in (low, middle, high)
+            (first_end, down), (value, slope), (last_end, up) = (
+                (float(values[k]), slopes[k]) for values, slopes in (low, middle, high)
             )
+            least, most = min(first_end, value, last_end), max(first_end, value, last_end)
             variance, noise = self._variance(slope)
             at_most = variance_at_most(variance, noise, math.inf, self.t)
             yield Point(
-                float(value),
-                float(min(least, value, most)) - self._reach(down),
-                float(max(least, value, most)) + self._reach(up),
+                value,
+                least - self._reach(down),
+                most + self._reach(up),
+                least,
+                most,
                 self.noise(slope),
                 math.sqrt(max(variance, 0.0) / self.units),
                 math.sqrt(at_most / self.units),
-                abs(float(most - least)),
                 slope,
             )
 
@@ -220,7 +223,7 @@ class Law:
         weight, weight_error, notes = self.weight()
         missing = max(1.0 - weight + self.t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
         points = list(islice(self.points(missing), self.known))
-        last = points[-1] if points else Point(1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, np.zeros(len(self.shares)))
+        last = points[-1] if points else Point(1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, np.zeros(len(self.shares)))
         if len(points) < self.bins:  # from there on all that is known is that it does not rise
             most = min(last.high, 1.0)
             last = last._replace(value=most / 2.0, low=0.0, high=most, noise=max(last.noise, most / 2.0))
@@ -228,7 +231,9 @@ class Law:
         curve = self._curve(edges, points)
         interval, notes = within_range(last.value, (last.low, last.high), (0.0, 1.0), notes)
         errors = last.noise, last.sampling, last.sampling_at_most
-        return SurvivalEstimate(last.value, interval, *errors, weight, weight_error, last.spread, notes, curve)
+        return SurvivalEstimate(
+            last.value, interval, *errors, weight, weight_error, last.most - last.least, notes, curve
+        )
 
     @staticmethod
     def _curve(edges: Sequence[float], points: Sequence[Point]) -> tuple[tuple[float, float, float, float], ...]:
