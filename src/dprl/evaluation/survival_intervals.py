@@ -28,6 +28,8 @@ NOMINAL = ((0.8, 0.3), (0.4, 0.3))
 """Public scenarios for which the noise is made small: event-free probability at the end, and share of the censored."""
 CURVE = 0.3
 """Weight of all points of a curve before its last one together, against that one, where noise is made small."""
+TOTAL = 0.1
+"""The same weight of the mean weight, which it costs the curve next to nothing to know better."""
 EXPECTED = (*NOMINAL, (0.5, 0.3), (0.6, 0.5))
 """Public scenarios of which the one with the largest errors is what a plan expects."""
 EXPOSURE = {"end": (1.0, 1.0, 1.0), "within": (0.0, 0.5, 1.0)}
@@ -79,8 +81,9 @@ def cell_workload(bins: int) -> Float[np.ndarray, "cells cells"]:
     weights = np.r_[np.full(bins - 1, CURVE / bins), 1.0][:, None]
     slopes = [np.sqrt(weights) * event_free(nominal_shares(*scenario, bins), 0.5)[1] for scenario in NOMINAL]
     workload = sum(slope.T @ slope for slope in slopes)
-    # a little of every cell, so that each can be told from the others
-    return workload / np.trace(workload) + 1e-3 * np.eye(2 * bins + 1) / (2 * bins + 1)
+    # of all cells together, which the mean weight is, and a little of each, so that it can be told from the others
+    cells = 2 * bins + 1
+    return workload / np.trace(workload) + (TOTAL * np.ones((cells, cells)) + 1e-3 * np.eye(cells)) / cells
 
 
 @dataclass(frozen=True)
