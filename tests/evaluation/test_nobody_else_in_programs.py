@@ -14,10 +14,10 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.engine.layouts import unit_rows
+from dprl.engine.options import ValuesConfig
 from dprl.engine.program import run_steps_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
-from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.grid import clip_to_grid
 from dprl.mechanisms.noise import SeededNoise
@@ -32,7 +32,7 @@ QUICK = (("gpope", "tabular", 1.0, False),)
 CASES = [
     case if (case := (name, features, epsilon, on_policy)) in QUICK else pytest.param(*case, marks=pytest.mark.slow)
     for name, entry in evaluating().items()
-    if entry.load_config() is not ImportanceSampling
+    if not issubclass(entry.load_config(), ValuesConfig)
     for features in (
         ("tabular",)
         if name in TABLES

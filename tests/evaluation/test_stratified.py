@@ -57,6 +57,17 @@ def people(count: int, seed: int, horizon: int = 1, never: tuple[int, int] | Non
     }
 
 
+def test_whether_a_component_is_missing_tells_strata_apart():
+    """People of whom a component is missing get one action only, and the strata say so."""
+    columns = people(400, 0) | {"observation_0": [None if i % 4 == 0 else 1.0 for i in range(400)]}
+    columns |= {"action": [int(i % 4 == 0 or i % 3 == 0) for i in range(400)]}
+    facts_of = facts(fill=(1.0,), flag_missing=(0,), strata=("observation_0 is missing",))
+    log = one_shot.load(columns, facts_of)
+    strata = Strata(facts_of)
+    assert strata.labels == ["observation_0 is missing 0", "observation_0 is missing 1"]
+    assert np.bincount(strata.cells(log.observation)).tolist() == [300, 100]
+
+
 def counted(columns: dict[str, Any], bounds: Bounds, noise: Any = 0.0, deviation: float = SILENT) -> Propensities:
     """What the first sum gives for a log of one trajectory a unit, with ``noise`` added to it."""
     cell = columns["observation_0"].astype(int) * ACTIONS + columns["action"]

@@ -21,7 +21,7 @@ from dprl.audits.conformance.reward_functions import Walk, learned_from, ways_of
 from dprl.audits.conformance.users import UNITS, Crowd, Users
 from dprl.audits.people import LogOf
 from dprl.data.readers import read_log
-from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.engine.options import ValuesConfig
 from dprl.registry import Entry, audited
 
 RECORDED = Path(__file__).parent / "releases.json"
@@ -58,7 +58,7 @@ def _of_log(entry: Entry, setting: str, folder: Path) -> Mapping[str, np.ndarray
     suite, chosen = entry.load_conformance(), entry.load().settings[setting]
     bounds = replace(suite.bounds, **{"units": UNITS, **chosen.facts})
     config, budget = chosen.config, suite.budget
-    if isinstance(config, ImportanceSampling) or config.around_function:
+    if isinstance(config, ValuesConfig) or config.around_function:
         budget = replace(budget, epsilon=16.0)
     log = LogOf(bounds, trajectories=2, persons=True).columns(list(range(UNITS)), None, None)
     return suite.releasing(setting, read_log(log, bounds=bounds, unit="person"), budget)(_SEED)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dprl.data import trajectories
 from dprl.environments import bandit, user_stream
 from dprl.environments.bandit import Cells
 from dprl.evaluation import importance_sampling
@@ -33,6 +34,12 @@ def _(original: Any, query: Any, *more: Any) -> Any:
 def _(original: Any, *asked: Any) -> Any:
     vectors = original(*asked)
     return vectors / max(np.abs(vectors).max(initial=0.0), 1e-3)
+
+
+@fault("a missing value becomes the mean of the log", "neighbours with missing states", (trajectories, "_states"))
+def _(original: Any, columns: Any, name: str, rows: Any, bounds: Any) -> Any:
+    seen = columns[name][rows]
+    return np.where(np.isnan(seen), np.nanmean(seen), seen)
 
 
 @fault("sampled people are those of the first places", "neighbours among sampled people", (bandit, "_in_places"))

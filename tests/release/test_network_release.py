@@ -9,6 +9,7 @@ import pytest
 
 import dprl
 from dprl.accounting import verification
+from dprl.engine.options import ValuesConfig
 from dprl.evaluation.dptd import DPTD
 from dprl.registry import evaluating
 
@@ -62,7 +63,8 @@ def test_a_network_is_released_like_any_value_function(tmp_path):
 NO_NETWORK = [
     name
     for name, entry in evaluating().items()
-    if name not in ("importance-sampling", "stratified") and not getattr(entry.load_config(), "neural", False)
+    if not issubclass(entry.load_config(), ValuesConfig | dprl.Stratified)
+    and not getattr(entry.load_config(), "neural", False)
 ]
 
 

@@ -73,6 +73,19 @@ def _one_decision():
     return {name: [values[i] for i in first] for name, values in log.items() if name not in ("t", "episode_id")}
 
 
+FILL = {"fill": (5.0, None), "flag_missing": (0,)}
+
+
+def _with_gaps():
+    log = columns()
+    return {**log, "observation_0": [None if i % 5 == 2 else x for i, x in enumerate(log["observation_0"])]}
+
+
+def by_gap(states):
+    """One action where the first component is missing, and the other elsewhere."""
+    return np.eye(2)[states[:, 2].astype(int)]
+
+
 @pytest.mark.parametrize(
     ("log", "by", "options"),
     [
@@ -80,8 +93,9 @@ def _one_decision():
         (_one_decision(), "person_id", {"bounds": replace(BOUNDS, horizon=1)}),
         (in_lists(columns()), "person_id", {"behavior_policy": "uniform"}),
         (columns(), "person_id", {"target_policy": {"one": "uniform", "other": "column:target_prob"}}),
+        (_with_gaps(), "person_id", {"target_policy": by_gap, "bounds": replace(BOUNDS, **FILL)}),
     ],
-    ids=["trajectories", "one decision", "lists and a behaviour policy", "several policies"],
+    ids=["trajectories", "one decision", "lists and a behaviour policy", "several policies", "missing states"],
 )
 def test_logs_of_every_kind(tmp_path, in_blocks, log, by, options):
     file, parts = log_and_parts(tmp_path, 3, log, by)

@@ -322,6 +322,7 @@ def test_everything_assumed_and_done_is_on_the_page(estimate: Artifact, certific
     page = Page(render(estimate, certificate))
     assert page.cells("Privacy units")[0][1] == "2,139"
     assert page.cells("Observation: cd4_baseline")[0][1] == "0 to 1,200"
+    assert page.cells("Observation: cd4_baseline")[0][2] == ""
     assert page.cells("sampling rate")[0][1:] == ["0.1", "library default (public)"]
     for line in certificate["not_protected"]:
         assert line in page.text
@@ -408,3 +409,20 @@ def test_of_several_differences_the_intervals_that_hold_together_are_shown(
 )
 def test_broken_differences_make_a_page(estimate: Artifact, certificate: Artifact, broken: Any) -> None:
     Page(render({**estimate, "contrasts": [broken]}, certificate))
+
+
+def test_what_a_missing_value_becomes_stands_beside_its_component(estimate: Artifact, certificate: Artifact) -> None:
+    public = certificate["assumed_public"]
+    size = len(public["bounds"]["observation"])
+    bounds = public["bounds"] | {"fill": [None] * (size - 1) + [350.0], "flag_missing": [size - 1]}
+    page = Page(render(estimate, {**certificate, "assumed_public": public | {"bounds": bounds}}))
+    (row,) = page.cells("Observation: cd4_baseline")
+    assert row[2] == "where it is missing: 350, and a component more says so"
+    assert "flag missing" not in page.text
+
+
+def test_a_probability_is_said_to_be_one(estimate: Artifact, certificate: Artifact) -> None:
+    quantity = "probability of no event up to time 700"
+    page = Page(render({**estimate, "quantity": quantity}, certificate))
+    assert f"the {quantity}, had this policy made every decision" in page.text
+    assert quantity not in Page(render(estimate, certificate)).text

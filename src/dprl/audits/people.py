@@ -52,19 +52,23 @@ def missing_names() -> dict[str, Callable[[], Any]]:
 
 _WALKS = {
     "episode_id": np.int64, "t": np.int64, "observation": np.float64, "action": np.int64,
-    "reward": np.float64, "behavior_prob": np.float64, "terminated": bool,
+    "reward": np.float64, "behavior_prob": np.float64, "terminated": bool, "censored": bool,
 }  # fmt: skip
 
 
 def walks(units: int, horizon: int, seed: int) -> dict[str, np.ndarray]:
-    """Return the columns of ``units`` walks around three states, of lengths from 1 to ``horizon``."""
+    """Return the columns of ``units`` walks around three states, of lengths from 1 to ``horizon``.
+
+    One in five is lost in its last row, for those whose bounds declare how often that happens.
+    """
     rng, rows = np.random.default_rng(seed), list[tuple[float, ...]]()
     for unit in range(units):
         state, length = int(rng.integers(0, 3)), int(rng.integers(1, horizon + 1))
         for t in range(length):
             action = int(rng.integers(0, 2))
             seen, paid = min(max(state + 0.8 * rng.random() - 0.4, 0.0), 2.0), rng.random() < 0.2 + 0.3 * action
-            rows.append((unit, t, seen, action, paid, 0.5, t == length - 1))
+            last = t == length - 1
+            rows.append((unit, t, seen, action, paid, 0.5, last, last and unit % 5 == 0))
             state = min(max(state + 2 * action - 1, 0), 2)
     return {name: np.array(column, _WALKS[name]) for name, column in zip(_WALKS, zip(*rows, strict=True), strict=True)}
 
@@ -147,7 +151,8 @@ class LogOf:
     """People with trajectories of one length, in the order of their names.
 
     Attributes:
-        bounds: public; rewards in [0, 1], one observation in [0, 2], two actions.
+        bounds: public; rewards in [0, 1], one observation in [0, 2], two actions. Where it is filled, half is missing;
+            where people are censored, one in three is lost in the last row.
         trajectories: of each person.
         persons: whether the log has a column of people; otherwise each person has one trajectory.
     """
@@ -177,6 +182,10 @@ class LogOf:
             "behavior_prob": np.full(count, 0.5),
             "terminated": (time == horizon - 1).astype(np.float64),
         }
+        if self.bounds.fill is not None:
+            found["observation"][person % 2 :: 2] = NAN
+        if self.bounds.censoring_hazard is not None:
+            found["censored"] = (time == horizon - 1) & (person % 3 == 0)
         return found | ({"person_id": np.full(count, f"p{person:06d}", object)} if self.persons else {})
 
 

@@ -50,6 +50,13 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaul
     return Bounds.from_mapping(defaults | content)
 
 
+def refuse_fill(bounds: Bounds) -> None:
+    """Refuse public facts about what is missing where nothing reads them."""
+    for name in ("fill", "censoring_hazard"):
+        if getattr(bounds, name) is not None:
+            raise DprlError(f"bounds: {name} is for logs that are evaluated: leave it out where a policy is learned.")
+
+
 def _values(value: Any) -> list[Any]:
     """Return all values in nested lists."""
     return [x for part in value for x in _values(part)] if isinstance(value, list) else [value]

@@ -158,7 +158,13 @@ def read_log(
         needs_behavior=behavior_policy is None and known.strata is None,
         target_columns=target_columns,
         continuous_size=len(known.action or ()),
+        hazard=known.censoring_hazard is not None,
     )
+    if "uncensored_prob" in found.scalars and known.max_importance_ratio == 1.0:
+        raise DprlError(
+            "bounds: max_importance_ratio is 1, and the log has a column 'uncensored_prob': it must bound the ratio of "
+            "target to behaviour probability over the chance of staying, which is above 1."
+        )
     if isinstance(source, memory.Columns):
         source.check_lengths(found)
     if isinstance(source, Parts):
@@ -284,6 +290,8 @@ def _columns(
         if part in ("episode_id", "person_id"):
             continue
         out[part] = numbers(table.column(name))
+    if "censored" in out and "uncensored_prob" not in out:
+        out["uncensored_prob"] = np.full(rows, 1.0 - (bounds.censoring_hazard or 0.0))
     one_step = bounds.horizon == 1 and unit != TRANSITION
     defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
     for part, value in defaults.items():

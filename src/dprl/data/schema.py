@@ -24,11 +24,13 @@ ALIASES: dict[str, tuple[str, ...]] = {
     # `done` before `terminal`: where SCOPE-RL has both, `terminal` says that the step limit was reached
     "terminated": ("terminals", "termination", "terminations", "done", "terminal"),
     "truncated": ("timeout", "timeouts", "truncation", "truncations"),
+    "censored": (),
+    "uncensored_prob": (),
     "person_id": (),
     "target_prob": (),
 }  # fmt: skip
 _VECTORS = ("observation", "next_observation", "action")
-_FLAGS = ("terminated", "truncated")
+_FLAGS = ("terminated", "truncated", "censored")
 _IDENTIFIERS = ("episode_id", "person_id")
 
 
@@ -61,6 +63,7 @@ def match(
     needs_behavior: bool = True,
     target_columns: Sequence[str] = (),
     continuous_size: int = 0,
+    hazard: bool = False,
 ) -> Schema:
     """Find the columns of a log; raises one sentence naming the column that is missing or has a wrong type.
 
@@ -75,6 +78,7 @@ def match(
         needs_behavior: whether the behaviour probability must be in the log.
         target_columns: further columns holding probabilities of a target policy.
         continuous_size: number of action components, 0 for discrete actions.
+        hazard: whether the bounds declare a hazard of being censored; a log may have a column of it instead.
     """
     kinds: dict[str, pa.DataType | None] = dict(zip(names, types or [None] * len(names), strict=True))
     scalars: dict[str, str] = {}
@@ -130,6 +134,14 @@ def match(
     elif not one_step:
         required += ["episode_id", "t", "terminated"]
     optional = [] if by_row else ["episode_id", "t", "terminated", "truncated"]
+    if column_of("uncensored_prob", kinds) is not None and not by_row:
+        if hazard:
+            raise DprlError("The log has a column 'uncensored_prob': leave censoring_hazard out of the bounds.")
+        required += ["censored", "uncensored_prob"]
+    elif hazard:
+        if by_row:
+            raise DprlError("The privacy unit transition knows no censoring: leave censoring_hazard out of the bounds.")
+        required += ["censored"]
     for part in dict.fromkeys(required + optional):
         column = column_of(part, kinds)
         if column is None:

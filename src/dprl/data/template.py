@@ -57,6 +57,7 @@ def bounds_template(source: Any, person: str | None = None) -> str:
         f"max_importance_ratio = {ASKED}  # of one step, target over behaviour probability: one over the least chance",
         "#                             that an action ever had; 1 if the target policy made the log",
     ]
+    lines += ["# fill = {0 = 35.0}            # a missing value of component 0 becomes this; else its row is broken"]
     lines += ["# max_cumulative_ratio = 20    # of a trajectory, where it is known; else derived"] * steps
     lines += ["# return_range = [0, 1]        # of a discounted sum of rewards, where known more tightly"] * steps
     return "\n".join(lines) + "\n"

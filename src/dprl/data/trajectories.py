@@ -24,7 +24,7 @@ class Trajectories:
     Transitions of an episode are contiguous and in order of ``t``; episodes of a unit are contiguous.
 
     Attributes:
-        observation, next_observation: ``(N, d)`` float64, clamped to the bounds.
+        observation, next_observation: ``(N, d)`` float64 states, clamped to the bounds; what was missing is filled.
         action: ``(N,)`` int64, -1 where it is none of the declared actions; ``(N, k)`` float64 when continuous.
         reward: ``(N,)`` float64, clamped.
         behavior_prob: ``(N,)`` probability (or density) of the logged action under the behaviour policy.
@@ -35,6 +35,8 @@ class Trajectories:
         unit_offsets: ``(U + 1,)``; unit ``u`` owns episodes ``[offsets[u], offsets[u+1])``.
         valid: ``(E,)`` false for an episode that contributes zero.
         bounds: the public bounds the arrays were clamped to.
+        stays: ``(N,)`` probability of remaining uncensored in the step, 0 in the row in which a person was lost; None
+            where nobody is.
         unit: ``person``, ``trajectory``, or ``transition``: every row is then an episode and a unit of its own.
     """
 
@@ -51,6 +53,7 @@ class Trajectories:
     valid: np.ndarray = field(repr=False)
     bounds: Bounds
     unit: str
+    stays: np.ndarray | None = field(repr=False, default=None)
 
     @property
     def episodes(self) -> int:
@@ -109,11 +112,11 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
     if "next_observation" in columns:
         following, has_next = next_in_the_row(columns, rows, bounds)
     else:
-        following = np.zeros((len(rows), len(bounds.observation)))
+        following = np.zeros((len(rows), len(bounds.state)))
         has_next = np.zeros(len(rows), dtype=bool)
         # the next row of the same episode; the row after the horizon's cut counts, only its own use is forbidden
         inside = np.flatnonzero(kept)[~last]
-        following[~last] = _clamp(_taken(columns, "observation", order[inside + 1]), bounds.observation)
+        following[~last] = _clamp(_states(columns, "observation", order[inside + 1], bounds), bounds.state)
         has_next[~last] = True
     lengths = np.bincount(index, minlength=episodes) if episodes else np.zeros(0, dtype=np.int64)
     unit_starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]) if episodes else np.zeros(0, dtype=np.int64)
@@ -133,18 +136,28 @@ def assemble(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> Tr
 def next_in_the_row(
     columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``next_observation`` ``(N, d)`` of these rows, clamped, and whether it is known ``(N,)``."""
-    following = _floats(_taken(columns, "next_observation", rows))  # _HUGE is beyond single precision
+    """Return the next states ``(N, d)`` of these rows, clamped, and whether they are known ``(N,)``.
+
+    One of which every component is missing is unknown, whatever a missing component becomes.
+    """
+    following = _states(columns, "next_observation", rows, bounds)  # _HUGE is beyond single precision
     with np.errstate(invalid="ignore"):
         known = np.asarray((np.abs(following) <= _HUGE).all(axis=1))
-    return _clamp(following, bounds.observation), known
+    if bounds.fill is not None:
+        known &= ~np.isnan(_rows(_taken(columns, "next_observation", rows))).all(axis=1)
+    return _clamp(following, bounds.state), known
 
 
 def cells_of_rows(columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds) -> dict[str, Any]:
     """Return the fields of :class:`Trajectories` for which a row needs nothing but itself, of these rows."""
     reward, probability = (_floats(_taken(columns, name, rows)) for name in ("reward", "behavior_prob"))
+    stays = None
+    if "censored" in columns:
+        stays = np.nan_to_num(_floats(_taken(columns, "uncensored_prob", rows)), nan=1.0, posinf=1.0, neginf=1.0)
+        stays = np.where(flags(columns, "censored", rows), 0.0, stays)
     return {
-        "observation": _clamp(_taken(columns, "observation", rows), bounds.observation),
+        "stays": stays,
+        "observation": _clamp(_states(columns, "observation", rows, bounds), bounds.state),
         "action": _actions(_taken(columns, "action", rows), bounds),
         "reward": np.nan_to_num(np.clip(reward, *bounds.reward), nan=bounds.reward[0]),
         "behavior_prob": np.nan_to_num(probability, nan=1.0, posinf=1.0, neginf=1.0),
@@ -197,10 +210,15 @@ def defects_of_rows(
     columns: Mapping[str, np.ndarray], rows: np.ndarray, bounds: Bounds
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each reason for which a row by itself cannot be used, with the rows ``(N,)`` that give it."""
+    lost = flags(columns, "censored", rows) if "censored" in columns else np.zeros(len(rows), dtype=bool)
     for name in columns:
         if name in ("reward", "observation", "behavior_prob", "action") or name.startswith("target:"):
             with np.errstate(invalid="ignore"):
-                sound = (np.abs(_rows(_taken(columns, name, rows))) <= _HUGE).all(axis=1)
+                seen = name == "observation"
+                cells = _states(columns, name, rows, bounds) if seen else _rows(_taken(columns, name, rows))
+                sound = (np.abs(cells) <= _HUGE).all(axis=1)
+            if name == "reward":
+                sound |= lost  # nobody saw it, and its weight is zero
             yield "cells_that_are_no_number", np.asarray(~sound)
     probability = _taken(columns, "behavior_prob", rows)
     with np.errstate(invalid="ignore"):
@@ -208,6 +226,9 @@ def defects_of_rows(
         yield "behavior_probability_not_positive", probability <= 0.0
         if bounds.actions is not None:
             yield "behavior_probability_above_one", probability > 1.0
+        if "censored" in columns:
+            stays = _taken(columns, "uncensored_prob", rows)
+            yield "probability_of_staying_not_in_range", ~lost & ~((stays > 0.0) & (stays <= 1.0))
 
 
 def count_defects(columns: Mapping[str, np.ndarray], bounds: Bounds, unit: str) -> dict[str, int]:
@@ -233,6 +254,19 @@ def by_reason(defects: Iterable[tuple[str, np.ndarray]]) -> dict[str, np.ndarray
 def _taken(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
     # one column at a time: a sorted copy of the whole log would double the memory
     return np.asarray(columns[name])[rows]
+
+
+def _states(columns: Mapping[str, np.ndarray], name: str, rows: np.ndarray, bounds: Bounds) -> np.ndarray:
+    """Return the states ``(N, d)`` of these rows: what is missing has its public fill, and flags of that come last.
+
+    A row's state is made of its own cells. What is missing without a fill stays NaN.
+    """
+    observed = _rows(_taken(columns, name, rows))
+    if bounds.fill is None:
+        return observed
+    missing = np.isnan(observed)
+    fill = np.array([np.nan if value is None else value for value in bounds.fill])
+    return np.hstack([np.where(missing, fill, observed), missing[:, list(bounds.flag_missing or ())]])
 
 
 def _floats(values: np.ndarray) -> np.ndarray:

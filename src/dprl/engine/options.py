@@ -275,9 +275,36 @@ class EvaluationConfig(Config):
     algorithm: ClassVar[str] = ""
     """Its name in the registry."""
 
+    units_served: ClassVar[tuple[str, ...]] = ("trajectory", "person")
+    """Privacy units that its statement covers."""
+
+    estimates_propensities: ClassVar[bool] = False
+    """Whether it serves bounds that declare strata, of a log without behaviour probabilities."""
+
+    @property
+    def quantity(self) -> str | None:
+        """What a value is of, in words; None where it is what every value of a log is of."""
+
+    def for_bounds(self, bounds: Bounds) -> Self:
+        """Return the same options with what public bounds alone decide."""
+        del bounds
+        return self
+
     def _check(self, sentence: str, holds: bool) -> None:
         if not holds:
             raise DprlError(f"{self.algorithm or type(self).__name__}: {sentence}.")
+
+
+class ValuesConfig(EvaluationConfig):
+    """Base of the options of algorithms that give values and intervals alone, from one noisy sum."""
+
+    discount: Any
+    confidence: Any
+    noise_multiplier: Any
+
+    def value_query(self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]) -> ValueQuery:
+        """Return what asks for the values of ``policies``, and for their differences at ``contrasts``."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,22 +329,16 @@ class ValueFunctionConfig(EvaluationConfig):
     }
 
     around_function: ClassVar[bool] = False
-    learns: ClassVar[str] = "value function"
     """Whether values are taken around the released value function, and therefore after it."""
+
+    learns: ClassVar[str] = "value function"
+    """What is released besides values, in words."""
 
     anchored: ClassVar[bool] = False
     """Whether values follow the released value function where products of ratios are cut."""
 
     neural: ClassVar[bool] = False
     """Whether it learns any differentiable value function, not only one that is linear in its features."""
-
-    units_served: ClassVar[tuple[str, ...]] = ("trajectory", "person")
-    """Privacy units that its statement covers."""
-
-    def for_bounds(self, bounds: Bounds) -> Self:
-        """Return the same options with what :meth:`queries` needs and public bounds alone decide."""
-        del bounds
-        return self
 
     def value_query(
         self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]

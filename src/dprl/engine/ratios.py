@@ -28,9 +28,15 @@ def probability_of_logged(policy: Policy | ColumnPolicy, trajectories: Trajector
 def step_ratios(
     target: Policy | ColumnPolicy, trajectories: Trajectories, behavior: Policy | None = None
 ) -> Float[np.ndarray, " rows"]:
-    """Return the ratios rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), at most ``max_importance_ratio``."""
+    """Return the ratios rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), at most ``max_importance_ratio``.
+
+    Where people are censored, staying is part of what was done, and of what the target policy does: the ratio is over
+    the probability of staying, too, and zero in the row in which a person was lost.
+    """
     below = trajectories.behavior_prob if behavior is None else probability_of_logged(behavior, trajectories)
     above = probability_of_logged(target, trajectories)
+    if trajectories.stays is not None:
+        below, above = below * trajectories.stays, above * (trajectories.stays > 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where((above > 0.0) & (below > 0.0), above / below, 0.0)
     return np.clip(np.nan_to_num(ratio, posinf=np.inf), 0.0, trajectories.bounds.max_importance_ratio)

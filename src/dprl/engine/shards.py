@@ -73,7 +73,7 @@ class Task:
     def row_bytes(self) -> int:
         """Approximate bytes of a row while it is prepared, from public facts."""
         features = 0 if self.plan.features is None else self.plan.features.row_size
-        return 8 * features + 24 * len(self.plan.bounds.observation) + 96
+        return 8 * features + 24 * len(self.plan.bounds.state) + 96
 
 
 class FirstPass(NamedTuple):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl.data.bandit_file import ArrivingRows, open_rows
-from dprl.data.bounds_file import read_bounds
+from dprl.data.bounds_file import read_bounds, refuse_fill
 from dprl.data.memory import name_of
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.people import Act, Answers, Claim, LoggedPeople
@@ -154,6 +154,7 @@ def bandit_bounds(bounds: Bounds | Mapping[str, Any] | str | Path | None) -> Bou
     given.
     """
     known = read_bounds(bounds, horizon=1, max_importance_ratio=1.0)
+    refuse_fill(known)
     if known.actions is None:
         raise DprlError("bounds: a bandit has discrete actions: give actions, their number.")
     return known

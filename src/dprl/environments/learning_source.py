@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from dprl.data.bounds_file import read_bounds
+from dprl.data.bounds_file import read_bounds, refuse_fill
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments import gymnasium_adapter
 from dprl.environments.interval_walk import NAME, IntervalWalk, is_own
@@ -165,6 +165,7 @@ def gymnasium_facts(name: str, identifier: str, stated: Bounds) -> EnvironmentSp
     Raises:
         DprlError: unknown environment, other actions or components, or Gymnasium is not installed.
     """
+    refuse_fill(stated)
     found = gymnasium_adapter.describe(identifier, stated.horizon)
     if stated.actions != found.actions:
         raise DprlError(f"bounds: the environment {identifier!r} has {found.actions} discrete actions.")

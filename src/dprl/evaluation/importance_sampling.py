@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
-from dprl.engine.options import EvaluationConfig
+from dprl.engine.options import ValuesConfig
 from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means, usable
 from dprl.engine.rows import scale_of
 from dprl.errors import DprlError
@@ -36,7 +36,7 @@ from dprl.evaluation.importance_intervals import (
     normalised,
 )
 from dprl.evaluation.intervals import Difference, ValueEstimate, apart, of_distances, product_weight, quantile
-from dprl.evaluation.strategy import least_noise_strategy
+from dprl.evaluation.strategy import least_noise_strategy, public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.linear import ValueFunction
@@ -50,7 +50,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportanceSampling(EvaluationConfig):
+class ImportanceSampling(ValuesConfig):
     """Options of the importance-sampling release; public facts, all of them.
 
     Attributes:
@@ -76,6 +76,7 @@ class ImportanceSampling(EvaluationConfig):
     noise_multiplier: float | None = None
 
     algorithm: ClassVar[str] = "importance-sampling"
+    units_served: ClassVar[tuple[str, ...]] = ("trajectory", "person", "transition")
     ranges: ClassVar[Mapping[str, str]] = {
         "discount": "[0, 1]",
         "second_moment_weight": "[0.05, 1]",
@@ -88,6 +89,12 @@ class ImportanceSampling(EvaluationConfig):
         super().__post_init__()
         given = self.value_baseline
         self._check("value_baseline must be a finite number", given is None or math.isfinite(given))
+
+    def value_query(
+        self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
+    ) -> ImportanceQuery:
+        """Return the query for the values of ``policies``."""
+        return make_query(self, bounds, public_patterns(policies, bounds), contrasts)
 
 
 @dataclass(frozen=True)
@@ -421,6 +428,8 @@ ALGORITHM = Algorithm(
         "self-normalised": Setting(ImportanceSampling(discount=0.9, estimator="self-normalised")),
         "one decision": Setting(ImportanceSampling(discount=0.9), facts=_ONE_STEP),
         "differences": Setting(ImportanceSampling(discount=0.9), facts=_ONE_STEP, compare=("all",)),
+        "censored": Setting(ImportanceSampling(discount=0.9), facts={"censoring_hazard": 0.2}),
+        "missing states": Setting(ImportanceSampling(discount=0.9), facts={"fill": (1.0,), "flag_missing": (0,)}),
     },
     canary="dprl.audits.attacks.programs:importance_canary",
 )

@@ -11,20 +11,19 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.added import in_calibration
-from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig
+from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
-from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
+from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.protected import loaded
-from dprl.evaluation.strategy import public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features, make_features
 
-Algorithm = ValueFunctionConfig | ImportanceSampling
+Algorithm = ValueFunctionConfig | ValuesConfig
 
 
 def make_plan(
@@ -54,17 +53,20 @@ def make_plan(
     """
     if isinstance(policies, str) or callable(policies) or not policies:
         raise DprlError("policies must be a list of target policies; of one, a list of one.")
-    if not isinstance(config, ValueFunctionConfig | ImportanceSampling):
+    if not isinstance(config, ValueFunctionConfig | ValuesConfig):
         raise DprlError("config must be the options of an evaluation algorithm, such as dprl.Recommended().")
     budget.check_units(bounds.units)
     if bounds.units > MAX_UNITS:
         raise DprlError(f"bounds: units may be at most {MAX_UNITS}.")
-    feature_map = make_features(features, bounds.observation)  # a wrong name is refused even where none are used
+    feature_map = make_features(features, bounds.state)  # a wrong name is refused even where none are used
     if isinstance(config, ValueFunctionConfig):
-        config = loaded(in_calibration(config)).for_bounds(bounds)
+        config = loaded(in_calibration(config))
+    elif unit not in config.units_served:
+        raise DprlError(f"{config.algorithm} has no statement for the privacy unit {unit}.")
+    config = config.for_bounds(bounds)
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     query = _query(config, asked, policies, feature_map, contrasts)
-    if isinstance(config, ImportanceSampling):
+    if isinstance(config, ValuesConfig):
         inner, sampler = without_sampler(budget, query.dimension, total_variation)
         whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier
         value = value_mechanism(query, whole if given is None else given)
@@ -138,20 +140,19 @@ def _query(
     contrasts: Sequence[tuple[int, int]],
 ) -> ValueQuery:
     """Return what asks for values and intervals."""
-    options = config
-    if not isinstance(options, ImportanceSampling):
-        own = options.value_query(bounds, features, policies, contrasts)
-        if own is not None:
-            return own
-        options = ImportanceSampling(discount=options.discount, confidence=options.confidence)
-    if bounds.strata is not None:
+    if bounds.strata is not None and not config.estimates_propensities:
         raise DprlError(
             f"{config.algorithm} needs behaviour probabilities, and the bounds declare strata in which they are to be "
             "estimated: leave the algorithm out, or strata."
         )
-    query = make_query(options, bounds, public_patterns(policies, bounds), contrasts)
-    anchored = isinstance(config, ValueFunctionConfig) and config.anchored and bounds.cuts_products
-    return AnchoredQuery(query) if anchored else query
+    if isinstance(config, ValuesConfig):
+        return config.value_query(bounds, policies, contrasts)
+    own = config.value_query(bounds, features, policies, contrasts)
+    if own is not None:
+        return own
+    options = ImportanceSampling(discount=config.discount, confidence=config.confidence)
+    query = options.value_query(bounds, policies, contrasts)
+    return AnchoredQuery(query) if config.anchored and bounds.cuts_products else query
 
 
 def _facts(

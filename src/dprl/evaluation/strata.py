@@ -54,7 +54,7 @@ class Strata:
 
     Attributes:
         bounds: whose ``strata`` name components: ``NAME`` for whole numbers with a stratum each, ``NAME:30,50`` for cut
-            points, where NAME is one of ``observation_names``, or ``observation_0``, ``observation_1``, ...
+            points, where NAME is one of ``state_names``, or ``observation_0``, ``observation_1``, ...
 
     Raises:
         DprlError: a stratum names no component, or no cut points within its bounds; or there are too many.
@@ -79,13 +79,13 @@ class Strata:
 
     def _axis(self, declared: str) -> Axis:
         plain = [f"observation_{i}" for i in range(len(self.bounds.observation))]
-        names = list(self.bounds.observation_names or plain)
+        names = list(self.bounds.state_names)
         name, colon, cuts = (part.strip() for part in declared.partition(":"))
         known = names if name in names else plain
         if name not in known:
             raise DprlError(f"bounds: strata: there is no component {name!r}; there are {', '.join(names)}.")
         component = known.index(name)
-        low, high = self.bounds.observation[component]
+        low, high = self.bounds.state[component]
         if colon:
             try:
                 edges = tuple(float(cut) for cut in cuts.split(","))
@@ -152,7 +152,7 @@ class Strata:
 
     def _states(self) -> Float[np.ndarray, "strata points d"]:
         """Return public states of each stratum; half of them have whole numbers, as codes and counts are."""
-        low, high = np.array(self.bounds.observation, dtype=np.float64).T
+        low, high = np.array(self.bounds.state, dtype=np.float64).T
         places = np.random.default_rng(0).random((self.count, _STATES, len(low)))  # noqa: TID251 (public)
         bottom, top = np.tile(low, (self.count, 1)), np.tile(high, (self.count, 1))
         for axis, place in zip(self.axes, np.unravel_index(np.arange(self.count), self.shape or (1,)), strict=False):

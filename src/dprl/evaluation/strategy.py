@@ -34,7 +34,7 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> Float[np.ndarray
     k = len(policies)
     if k == 1 or bounds.horizon > 1 or bounds.actions is None or any(isinstance(p, ColumnPolicy) for p in policies):
         return np.ones((1, k))
-    low, high = np.array(bounds.observation, dtype=np.float64).T
+    low, high = np.array(bounds.state, dtype=np.float64).T
     draws = np.random.default_rng(0).random((_GRID, len(low)))  # noqa: TID251 (public)
     # half of the points are whole numbers, as codes and counts are
     states = low + draws * (high - low)
@@ -61,17 +61,34 @@ def least_noise_strategy(
     for a, b in contrasts:
         difference = np.eye(k)[a] - np.eye(k)[b]
         workload += np.outer(difference, difference)
-    values, vectors = np.linalg.eigh(workload)
-    root = (vectors * np.sqrt(values)) @ vectors.T if contrasts else workload
     # a little of every single policy keeps S invertible where two policies agree everywhere
-    columns = np.vstack([patterns, 0.1 * np.eye(k)])
+    return optimal_strategy(np.vstack([patterns, 0.1 * np.eye(k)]), workload if contrasts else None)
+
+
+def optimal_strategy(
+    columns: Float[np.ndarray, "columns k"], workload: Float[np.ndarray, "k k"] | None = None, tolerance: float = 0.0
+) -> Float[np.ndarray, "k k"]:
+    """Return the ``(k, k)`` strategy S with the least ``tr(workload (S'S)^-1)`` subject to |S c| <= 1 for each row c
+    of ``columns``.
+
+    Args:
+        workload: of what is estimated, such as L'L for errors of L y; by default the identity.
+        tolerance: how much longer than one the longest column may be where the iteration ends; it is then scaled to
+            one.
+    """
+    root = np.eye(columns.shape[1])
+    if workload is not None:
+        values, vectors = np.linalg.eigh(workload)
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     weight = np.full(len(columns), 1.0 / len(columns))
-    gram = np.eye(k)
+    gram = np.eye(len(root))
     for _ in range(_ITERATIONS):
         values, vectors = np.linalg.eigh(root @ (columns.T * weight) @ columns @ root)
         gram = root @ (vectors / np.sqrt(np.maximum(values, 1e-12))) @ vectors.T @ root
         norms = np.einsum("jk,kl,jl->j", columns, gram, columns)
         weight = weight * norms
+        if tolerance and norms.max() <= 1.0 + tolerance:
+            break
     norms = np.einsum("jk,kl,jl->j", columns, gram, columns)
     values, vectors = np.linalg.eigh(gram / norms.max())
     return (vectors * np.sqrt(values)) @ vectors.T

@@ -54,6 +54,7 @@ class Stratified(ValueFunctionConfig):
     algorithm: ClassVar[str] = "stratified"
     around_function: ClassVar[bool] = True
     learns: ClassVar[str] = "table of propensities"
+    estimates_propensities: ClassVar[bool] = True
 
     ranges: ClassVar[Mapping[str, str]] = {"min_propensity": "[0, 0.5]"}
 

@@ -144,7 +144,7 @@ def _from_file(path: Path, function: str) -> Policy:
 
 def synthetic_states(bounds: Bounds) -> np.ndarray:
     """Return ``(64, d)`` public states: midpoint, corners (16 of them at most), and a fixed uniform sample inside."""
-    low, high = np.array(bounds.observation, dtype=np.float64).T
+    low, high = np.array(bounds.state, dtype=np.float64).T
     size = len(low)
     sample = np.random.default_rng(0)  # noqa: TID251 (public)
     if size <= 4:

@@ -58,13 +58,13 @@ def estimate_of(
     request |= {"outcome": outcome} if outcome else {}
     learned: dict[str, Any] = {"value_function": None}
     if function is not None:
-        learned[function.kind] = function.described(targets[0]["name"], log.bounds.observation_names)
+        learned[function.kind] = function.described(targets[0]["name"], log.bounds.state_names)
     return {
         "schema": "dprl.estimate/1",
         "status": status,
         "algorithm": plan.name,
         "estimator": plan.estimator,
-        "quantity": MEAN_REWARD if log.unit == "transition" else RETURN,
+        "quantity": plan.config.quantity or (MEAN_REWARD if log.unit == "transition" else RETURN),
         "epsilon": plan.budget.epsilon,
         "delta": plan.budget.delta,
         "confidence": plan.query.config.confidence,

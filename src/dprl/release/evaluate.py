@@ -19,9 +19,8 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.readers import Log, read_log
 from dprl.data.trajectories import Trajectories
-from dprl.engine.program import Learned, ValueFunctionConfig
+from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
-from dprl.evaluation import importance_sampling as importance
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan
@@ -172,7 +171,7 @@ def evaluate(
     named = _named_policies(target_policy)
     log = _opened(log, named, bounds, unit, person, behavior_policy)
     algorithm = find(default_for(log.bounds)).load_config()() if algorithm is None else algorithm
-    if not isinstance(algorithm, ValueFunctionConfig | importance.ImportanceSampling):
+    if not isinstance(algorithm, ValueFunctionConfig | ValuesConfig):
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
     policies = load_policies(target_policy, log.bounds)
     targets = list(policies.values())

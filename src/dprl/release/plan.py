@@ -14,7 +14,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs, expected_noise
 from dprl.evaluation.plan import Algorithm, make_plan
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
-from dprl.policies.loading import ColumnPolicy
+from dprl.policies.loading import ColumnPolicy, UniformPolicy
 from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
 from dprl.release.evaluate import load_policies
 
@@ -55,7 +55,7 @@ def plan_release(
     return {
         "algorithm": plan.name,
         "estimator": plan.estimator,
-        "quantity": MEAN_REWARD if unit == "transition" else RETURN,
+        "quantity": plan.config.quantity or (MEAN_REWARD if unit == "transition" else RETURN),
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "epsilon_of_event": plan.epsilon_of_event,
@@ -93,7 +93,9 @@ def calibrate_release(
     A stage's ``share`` is its part of mu^2; the last of them gets what the accountant leaves of the budget.
     """
     # of one target policy nothing matters here: any will do, also where actions are continuous
-    plan = make_plan(algorithm, read_bounds(bounds), budget, [ColumnPolicy()], features, TOTAL_VARIATION)
+    public = read_bounds(bounds)
+    policy = ColumnPolicy() if public.actions is None else UniformPolicy(public.actions)
+    plan = make_plan(algorithm, public, budget, [policy], features, TOTAL_VARIATION)
     if plan.claim is not None:
         raise DprlError(f"{plan.name}: a paper's formula gives the noise: nothing is calibrated to the budget.")
     names = ("purpose", "noise_multiplier", "sampling_rate", "steps", "share")

@@ -36,6 +36,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "contrasts": _contrasts(estimate),
         "outcome": text(request.get("outcome"), ""),
         "of_transitions": _is_of_transitions(estimate),
+        "probability": _probability(estimate),
         "horizon": section(estimate.get("bounds")).get("horizon"),
         "discount": as_number(estimate.get("discount")),
         "discount_words": plain(estimate.get("discount")),
@@ -158,6 +159,8 @@ def name_of_slice(piece: dict[str, Any], place: int) -> str:
 
 def _value_bounds(estimate: dict[str, Any]) -> tuple[float, float] | None:
     """Return the smallest and largest value that the public bounds allow: where an interval may have been cut."""
+    if _probability(estimate):
+        return 0.0, 1.0
     bounds = section(estimate.get("bounds"))
     low, high = endpoints(bounds.get("reward"))
     if not _is_of_transitions(estimate):
@@ -189,6 +192,12 @@ def _propensities(found: dict[str, Any]) -> dict[str, Any] | None:
     noise = as_number(found.get("standard_deviation_of_noise"))
     shown = rows[:_MOST_STRATA]
     return {"rows": shown, "strata": len(rows), "actions": max(len(r[2]) for r in rows), "noise": error(noise, None)}
+
+
+def _probability(estimate: dict[str, Any]) -> str:
+    """Return what a value is the probability of, in words; empty where it is none."""
+    quantity = text(estimate.get("quantity"), "")
+    return quantity if quantity.startswith("probability") else ""
 
 
 def _made_of(features: dict[str, Any]) -> str:

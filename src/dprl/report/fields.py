@@ -62,6 +62,15 @@ def leaves(mapping: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
+def _filled(facts: dict[str, Any], component: int) -> str:
+    """Return what becomes of a component of the observation where it is missing, in words."""
+    fill = items(facts.get("fill"))[component : component + 1]
+    if not fill or fill[0] is None:
+        return ""
+    flagged = component in items(facts.get("flag_missing"))
+    return f"where it is missing: {plain(fill[0])}" + (", and a component more says so" if flagged else "")
+
+
 def listed_facts(
     facts: dict[str, Any], known: dict[str, list[str]], names: dict[str, str], told: set[str]
 ) -> list[tuple[str, str, str]]:
@@ -78,6 +87,6 @@ def listed_facts(
         for i, pair in enumerate(items(facts.get(key))):
             name = names.get(plain(i)) if key == "observation" else None
             label = f"{key.capitalize()}: {name}" if name else f"{key.capitalize()}, component {i}"
-            rows.append((label, span(pair), ""))
-    told = told | {"observation", "observation_names", "action", *known}
+            rows.append((label, span(pair), _filled(facts, i) if key == "observation" else ""))
+    told = told | {"observation", "observation_names", "fill", "flag_missing", "action", *known}
     return rows + [(*row, "") for row in leaves({key: value for key, value in facts.items() if key not in told})]

@@ -211,7 +211,7 @@ def _saturating(plan: Plan, signs: np.ndarray) -> SharedTransitions:
     vector's direction is known whatever the state is. Those of negative sign stand at another state than the canary.
     """
     assert plan.features is not None
-    low, high = (np.array(ends) for ends in zip(*plan.bounds.observation, strict=True))
+    low, high = (np.array(ends) for ends in zip(*plan.bounds.state, strict=True))
     states = np.stack([low, high])
     phi = plan.features(states)
     row = np.where(signs > 0, 0, 1)[:, None] == np.arange(2)

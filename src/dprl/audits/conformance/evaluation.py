@@ -30,11 +30,11 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine import program as engine
 from dprl.engine.algorithm import Algorithm
 from dprl.engine.layouts import UnitRows, padded_units
+from dprl.engine.options import ValuesConfig
 from dprl.engine.plan import Plan
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs
-from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
 from dprl.mechanisms.gaussian_sum import RELATION, GaussianSum
 from dprl.mechanisms.noise import SeededNoise
@@ -136,7 +136,7 @@ class EvaluationConformance(Suite):
         bounds = replace(self.bounds, **{"units": _PEOPLE, **chosen.facts})
         people = LogOf(bounds, trajectories=2 if person else 1, persons=person)
         by = None if form == "file" else "person_id" if person else "episode_id"
-        few = isinstance(chosen.config, ImportanceSampling) or chosen.config.around_function
+        few = isinstance(chosen.config, ValuesConfig) or chosen.config.around_function
         budget = replace(self.budget, epsilon=_AMPLE) if few else self.budget
         workers = {"engine": "ray", "shards": 2} if form == "ray" else {}
 

@@ -1,0 +1,252 @@
+"""The probability that nothing has happened to a person by a time, of target policies, where people leave early.
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one (zero-out, where the
+number of units is public). Released: one noisy vector of weighted counts; curves and intervals are post-processing.
+Proof and estimators: docs/proofs/survival.md. Kaplan and Meier (1958), of noisy counts in public bins of time.
+
+A trajectory's time is the sum of its rewards: of one row the time until which the person was seen, of a row a period
+the periods' lengths. It ends by ``terminated`` if the event happened then, and otherwise the person was censored. So a
+trajectory has one entry, its importance weight, in one cell: bin of time, and event or censored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dprl.config import DERIVED
+from dprl.data.trajectories import Trajectories
+from dprl.engine.algorithm import Algorithm, Setting
+from dprl.engine.options import ValuesConfig
+from dprl.engine.ratios import cumulative_ratios, step_ratios, usable
+from dprl.evaluation.intervals import Difference, ValueEstimate, apart, quantile
+from dprl.evaluation.strategy import least_noise_strategy, optimal_strategy, public_patterns
+from dprl.evaluation.survival_intervals import (
+    EXPECTED,
+    EXPOSURE,
+    Law,
+    SurvivalEstimate,
+    cell_workload,
+    nominal_shares,
+)
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Bounds
+from dprl.value_functions.linear import ValueFunction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survival(ValuesConfig):
+    """Options of event-free probabilities; public facts, all of them.
+
+    Attributes:
+        until: time at which the event-free probability is asked for, in the unit of the rewards; by default the longest
+            time that the bounds allow.
+        bins: number of bins of equal length up to then.
+        censoring: when in their bin people are censored: ``within`` it, nobody knows when, which the interval counts;
+            or at its ``end``, after all events, as the estimate of Kaplan and Meier on the bins has it.
+        confidence: nominal coverage of the intervals.
+        variance_margin: standard errors of its own noise by which the sampling variance is taken larger in the
+            interval.
+        noise_multiplier: overrides the calibration to the budget; the certificate then states what it costs.
+    """
+
+    until: float | None = None
+    bins: int = 20
+    censoring: Literal["within", "end"] = "within"
+    confidence: float = 0.95
+    variance_margin: float = 1.0
+    noise_multiplier: float | None = None
+
+    algorithm: ClassVar[str] = "survival"
+    discount: ClassVar[float] = 1.0
+    ranges: ClassVar[Mapping[str, str]] = {
+        "until": "(0, inf)",
+        "bins": "1..100",
+        "confidence": "(0.5, 1)",
+        "variance_margin": "[0, 5]",
+        "noise_multiplier": "(0, inf)",
+    }
+
+    @property
+    def quantity(self) -> str:
+        """What a value is of."""
+        return "probability of no event" + ("" if self.until is None else f" up to time {self.until:g}")
+
+    def for_bounds(self, bounds: Bounds) -> Survival:
+        """Return the same options with a time. It is at most the longest one that the bounds allow."""
+        longest = bounds.reward[1] * bounds.horizon
+        self._check("rewards are times, so that their upper bound must be above 0", longest > 0.0)
+        if self.until is None:
+            return self.replace(DERIVED, until=float(longest))
+        self._check(f"until must be at most {longest:g}, the longest time by the bounds", self.until <= longest)
+        return self
+
+    def value_query(
+        self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
+    ) -> SurvivalQuery:
+        """Return the query for the event-free probabilities of ``policies``."""
+        self._check(
+            "products of importance ratios would be cut: give one row a person, with horizon = 1, or declare no "
+            "max_cumulative_ratio below the largest product",
+            not bounds.cuts_products,
+        )
+        patterns = public_patterns(policies, bounds)
+        exclusive = tuple(not (patterns[:, a] * patterns[:, b]).any() for a, b in contrasts)
+        return SurvivalQuery(
+            self,
+            replace(bounds, return_range=(0.0, 1.0)),
+            least_noise_strategy(patterns, contrasts),
+            optimal_strategy(np.eye(2 * self.bins + 1), cell_workload(self.bins), tolerance=1e-3),
+            tuple(contrasts),
+            exclusive,
+        )
+
+
+@dataclass(frozen=True)
+class SurvivalQuery:
+    """Question to the units, made from public facts only; it turns their noisy sum back into probabilities.
+
+    Attributes:
+        bounds: of the log, with the range of a probability as that of a value.
+        strategy: ``(P, P)`` matrix over the target policies, by which no pattern of weights becomes longer than one.
+        cells: ``(m, m)`` matrix over the cells, whose columns are no longer than one.
+        contrasts: pairs of policies whose difference is asked for.
+        exclusive: for each pair whether nobody has weights under both.
+    """
+
+    config: Survival
+    bounds: Bounds
+    strategy: np.ndarray
+    cells: np.ndarray
+    contrasts: tuple[tuple[int, int], ...] = ()
+    exclusive: tuple[bool, ...] = ()
+
+    around_function: ClassVar[bool] = False
+    words: ClassVar[str] = "event-free probabilities from weighted counts"
+    clip_norm: ClassVar[float] = 1.0
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return len(self.strategy) * len(self.cells)
+
+    @property
+    def edges(self) -> Float[np.ndarray, " bins"]:
+        """Ends of the bins; a time there is in the bin that ends there."""
+        assert self.config.until is not None
+        return np.linspace(0.0, self.config.until, self.config.bins + 1)[1:]
+
+    def around(self, function: ValueFunction | None) -> SurvivalQuery:
+        """Return itself: no value function is needed."""
+        del function
+        return self
+
+    def at(self, confidence: float) -> SurvivalQuery:
+        """Return the same query with intervals of another nominal confidence."""
+        return replace(self, config=self.config.replace(confidence=confidence))
+
+    def cell_of(self, log: Trajectories) -> Int[np.ndarray, " episodes"]:
+        """Return the cell of each trajectory. Private."""
+        bins, some = self.config.bins, log.lengths() > 0
+        time = np.bincount(log.episode_of(), log.reward, minlength=log.episodes)
+        found = np.searchsorted(self.edges * (1.0 + 1e-12), time, side="left")
+        if self.bounds.horizon == 1:  # what is longer than the bound was moved there
+            found[time >= self.bounds.reward[1]] = bins
+        event = np.zeros(log.episodes, dtype=bool)
+        event[some] = log.terminated[log.episode_offsets[1:][some] - 1]
+        return np.where(found == bins, 2 * bins, np.where(event, found, bins + found))
+
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        size, sound, siblings = len(self.cells), usable(log), np.diff(log.unit_offsets)
+        place = log.unit_of_episode() * size + self.cell_of(log)
+        held = []
+        for policy in policies:
+            weight, products = np.zeros(log.episodes), cumulative_ratios(step_ratios(policy, log, behavior), log)
+            weight[sound] = products[log.episode_offsets[1:][sound] - 1] / self.bounds.cumulative_ratio
+            weight /= np.repeat(siblings, siblings)  # a unit is the mean over its trajectories
+            held.append(np.bincount(place, weight, minlength=log.units * size).reshape(log.units, size))
+        out = np.zeros((log.units, len(policies), size))
+        # entry by entry: a matrix product may round a row differently beside other rows
+        for p, row in enumerate(self.strategy):
+            mixed = np.zeros((log.units, size))
+            for entry, weights in zip(row, held, strict=True):
+                mixed += entry * weights
+            for cell in range(size):
+                out[:, p] += mixed[:, cell : cell + 1] * self.cells[:, cell]
+        return out.reshape(log.units, self.dimension)
+
+    def _laws(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[Law]:
+        """Return what was released of each policy: shares of the declared people, weighted."""
+        largest, units, config = self.bounds.cumulative_ratio, self.bounds.units, self.config
+        over_policies, over_cells = np.linalg.inv(self.strategy), np.linalg.inv(self.cells)
+        shares = largest / units * over_policies @ noisy.reshape(len(over_policies), -1) @ over_cells.T
+        root = largest / units * mechanism.noise_std * over_cells
+        facts = (largest, units, len(shares), EXPOSURE[config.censoring])
+        lengths = np.linalg.norm(over_policies, axis=1)
+        return [
+            Law(row, length * root, *facts, quantile(config.confidence), config.variance_margin)
+            for row, length in zip(shares, lengths, strict=True)
+        ]
+
+    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[SurvivalEstimate]:
+        """Return probabilities and intervals of all target policies from the released vector: post-processing."""
+        return [law.estimate(self.edges.tolist()) for law in self._laws(mechanism, noisy)]
+
+    def difference(
+        self,
+        mechanism: GaussianSum,
+        noisy: Float[np.ndarray, " dim"],
+        estimates: Sequence[ValueEstimate],
+        a: int,
+        b: int,
+    ) -> Difference:
+        """Return one policy's probability less another's, of a pair among :attr:`contrasts`."""
+        laws = [self._laws(mechanism, noisy)[policy] for policy in (a, b)]
+        widest = apart(estimates[a], estimates[b])
+        if any(e.notes for e in (estimates[a], estimates[b])) or any(law.known < law.bins for law in laws):
+            return widest
+        one, other = (law.last for law in laws)
+        # the noise of both comes from one draw for each pair of a policy and a cell, mixed over the policies
+        rows = np.linalg.inv(self.strategy)[[a, b]]
+        parts = [
+            np.outer(row / np.linalg.norm(row), point.slope @ law.root)
+            for row, point, law in zip(rows, (one, other), laws, strict=True)
+        ]
+        noise = float(np.linalg.norm(parts[0] - parts[1]))
+        together = math.hypot if self.exclusive[self.contrasts.index((a, b))] else (lambda x, y: x + y)
+        sampling, most = (together(getattr(one, x), getattr(other, x)) for x in ("sampling", "sampling_at_most"))
+        half = laws[0].t * math.hypot(most, noise)
+        low = max(one.least - other.most - half, widest.interval[0])
+        high = min(one.most - other.least + half, widest.interval[1])
+        return Difference((low, high) if low <= high else widest.interval, noise, sampling)
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """Return what the errors will be in the public scenarios, whichever makes each of them largest."""
+        bins, out = self.config.bins, []
+        for law in self._laws(mechanism, np.zeros(self.dimension)):
+            points = [replace(law, shares=nominal_shares(*scenario, bins)).last for scenario in EXPECTED]
+            noise, sampling, width = (
+                max(numbers) for numbers in zip(*((p.noise, p.sampling, p.high - p.low) for p in points), strict=True)
+            )
+            out.append((noise, sampling, min(width, 1.0) / 2.0))
+        return out
+
+
+_TIMES = {"horizon": 1, "max_cumulative_ratio": 1.6}
+ALGORITHM = Algorithm(
+    Survival,
+    settings={
+        "one row a person": Setting(Survival(bins=3, until=0.8), facts=_TIMES),
+        "one row a period": Setting(Survival(bins=3), facts={"max_importance_ratio": 1.0, "max_cumulative_ratio": 1.0}),
+        "differences": Setting(Survival(bins=2, censoring="end"), facts=_TIMES, compare=("all",)),
+    },
+    canary="dprl.audits.attacks.programs:importance_canary",
+)

@@ -1,0 +1,79 @@
+"""Public facts about what is missing: values in place of missing ones, and hazards of being censored. A leaf."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dprl.errors import DprlError
+
+
+def check_fill(fill: object, flagged: object, observation: Sequence[tuple[float, float]]) -> None:
+    """Refuse values outside of the declared bounds, and flags of components that are not filled.
+
+    Args:
+        fill: one number or None for each component of the observation; None where nothing is filled.
+        flagged: numbers of components; None for none.
+        observation: bounds of each component.
+    """
+    if fill is None and flagged is None:
+        return
+    size = len(observation)
+    if not isinstance(fill, tuple) or len(fill) != size:
+        raise DprlError(f"bounds: fill must have one value, or none, for each of the {size} observation components.")
+    for i, (value, (low, high)) in enumerate(zip(fill, observation, strict=True)):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and low <= value <= high):
+            raise DprlError(f"bounds: fill of observation component {i} must be a number from {low:g} to {high:g}.")
+    if flagged is None:
+        return
+    whole = isinstance(flagged, tuple) and all(isinstance(i, int) and not isinstance(i, bool) for i in flagged)
+    if not isinstance(flagged, tuple) or not whole or not all(0 <= i < size and fill[i] is not None for i in flagged):
+        raise DprlError("bounds: flag_missing must list components that have a fill.")
+    if len(set(flagged)) < len(flagged):
+        raise DprlError("bounds: flag_missing lists a component twice.")
+
+
+def check_hazard(hazard: object, max_importance_ratio: float) -> None:
+    """Refuse a hazard of being censored that is none, or weights of people who stay that the bounds would cut."""
+    if hazard is None:
+        return
+    if not isinstance(hazard, int | float) or isinstance(hazard, bool) or not 0.0 <= hazard < 1.0:
+        raise DprlError("bounds: censoring_hazard must be at least 0 and below 1.")
+    if max_importance_ratio * (1.0 - hazard) < 1.0 - 1e-9:
+        raise DprlError(
+            f"bounds: max_importance_ratio must be at least {1.0 / (1.0 - hazard):.6g}, one over the chance of staying "
+            "in a step: it bounds the ratio of target to behaviour probability over that chance."
+        )
+
+
+def by_number(bounds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return bounds as parsed, with ``fill`` and ``flag_missing`` by number where they were given by name.
+
+    A component's name is that of ``observation_names``, or its number from 0. Anything else is left for the checks.
+    """
+    out = dict(bounds)
+    observation, names = bounds.get("observation"), bounds.get("observation_names")
+    size = len(observation) if isinstance(observation, Sequence) else 0
+    named = list(names) if isinstance(names, Sequence) and not isinstance(names, str) else []
+
+    def place(what: str, name: object) -> int:
+        if name in named:
+            return named.index(name)
+        if str(name) in {str(i) for i in range(size)} and not isinstance(name, bool):
+            return int(str(name))
+        known = ", ".join(map(str, named)) if named else f"0 to {size - 1}"
+        raise DprlError(f"bounds: {what} names no observation component {name!r}; there are {known}.")
+
+    fill, flagged = out.get("fill"), out.get("flag_missing")
+    if isinstance(fill, Mapping):
+        filled: list[Any] = [None] * size
+        for name, value in fill.items():
+            if value is None or (isinstance(value, float) and math.isnan(value)):
+                raise DprlError(f"bounds: fill of {name!r} must be a number.")
+            filled[place("fill", name)] = value
+        out["fill"] = filled
+    if isinstance(flagged, list | tuple):
+        out["flag_missing"] = [place("flag_missing", name) for name in flagged]
+    return out
