@@ -150,6 +150,8 @@ class Bounds:
         max_cumulative_ratio: larger products of ratios along a trajectory are cut; see :attr:`cumulative_ratio`.
         return_range: smallest and largest discounted return, where known more tightly than from ``reward``.
         observation_names: what each observation component is called in the report.
+        strata: components of the observation within whose cells propensities are estimated, in place of behaviour
+            probabilities; see :class:`~dprl.evaluation.strata.Strata`.
     """
 
     units: int
@@ -162,6 +164,7 @@ class Bounds:
     max_cumulative_ratio: float | None = None
     return_range: Interval | None = None
     observation_names: tuple[str, ...] | None = None
+    strata: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         def whole(name: str, value: object) -> None:
@@ -210,6 +213,9 @@ class Bounds:
             isinstance(names, tuple) and len(names) == len(self.observation) and all(isinstance(n, str) for n in names)
         ):
             raise DprlError("bounds: observation_names must be one text for each observation component.")
+        strata = self.strata
+        if strata is not None and not (isinstance(strata, tuple) and all(isinstance(s, str) for s in strata)):
+            raise DprlError('bounds: strata must be a list of texts, such as ["site", "age:30,50"].')
 
     @property
     def largest_product(self) -> float:
@@ -273,7 +279,8 @@ class Bounds:
         unknown = sorted(set(mapping) - known)
         if unknown:
             raise DprlError(f"bounds: unknown name {unknown[0]!r}; known are {', '.join(sorted(known))}.")
-        for name in ("units", "horizon", "reward", "observation", "max_importance_ratio"):
+        ratio = () if "strata" in mapping else ("max_importance_ratio",)
+        for name in ("units", "horizon", "reward", "observation", *ratio):
             if name not in mapping:
                 raise DprlError(
                     f"bounds: {name} is missing; bounds are public facts and are never inferred from the rows."

@@ -144,6 +144,11 @@ def _query(
         if own is not None:
             return own
         options = ImportanceSampling(discount=options.discount, confidence=options.confidence)
+    if bounds.strata is not None:
+        raise DprlError(
+            f"{config.algorithm} needs behaviour probabilities, and the bounds declare strata in which they are to be "
+            "estimated: leave the algorithm out, or strata."
+        )
     query = make_query(options, bounds, public_patterns(policies, bounds), contrasts)
     anchored = isinstance(config, ValueFunctionConfig) and config.anchored and bounds.cuts_products
     return AnchoredQuery(query) if anchored else query

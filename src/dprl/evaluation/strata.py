@@ -1,0 +1,164 @@
+"""Strata: declared cells of states, within which everybody had the same chances of each action.
+
+Everything here is public: names and cut points from the bounds, and policies at public states.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from dprl.errors import DprlError
+from dprl.policies.loading import ColumnPolicy, policy_probabilities
+from dprl.protocols import Bounds
+
+MOST = 2_000
+"""Cells of strata times actions."""
+_STATES = 64
+_SAME = 1e-6
+
+
+class Axis(NamedTuple):
+    """One component of the states that tells strata apart.
+
+    Attributes:
+        component: place of the component.
+        name: of the component.
+        edges: smallest values of all cells but the first, in ascending order.
+        codes: whether the component is a whole number with a cell for each value.
+    """
+
+    component: int
+    name: str
+    edges: tuple[float, ...]
+    codes: bool
+
+    def labels(self) -> list[str]:
+        """Return what each cell is called."""
+        if self.codes:
+            return [f"{self.name} {edge - 0.5:g}" for edge in (*self.edges, self.edges[-1] + 1.0)]
+        inside = [f"{low:g} <= {self.name} < {high:g}" for low, high in itertools.pairwise(self.edges)]
+        return [f"{self.name} < {self.edges[0]:g}", *inside, f"{self.name} >= {self.edges[-1]:g}"]
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Cells of states: the product of those of each declared component. Without any there is one cell.
+
+    Attributes:
+        bounds: whose ``strata`` name components: ``NAME`` for whole numbers with a stratum each, ``NAME:30,50`` for cut
+            points, where NAME is one of ``observation_names``, or ``observation_0``, ``observation_1``, ...
+
+    Raises:
+        DprlError: a stratum names no component, or no cut points within its bounds; or there are too many.
+    """
+
+    bounds: Bounds
+
+    def __post_init__(self) -> None:
+        cells = self.count * (self.bounds.actions or 1)
+        if cells > MOST:
+            raise DprlError(f"bounds: strata make {cells} pairs of a stratum and an action; at most {MOST} are counted.")
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """The components that tell strata apart."""
+        axes = tuple(self._axis(declared) for declared in self.bounds.strata or ())
+        if len({axis.component for axis in axes}) < len(axes):
+            raise DprlError("bounds: strata name a component twice; put all of its cut points into one.")
+        return axes
+
+    def _axis(self, declared: str) -> Axis:
+        plain = [f"observation_{i}" for i in range(len(self.bounds.observation))]
+        names = list(self.bounds.observation_names or plain)
+        name, colon, cuts = (part.strip() for part in declared.partition(":"))
+        known = names if name in names else plain
+        if name not in known:
+            raise DprlError(f"bounds: strata: there is no component {name!r}; there are {', '.join(names)}.")
+        component = known.index(name)
+        low, high = self.bounds.observation[component]
+        if colon:
+            try:
+                edges = tuple(float(cut) for cut in cuts.split(","))
+            except ValueError:
+                edges = ()
+            if not edges or not all(low < cut <= high for cut in edges) or sorted(set(edges)) != list(edges):
+                raise DprlError(
+                    f"bounds: strata: {declared!r} must have ascending cut points above {low:g} and up to {high:g}, such "
+                    f"as {name}:{(low + high) / 2.0:g}."
+                )
+            return Axis(component, name, edges, codes=False)
+        if low != int(low) or high != int(high) or not 1 <= high - low < MOST:
+            raise DprlError(
+                f"bounds: strata: {name} is not a whole number with a few values; write cut points, such as "
+                f"{name}:{(low + high) / 2.0:g}."
+            )
+        return Axis(component, name, tuple(low + 0.5 + i for i in range(int(high - low))), codes=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of cells along each component."""
+        return tuple(len(axis.edges) + 1 for axis in self.axes)
+
+    @property
+    def count(self) -> int:
+        """Number of strata."""
+        return math.prod(self.shape)
+
+    @property
+    def labels(self) -> list[str]:
+        """What each stratum is called, in the order of their numbers."""
+        return [", ".join(parts) or "everybody" for parts in itertools.product(*(axis.labels() for axis in self.axes))]
+
+    def cells(self, states: Any, xp: Any = np) -> Any:
+        """Return ``(...)`` numbers of the strata of ``states`` ``(..., d)``; the same whatever their precision."""
+        out = xp.zeros(states.shape[:-1], dtype=np.int32)
+        for axis in self.axes:
+            component = states[..., axis.component].astype(np.float32)
+            place = (component[..., None] >= xp.asarray(axis.edges, dtype=np.float32)).sum(axis=-1)
+            out = out * np.int32(len(axis.edges) + 1) + place.astype(np.int32)
+        return out
+
+    def table(self, policies: Sequence[Any]) -> Float[np.ndarray, "policies strata actions"]:
+        """Return the policies' action probabilities in each stratum.
+
+        Raises:
+            DprlError: a policy is a column of the log, or differs within a stratum.
+        """
+        actions = self.bounds.actions
+        if actions is None or any(isinstance(policy, ColumnPolicy) for policy in policies):
+            raise DprlError("Within strata policies are functions of states: a column of the log cannot be evaluated.")
+        states = self._states()
+        out = []
+        for number, policy in enumerate(policies, start=1):
+            found = policy_probabilities(policy, states.reshape(-1, states.shape[-1]), actions)
+            found = found.reshape(self.count, _STATES, actions)
+            if float(np.ptp(found, axis=1).max()) > _SAME:
+                raise DprlError(
+                    f"Target policy {number} differs within a stratum: declare in the bounds' strata also what this "
+                    "policy looks at, with its cut points."
+                )
+            out.append(found.mean(axis=1))
+        return np.stack(out)
+
+    def _states(self) -> Float[np.ndarray, "strata points d"]:
+        """Return public states of each stratum; half of them have whole numbers, as codes and counts are."""
+        low, high = np.array(self.bounds.observation, dtype=np.float64).T
+        places = np.random.default_rng(0).random((self.count, _STATES, len(low)))  # noqa: TID251 (public)
+        bottom, top = np.tile(low, (self.count, 1)), np.tile(high, (self.count, 1))
+        for axis, place in zip(self.axes, np.unravel_index(np.arange(self.count), self.shape or (1,)), strict=False):
+            ends = np.array([low[axis.component], *axis.edges, high[axis.component]])
+            bottom[:, axis.component], top[:, axis.component] = ends[place], ends[place + 1]
+            if axis.codes:
+                bottom[:, axis.component] = top[:, axis.component] = low[axis.component] + place
+        states = bottom[:, None] + places * (top - bottom)[:, None]
+        whole = np.floor(states[:, ::2])
+        states[:, ::2] = np.where(whole >= bottom[:, None], whole, states[:, ::2])
+        return states
