@@ -21,6 +21,7 @@ from dprl.evaluation.intervals import (
     ValueEstimate,
 )
 from dprl.evaluation.protected import Protected
+from dprl.evaluation.subgroups import GroupedQuery, Subgroup
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.release.certificate import certificate_from
@@ -42,6 +43,7 @@ def estimate_of(
     log: Log,
     values: Mapping[str, ValueEstimate],
     contrasts: Sequence[Contrast],
+    groups: Sequence[Subgroup],
     function: ValueFunction | None,
     references: list[float] | None,
     status: str,
@@ -82,6 +84,7 @@ def estimate_of(
         "interval": targets[0]["interval"],
         "targets": targets,
         **({"contrasts": [contrast.as_dict(list(values)) for contrast in contrasts]} if contrasts else {}),
+        **({"subgroups": [group.as_dict(list(values)) for group in groups]} if groups else {}),
         "value_function": described,
         "public_cautions": public_cautions(plan, list(values)),
         "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit),
@@ -172,7 +175,8 @@ def certificate_of(
 ) -> dict[str, Any]:
     """Return the certificate before it is sealed: public facts alone, known before the first row is read."""
     around = ", around the released value function," if plan.around_function else ""
-    released = f"One noisy vector, from which{around} every value and interval is computed"
+    of_groups = " of everybody and of each subgroup" if isinstance(plan.query, GroupedQuery) else ""
+    released = f"One noisy vector, from which{around} every value and interval{of_groups} is computed"
     if plan.stages:
         if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages):
             released += ", the noisy sum of every step and its noisy norm, as many as the budget admitted, from which"
@@ -194,6 +198,8 @@ def certificate_of(
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)}
+    if isinstance(plan.query, GroupedQuery):
+        public["subgroups"] = list(plan.query.declared)
     if protector is not None:
         public["protector"] = protector
     return certificate_from(

@@ -31,6 +31,7 @@ def plan_release(
     features: str = "columns",
     behavior_policy: Any = None,
     compare: Sequence[str] = (),
+    subgroups: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
     read.
@@ -50,7 +51,7 @@ def plan_release(
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     names = list(policies)
     pairs = asked_pairs(compare, names)
-    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit, pairs)
+    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit, pairs, subgroups)
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
