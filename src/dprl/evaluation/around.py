@@ -387,7 +387,11 @@ class AroundQuery:
             error, (low, high) = math.hypot(sampling, most * noise), bounds.value_interval(discount)
             end = self._share_noise(noise) * (high - low) / 2.0
             widest += t * (math.hypot(error, end) - error) / 2.0
-        return [(least * noise / math.sqrt(self.sides), sampling, widest)] * self.policies
+        privacy = least * noise / math.sqrt(self.sides)
+        if self.people is not None:  # the noise in their number, at a value half way from the middle
+            low, high = bounds.value_interval(discount)
+            privacy = math.hypot(privacy, self._share_noise(noise) * (high - low) / 4.0)
+        return [(privacy, sampling, widest)] * self.policies
 
 
 def in_public_units(function: ValueFunction, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:

@@ -293,9 +293,12 @@ class ImportanceQuery:
                 half = half_width(known, upper)
                 if not self.pairs:  # towards an end of the range it is wider, for people who may be missing
                     error, end = known.error(upper, known.spread), 1.0 / self.scale.largest
-                    half += known.t * (math.hypot(error, known.share_spread * end) - error) / 2.0
+                    wider = known.t * (math.hypot(error, known.share_spread * end) - error)
+                    half += wider if known.counted else wider / 2.0
                 widest = min(widest, unit * half)
-            out.append((unit * known.spread, unit * known.error(variance, 0.0), widest))
+            # the noise in a number of units that were counted, at a value half way from the baseline
+            privacy = math.hypot(known.spread, known.of_count / 2.0 / self.scale.largest)
+            out.append((unit * privacy, unit * known.error(variance, 0.0), widest))
         return out
 
 

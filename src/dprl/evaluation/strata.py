@@ -99,7 +99,9 @@ class Strata:
     def __post_init__(self) -> None:
         cells = self.count * (self.bounds.actions or 1)
         if cells > MOST:
-            raise DprlError(f"bounds: strata make {cells} pairs of a stratum and an action; at most {MOST} are counted.")
+            raise DprlError(
+                f"bounds: strata make {cells} pairs of a stratum and an action; at most {MOST} are counted."
+            )
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:

@@ -1,8 +1,8 @@
 """Values of policies for declared subgroups of people, from the same noisy sum as the values of everybody.
 
-Privacy unit, relation and event are those of the values; released: the vector of the values for everybody, and a block
-of its length for each group. Subgroups are cells of a unit's first state: public declarations. Those of one axis exclude
-one another, so that a unit stands in one block of each axis, and the vector is as long as that of the values alone.
+Privacy unit, relation and event are those of the values. Released: the vector of the values for everybody, and a block
+of the same length for each group. Subgroups are cells of a unit's first state: public declarations. Those of one axis
+exclude one another: a unit stands in one block of each axis, and its vector is no longer than that of the values alone.
 Proof, allocation and intervals: docs/proofs/subgroups.md.
 """
 
@@ -44,7 +44,7 @@ class Subgroup:
         values: of each target policy, with an interval at the nominal confidence of this value alone.
         simultaneous_intervals: of each target policy, at the nominal confidence for the values of all subgroups
             together (Bonferroni).
-        contrasts: the differences that were asked for; their simultaneous intervals are those of all subgroups together.
+        contrasts: the differences that were asked for; their simultaneous intervals are of all subgroups together.
     """
 
     axis: str
@@ -180,7 +180,7 @@ class GroupedQuery:
     def shares(self) -> Share:
         """How loud the noise is: everybody's sum is told by its own block and by the sum over each axis's blocks."""
         counts = np.array(self.sizes, dtype=np.float64)
-        known = float(self.weights[0] + np.sum(self.weights[1:] / counts))
+        known = float(np.sum(self.weights / np.array([1.0, *counts])))
         groups = np.sqrt((1.0 - 1.0 / counts) / self.weights[1:] + 1.0 / counts**2 / known)
         return Share(known**-0.5, tuple(map(float, groups)))
 
@@ -215,9 +215,9 @@ class GroupedQuery:
             blocks[start : start + size] / math.sqrt(weight)
             for start, size, weight in zip(starts, self.sizes, self.weights[1:], strict=False)
         ]
-        precise = [float(self.weights[0]), *(float(w) / size for w, size in zip(self.weights[1:], self.sizes))]
-        told = [blocks[0] / math.sqrt(self.weights[0]), *(part.sum(axis=0) for part in parts)]
-        whole = sum(p * t for p, t in zip(precise, told, strict=True)) / sum(precise)
+        precise = self.weights / np.array([1.0, *self.sizes])
+        told = np.stack([blocks[0] / math.sqrt(self.weights[0]), *(part.sum(axis=0) for part in parts)])
+        whole = (precise[:, None] * told).sum(axis=0) / precise.sum()
         return whole, [part + (whole - part.sum(axis=0)) / len(part) for part in parts]
 
     def released(
@@ -272,6 +272,10 @@ class GroupedQuery:
             self.inner.of(units / size).expect(self._mechanism(mechanism, loud))
             for size, loud in zip(self.sizes, self.shares.groups, strict=True)
         ]
+
+    def count_noise(self, mechanism: GaussianSum) -> list[float]:
+        """Return the standard deviation of the noise in the number of people of a group, for each axis."""
+        return [self.inner.count_noise(self._mechanism(mechanism, loud)) for loud in self.shares.groups]
 
 
 @dataclass(frozen=True)

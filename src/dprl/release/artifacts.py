@@ -19,6 +19,7 @@ from dprl.evaluation.intervals import (
     WEIGHTS_ABOVE_ONE,
     WEIGHTS_BELOW_ONE,
     ValueEstimate,
+    quantile,
 )
 from dprl.evaluation.protected import Protected
 from dprl.evaluation.subgroups import GroupedQuery, Subgroup
@@ -87,7 +88,7 @@ def estimate_of(
         **({"subgroups": [group.as_dict(list(values)) for group in groups]} if groups else {}),
         "value_function": described,
         "public_cautions": public_cautions(plan, list(values)),
-        "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit),
+        "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit) + _of_groups(plan, groups),
         "request": request,
         "bounds": log.bounds.in_force(),
     }
@@ -105,6 +106,16 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
             "corrected for it."
         )
     hopeless = [name for name, hides in zip(names, plan.hopeless(), strict=True) if hides]
+    if isinstance(plan.query, GroupedQuery):
+        for declared, size, expected in zip(
+            plan.query.declared, plan.query.sizes, plan.query.expect_of_equal(plan.value_mechanism), strict=True
+        ):
+            low, high = asked.value_interval(plan.config.discount)
+            if all(2.0 * quantile(plan.query.config.confidence) * noise >= high - low for noise, *_ in expected):
+                said.append(
+                    f"The privacy noise in the values of a group of {declared} is alone as wide as the declared range "
+                    f"if its {size} groups are of one size: it takes fewer groups, more units or a larger epsilon."
+                )
     return said + [
         f"The privacy noise in the value of {name} is alone as wide as the declared range: its interval says nothing. "
         "It takes more units, a larger epsilon, or smaller importance ratios."
@@ -135,6 +146,20 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
             SAYS_NOTHING: f"The interval of {name} is the whole declared range: this release says nothing about it.",
         }
         out += [said[note] for note in e.notes]
+    return out
+
+
+def _of_groups(plan: Plan, groups: Sequence[Subgroup]) -> list[str]:
+    """Return what a reader must know of subgroups before their numbers."""
+    out, weights = [], (WEIGHTS_BELOW_ONE, WEIGHTS_ABOVE_ONE)
+    for group in groups:
+        if all(SAYS_NOTHING in e.notes for e in group.values):
+            out.append(f"The budget does not suffice for the subgroup {group.name}: its intervals are the whole range.")
+        elif any(note in e.notes for e in group.values for note in weights):
+            out.append(
+                f"In the subgroup {group.name} weights do not add up to one: there something is cut, or a declared "
+                "fact is not true."
+            )
     return out
 
 
