@@ -74,7 +74,7 @@ def _words(made: dict[str, Any]) -> str:
         noise = ", ".join(f"{name} {found['privacy_standard_error']:.4g}" for name, found in of)
         lines.append(
             f"subgroups {s['axis']} ({len(s['groups'])}): privacy noise {noise} in each if all have "
-            f"{s['people_of_each']:,.0f} {made['unit']}s, twice that in one of half the size; in their number "
+            f"{s['people_of_each']:,.0f} units, twice that in one of half the size; in their number "
             f"{s['people_standard_error']:.3g}"
         )
     lines += [f"caution: {sentence}" for sentence in made["cautions"]]
