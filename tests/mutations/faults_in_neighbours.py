@@ -9,7 +9,7 @@ import numpy as np
 
 from dprl.environments import bandit, user_stream
 from dprl.environments.bandit import Cells
-from dprl.evaluation import importance_sampling
+from dprl.evaluation import importance_sampling, subgroups
 from dprl.learning import q_learner
 from dprl.mechanisms.action_coins import BatchCoins
 
@@ -33,6 +33,12 @@ def _(original: Any, query: Any, *more: Any) -> Any:
 def _(original: Any, *asked: Any) -> Any:
     vectors = original(*asked)
     return vectors / max(np.abs(vectors).max(initial=0.0), 1e-3)
+
+
+@fault("subgroups are cut at shares of the people in the log", "neighbours in subgroups", (subgroups, "first_states"))
+def _(original: Any, log: Any) -> Any:
+    states = original(log)
+    return states - states.mean(axis=0) + 1.0 if len(states) else states
 
 
 @fault("sampled people are those of the first places", "neighbours among sampled people", (bandit, "_in_places"))

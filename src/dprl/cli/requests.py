@@ -184,9 +184,9 @@ class OfLog(Featured, OfPublicFacts):
     log: Path | None = must(metavar="LOG", argument=True)
     target_policy: list[str] | None = must(metavar="POLICY")
     compare: list[str] | None = may(metavar="A:B")
-    subgroup: list[str] | None = may(metavar="NAME:CUTS")
     unit: str | None = may(metavar="UNIT")
     algorithm: str | None = may(metavar="NAME")
+    subgroup: list[str] | None = expert(metavar="NAME:CUTS")
     person_column: str | None = expert(metavar="NAME")
     behavior_policy: str | None = expert(metavar="POLICY")
 

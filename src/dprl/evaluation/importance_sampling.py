@@ -472,6 +472,13 @@ ALGORITHM = Algorithm(
         "self-normalised": Setting(ImportanceSampling(discount=0.9, estimator="self-normalised")),
         "one decision": Setting(ImportanceSampling(discount=0.9), facts=_ONE_STEP),
         "differences": Setting(ImportanceSampling(discount=0.9), facts=_ONE_STEP, compare=("all",)),
+        "subgroups": Setting(
+            ImportanceSampling(discount=0.9),
+            facts=_ONE_STEP,
+            compare=("all",),
+            subgroups=("observation_0:0.7,1.3",),
+        ),
+        "subgroups, cut": Setting(ImportanceSampling(discount=0.9), subgroups=("observation_0",)),
     },
     canary="dprl.audits.attacks.programs:importance_canary",
 )

@@ -227,4 +227,6 @@ def of_distances(
     low, high = max(-below, widest.interval[0]), min(above, widest.interval[1])
     false = any(note in e.notes for e in estimates for note in (WEIGHTS_BELOW_ONE, WEIGHTS_ABOVE_ONE))
     sampling = unit * math.sqrt(min(variance, upper) / units)
+    if counted:
+        noise = math.hypot(noise, mean * share_noise)
     return Difference(widest.interval if false or low > high else (low, high), unit * noise, sampling)

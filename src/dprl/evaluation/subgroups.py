@@ -263,7 +263,9 @@ class GroupedQuery:
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors of the values of everybody will be, from public facts alone."""
-        return self.inner.expect(self._mechanism(mechanism, self.shares.whole))
+        # of groups, too: noise that cannot be drawn is refused here, before anything is charged
+        whole, *_ = [self._mechanism(mechanism, loud) for loud in (self.shares.whole, *self.shares.groups)]
+        return self.inner.expect(whole)
 
     def expect_of_equal(self, mechanism: GaussianSum) -> list[list[tuple[float, float, float]]]:
         """Return what the errors will be in a group of each axis if all its groups are of one size."""

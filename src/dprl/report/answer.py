@@ -162,13 +162,14 @@ def _row_of_group(
     first, second = (text(found.get(key), "(unnamed)") for key in ("policy", "against"))
     name = f"{first} less {second}" if compares else _name(found)
     value_words, interval_words = number(value, places), _words_of(interval, places)
+    between = interval_words.replace(" to ", " and ")
     if low <= least < most <= high:
         sentence = "the budget does not suffice for a group of this size."
         value_words = MISSING
     elif not compares:
-        sentence = f"{name} is worth {value_words}, between {interval_words.replace(' to ', ' and ')}."
+        sentence = f"{name} is worth {value_words}, between {between}."
     elif low <= 0.0 <= high:
-        sentence = f"this release does not tell whether {first} or {second} is worth more (between {interval_words})."
+        sentence = f"this release does not tell whether {first} or {second} is worth more (between {between})."
     else:
         more, ends = ("more", interval) if low > 0.0 else ("less", (-high, -low))
         between = _words_of(ends, places).replace(" to ", " and ")
