@@ -173,7 +173,7 @@ def _subgroups(row: Row, releases: list[Any], span: float) -> list[dict[str, Any
     for name, together in (("all values", all_values), ("all differences", all_differences)):
         hits = int(together.sum())
         if name == "all values" or releases[0].contrasts:
-            out.append(out[-1] | {"policy": name, "hits": hits, "below": len(releases) - hits, "above": 0, "notes": {}})
+            out.append(out[-1] | {"policy": name, "hits": hits, "below": 0, "above": 0, "notes": {}})  # on neither side
     return out
 
 

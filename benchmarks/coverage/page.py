@@ -44,7 +44,7 @@ _GROUPS = """\
 ## Subgroups
 
 Of each setting the smallest and the largest group, and whether the simultaneous intervals of all groups hold together
-(then *below* counts releases in which one does not). *Without privacy*: the width of an interval from the same people
+(on which side one of them misses is not counted then). *Without privacy*: the width of an interval from the same people
 with sampling error alone.
 """
 
@@ -142,6 +142,7 @@ def _line_of_group(record: Mapping[str, Any], found: Mapping[str, Any]) -> list[
     title = record["row"]["title"]
     together = found["policy"].startswith("all ")
     who = found["policy"] if together else f"{found['policy']} ({found['share']:.0%} of the people)"
+    counts = [counts[0], "", ""] if together else counts
     widths = ["", "", ""] if together else [width, f"{found['width_without_privacy']:.1%}", over]
     return [title, units, epsilon, who, *counts, *widths, notes, met]
 

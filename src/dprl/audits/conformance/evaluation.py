@@ -200,9 +200,7 @@ class EvaluationConformance(Suite):
 
 
 @lru_cache(maxsize=64)
-def _plan(
-    config: Any, bounds: Bounds, features: str, compare: tuple[str, ...], subgroups: tuple[str, ...]
-) -> Plan:
+def _plan(config: Any, bounds: Bounds, features: str, compare: tuple[str, ...], subgroups: tuple[str, ...]) -> Plan:
     pairs, policies = asked_pairs(compare, [policy.__name__ for policy in _POLICIES]), list(_POLICIES)
     exact = {"total_variation": 2.0**-49, "contrasts": pairs, "subgroups": subgroups}
     return make_plan(config, bounds, _BUDGET, policies, features, **exact)
