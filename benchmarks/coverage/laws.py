@@ -61,6 +61,24 @@ def confounded(
     )
 
 
+def subgroups(shares: Sequence[float], treated: Sequence[float], untreated: float = 0.25) -> Process:
+    """A trial of two arms in groups of people, which are the states: who is treated is rewarded as often as stated."""
+    groups = len(shares)
+    chances = np.column_stack([np.full(groups, untreated), treated])[..., None]
+    ends = np.zeros((groups, 2, groups + 1))
+    ends[..., groups] = 1.0
+    arms = {"treat": (0.0, 1.0), "leave": (1.0, 0.0)}
+    return Process(
+        start=np.array(shares),
+        following=ends,
+        outcomes=np.concatenate([1.0 - chances, chances], axis=2),
+        rewards=np.array([0.0, 1.0]),
+        behavior=np.full((groups, 2), 0.5),
+        targets={name: np.tile(arm, (groups, 1)) for name, arm in arms.items()},
+        horizon=1,
+    )
+
+
 def no_overlap(share: float = 0.2, chance: float = 0.5, theirs: float = 0.9) -> Process:
     """Two kinds of people: of the second, two in ten, action 1 is never taken, though it is worth much."""
     chances = np.array([[0.2, chance], [0.2, theirs]])[..., None]

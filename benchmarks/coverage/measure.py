@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import dprl
 from benchmarks.coverage.domains import Domain
 from benchmarks.coverage.rows import Row
 from benchmarks.coverage.standard import PLANNED
+from dprl.evaluation.strata import read_axis
 from dprl.protocols import Bounds
 from dprl.release import touch
 
@@ -49,8 +51,8 @@ def plan_of(row: Row) -> dict[str, Any]:
     from dprl.release.plan import plan_release
 
     return plan_release(
-        None, list(row.domain().policies.values()), dprl.Budget(row.epsilon, row.delta), row.algorithm(),
-        bounds=bounds_of(row), unit=row.unit,
+        None, dict(row.domain().policies), dprl.Budget(row.epsilon, row.delta), row.algorithm(),
+        bounds=bounds_of(row), unit=row.unit, compare=row.compare, subgroups=row.subgroups,
     )  # fmt: skip
 
 
@@ -97,6 +99,8 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
         }
         found["policies"].append(figures)
     found["policies"] += _differences(domain, releases, found["policies"], high - low)
+    if row.subgroups:
+        found["policies"] += _subgroups(row, releases, high - low)
     return {**found, "range": [low, high], "seconds": round(time.perf_counter() - started, 1)}
 
 
@@ -133,6 +137,69 @@ def _differences(
     return out
 
 
+def _subgroups(row: Row, releases: list[Any], span: float) -> list[dict[str, Any]]:
+    """What the intervals of subgroups did: those of the smallest and of the largest, and of all of a release together.
+
+    Of each the first policy's value and the first difference. Beside their width stands that of an interval without
+    privacy, for as many people.
+    """
+    domain: Any = row.domain()
+    groups: list[tuple[float, str, Any, list[Any]]] = []
+    every = np.arange(len(domain.start), dtype=np.float64)[:, None]
+    place = 0
+    for declared in row.subgroups:
+        axis = read_axis(declared, bounds_of(row))
+        for cell, label in enumerate(axis.labels()):
+            start = np.where(axis.cells(every) == cell, domain.start, 0.0)
+            own = replace(domain, start=start / start.sum())
+            groups.append((float(start.sum()), label, own, [r.subgroups[place] for r in releases]))
+            place += 1
+    shown = [min(groups, key=lambda g: g[0])[1], max(groups, key=lambda g: g[0])[1]]
+    out, all_values, all_differences = [], np.full(len(releases), True), np.full(len(releases), True)
+    for share, label, own, found in groups:
+        truths = {policy: own.value(policy) for policy in own.policies}
+        for number, target in enumerate(found[0]["targets"]):
+            released = [SimpleNamespace(**f["targets"][number]) for f in found]
+            all_values &= _together(released, truths[target["name"]])
+            if number == 0 and label in shown:
+                out.append(_of_group(released, truths[target["name"]], span, f"{target['name']}, {label}", share))
+        for number, contrast in enumerate(found[0]["contrasts"]):
+            truth = truths[contrast["policy"]] - truths[contrast["against"]]
+            released = [SimpleNamespace(**f["contrasts"][number], bias_bound=0.0, notes=()) for f in found]
+            all_differences &= _together(released, truth)
+            if number == 0 and label in shown:
+                name = f"{contrast['policy']} less {contrast['against']}, {label}"
+                out.append(_of_group(released, truth, 2.0 * span, name, share))
+    for name, together in (("all values", all_values), ("all differences", all_differences)):
+        hits = int(together.sum())
+        if name == "all values" or releases[0].contrasts:
+            out.append(out[-1] | {"policy": name, "hits": hits, "below": 0, "above": 0, "notes": {}})  # on neither side
+    return out
+
+
+def _together(released: list[Any], truth: float) -> np.ndarray:
+    ends = np.array([e.simultaneous_interval for e in released])
+    return (ends[:, 0] <= truth) & (truth <= ends[:, 1])
+
+
+def _of_group(released: list[Any], truth: float, span: float, name: str, share: float) -> dict[str, Any]:
+    figures = _count(truth, released, span)
+    sampling = float(np.median([e.sampling_standard_error for e in released]))
+    best = min(2.0 * Z * max(figures["standard_deviation"], figures["privacy_standard_error"]), span)
+    del figures["widths"]
+    return figures | {
+        "policy": name,
+        "share": share,
+        "width_without_privacy": min(2.0 * Z * sampling / span, 1.0),
+        "known_bias_bound": figures["median_bias_bound"],
+        "known_width": best,
+        "width_over_known": figures["median_width"] / min(best + figures["median_bias_bound"], span),
+        "usable": False,
+        "planned_half_width": span / 2.0,
+        "wider_than_planned": 0,
+    }
+
+
 def _number(row: Row) -> int:
     return zlib.crc32(row.name.encode())
 
@@ -146,6 +213,7 @@ def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
         return dprl.evaluate(
             columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row), unit=row.unit,
             person=person, seed=int(rng.integers(2**62)), compare=row.compare,
+            subgroups=row.subgroups,
         )  # fmt: skip
 
 

@@ -40,6 +40,14 @@ were made was chosen on other seeds (`--development`). A row is added or changed
 for how it came out.
 """
 
+_GROUPS = """\
+## Subgroups
+
+Of each setting the smallest and the largest group, and whether the simultaneous intervals of all groups hold together
+(on which side one of them misses is not counted then). *Without privacy*: the width of an interval from the same people
+with sampling error alone.
+"""
+
 _FALSE = """\
 ## Where a declared fact is false
 
@@ -72,12 +80,17 @@ def render(records: Sequence[Mapping[str, Any]]) -> str:
     """The whole page."""
     hits, of = overall(records)
     counted = [r for r in records if r["row"]["counted"] and "policies" in r]
-    rows = [_line(r, p) for r in counted for p in r["policies"]]
+    rows = [_line(r, p) for r in counted for p in r["policies"] if "share" not in p]
     headings = (
         "Setting", "units", "epsilon", "hits", "below", "above", "width", "over known", "bias", "usable", "notes", "met"
     )  # fmt: skip
     lines = [_ABOUT.format(overall=0.945), "## The table", "", table(headings, rows), ""]
     lines += [f"Over all rows {hits:,} of {of:,} intervals hold: {hits / max(of, 1):.4f}.", ""]
+    of_groups = [_line_of_group(r, p) for r in counted for p in r["policies"] if "share" in p]
+    if of_groups:
+        shown = ("Setting", "units", "epsilon", "of whom", "hits", "below", "above", "width", "without privacy",
+                 "over known", "notes", "met")  # fmt: skip
+        lines += [_GROUPS, table(shown, of_groups), ""]
     refused = [r for r in records if "refused" in r]
     if refused:
         lines += ["## Refused before the charge", ""]
@@ -122,6 +135,16 @@ def _line(record: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
         ", ".join(f"{note} {count}" for note, count in found["notes"].items()),
         _met(record),
     ]
+
+
+def _line_of_group(record: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    title, units, epsilon, *counts, width, over, _, _, notes, met = _line(record, {**found, "policy": ""})
+    title = record["row"]["title"]
+    together = found["policy"].startswith("all ")
+    who = found["policy"] if together else f"{found['policy']} ({found['share']:.0%} of the people)"
+    counts = [counts[0], "", ""] if together else counts
+    widths = ["", "", ""] if together else [width, f"{found['width_without_privacy']:.1%}", over]
+    return [title, units, epsilon, who, *counts, *widths, notes, met]
 
 
 def _refusal(record: Mapping[str, Any]) -> list[str]:

@@ -28,6 +28,7 @@ class Row:
         counted: False where an interval is not promised, for a declared fact is false by more than nothing, yet by too
             little for the mean weight to tell, or behaviour probabilities are: then the flag alone is judged, if any.
         compare: differences of policies that are released besides, and counted.
+        subgroups: whose values and differences are released besides; of a law whose states are whole numbers.
         quick: whether the suite runs it too, with few logs.
         needs: a package that is not among dprl's dependencies.
     """
@@ -45,6 +46,7 @@ class Row:
     flag: str | None = None
     counted: bool = True
     compare: tuple[str, ...] = ()
+    subgroups: tuple[str, ...] = ()
     quick: bool = False
     needs: str | None = None
 
@@ -168,6 +170,11 @@ _TRIAL = {
     "horizon": 1, "reward": (-1000.0, 1000.0), "observation": ((0.0, 1.0),), "actions": 4, "max_importance_ratio": 4.0,
 }  # fmt: skip
 _THIRDS = {**_RUNGS, "horizon": 4, "actions": 3, "max_importance_ratio": 1.8}
+
+_GROUPS = (
+    ((0.3, 0.7), (0.2, 0.6)),
+    ((0.1, 0.15, 0.2, 0.25, 0.3), (0.1, 0.9, 0.25, 0.5, 0.7)),
+)
 
 ROWS = (
     Row(
@@ -427,6 +434,28 @@ ROWS = (
         bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 5.0, "max_importance_ratio": 1.6},
     ),
     *(_estimated(steps, units, eps) for steps in (1, 5) for units in (2000, 20_000) for eps in (1.0, 0.3)),
+    *(
+        Row(
+            name=f"subgroups-{len(shares)}-{units}{'-strict' if epsilon < 1.0 else ''}",
+            title=f"importance sampling, a trial of two arms, {len(shares)} groups",
+            domain=lambda shares=shares, treated=treated: laws.subgroups(shares, treated), algorithm=_weighted(),
+            units=units, epsilon=epsilon, compare=("treat:leave",), subgroups=("observation_0",),
+            bounds={
+                **_ONE, "observation": ((0.0, len(shares) - 1.0),), "max_importance_ratio": 2.0,
+            },
+        )
+        for shares, treated in _GROUPS for units in (2_000, 20_000) for epsilon in (1.0, 0.3)
+    ),
+    Row(
+        name="subgroups-cut", title="recommended, ten steps, cut at 5, groups by the first rung", domain=_mild(10),
+        algorithm=_recommended, units=20000, subgroups=("observation_0:1,3",),
+        bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 5.0},
+    ),
+    Row(
+        name="subgroups-doubly", title="doubly robust, four steps, nothing cut, groups by the first rung",
+        domain=_two_policies, algorithm=_doubly(), units=5000, compare=("all",), subgroups=("observation_0:1,3",),
+        bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.6**4, "max_importance_ratio": 1.6},
+    ),
     Row(
         name="wrong-probabilities", title="importance sampling, four steps, 1/3 stated where .6, .2, .2 is true",
         domain=lambda: _class_sizes((1 / 3, 1 / 3, 1 / 3)), algorithm=_weighted(), units=5000,

@@ -20,8 +20,8 @@ from dprl.data.readers import Log
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
 FLAGS = {
     "evaluate": "--target-policy --compare --bounds --unit --person-column --epsilon --delta --discount --algorithm "
-    "--features --ledger --dataset --noise-multiplier --behavior-policy --config --set --seed --simulated --sign --out "
-    "--resume --json",
+    "--features --subgroup --ledger --dataset --noise-multiplier --behavior-policy --config --set --seed --simulated "
+    "--sign --out --resume --json",
     "audit": "--calibration --units --steps --sampling-rate --epsilon --delta --released --trials --seed --confidence "
     "--set --all --out --list --json",
     "train": "--environment --bounds --epsilon --delta --ledger --dataset --config --set --seed --simulated --sign "
@@ -30,7 +30,7 @@ FLAGS = {
     "--start --out --resume --json",
     "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --bounds --features --set --json",
     "plan": "--target-policy --compare --bounds --unit --person-column --epsilon --delta --discount --algorithm "
-    "--features --noise-multiplier --behavior-policy --config --set --json",
+    "--features --subgroup --noise-multiplier --behavior-policy --config --set --json",
     "simulate": "--episodes --policy --seed --out",
     "verify": "--public-key --json",
     "report": "--out",
@@ -85,6 +85,23 @@ def test_differences_are_printed_and_wrong_ones_refused_before_the_charge(dprl, 
     values = {t["name"]: t["value"] for t in estimate["targets"]}
     assert contrast["value"] == values["mostly"] - values["uniform"]
     assert "Is the policy" in (trial.out / "report.html").read_text()
+    assert dprl("verify", trial.out).code == 0
+
+
+def test_subgroups_are_printed_and_wrong_ones_refused_before_the_charge(dprl, trial):
+    asked = {"target_policy": ["uniform", f"{trial.policies}:mostly"], "compare": "mostly:uniform"}
+    for wrong, words in (("nothing", "there is no component"), ("observation_0:-1", "ascending cut points")):
+        refused = dprl(*trial.arguments(**asked, subgroup=wrong))
+        assert refused.code == 2
+        assert words in refused.err
+    assert not list(Ledger.open(trial.ledger).history())
+    found = dprl(*trial.arguments(**asked, subgroup="observation_0:0.5"))
+    assert (found.code, found.err) == (0, "")
+    names = [line.partition(":")[0] for line in found.out.splitlines() if line.startswith("observation_0")]
+    assert names == ["observation_0 < 0.5", "observation_0 >= 0.5"]
+    estimate = json.loads((trial.out / "estimate.json").read_text())
+    assert [group["name"] for group in estimate["subgroups"]] == names
+    assert "Who benefits" in (trial.out / "report.html").read_text()
     assert dprl("verify", trial.out).code == 0
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.data.readers import read_log
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
+from dprl.evaluation.subgroups import subgroups_of
 
 from ..evaluation.many_logs import LOGS, bernoulli, estimates, first, hits, one_decision, several, without
 from .lab import check, require
@@ -34,6 +36,22 @@ def missing_people_are_counted() -> None:
     """Two people in a hundred, too few for the mean weight to tell, and a value near the end of the range."""
     found = estimates(without(bernoulli(2.0, 0.95), 46), first, one_decision(10_000, 2.0), ImportanceSampling())
     require(hits(found, 0.95) >= LOGS - 6, "intervals do not hold the value where a few people are missing")
+
+
+@check
+def the_people_of_a_subgroup_are_counted_with_noise() -> None:
+    """Everybody is rewarded alike, near an end of the range: all error is noise, and most of it in the number."""
+    units, rng = 2_000, np.random.default_rng(5)
+    bounds = one_decision(units, 1.0)
+    rows = {"observation": np.arange(units) / units, "action": np.zeros(units, int), "reward": np.full(units, 0.9)}
+    log = read_log(rows | {"behavior_prob": np.ones(units)}, bounds=bounds).load()
+    plan = make_plan(ImportanceSampling(), bounds, Budget(0.5, 1e-5), [first], subgroups=["observation_0:0.2"])
+    total, held = plan.query.unit_vectors(log, [first]).sum(axis=0), 0
+    for _ in range(200):
+        draw = total + plan.value_mechanism.noise_std * rng.normal(size=len(total))
+        few, _ = subgroups_of(plan.query, plan.value_mechanism, draw, ())
+        held += few.values[0].interval[0] <= 0.9 <= few.values[0].interval[1]
+    require(held >= 180, "intervals do not hold the value of a subgroup whose people are counted with noise")
 
 
 @check

@@ -21,6 +21,7 @@ for name, algorithm, setting, source in (
     # where nothing is cut the largest vector stands in every log
     ("neighbours in logs of one decision", "importance-sampling", "one decision", "arrays by person"),
     ("neighbours with missing states", "importance-sampling", "missing states", "arrays by person"),
+    ("neighbours in subgroups", "importance-sampling", "subgroups", "arrays by person"),
     ("neighbours among sampled people", "dp-pg", "resampled", "arrays"),
     ("neighbours in places of a log", "dp-pg", "square root", "arrays"),
     ("neighbours among those who arrive", "dp-pg", "square root", "stream"),

@@ -43,6 +43,15 @@ def _(original: Any, end: Any, *mean: Any) -> Any:
     return end
 
 
+@fault(
+    "the number of people of a subgroup is taken as it is",
+    "the people of a subgroup are counted with noise",
+    (intervals, "farthest_ratio"),
+)
+def _(original: Any, mean: float, error: float, share: float, share_error: float, t: float) -> Any:
+    return mean + t * error
+
+
 @fault("a noisy variance that is taken as it is", "sampling errors are bounded", (intervals, "variance_at_most"))
 def _(original: Any, variance: Any, *error: Any) -> Any:
     return max(variance, 0.0)

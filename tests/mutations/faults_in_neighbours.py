@@ -10,7 +10,7 @@ import numpy as np
 from dprl.data import trajectories
 from dprl.environments import bandit, user_stream
 from dprl.environments.bandit import Cells
-from dprl.evaluation import importance_sampling
+from dprl.evaluation import importance_sampling, subgroups
 from dprl.learning import q_learner
 from dprl.mechanisms.action_coins import BatchCoins
 
@@ -40,6 +40,12 @@ def _(original: Any, *asked: Any) -> Any:
 def _(original: Any, columns: Any, name: str, rows: Any, bounds: Any) -> Any:
     seen = columns[name][rows]
     return np.where(np.isnan(seen), np.nanmean(seen), seen)
+
+
+@fault("subgroups are cut at shares of the people in the log", "neighbours in subgroups", (subgroups, "first_states"))
+def _(original: Any, log: Any) -> Any:
+    states = original(log)
+    return states - states.mean(axis=0) + 1.0 if len(states) else states
 
 
 @fault("sampled people are those of the first places", "neighbours among sampled people", (bandit, "_in_places"))

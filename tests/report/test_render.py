@@ -426,3 +426,47 @@ def test_a_probability_is_said_to_be_one(estimate: Artifact, certificate: Artifa
     page = Page(render({**estimate, "quantity": quantity}, certificate))
     assert f"the {quantity}, had this policy made every decision" in page.text
     assert quantity not in Page(render(estimate, certificate)).text
+
+
+# --- subgroups ----------------------------------------------------------------------------------------------------
+
+
+def group(low: float, high: float, name: str = "age <b>", **more: Any) -> Artifact:
+    value = {
+        "name": "new <b>", "value": 0.5, "interval": [0.2, 0.8], "simultaneous_interval": [0.1, 0.9],
+        "privacy_standard_error": 0.1, "sampling_standard_error": 0.1,
+    }  # fmt: skip
+    return {
+        "axis": "age:30", "name": name, "people": 123.4, "people_standard_error": 20.0, "targets": [value],
+        "contrasts": [difference(low, high)], **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (1.5, 2.5, "with age <b>: new <b> is worth 2.0 more than old, between 0.5 and 3.5 more."),
+        (-2.5, -1.5, "with age <b>: new <b> is worth 2.0 less than old, between 0.5 and 3.5 less."),
+        (-0.5, 1.5, "this release does not tell whether new <b> or old is worth more (between −1.5 and 2.5)"),
+        (-1e9, 1e9, "with age <b>: the budget does not suffice for a group of this size."),
+    ],
+)
+def test_each_subgroup_has_a_sentence(
+    estimate: Artifact, certificate: Artifact, low: float, high: float, says: str
+) -> None:
+    page = Page(render({**estimate, "subgroups": [group(low, high)]}, certificate))
+    assert says in page.text
+    assert "about 120" in page.text
+    assert "Who benefits" not in Page(render(estimate, certificate)).text
+
+
+def test_subgroups_without_a_difference_are_of_the_first_policy(estimate: Artifact, certificate: Artifact) -> None:
+    page = Page(render({**estimate, "subgroups": [group(0.0, 1.0, contrasts=[])]}, certificate))
+    assert "with age <b>: new <b> is worth 0.50, between 0.10 and 0.90." in page.text
+
+
+@pytest.mark.parametrize(
+    "broken", [{}, 7, group(0, 1, targets=None, contrasts=None), group(0, 1, contrasts=[{}], people="x")]
+)
+def test_broken_subgroups_make_a_page(estimate: Artifact, certificate: Artifact, broken: Any) -> None:
+    Page(render({**estimate, "subgroups": [broken]}, certificate))

@@ -119,7 +119,6 @@ class Command(TyperCommand):
                 with formatter.section(group):
                     formatter.write_dl(rows)
         if first and self.request is not None:
-            formatter.write_paragraph()
             formatter.write_text(f"{EXPERT}: {', '.join(name.partition(' ')[0] for name, _ in few)}.")
             own = ", or --help ALGORITHM for its options" if self.request.algorithms() else ""
             formatter.write_text(f"More: {ctx.command_path} --help all{own}.")

@@ -57,7 +57,7 @@ def evaluate(asked: Evaluate) -> None:
                 **asked.how(),
             )
         paths = release.save(asked.out, asked.sign)
-    names = ("value", "interval", "epsilon", "delta", "status", "targets", "contrasts")
+    names = ("value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups")
     result = {name: release.estimate[name] for name in names if name in release.estimate}
     result |= {"paths": {k: str(p) for k, p in paths.items()}}
     with printing(asked.out):
@@ -85,6 +85,16 @@ def lines(release: Any, out: Path) -> Iterator[str]:
             f"{low:.4g} to {high:.4g}{together}   (privacy noise {c['privacy_standard_error']:.3g}, sampling error "
             f"about {c['sampling_standard_error']:.3g})"
         )
+    for group in release.subgroups:
+        yield f"{group['name']}: {group['people']:.0f} (privacy noise {group['people_standard_error']:.3g})"
+        found = [(t["name"], t) for t in group["targets"]]
+        found += [(f"{c['policy']} less {c['against']}", c) for c in group["contrasts"]]
+        for name, e in found:
+            (low, high), (least, most) = e["interval"], e["simultaneous_interval"]
+            yield (
+                f"  {name}  {e['value']:.4g}   {100 * estimate['confidence']:g}% interval {low:.4g} to {high:.4g}, "
+                f"{least:.4g} to {most:.4g} of all together"
+            )
     yield from (f"caution: {sentence}" for sentence in release.public_cautions)
     unit = release.certificate["privacy_unit"]
     if unit == "transition":

@@ -68,5 +68,14 @@ def _words(made: dict[str, Any]) -> str:
     lines += [
         f"{c['policy']} less {c['against']}  privacy noise {c['privacy_standard_error']:.4g}" for c in made["contrasts"]
     ]
+    for s in made["subgroups"]:
+        of = [(t["name"], t) for t in s["targets"]]
+        of += [(f"{c['policy']} less {c['against']}", c) for c in s["contrasts"]]
+        noise = ", ".join(f"{name} {found['privacy_standard_error']:.4g}" for name, found in of)
+        lines.append(
+            f"subgroups {s['axis']} ({len(s['groups'])}): privacy noise {noise} in each if all have "
+            f"{s['people_of_each']:,.0f} units, twice that in one of half the size; in their number "
+            f"{s['people_standard_error']:.3g}"
+        )
     lines += [f"caution: {sentence}" for sentence in made["cautions"]]
     return "\n".join(lines)

@@ -172,6 +172,8 @@ class OfLog(Featured, OfPublicFacts):
         target_policy: uniform, always:N, FILE.py:function, column:NAME. Or the folder of a released policy. N is an
             action. Repeat the option to evaluate several policies in one release.
         compare: A:B, all:B or all: what A is worth more than B. Repeat the option for several differences.
+        subgroup: whose values are released besides, by first states: site for each value of a whole number, age:30,50
+            for cut points. Repeat the option for several.
         unit: what is protected: person, trajectory or transition. By default a person, where the log has a column
             person_id, and otherwise a trajectory.
         person_column: column that identifies the person.
@@ -184,6 +186,7 @@ class OfLog(Featured, OfPublicFacts):
     compare: list[str] | None = may(metavar="A:B")
     unit: str | None = may(metavar="UNIT")
     algorithm: str | None = may(metavar="NAME")
+    subgroup: list[str] | None = expert(metavar="NAME:CUTS")
     person_column: str | None = expert(metavar="NAME")
     behavior_policy: str | None = expert(metavar="POLICY")
 
@@ -192,6 +195,7 @@ class OfLog(Featured, OfPublicFacts):
         names = self.only("bounds", "unit", "behavior_policy")
         return names | {
             "person": self.person_column, "features": self.features or "columns", "compare": self.compare or [],
+            "subgroups": self.subgroup or [],
         }  # fmt: skip
 
     def named(self) -> str:

@@ -19,12 +19,14 @@ class Setting:
         features: feature map of the value function, where one is learned.
         facts: public bounds of the audits' small log that this variant needs otherwise; none may be wider.
         compare: differences of the audits' policies that are released besides, as :func:`dprl.evaluate` takes them.
+        subgroups: whose values are released besides, in the same words.
     """
 
     config: Any
     features: str = "columns"
     facts: Mapping[str, Any] = field(default_factory=dict)
     compare: tuple[str, ...] = ()
+    subgroups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -92,6 +92,30 @@ class ValueQuery(Protocol):
 
         They are the privacy standard error, the largest sampling standard error, and the half-width of an interval
         then.
+        """
+        ...
+
+
+@runtime_checkable
+class CountingQuery(ValueQuery, Protocol):
+    """An estimator that can tell how many units there are, and give their values by that number."""
+
+    def counting(self) -> Self:
+        """Return the same question, whose vector tells the number of units besides."""
+        ...
+
+    def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
+        """Return how many units there are, from the released vector of a question that tells it."""
+        ...
+
+    def count_noise(self, mechanism: GaussianSum) -> float:
+        """Return the standard deviation of the noise in :meth:`count`."""
+        ...
+
+    def of(self, people: float) -> Self:
+        """Return the same question to units whose number is not declared but was counted, with noise.
+
+        Its intervals count the noise in the number, and nobody is missing from it.
         """
         ...
 

@@ -136,15 +136,31 @@ class AnchoredQuery:
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
         sampled, around = np.split(noisy, [self.sampling.dimension])
-        start, *corrections = around / self.bounds.units
+        start, *corrections = around / self.sampling.units
         (of_start, of_correction), (centre, half) = self._weights, self._scale
-        noise = half * mechanism.noise_std / self.bounds.units * math.hypot(1.0 / of_start, 1.0 / of_correction)
+        noise = half * mechanism.noise_std / self.sampling.units * math.hypot(1.0 / of_start, 1.0 / of_correction)
         out = []
         for estimate, correction in zip(self.sampling.decode(mechanism, sampled), corrections, strict=True):
             moved = half * float(correction) / of_correction
             anchored = centre + half * float(start) / of_start + moved
             out.append(_weighed(estimate, anchored, noise, moved))
         return out
+
+    def counting(self) -> AnchoredQuery:
+        """Return the same question, which tells how many units there are."""
+        return replace(self, sampling=self.sampling.counting())
+
+    def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
+        """Return how many units there are, from the released vector of a question that tells it."""
+        return self.sampling.count(noisy[: self.sampling.dimension])
+
+    def count_noise(self, mechanism: GaussianSum) -> float:
+        """Return the standard deviation of the noise in :meth:`count`."""
+        return self.sampling.count_noise(mechanism)
+
+    def of(self, people: float) -> AnchoredQuery:
+        """Return the same question to as many people as were counted, with :meth:`count_noise`."""
+        return replace(self, sampling=self.sampling.of(people))
 
     def at(self, confidence: float) -> AnchoredQuery:
         """Return the same query with intervals of another nominal confidence."""

@@ -30,6 +30,7 @@ from dprl.evaluation.intervals import (
     Difference,
     ValueEstimate,
     apart,
+    farthest_ratio,
     of_distances,
     product_weight,
     quantile,
@@ -86,6 +87,8 @@ class AroundQuery:
         baseline: made of the released value function, once that is known; see :meth:`around`.
         contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
             pair's estimates is released, too.
+        tells_count: whether the number of units is told where products of ratios may be cut, too.
+        people: number of units where it is none of the declared facts, but was counted with noise.
     """
 
     config: Any
@@ -94,6 +97,8 @@ class AroundQuery:
     policies: int
     baseline: Baseline | None = None
     contrasts: tuple[tuple[int, int], ...] = ()
+    tells_count: bool = False
+    people: float | None = None
 
     around_function: ClassVar[bool] = True
 
@@ -115,7 +120,13 @@ class AroundQuery:
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return self.policies * (2 * self.sides + 1) + (1 + len(self.contrasts) if self.sides == 1 else 0)
+        left = 1 if self.sides == 1 or self.tells_count else 0
+        return self.policies * (2 * self.sides + 1) + left + (len(self.contrasts) if self.sides == 1 else 0)
+
+    @property
+    def units(self) -> float:
+        """Number of units that means are over: declared, or counted."""
+        return self.bounds.units if self.people is None else self.people
 
     @property
     def clip_norm(self) -> float:
@@ -198,19 +209,20 @@ class AroundQuery:
         # a centred second part of nothing is not zero
         present = np.bincount(log.unit_of_episode(), usable(log), minlength=log.units) > 0.0
         vectors = np.where(present[:, None], vectors / math.sqrt(self.policies), 0.0)
-        if self.sides == 2:
+        if self.sides == 2 and not self.tells_count:
             return vectors
         # with the mean weights it is a unit's presence; it vanishes where they are largest, and costs no norm
         left = WEIGHT_SCALE * unit_means(log, np.ones(log.episodes))
         for weight in weights:
             left -= weight / self.policies
-        products = [product_weight(self.contrasts) * firsts[a] * firsts[b] for a, b in self.contrasts]
+        pairs = self.contrasts if self.sides == 1 else ()
+        products = [product_weight(pairs) * firsts[a] * firsts[b] for a, b in pairs]
         return np.column_stack([vectors, left, *products])
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
         baseline = self._known_baseline
-        policies, sides, units = self.policies, self.sides, self.bounds.units
+        policies, sides, units = self.policies, self.sides, self.units
         parts = noisy * math.sqrt(policies) / units
         means, squares, weights, _ = np.split(parts, np.cumsum([policies * sides, policies * sides, policies]))
         noise, share = self._noise(mechanism), self._share(noisy)
@@ -236,8 +248,8 @@ class AroundQuery:
         """Return one policy's value less another's; nothing is known of their sampling errors together."""
         if self.sides == 2:
             return apart(estimates[a], estimates[b])
-        means, noise = noisy / self.bounds.units, self._noise(mechanism)
-        product_noise = mechanism.noise_std / self.bounds.units / product_weight(self.contrasts)
+        means, noise = noisy / self.units, self._noise(mechanism)
+        product_noise = mechanism.noise_std / self.units / product_weight(self.contrasts)
         place = 3 * self.policies + 1 + self.contrasts.index((a, b))
         first = means[: self.policies] * math.sqrt(self.policies)
         return of_distances(
@@ -245,26 +257,41 @@ class AroundQuery:
             (float(first[a]), float(first[b])),
             float(means[place]) / product_weight(self.contrasts),
             unit=self._known_baseline.radius,
-            units=self.bounds.units,
+            units=self.units,
             t=quantile(self.config.confidence),
             noise=math.sqrt(2.0) * noise,
             product_noise=product_noise,
             share=self._share(noisy),
             share_noise=self._share_noise(noise),
             largest=2.0,
+            counted=self.people is not None,
         )
+
+    def counting(self) -> AroundQuery:
+        """Return the same question, which tells how many units there are also where products may be cut."""
+        return replace(self, tells_count=True)
+
+    def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
+        """Return how many units there are, from the released vector of a question that tells it."""
+        before = 2 * self.policies * self.sides
+        weights, left = noisy[before : before + self.policies], float(noisy[before + self.policies])
+        return (left + math.sqrt(self.policies) * float(weights.mean())) / WEIGHT_SCALE
+
+    def count_noise(self, mechanism: GaussianSum) -> float:
+        """Return the standard deviation of the noise in :meth:`count`."""
+        return self.units * self._share_noise(self._noise(mechanism))
+
+    def of(self, people: float) -> AroundQuery:
+        """Return the same question to as many people as were counted, with :meth:`count_noise`."""
+        return replace(self, people=people)
 
     def _share(self, noisy: Float[np.ndarray, " dim"]) -> float:
         """Return the share of the declared people who are there, where nothing is cut; zero elsewhere."""
-        if self.sides == 2:
-            return 0.0
-        weights, left = noisy[2 * self.policies : 3 * self.policies], float(noisy[3 * self.policies])
-        whole = left + math.sqrt(self.policies) * float(weights.mean())
-        return whole / WEIGHT_SCALE / self.bounds.units
+        return self.count(noisy) / self.units if self.sides == 1 else 0.0
 
     def _noise(self, mechanism: GaussianSum) -> float:
         """Standard deviation of the noise in the mean of a coordinate."""
-        return mechanism.noise_std * math.sqrt(self.policies) / self.bounds.units
+        return mechanism.noise_std * math.sqrt(self.policies) / self.units
 
     def _estimate(
         self,
@@ -275,15 +302,17 @@ class AroundQuery:
         weight: float,
         share: float,
     ) -> ValueEstimate:
-        config, bounds, units, scale = self.config, self.bounds, self.bounds.units, self.second_moment_weight
+        config, bounds, units, scale = self.config, self.bounds, self.units, self.second_moment_weight
         radius = baseline.radius
         declared, t = bounds.value_interval(config.discount), quantile(config.confidence)
         # the noise in the mean biases its square; both noises enter the variance, the mean's through 2 |mean|
         found = squares / scale + self.square_centre - means**2 + noise**2
-        errors = np.hypot(noise / scale, 2.0 * np.minimum(np.abs(means), 1.0) * noise)
-        most = [variance_at_most(float(v), float(e), 1.0) for v, e in zip(found, errors, strict=True)]
+        small, of_count = np.minimum(np.abs(means), 1.0), 0.0 if self.people is None else self._share_noise(noise)
+        errors = np.hypot(np.hypot(noise / scale, 2.0 * small * noise), small**2 * of_count)
+        largest = 1.0 + t * of_count
+        most = [variance_at_most(float(v), float(e), largest) for v, e in zip(found, errors, strict=True)]
         ends = self.centre + radius * means
-        surely = [variance_at_most(float(v), float(e), 1.0, t) for v, e in zip(found, errors, strict=True)]
+        surely = [variance_at_most(float(v), float(e), largest, t) for v, e in zip(found, errors, strict=True)]
         widths = [radius * _half_width(t, v / units, noise, units) for v in most]
         low, high = float(ends[0]), float(ends[-1])
 
@@ -291,7 +320,7 @@ class AroundQuery:
         kept = limit * weight / WEIGHT_SCALE
         # a weight of at most W with mean m has a variance of at most W m - m^2
         sampled, if_one = (math.sqrt(max(limit * m - m * m, 0.0) / units) for m in (min(max(kept, 0.0), 1.0), 1.0))
-        kept_error, error = (math.hypot(x, limit * noise / WEIGHT_SCALE) for x in (sampled, if_one))
+        kept_error, error = (math.hypot(x, limit * noise / WEIGHT_SCALE, of_count) for x in (sampled, if_one))
         # together with what is known to be cut the weights add up to one
         whole = kept + (high - low) / hidden
         if self.sides == 2:
@@ -304,11 +333,14 @@ class AroundQuery:
         # what is lacking lies between the ends of the range, and an estimate without it at a baseline, or in the middle
         below, above = lack * max(baseline.most, 0.5), lack * (1.0 - min(baseline.least, 0.5))
         reach = [widths[0] + below, widths[-1] + above]
-        if self.sides == 1:
-            mean, error = float(means[0]), math.hypot(math.sqrt(most[0] / units), noise)
-            margin = widths[0] / radius - t * error
-            for side, m in enumerate((-mean, mean)):
-                far = with_missing(m + t * error, m, error, share, self._share_noise(noise), t)
+        if self.sides == 1 or of_count > 0.0:
+            for side, (m, v) in enumerate(((-float(means[0]), most[0]), (float(means[-1]), most[-1]))):
+                error = math.hypot(math.sqrt(v / units), noise)
+                margin = widths[-side] / radius - t * error
+                if of_count > 0.0:
+                    far = farthest_ratio(m, error, 1.0, of_count, t)
+                else:
+                    far = with_missing(m + t * error, m, error, share, self._share_noise(noise), t)
                 reach[side] = max(reach[side], radius * (far + margin - m))
         plain, _ = within_range(value, (low - widths[0], high + widths[-1]), declared, notes)
         interval, notes = within_range(value, (low - reach[0], high + reach[1]), declared, notes)
@@ -321,7 +353,7 @@ class AroundQuery:
         return ValueEstimate(
             value=value,
             interval=interval,
-            privacy_standard_error=radius * noise * math.hypot(*parts),
+            privacy_standard_error=radius * math.hypot(noise * math.hypot(*parts), float(means.mean()) * of_count),
             sampling_standard_error=sampling,
             sampling_standard_error_at_most=at_most,
             mean_weight=kept,
@@ -349,13 +381,17 @@ class AroundQuery:
             squares = np.sqrt(np.minimum(bounds.max_importance_ratio ** (steps + 1.0), bounds.cumulative_ratio))
         errors = bounds.reward[1] - bounds.reward[0] + self.losses / np.maximum(discount**steps, 1e-300)
         sampling = min(most, float(self.losses[0]) / 2.0 + float(np.sum(discount**steps * squares * errors)))
-        sampling /= math.sqrt(bounds.units)
-        widest = most * _half_width(t, (sampling / most) ** 2, noise, bounds.units)
+        sampling /= math.sqrt(self.units)
+        widest = most * _half_width(t, (sampling / most) ** 2, noise, self.units)
         if self.sides == 1:  # towards an end of the range it is wider, for people who may be missing
             error, (low, high) = math.hypot(sampling, most * noise), bounds.value_interval(discount)
             end = self._share_noise(noise) * (high - low) / 2.0
             widest += t * (math.hypot(error, end) - error) / 2.0
-        return [(least * noise / math.sqrt(self.sides), sampling, widest)] * self.policies
+        privacy = least * noise / math.sqrt(self.sides)
+        if self.people is not None:  # the noise in their number, at a value half way from the middle
+            low, high = bounds.value_interval(discount)
+            privacy = math.hypot(privacy, self._share_noise(noise) * (high - low) / 4.0)
+        return [(privacy, sampling, widest)] * self.policies
 
 
 def in_public_units(function: ValueFunction, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
@@ -432,7 +468,7 @@ def _between(low: float, high: float, declared: Interval, error: float) -> tuple
     return low + (high - low) * share, [max(unit, 1.0) * (1.0 - share), max(unit, 1.0) * share]
 
 
-def _half_width(t: float, sampling: float, noise: float, units: int) -> float:
+def _half_width(t: float, sampling: float, noise: float, units: float) -> float:
     """Return the half-width of a mean of numbers in [-1, 1] with a sampling variance, and noise, which is not
     skewed.
     """

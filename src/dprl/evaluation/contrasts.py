@@ -105,15 +105,17 @@ def contrasts_of(
     mechanism: GaussianSum,
     noisy: Float[np.ndarray, " dim"],
     pairs: Sequence[tuple[int, int]],
+    groups: int = 1,
 ) -> list[Contrast]:
     """Return the contrasts of policies at ``pairs`` of places from the released vector: post-processing.
 
     Args:
         query: around the released value function, if values are taken around one.
         noisy: ``(dim,)`` released vector of all values.
+        groups: of people, whose contrasts at ``pairs`` are all to hold together.
     """
     confidence = query.config.confidence
-    levels = confidence, 1.0 - (1.0 - confidence) / max(len(pairs), 1)
+    levels = confidence, 1.0 - (1.0 - confidence) / max(len(pairs) * groups, 1)
     queries = [query.at(level) for level in levels]
     decoded = [of.decode(mechanism, noisy) for of in queries]
     out = []

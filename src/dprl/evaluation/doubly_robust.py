@@ -73,5 +73,6 @@ ALGORITHM = Algorithm(
         "off-policy": Setting(DoublyRobust(discount=0.9)),
         "one decision": Setting(DoublyRobust(discount=0.9), facts=_ONE_STEP),
         "differences": Setting(DoublyRobust(discount=0.9), facts=_ONE_STEP, compare=("all",)),
+        "subgroups": Setting(DoublyRobust(discount=0.9), subgroups=("observation_0:1",)),
     },
 )

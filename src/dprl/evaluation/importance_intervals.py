@@ -13,6 +13,7 @@ from typing import NamedTuple
 from dprl.evaluation.intervals import (
     WEIGHTS_BELOW_ONE,
     ValueEstimate,
+    farthest_ratio,
     skew_margin,
     variance_at_most,
     weight_notes,
@@ -54,21 +55,24 @@ class Known:
         scale: of a unit's pair.
         declared: range of the value.
         baseline: where in the range of ``scale`` returns are measured from, 0 for its low end, 1 for its high one.
-        units: declared number of units.
+        units: declared number of units, or counted, with noise.
         policies: in the release, over which a false alarm about weights is divided.
         second: weight of the second moments.
         spread: standard deviation of the noise in the mean of each released number.
-        share_spread: of the noise in the released share of the declared people, where nothing can be cut.
+        share_spread: of the noise in the released share of the declared people, where nothing can be cut; in the
+            share of the counted people, where they were counted.
         t: normal quantile of the interval.
         margin: standard errors of its noise by which a variance is taken larger.
         uncertain: standard errors that estimated behaviour probabilities add to the mean of a pair's sum, and at most
             to that of its difference, where pairs are released.
+        weight_scale: weight of the released mean weight against the value, where nothing can be cut.
+        counted: whether ``units`` were counted with noise, and are as likely too many as too few.
     """
 
     scale: Scale
     declared: Interval
     baseline: float
-    units: int
+    units: float
     policies: int
     second: float
     spread: float
@@ -76,6 +80,8 @@ class Known:
     t: float
     margin: float
     uncertain: tuple[float, float] = (0.0, 0.0)
+    weight_scale: float = WEIGHT_SCALE
+    counted: bool = False
 
     def error(self, variance: float, privacy: float) -> float:
         """Standard error of a mean, from one unit's variance."""
@@ -86,6 +92,20 @@ class Known:
         weight, distance = self.uncertain
         return distance / 2.0 + abs(ratio - 0.5) * weight
 
+    @property
+    def of_count(self) -> float:
+        """Relative noise in the number of units; zero where it was declared."""
+        return self.share_spread if self.counted else 0.0
+
+    @property
+    def most_variance(self) -> float:
+        """Largest variance of one unit by public facts; of units that were counted, whose sum is over their number."""
+        return (1.0 + self.t * self.of_count) / self.scale.largest
+
+    def end(self, mean: float, error: float) -> float:
+        """Return the upper end of a mean over units, in units of its scale, without the margin for skewness."""
+        return farthest_ratio(mean, error, 1.0, self.of_count, self.t) if self.counted else mean + self.t * error
+
     def weight(self, mean: float, noise: float) -> tuple[float, float, tuple[str, ...]]:
         """Return mean weight, its standard error, and what it says, from the mean in units of the largest weight."""
         largest = self.scale.largest
@@ -93,7 +113,8 @@ class Known:
         kept = min(max(found, 0.0), 1.0)
         # a weight of at most W with mean m has a variance of at most W m - m^2
         error, if_one = (
-            math.hypot(math.sqrt((largest * m - m * m) / self.units), largest * noise) for m in (kept, 1.0)
+            math.hypot(math.sqrt((largest * m - m * m) / self.units), largest * noise, m * self.of_count)
+            for m in (kept, 1.0)
         )
         moved = largest * self.uncertain[0]
         return found, math.hypot(error, moved), weight_notes(found, math.hypot(if_one, moved), self.policies)
@@ -116,38 +137,40 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
     wider by the largest bias that it allows.
     """
     scale, u, spread, a = known.scale, known.baseline, known.spread, known.second
-    first, weight, second, share = parts[0], parts[1] / WEIGHT_SCALE, parts[2] / a, parts[3]
-    mean_weight, weight_error, notes = known.weight(weight, spread / WEIGHT_SCALE)
+    first, weight, second, share = parts[0], parts[1] / known.weight_scale, parts[2] / a, parts[3]
+    mean_weight, weight_error, notes = known.weight(weight, spread / known.weight_scale)
     unit = scale.width * max(u, 1.0 - u)
     centre = scale.low + u * (scale.high - scale.low)
     value = centre + unit * first
     # the mean weight of this log, from what was released of it and from its expectation, each by its own error
-    noisy, unknown = (spread / WEIGHT_SCALE) ** 2, (1.0 - 1.0 / scale.largest) / scale.largest / known.units
+    noisy, unknown = (spread / known.weight_scale) ** 2, (1.0 - 1.0 / scale.largest) / scale.largest / known.units
+    unknown += (known.of_count / scale.largest) ** 2
     trust = unknown / (unknown + noisy) if unknown + noisy > 0.0 else 0.5
     slope, intercept = chord(u)
     square = second + slope * first + intercept * (trust * weight + (1.0 - trust) / scale.largest)
     # the noise in the mean biases its square, and enters the variance twice
     variance = square - first**2 + spread**2
     noise = math.hypot(
-        spread / a, (slope - 2.0 * min(max(first, -1.0), 1.0)) * spread, intercept * math.sqrt(trust * noisy)
+        spread / a,
+        (slope - 2.0 * min(max(first, -1.0), 1.0)) * spread,
+        intercept * math.sqrt(trust * noisy),
+        min(first**2, 1.0) * known.of_count,
     )
     upper = largest_variance(known, variance, noise)
     half, error, margin = half_width(known, upper), known.error(upper, spread), _skewed(known, upper)
-    reach = [
-        unit * max(half, with_missing(m + half - margin, m, error, share, known.share_spread, known.t) + margin - m)
-        for m in (-first, first)
-    ]
+    reach = [unit * (_far(known, m, error, share) + margin - m) for m in (-first, first)]
+    reach = reach if known.counted else [max(unit * half, far) for far in reach]
     missing = max(1.0 - mean_weight + known.t * weight_error, 0.0) if WEIGHTS_BELOW_ONE in notes else 0.0
     least, most = (unit * half + missing * (scale.high - scale.low) * x for x in (u, 1.0 - u))
     plain, _ = within_range(value, (value - unit * half, value + unit * half), known.declared, notes)
     ends = value - max(reach[0], least), value + max(reach[1], most)
     interval, notes = within_range(value, ends, known.declared, notes)
-    most = variance_at_most(variance, noise, 1.0 / scale.largest, known.t)
+    most = variance_at_most(variance, noise, known.most_variance, known.t)
     return ValueEstimate(
         value,
         interval,
-        unit * spread,
-        unit * known.error(min(variance, 1.0 / scale.largest), 0.0),
+        unit * math.hypot(spread, first * known.of_count),
+        unit * known.error(min(variance, known.most_variance), 0.0),
         unit * known.error(most, 0.0),
         mean_weight,
         weight_error,
@@ -156,9 +179,16 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
     )
 
 
+def _far(known: Known, mean: float, error: float, share: float) -> float:
+    """Return the upper end of a mean distance to the baseline, of units that may be missing or were counted."""
+    if known.counted:
+        return known.end(mean, error)
+    return with_missing(mean + known.t * error, mean, error, share, known.share_spread, known.t)
+
+
 def largest_variance(known: Known, variance: float, noise: float) -> float:
     """Return bound one unit's variance from above for a half-width, never above what a mean weight of one allows."""
-    return variance_at_most(variance, noise, 1.0 / known.scale.largest, known.margin)
+    return variance_at_most(variance, noise, known.most_variance, known.margin)
 
 
 def half_width(known: Known, variance: float) -> float:
@@ -185,9 +215,10 @@ def between_bounds(known: Known, parts: list[float]) -> ValueEstimate:
     mean_weight, weight_error, notes = known.weight(pair.above + pair.below, math.sqrt(2.0) * spread)
     ends = []
     for mean, square in ((pair.above, pair.above_squared), (pair.below, pair.below_squared)):
-        upper = largest_variance(known, square - mean**2 + spread**2, _noise_of_second(spread, a))
+        noise = math.hypot(_noise_of_second(spread, a), min(mean**2, 1.0) * known.of_count)
+        upper = largest_variance(known, square - mean**2 + spread**2, noise)
         error = math.hypot(known.error(upper, spread), known.moved(0.0))
-        ends.append(scale.width * (mean - known.t * error))
+        ends.append(-scale.width * known.end(-mean, error))
     floor, ceiling = scale.low + scale.width * pair.above, scale.high - scale.width * pair.below
     ratio = pair.ratio(spread)
     value = floor + (ceiling - floor) * ratio
@@ -206,7 +237,7 @@ def normalised(known: Known, parts: list[float]) -> ValueEstimate:
     scale, spread, t, n = known.scale, known.spread, known.t, known.units
     pair = _Pair.from_parts(parts, known.second)
     mean_weight, weight_error, notes = known.weight(pair.above + pair.below, math.sqrt(2.0) * spread)
-    ratio, width, most = pair.ratio(spread), scale.high - scale.low, 1.0 / scale.largest
+    ratio, width, most = pair.ratio(spread), scale.high - scale.low, known.most_variance
     upper, lower = (min(max(m, 0.0), most) for m in (pair.above_squared, pair.below_squared))
     total, margin = pair.above + pair.below, known.margin * pair.noise_of_square(known, ratio)
     # (above - R total)^2 <= t^2 (second moment of above - R weight, over n, and noise), as a polynomial in R
@@ -264,7 +295,7 @@ class _Pair(NamedTuple):
         scale, spread = known.scale, known.spread
         least = 0.01 / scale.largest  # of a mean weight that vanishes nothing can be said
         unit = (scale.high - scale.low) / max(math.hypot(self.above + self.below, math.sqrt(2.0) * spread), least)
-        variance, noise, most = self.square(known, ratio), self.noise_of_square(known, ratio), 1.0 / scale.largest
+        variance, noise, most = self.square(known, ratio), self.noise_of_square(known, ratio), known.most_variance
         return (
             unit * spread * math.hypot(1.0 - ratio, ratio),
             unit * known.error(variance, 0.0),
@@ -274,7 +305,7 @@ class _Pair(NamedTuple):
     def square(self, known: Known, ratio: float) -> float:
         """Second moment of ``above - ratio weight``; with a mean weight of one it is at most one over the largest."""
         there, here = (1.0 - ratio) ** 2 * self.above_squared, ratio**2 * self.below_squared
-        return min(max(there + here - 2.0 * ratio * (1.0 - ratio) * self.product, 0.0), 1.0 / known.scale.largest)
+        return min(max(there + here - 2.0 * ratio * (1.0 - ratio) * self.product, 0.0), known.most_variance)
 
     def noise_of_square(self, known: Known, ratio: float) -> float:
         """Standard deviation of the noise in :meth:`square`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -112,6 +112,11 @@ class ImportanceQuery:
         uncertain: where behaviour probabilities were estimated, of each policy the standard errors that they add to
             the means of its weight, and at most of its distance to the middle of the range.
         keeps_weights: whether estimated probabilities show that no product of ratios is cut, and none is lost.
+        patterns: ``(J, K)`` that a unit can have over the policies.
+        weight_scale: weight of the mean weight against the value, where nothing can be cut.
+        left_scale: weight of what a unit's weights leave of one, which together with them is its presence; None where
+            that is not released.
+        people: number of units where it is none of the declared facts, but was counted with noise.
     """
 
     config: ImportanceSampling
@@ -125,6 +130,10 @@ class ImportanceQuery:
     largest_differences: tuple[float, ...] = ()
     uncertain: tuple[tuple[float, float], ...] = ()
     keeps_weights: bool = False
+    patterns: np.ndarray = field(default_factory=lambda: np.ones((1, 1)))
+    weight_scale: float = WEIGHT_SCALE
+    left_scale: float | None = None
+    people: float | None = None
 
     around_function: ClassVar[bool] = False
 
@@ -141,7 +150,13 @@ class ImportanceQuery:
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return len(self.strategy) * self.parts + (0 if self.pairs else 1 + len(self.contrasts))
+        products = 0 if self.pairs else len(self.contrasts)
+        return len(self.strategy) * self.parts + (self.left_scale is not None) + products
+
+    @property
+    def units(self) -> float:
+        """Number of units that means are over: declared, or counted."""
+        return self.bounds.units if self.people is None else self.people
 
     @property
     def baseline(self) -> float:
@@ -171,10 +186,9 @@ class ImportanceQuery:
 
     def _known(self, mechanism: GaussianSum) -> list[Known]:
         """Return what is known of each policy's released numbers from public facts."""
-        config, units = self.config, self.bounds.units
+        config, units = self.config, self.units
         noise = mechanism.noise_std / units
-        inverse = np.linalg.inv(self.strategy)
-        in_weights = float(np.linalg.norm(inverse.sum(axis=0))) / self.most_weight
+        inverse, count = np.linalg.inv(self.strategy), self.count_noise(mechanism)
         return [
             Known(
                 scale=self.scale,
@@ -184,10 +198,12 @@ class ImportanceQuery:
                 policies=len(self.strategy),
                 second=config.second_moment_weight,
                 spread=noise * float(length),
-                share_spread=noise / WEIGHT_SCALE * math.hypot(1.0, in_weights),
+                share_spread=count / units,
                 t=quantile(config.confidence),
                 margin=config.variance_margin,
                 uncertain=uncertain,
+                weight_scale=self.weight_scale,
+                counted=self.people is not None,
             )
             for length, uncertain in zip(
                 np.sqrt(np.sum(inverse**2, axis=1)), self.uncertain or [(0.0, 0.0)] * len(inverse), strict=True
@@ -196,17 +212,50 @@ class ImportanceQuery:
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
-        inverse, means = np.linalg.inv(self.strategy), noisy / self.bounds.units
-        each = len(self.strategy) * self.parts
-        parts = [inverse @ part for part in means[:each].reshape(self.parts, len(self.strategy))]
+        parts = self._decoded(noisy)
         if not self.pairs:
-            share = float(means[each] + parts[1].sum() / self.most_weight) / WEIGHT_SCALE
-            parts.append(np.full(len(self.strategy), share))
+            parts.append(np.full(len(self.strategy), self.count(noisy) / self.units))
         estimate = centred
         if self.pairs:
             estimate = between_bounds if self.bounds.cuts_products and not self.keeps_weights else normalised
         known = self._known(mechanism)
         return [estimate(of, [float(part[p]) for part in parts]) for p, of in enumerate(known)]
+
+    def _decoded(self, noisy: Float[np.ndarray, " dim"]) -> list[Float[np.ndarray, " policies"]]:
+        """Return the means of the released numbers of all policies."""
+        inverse, each = np.linalg.inv(self.strategy), len(self.strategy) * self.parts
+        return [inverse @ part for part in (noisy[:each] / self.units).reshape(self.parts, len(self.strategy))]
+
+    # --- how many units there are -------------------------------------------------------------------------------------
+
+    def counting(self) -> ImportanceQuery:
+        """Return the same question, which tells sharply how many units there are, at the least noise for values.
+
+        What weights leave of one costs no norm at any weight up to 1. That of the mean weight is such that the noise in
+        the number, times a value half way from the baseline, and the value's own are least together.
+        """
+        away = 0.5 / self.scale.largest
+        scale = self.weight_scale if self.pairs else max(self.weight_scale, math.sqrt(away / math.hypot(1.0, away)))
+        return _with_norm(replace(self, weight_scale=scale, left_scale=1.0))
+
+    def count(self, noisy: Float[np.ndarray, " dim"]) -> float:
+        """Return how many units there are, from the released vector of a question that tells it."""
+        parts, place = self._decoded(noisy), len(self.strategy) * self.parts
+        assert self.left_scale is not None
+        weights = parts[0] + parts[1] if self.pairs else parts[1] / self.weight_scale
+        return float(noisy[place]) / self.left_scale + self.units * float(weights.sum()) / self.most_weight
+
+    def count_noise(self, mechanism: GaussianSum) -> float:
+        """Return the standard deviation of the noise in :meth:`count`; zero where it is not told."""
+        if self.left_scale is None:
+            return 0.0
+        in_weights = float(np.linalg.norm(np.linalg.inv(self.strategy).sum(axis=0))) / self.most_weight
+        of_weight = math.sqrt(2.0) if self.pairs else 1.0 / self.weight_scale
+        return mechanism.noise_std * math.hypot(1.0 / self.left_scale, of_weight * in_weights)
+
+    def of(self, people: float) -> ImportanceQuery:
+        """Return the same question to as many people as were counted, with :meth:`count_noise`."""
+        return replace(self, people=people)
 
     def at(self, confidence: float) -> ImportanceQuery:
         """Return the same query with intervals of another nominal confidence."""
@@ -223,22 +272,22 @@ class ImportanceQuery:
         """Return one policy's value less another's, of a pair among :attr:`contrasts`."""
         if self.pairs:
             return apart(estimates[a], estimates[b])
-        inverse, means, each = np.linalg.inv(self.strategy), noisy / self.bounds.units, len(self.strategy) * self.parts
-        first, weights = (inverse @ part for part in means[: 2 * len(inverse)].reshape(2, len(inverse)))
-        noise, known = mechanism.noise_std / self.bounds.units, self._known(mechanism)[a]
+        inverse, first, each = np.linalg.inv(self.strategy), self._decoded(noisy)[0], len(self.strategy) * self.parts
+        noise, known = mechanism.noise_std / self.units, self._known(mechanism)[a]
         place = self.contrasts.index((a, b))
         return of_distances(
             (estimates[a], estimates[b]),
             (float(first[a]), float(first[b])),
-            float(means[each + 1 + place]) / product_weight(self.contrasts),
+            float(noisy[each + 1 + place]) / self.units / product_weight(self.contrasts),
             unit=self.scale.width * max(self.baseline, 1.0 - self.baseline),
-            units=self.bounds.units,
+            units=self.units,
             t=known.t,
             noise=noise * float(np.linalg.norm(inverse[a] - inverse[b])),
             product_noise=noise / product_weight(self.contrasts),
-            share=float(means[each] + weights.sum() / self.most_weight) / WEIGHT_SCALE,
+            share=self.count(noisy) / self.units,
             share_noise=known.share_spread,
             largest=self.largest_differences[place],
+            counted=known.counted,
         )
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
@@ -259,9 +308,12 @@ class ImportanceQuery:
                 half = half_width(known, upper)
                 if not self.pairs:  # towards an end of the range it is wider, for people who may be missing
                     error, end = known.error(upper, known.spread), 1.0 / self.scale.largest
-                    half += known.t * (math.hypot(error, known.share_spread * end) - error) / 2.0
+                    wider = known.t * (math.hypot(error, known.share_spread * end) - error)
+                    half += wider if known.counted else wider / 2.0
                 widest = min(widest, unit * half)
-            out.append((unit * known.spread, unit * known.error(variance, 0.0), widest))
+            # the noise in a number of units that were counted, at a value half way from the baseline
+            privacy = math.hypot(known.spread, known.of_count / 2.0 / self.scale.largest)
+            out.append((unit * privacy, unit * known.error(variance, 0.0), widest))
         return out
 
 
@@ -301,11 +353,16 @@ def make_query(
         for a, b in contrasts
     ]
     query = ImportanceQuery(config, estimator, bounds, strategy, 1.0, scale, most, tuple(contrasts), tuple(differences))
-    clip = 0.0
+    return _with_norm(replace(query, patterns=patterns, left_scale=None if pairs else WEIGHT_SCALE))
+
+
+def _with_norm(query: ImportanceQuery) -> ImportanceQuery:
+    """Return the query with the least clip norm that cuts no vector of a pattern."""
+    clip, patterns = 0.0, query.patterns
     for weight in np.linspace(0.0, 1.0, 9):
         for above in np.linspace(0.0, 1.0, 9):
             pair = patterns * weight * above, patterns * weight * (1.0 - above)
-            parts = [part @ strategy.T for part in _parts(query, *pair)]
+            parts = [part @ query.strategy.T for part in _parts(query, *pair)]
             vector = np.concatenate([*parts, _rest(query, *pair, np.ones(len(patterns)))], axis=1)
             clip = max(clip, float(np.linalg.norm(vector, axis=1).max()))
     return replace(query, clip_norm=clip)
@@ -349,7 +406,7 @@ def _parts(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> list
         return [above, below, scale * above * (above - 1.0), scale * below * (below - 1.0), scale * above * below]
     slope, intercept = chord(query.baseline)
     first, weight = _distances(query, above, below), above + below
-    return [first, WEIGHT_SCALE * weight, scale * (first * first - slope * first - intercept * weight)]
+    return [first, query.weight_scale * weight, scale * (first * first - slope * first - intercept * weight)]
 
 
 def _distances(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> np.ndarray:
@@ -359,20 +416,22 @@ def _distances(query: ImportanceQuery, above: np.ndarray, below: np.ndarray) -> 
 
 
 def _rest(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Return ``(U, 1 + C)`` what the weights of all policies leave of a unit that is there, and the products of the
-    contrasts; ``(U, 0)`` where products of ratios are cut.
+    """Return ``(U, n)`` what the weights of all policies leave of a unit that is there, and the products of the
+    contrasts, as far as they are released.
 
     The first vanishes where the weights are largest, so that it costs no norm; with the mean weights it is a unit's
     presence. The others vanish where policies exclude one another.
     """
-    if query.pairs:
-        return np.zeros((len(above), 0))
-    left = np.array(present)
-    for k in range(above.shape[1]):
-        left -= (above[:, k] + below[:, k]) / query.most_weight
-    first = _distances(query, above, below)
-    products = [product_weight(query.contrasts) * first[:, a] * first[:, b] for a, b in query.contrasts]
-    return np.stack([WEIGHT_SCALE * left, *products], axis=1)
+    columns = []
+    if query.left_scale is not None:
+        left = np.array(present)
+        for k in range(above.shape[1]):
+            left -= (above[:, k] + below[:, k]) / query.most_weight
+        columns.append(query.left_scale * left)
+    if not query.pairs:
+        first = _distances(query, above, below)
+        columns += [product_weight(query.contrasts) * first[:, a] * first[:, b] for a, b in query.contrasts]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(above), 0))
 
 
 def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
@@ -430,6 +489,13 @@ ALGORITHM = Algorithm(
         "differences": Setting(ImportanceSampling(discount=0.9), facts=_ONE_STEP, compare=("all",)),
         "censored": Setting(ImportanceSampling(discount=0.9), facts={"censoring_hazard": 0.2}),
         "missing states": Setting(ImportanceSampling(discount=0.9), facts={"fill": (1.0,), "flag_missing": (0,)}),
+        "subgroups": Setting(
+            ImportanceSampling(discount=0.9),
+            facts=_ONE_STEP,
+            compare=("all",),
+            subgroups=("observation_0:0.7,1.3",),
+        ),
+        "subgroups, cut": Setting(ImportanceSampling(discount=0.9), subgroups=("observation_0",)),
     },
     canary="dprl.audits.attacks.programs:importance_canary",
 )

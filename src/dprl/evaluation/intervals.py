@@ -111,12 +111,19 @@ def with_missing(end: float, mean: float, error: float, share: float, share_erro
         mean, error: as released, and its standard error, noise included.
         share, share_error: of the declared people those who are there, as released, and the noise in it.
     """
+    return end if end <= 0.0 else max(end, farthest_ratio(mean, error, share, share_error, t))
+
+
+def farthest_ratio(mean: float, error: float, share: float, share_error: float, t: float) -> float:
+    """Return the largest ratio that fits a mean over a share, both with errors (Fieller 1954); infinite if all fit.
+
+    Args:
+        mean, error, share, share_error, t: as :func:`with_missing` takes them; the errors do not go together.
+    """
     known = share**2 - (t * share_error) ** 2
-    if end <= 0.0:
-        return end
     if share <= 0.0 or known <= 0.0:
         return math.inf
-    return max(end, (mean * share + t * math.sqrt((mean * share_error) ** 2 + known * error**2)) / known)
+    return (mean * share + t * math.sqrt((mean * share_error) ** 2 + known * error**2)) / known
 
 
 def weight_notes(mean: float, error: float, policies: int) -> tuple[str, ...]:
@@ -190,6 +197,7 @@ def of_distances(
     share: float,
     share_noise: float,
     largest: float,
+    counted: bool = False,
 ) -> Difference:
     """Return a difference where nothing can be cut, from the means of units' distances and of the distances' product.
 
@@ -204,6 +212,7 @@ def of_distances(
         noise, product_noise: standard deviations of the noise in the difference of ``means``, and in ``product``.
         share, share_noise: released share of the declared people who are there, and the noise in it.
         largest: difference of one unit's distances.
+        counted: whether ``units`` were counted with noise, and are as likely too many as too few.
     """
     widest = apart(*estimates)
     own = [units * (e.sampling_standard_error / unit) ** 2 for e in estimates]
@@ -215,8 +224,16 @@ def of_distances(
     error = math.sqrt(upper / units + noise**2)
     skew = (upper / units / error**2 if error > 0.0 else 0.0) * skew_margin(t, largest, units)
     mean = means[0] - means[1]
-    below, above = (unit * (with_missing(m + t * error, m, error, share, share_noise, t) + skew) for m in (-mean, mean))
+    ends = [
+        farthest_ratio(m, error, share, share_noise, t)
+        if counted
+        else with_missing(m + t * error, m, error, share, share_noise, t)
+        for m in (-mean, mean)
+    ]
+    below, above = (unit * (end + skew) for end in ends)
     low, high = max(-below, widest.interval[0]), min(above, widest.interval[1])
     false = any(note in e.notes for e in estimates for note in (WEIGHTS_BELOW_ONE, WEIGHTS_ABOVE_ONE))
     sampling = unit * math.sqrt(min(variance, upper) / units)
+    if counted:
+        noise = math.hypot(noise, mean * share_noise)
     return Difference(widest.interval if false or low > high else (low, high), unit * noise, sampling)

@@ -18,6 +18,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.protected import loaded
+from dprl.evaluation.subgroups import grouped
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
 from dprl.protocols import Bounds
@@ -35,6 +36,7 @@ def make_plan(
     total_variation: float = 0.0,
     unit: str = "trajectory",
     contrasts: Sequence[tuple[int, int]] = (),
+    subgroups: Sequence[str] = (),
 ) -> Plan:
     """Resolve options, calibrate the noise to the budget, and compose what the release will cost.
 
@@ -46,6 +48,7 @@ def make_plan(
         features: feature map of the value function.
         total_variation: of one draw of the noise source that will be used.
         contrasts: pairs of places in ``policies`` whose differences are asked for.
+        subgroups: whose values are asked for besides; see :func:`~dprl.evaluation.subgroups.asked_axes`.
         unit: privacy unit. Of ``transition`` the values are mean rewards of a transition: nothing follows a trajectory.
 
     Raises:
@@ -65,7 +68,7 @@ def make_plan(
         raise DprlError(f"{config.algorithm} has no statement for the privacy unit {unit}.")
     config = config.for_bounds(bounds)
     asked = bounds.of_one_transition() if unit == "transition" else bounds
-    query = _query(config, asked, policies, feature_map, contrasts)
+    query = grouped(_query(config, asked, policies, feature_map, contrasts), subgroups, unit, config.algorithm)
     if isinstance(config, ValuesConfig):
         inner, sampler = without_sampler(budget, query.dimension, total_variation)
         whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier

@@ -47,6 +47,40 @@ class Axis(NamedTuple):
         inside = [f"{low:g} <= {self.name} < {high:g}" for low, high in itertools.pairwise(self.edges)]
         return [f"{self.name} < {self.edges[0]:g}", *inside, f"{self.name} >= {self.edges[-1]:g}"]
 
+    def cells(self, states: Any, xp: Any = np) -> Any:
+        """Return ``(...)`` numbers of the cells of ``states`` ``(..., d)``; the same whatever their precision."""
+        component = states[..., self.component].astype(np.float32)
+        return (component[..., None] >= xp.asarray(self.edges, dtype=np.float32)).sum(axis=-1).astype(np.int32)
+
+
+def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> Axis:
+    """Return the axis that ``NAME`` or ``NAME:30,50`` declares; ``where`` begins the sentence that refuses it."""
+    plain = [f"observation_{i}" for i in range(len(bounds.observation))]
+    names = list(bounds.state_names)
+    name, colon, cuts = (part.strip() for part in declared.partition(":"))
+    known = names if name in names else plain
+    if name not in known:
+        raise DprlError(f"{where}: there is no component {name!r}; there are {', '.join(names)}.")
+    component = known.index(name)
+    low, high = bounds.state[component]
+    if colon:
+        try:
+            edges = tuple(float(cut) for cut in cuts.split(","))
+        except ValueError:
+            edges = ()
+        if not edges or not all(low < cut <= high for cut in edges) or sorted(set(edges)) != list(edges):
+            raise DprlError(
+                f"{where}: {declared!r} must have ascending cut points above {low:g} and up to {high:g}, such "
+                f"as {name}:{(low + high) / 2.0:g}."
+            )
+        return Axis(component, name, edges, codes=False)
+    if low != int(low) or high != int(high) or not 1 <= high - low < MOST:
+        raise DprlError(
+            f"{where}: {name} is not a whole number with a few values; write cut points, such as "
+            f"{name}:{(low + high) / 2.0:g}."
+        )
+    return Axis(component, name, tuple(low + 0.5 + i for i in range(int(high - low))), codes=True)
+
 
 @dataclass(frozen=True)
 class Strata:
@@ -72,37 +106,10 @@ class Strata:
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
         """The components that tell strata apart."""
-        axes = tuple(self._axis(declared) for declared in self.bounds.strata or ())
+        axes = tuple(read_axis(declared, self.bounds) for declared in self.bounds.strata or ())
         if len({axis.component for axis in axes}) < len(axes):
             raise DprlError("bounds: strata name a component twice; put all of its cut points into one.")
         return axes
-
-    def _axis(self, declared: str) -> Axis:
-        plain = [f"observation_{i}" for i in range(len(self.bounds.observation))]
-        names = list(self.bounds.state_names)
-        name, colon, cuts = (part.strip() for part in declared.partition(":"))
-        known = names if name in names else plain
-        if name not in known:
-            raise DprlError(f"bounds: strata: there is no component {name!r}; there are {', '.join(names)}.")
-        component = known.index(name)
-        low, high = self.bounds.state[component]
-        if colon:
-            try:
-                edges = tuple(float(cut) for cut in cuts.split(","))
-            except ValueError:
-                edges = ()
-            if not edges or not all(low < cut <= high for cut in edges) or sorted(set(edges)) != list(edges):
-                raise DprlError(
-                    f"bounds: strata: {declared!r} must have ascending cut points above {low:g} and up to {high:g}, "
-                    f"such as {name}:{(low + high) / 2.0:g}."
-                )
-            return Axis(component, name, edges, codes=False)
-        if low != int(low) or high != int(high) or not 1 <= high - low < MOST:
-            raise DprlError(
-                f"bounds: strata: {name} is not a whole number with a few values; write cut points, such as "
-                f"{name}:{(low + high) / 2.0:g}."
-            )
-        return Axis(component, name, tuple(low + 0.5 + i for i in range(int(high - low))), codes=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,9 +130,7 @@ class Strata:
         """Return ``(...)`` numbers of the strata of ``states`` ``(..., d)``; the same whatever their precision."""
         out = xp.zeros(states.shape[:-1], dtype=np.int32)
         for axis in self.axes:
-            component = states[..., axis.component].astype(np.float32)
-            place = (component[..., None] >= xp.asarray(axis.edges, dtype=np.float32)).sum(axis=-1)
-            out = out * np.int32(len(axis.edges) + 1) + place.astype(np.int32)
+            out = out * np.int32(len(axis.edges) + 1) + axis.cells(states, xp)
         return out
 
     def table(self, policies: Sequence[Any]) -> Float[np.ndarray, "policies strata actions"]:

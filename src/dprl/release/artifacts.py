@@ -21,8 +21,10 @@ from dprl.evaluation.intervals import (
     WEIGHTS_ABOVE_ONE,
     WEIGHTS_BELOW_ONE,
     ValueEstimate,
+    quantile,
 )
 from dprl.evaluation.protected import Protected
+from dprl.evaluation.subgroups import GroupedQuery, Subgroup
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.release.certificate import certificate_from
@@ -43,6 +45,7 @@ def estimate_of(
     log: Log,
     values: Mapping[str, ValueEstimate],
     contrasts: Sequence[Contrast],
+    groups: Sequence[Subgroup],
     function: Learned | None,
     references: list[float] | None,
     status: str,
@@ -73,9 +76,10 @@ def estimate_of(
         "interval": targets[0]["interval"],
         "targets": targets,
         **({"contrasts": [contrast.as_dict(list(values)) for contrast in contrasts]} if contrasts else {}),
+        **({"subgroups": [group.as_dict(list(values)) for group in groups]} if groups else {}),
         **learned,
         "public_cautions": public_cautions(plan, list(values)),
-        "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit),
+        "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit) + _of_groups(plan, groups),
         "request": request,
         "bounds": log.bounds.in_force(),
     }
@@ -99,6 +103,16 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
             "one stratum, nothing that also bears on the outcome decided who got which action."
         )
     hopeless = [name for name, hides in zip(names, plan.hopeless(), strict=True) if hides]
+    if isinstance(plan.query, GroupedQuery):
+        for declared, size, expected in zip(
+            plan.query.declared, plan.query.sizes, plan.query.expect_of_equal(plan.value_mechanism), strict=True
+        ):
+            low, high = asked.value_interval(plan.config.discount)
+            if all(2.0 * quantile(plan.query.config.confidence) * noise >= high - low for noise, *_ in expected):
+                said.append(
+                    f"The privacy noise in the values of a group of {declared} is alone as wide as the declared range "
+                    f"if its {size} groups are of one size: it takes fewer groups, more units or a larger epsilon."
+                )
     return said + [
         f"The privacy noise in the value of {name} is alone as wide as the declared range: its interval says nothing. "
         "It takes more units, a larger epsilon, or smaller importance ratios."
@@ -133,6 +147,20 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
             SAYS_NOTHING: f"The interval of {name} is the whole declared range: this release says nothing about it.",
         }
         out += [said[note] for note in e.notes]
+    return out
+
+
+def _of_groups(plan: Plan, groups: Sequence[Subgroup]) -> list[str]:
+    """Return what a reader must know of subgroups before their numbers."""
+    out, weights = [], (WEIGHTS_BELOW_ONE, WEIGHTS_ABOVE_ONE)
+    for group in groups:
+        if all(SAYS_NOTHING in e.notes for e in group.values):
+            out.append(f"The budget does not suffice for the subgroup {group.name}: its intervals are the whole range.")
+        elif any(note in e.notes for e in group.values for note in weights):
+            out.append(
+                f"In the subgroup {group.name} weights do not add up to one: there something is cut, or a declared "
+                "fact is not true."
+            )
     return out
 
 
@@ -174,7 +202,8 @@ def certificate_of(
     """Return the certificate before it is sealed: public facts alone, known before the first row is read."""
     learned = getattr(plan.config, "learns", "")
     around = f", around the released {learned}," if plan.around_function else ""
-    released = f"One noisy vector, from which{around} every value and interval is computed"
+    of_groups = " of everybody and of each subgroup" if isinstance(plan.query, GroupedQuery) else ""
+    released = f"One noisy vector, from which{around} every value and interval{of_groups} is computed"
     if plan.stages:
         if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages):
             released += ", the noisy sum of every step and its noisy norm, as many as the budget admitted, from which"
@@ -196,6 +225,8 @@ def certificate_of(
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)}
+    if isinstance(plan.query, GroupedQuery):
+        public["subgroups"] = list(plan.query.declared)
     if protector is not None:
         public["protector"] = protector
     return certificate_from(

@@ -87,6 +87,11 @@ class Release(Handout):
         return list(self.estimate.get("contrasts", ()))
 
     @property
+    def subgroups(self) -> list[dict[str, Any]]:
+        """Subgroups that were asked for, as plain data; see :class:`~dprl.evaluation.subgroups.Subgroup`."""
+        return list(self.estimate.get("subgroups", ()))
+
+    @property
     def public_cautions(self) -> list[str]:
         """Cautions that follow from public facts only."""
         return list(self.estimate.get("public_cautions", ()))
@@ -114,6 +119,7 @@ def evaluate(
     simulated: bool = False,
     outcome: str | None = None,
     compare: Sequence[str] = (),
+    subgroups: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
     run: str | Path | None = None,
     resume: bool = False,
@@ -143,6 +149,9 @@ def evaluate(
         outcome: what a value means, in words, for the report.
         compare: differences of policies to release besides, by their names: ``"A:B"`` for what A is worth more than B,
             ``"all:B"`` for every other policy against B, ``"all"`` for all pairs. They cost no further budget.
+        subgroups: whose values, and differences, are released besides, by the first state of a person or trajectory:
+            ``"site"`` for each value of a component that is a whole number, ``"age:30,50"`` for the cells between cut
+            points. The names are those of the bounds. They cost no further budget, and make the noise louder.
         progress: called with the number of updates done; if it has a method ``expect``, that is called before, with
             the number of all.
         run: folder, as private as the log, in which an interrupted release can be resumed; :meth:`Release.save`
@@ -184,7 +193,7 @@ def evaluate(
     pairs = asked_pairs(compare, list(policies))
     noise = asked.noise()
     sampler = noise.total_variation_per_draw if noise.secure else 0.0
-    plan = make_plan(algorithm, log.bounds, budget, targets, features, sampler, log.unit, pairs)
+    plan = make_plan(algorithm, log.bounds, budget, targets, features, sampler, log.unit, pairs, subgroups)
     plan.refuse_the_hopeless()
     asked.expect(plan.steps)
     status = status_of(plan, noise.secure, simulated)
@@ -202,10 +211,10 @@ def evaluate(
             else:
                 assert loaded is not None
                 rows = InMemory(plan, loaded, targets, behavior)
-            estimates, contrasts, function = release_rows(plan, rows, noise, folder, progress)
+            estimates, contrasts, groups, function = release_rows(plan, rows, noise, folder, progress)
             exact = references(plan, rows, function) if simulated else None
             values = dict(zip(policies, estimates, strict=True))
-            estimate = estimate_of(plan, log, values, contrasts, function, exact, status, outcome)
+            estimate = estimate_of(plan, log, values, contrasts, groups, function, exact, status, outcome)
             return Release(values, function, document=estimate)
 
         request = {
@@ -214,6 +223,7 @@ def evaluate(
             "strategy": plan.query.strategy.tolist(),
         }  # fmt: skip
         request |= {"compare": [list(pair) for pair in pairs]} if pairs else {}
+        request |= {"subgroups": list(subgroups)} if subgroups else {}
         purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
         reading = partial(read_rows, log, units)
         return release(asked, certificate, account, purpose, request, read=reading, make=made, restore=_restored)

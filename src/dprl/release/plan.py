@@ -10,9 +10,11 @@ from dprl.accounting.accountant import RELATION, accountant_name
 from dprl.accounting.budget import Budget
 from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
+from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs, expected_noise
 from dprl.evaluation.plan import Algorithm, make_plan
+from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy, UniformPolicy
 from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
@@ -21,7 +23,7 @@ from dprl.release.evaluate import load_policies
 
 def plan_release(
     source: Any,
-    target_policy: str | Sequence[Any],
+    target_policy: Any,
     budget: Budget,
     algorithm: Algorithm,
     *,
@@ -31,6 +33,7 @@ def plan_release(
     features: str = "columns",
     behavior_policy: Any = None,
     compare: Sequence[str] = (),
+    subgroups: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
     read.
@@ -50,7 +53,8 @@ def plan_release(
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     names = list(policies)
     pairs = asked_pairs(compare, names)
-    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit, pairs)
+    targets = list(policies.values())
+    plan = make_plan(algorithm, known, budget, targets, features, TOTAL_VARIATION, unit, pairs, subgroups)
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
@@ -82,7 +86,35 @@ def plan_release(
             {"policy": names[a], "against": names[b], "privacy_standard_error": noise}
             for (a, b), noise in zip(pairs, expected_noise(plan.query, plan.value_mechanism, pairs), strict=True)
         ],
+        "subgroups": _subgroups(plan, names),
     }
+
+
+def _subgroups(plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the noise in a group of each axis if all its groups are of one size; half the size has twice the noise."""
+    query, mechanism, out = plan.query, plan.value_mechanism, []
+    if not isinstance(query, GroupedQuery):
+        return []
+    differences = expected_noise(query, mechanism, plan.contrasts)
+    for place, (declared, axis, size, loud) in enumerate(
+        zip(query.declared, query.axes, query.sizes, query.shares.groups, strict=True)
+    ):
+        louder = size * loud / query.shares.whole
+        out.append({
+            "axis": declared,
+            "groups": axis.labels(),
+            "people_of_each": query.bounds.units / size,
+            "people_standard_error": query.count_noise(mechanism)[place],
+            "targets": [
+                {"name": name, "privacy_standard_error": privacy, "interval_half_width_at_most": widest}
+                for name, (privacy, _, widest) in zip(names, query.expect_of_equal(mechanism)[place], strict=True)
+            ],
+            "contrasts": [
+                {"policy": names[a], "against": names[b], "privacy_standard_error": noise * louder}
+                for (a, b), noise in zip(plan.contrasts, differences, strict=True)
+            ],
+        })  # fmt: skip
+    return out
 
 
 def calibrate_release(

@@ -22,6 +22,7 @@ from dprl.engine.rows import ALWAYS
 from dprl.engine.value_query import as_numbers, clipped_total, exact_sum, release_total
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import ValueEstimate
+from dprl.evaluation.subgroups import Subgroup, subgroups_of
 from dprl.protocols import NO_JOURNAL
 from dprl.release.engines.engine import Engine
 from dprl.release.pipeline import Claim
@@ -137,8 +138,8 @@ def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectori
 
 def release_rows(
     plan: Plan, rows: PrivateRows, noise: Any, folder: RunFolder | None = None, progress: Any = None
-) -> tuple[list[ValueEstimate], list[Contrast], Learned | None]:
-    """Release the values, their differences and the value function, in the plan's order.
+) -> tuple[list[ValueEstimate], list[Contrast], list[Subgroup], Learned | None]:
+    """Release the values, their differences, those of subgroups and the value function, in the plan's order.
 
     Args:
         noise: source of all noise of a release without a run folder.
@@ -146,8 +147,8 @@ def release_rows(
         progress: told the number of updates done, if anybody is to be.
 
     Returns:
-        One estimate for each target policy, one for each contrast of the plan, and the value function, if the plan has
-        a program.
+        One estimate for each target policy, one for each contrast of the plan, one for each subgroup that it asks for,
+        and the value function, if the plan has a program.
     """
     journal: Any = NO_JOURNAL
     if folder is not None:
@@ -167,7 +168,8 @@ def release_rows(
         noisy = value_vector(function)
     query = plan.query.around(function)
     contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
-    return query.decode(plan.value_mechanism, noisy), contrasts, function
+    groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
+    return query.decode(plan.value_mechanism, noisy), contrasts, groups, function
 
 
 def references(plan: Plan, rows: PrivateRows, function: Learned | None) -> list[float]:

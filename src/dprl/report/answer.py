@@ -34,6 +34,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "cautions": [plain(line) for line in items(estimate.get("cautions"))],
         "headline": _headline(targets[0]),
         "contrasts": _contrasts(estimate),
+        "subgroups": _subgroups(estimate, confidence),
         "outcome": text(request.get("outcome"), ""),
         "of_transitions": _is_of_transitions(estimate),
         "probability": _probability(estimate),
@@ -119,6 +120,79 @@ def _contrasts(estimate: dict[str, Any]) -> list[dict[str, str]]:
 def _confounding(strength: float | None) -> str:
     """Return how strong a confounder must be to carry an interval to zero, where it is away from zero and known."""
     return "" if strength is None or strength <= 1.0 else number(strength, 2)
+
+
+def _subgroups(estimate: dict[str, Any], confidence: str) -> list[dict[str, Any]]:
+    """Return the axes of subgroups: of each a chart, a sentence for each group, and the rows of a table.
+
+    All intervals are those that hold together. Chart and sentences are of the first comparison, or of the first policy.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for group in map(section, items(estimate.get("subgroups"))):
+        found.setdefault(text(group.get("axis"), "groups"), []).append(group)
+    bounds, out = _value_bounds(estimate), []
+    for axis, groups in found.items():
+        entries = [_subgroup(group, bounds) for group in groups]
+        firsts = [entry["rows"][0] for entry in entries if entry["rows"]]
+        of_what = firsts[0]["name"] if firsts else ""
+        rows = [row["row"] for row in firsts]
+        title = f"{of_what} in subgroups, with the {confidence} interval of all together"
+        out.append({
+            "axis": axis,
+            "groups": entries,
+            "of_what": of_what,
+            "forest": charts.forest(rows, confidence, title) if rows else "",
+            "leaves_axis": bool(rows) and charts.leaves_axis(rows),
+        })  # fmt: skip
+    return out
+
+
+def _subgroup(group: dict[str, Any], bounds: tuple[float, float] | None) -> dict[str, Any]:
+    name, people = text(group.get("name"), "(unnamed)"), as_number(group.get("people"))
+    noise = as_number(group.get("people_standard_error"))
+    places = decimals(noise, resolution=2.0)
+    found = [(c, True) for c in items(group.get("contrasts")) if isinstance(c, dict)]
+    found += [(t, False) for t in items(group.get("targets")) if isinstance(t, dict)]
+    rows = [_row_of_group(name, entry, compares, bounds) for entry, compares in found]
+    about = "" if people is None else f"about {number(max(people, 0.0), places)}"
+    return {"name": name, "people": about, "rows": rows, "sentence": rows[0]["sentence"] if rows else ""}
+
+
+def _row_of_group(
+    group: str, found: dict[str, Any], compares: bool, bounds: tuple[float, float] | None
+) -> dict[str, Any]:
+    """Return a value in a subgroup, or a difference, with the interval that holds together with all others."""
+    places, value = decimals(_total_error(found), resolution=2.0), as_number(found.get("value"))
+    interval = _interval({"interval": found.get("simultaneous_interval")})
+    low, high = interval or (-math.inf, math.inf)
+    least, most = bounds or (-math.inf, math.inf)
+    if compares:
+        least, most = least - most, most - least
+    first, second = (text(found.get(key), "(unnamed)") for key in ("policy", "against"))
+    name = f"{first} less {second}" if compares else _name(found)
+    value_words, interval_words = number(value, places), _words_of(interval, places)
+    between = interval_words.replace(" to ", " and ")
+    if low <= least < most <= high:
+        sentence = "the budget does not suffice for a group of this size."
+        value_words = MISSING
+    elif not compares:
+        sentence = f"{name} is worth {value_words}, between {between}."
+    elif low <= 0.0 <= high:
+        sentence = f"this release does not tell whether {first} or {second} is worth more (between {between})."
+    else:
+        more, ends = ("more", interval) if low > 0.0 else ("less", (-high, -low))
+        between = _words_of(ends, places).replace(" to ", " and ")
+        amount = number(None if value is None else abs(value), places)
+        sentence = f"{first} is worth {amount} {more} than {second}, between {between} {more}."
+    privacy, sampling = _errors(found)
+    return {
+        "name": name, "value": value_words, "interval": interval_words, "sentence": sentence,
+        "privacy": error(privacy, places), "sampling": error(sampling, places),
+        "row": charts.Row(
+            name=group, value=None if value_words == MISSING else value, interval=interval, reference=None,
+            text=value_words + (f" ({interval_words})" if interval_words else ""),
+        ),
+    }  # fmt: skip
 
 
 def _method(estimate: dict[str, Any]) -> str:

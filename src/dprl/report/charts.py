@@ -43,8 +43,10 @@ class Row:
         return math.inf if self.interval is None else self.interval[1] - self.interval[0]
 
 
-def forest(rows: Sequence[Row], confidence: str) -> Markup:
+def forest(rows: Sequence[Row], confidence: str, title: str = "") -> Markup:
     """Return a dot and an interval for each policy on one axis, with its numbers to the right.
+
+    ``title`` says what is drawn where that is something else.
 
     A diamond marks the un-noised estimate, only in the rows that have one.
     """
@@ -56,7 +58,7 @@ def forest(rows: Sequence[Row], confidence: str) -> Markup:
     legend = 26.0 if any(row.reference is not None for row in rows) else 0.0
     top, bottom = legend + 6.0, legend + 6.0 + height_of_row * len(rows)
     x = _Scale(*forest_domain(rows), left, right)
-    title = f"Estimated value and {confidence} interval of {_count(len(rows), 'policy', 'policies')}"
+    title = title or f"Estimated value and {confidence} interval of {_count(len(rows), 'policy', 'policies')}"
     svg = new_svg(max(_WIDTH, right + room), bottom + 30.0, title)
     for at, label in _axis(x.low, x.high, right - left):
         draw_line(svg, x(at), top, x(at), bottom, "zero" if at == 0.0 else "grid")

@@ -86,7 +86,8 @@ class EvaluationConformance(Suite):
     def plan(self, setting: str) -> Plan:
         """Return the plan of a release under the suite's bounds."""
         chosen = self.algorithm.settings[setting]
-        return _plan(chosen.config, replace(self.bounds, **chosen.facts), chosen.features, chosen.compare)
+        bounds = replace(self.bounds, **chosen.facts)
+        return _plan(chosen.config, bounds, chosen.features, chosen.compare, chosen.subgroups)
 
     def mechanisms(self, setting: str) -> dict[str, GaussianSum]:
         """Return the values' noisy sum and those of the stages."""
@@ -111,6 +112,7 @@ class EvaluationConformance(Suite):
                 algorithm=chosen.config,
                 features=chosen.features,
                 compare=chosen.compare,
+                subgroups=chosen.subgroups,
                 seed=seed,
                 **engine,
             )
@@ -198,9 +200,10 @@ class EvaluationConformance(Suite):
 
 
 @lru_cache(maxsize=64)
-def _plan(config: Any, bounds: Bounds, features: str, compare: tuple[str, ...]) -> Plan:
-    pairs = asked_pairs(compare, [policy.__name__ for policy in _POLICIES])
-    return make_plan(config, bounds, _BUDGET, list(_POLICIES), features, total_variation=2.0**-49, contrasts=pairs)
+def _plan(config: Any, bounds: Bounds, features: str, compare: tuple[str, ...], subgroups: tuple[str, ...]) -> Plan:
+    pairs, policies = asked_pairs(compare, [policy.__name__ for policy in _POLICIES]), list(_POLICIES)
+    exact = {"total_variation": 2.0**-49, "contrasts": pairs, "subgroups": subgroups}
+    return make_plan(config, bounds, _BUDGET, policies, features, **exact)
 
 
 def written(columns: Mapping[str, Any], folder: Path, by: str | None) -> Path:

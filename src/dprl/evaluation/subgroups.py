@@ -1,0 +1,359 @@
+"""Values of policies for declared subgroups of people, from the same noisy sum as the values of everybody.
+
+Privacy unit, relation and event are those of the values. Released: the vector of the values for everybody, and a block
+of the same length for each group. Subgroups are cells of a unit's first state: public declarations. Those of one axis
+exclude one another: a unit stands in one block of each axis, and its vector is no longer than that of the values alone.
+Proof, allocation and intervals: docs/proofs/subgroups.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dprl.data.trajectories import Trajectories
+from dprl.engine.ratios import usable
+from dprl.engine.value_query import CountingQuery, ValueQuery
+from dprl.errors import DprlError
+from dprl.evaluation.contrasts import Contrast, contrasts_of
+from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
+from dprl.evaluation.strata import Axis, read_axis
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.protocols import Bounds, Interval
+from dprl.value_functions.linear import ValueFunction
+
+MOST = 50
+"""Groups of all axes together."""
+_ITERATIONS = 500
+
+
+@dataclass(frozen=True)
+class Subgroup:
+    """What a release says of one subgroup.
+
+    Attributes:
+        axis: the declaration that it is a cell of, as it was asked for.
+        name: which cell, in words.
+        people: number of its units, as released.
+        people_standard_error: of the noise in ``people``.
+        values: of each target policy, with an interval at the nominal confidence of this value alone.
+        simultaneous_intervals: of each target policy, at the nominal confidence for the values of all subgroups
+            together (Bonferroni).
+        contrasts: the differences that were asked for; their simultaneous intervals are of all subgroups together.
+    """
+
+    axis: str
+    name: str
+    people: float
+    people_standard_error: float
+    values: tuple[ValueEstimate, ...]
+    simultaneous_intervals: tuple[Interval, ...]
+    contrasts: tuple[Contrast, ...]
+
+    def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
+        """Plain data, with the names of the policies."""
+        return {
+            "axis": self.axis,
+            "name": self.name,
+            "people": self.people,
+            "people_standard_error": self.people_standard_error,
+            "targets": [
+                {"name": name, **value.as_dict(), "simultaneous_interval": list(interval)}
+                for name, value, interval in zip(names, self.values, self.simultaneous_intervals, strict=True)
+            ],
+            "contrasts": [contrast.as_dict(names) for contrast in self.contrasts],
+        }
+
+
+class Share(NamedTuple):
+    """How loud the noise in a released vector is, over that of a vector which is released alone.
+
+    Attributes:
+        whole: of everybody's vector.
+        groups: of the vector of one group of each axis.
+    """
+
+    whole: float
+    groups: tuple[float, ...]
+
+
+def asked_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axis, ...]:
+    """Return the axes that were asked for.
+
+    Args:
+        subgroups: ``NAME`` for whole numbers with a group each, ``NAME:30,50`` for cut points; see
+            :func:`~dprl.evaluation.strata.read_axis`.
+        bounds: whose observation components are named.
+        unit: the privacy unit.
+
+    Raises:
+        DprlError: one names no component or no cut points within its bounds, or there are too many.
+    """
+    if isinstance(subgroups, str) or not all(isinstance(declared, str) for declared in subgroups):
+        raise DprlError('subgroups must be a list of texts, such as ["site", "age:30,50"].')
+    if subgroups and unit == "transition":
+        raise DprlError("subgroups are made by the first state of a person or a trajectory: a transition has none.")
+    axes = tuple(read_axis(declared, bounds, "subgroups") for declared in subgroups)
+    if len({axis.component for axis in axes}) < len(axes):
+        raise DprlError("subgroups name a component twice: put all of its cut points into one.")
+    groups = sum(len(axis.labels()) for axis in axes)
+    if groups > MOST:
+        raise DprlError(f"subgroups: at most {MOST} fit in one release; these are {groups}.")
+    return axes
+
+
+def least_noise_weights(sizes: Sequence[int]) -> Float[np.ndarray, " axes"]:
+    """Return ``(1 + J,)`` the shares of the squared norm for everybody's vector and for J axes with ``sizes`` groups.
+
+    They make the variance of the noise in everybody's sum, plus that in a group's sum of each axis, least.
+    """
+    count = np.array(sizes, dtype=np.float64)
+    weights = np.full(len(count) + 1, 1.0 / (len(count) + 1))
+    for _ in range(_ITERATIONS):
+        known = weights[0] + np.sum(weights[1:] / count)
+        slopes = (1.0 + np.sum(1.0 / count**2)) / known**2 * np.concatenate([[1.0], 1.0 / count])
+        slopes[1:] += (1.0 - 1.0 / count) / weights[1:] ** 2
+        weights = weights * np.sqrt(slopes)
+        weights = weights / weights.sum()
+    return weights
+
+
+@dataclass(frozen=True)
+class GroupedQuery:
+    """Question to the units for the values of everybody and of each subgroup, made from public facts only.
+
+    Attributes:
+        inner: the question for values, which tells the number of units besides.
+        declared: the axes, as they were asked for.
+        axes: by which the subgroups are told apart.
+        weights: ``(1 + J,)`` shares of the squared norm, of everybody's vector first.
+    """
+
+    inner: CountingQuery
+    declared: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    weights: Float[np.ndarray, " axes"]
+
+    around_function: ClassVar[bool] = False
+
+    @property
+    def words(self) -> str:
+        """The estimator's name as a report says it."""
+        return self.inner.words
+
+    @property
+    def config(self) -> Any:
+        """Options of the estimator."""
+        return self.inner.config
+
+    @property
+    def bounds(self) -> Bounds:
+        """Public bounds of the log."""
+        return self.inner.bounds
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self.inner.dimension * (1 + sum(self.sizes))
+
+    @property
+    def clip_norm(self) -> float:
+        """L2 norm that no vector exceeds: that of the values alone, for a unit stands in one block of each axis."""
+        return self.inner.clip_norm
+
+    @property
+    def strategy(self) -> Float[np.ndarray, "policies policies"]:
+        """``(K, K)`` matrix over the target policies."""
+        return self.inner.strategy
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of groups of each axis."""
+        return tuple(len(axis.labels()) for axis in self.axes)
+
+    @property
+    def shares(self) -> Share:
+        """How loud the noise is: everybody's sum is told by its own block and by the sum over each axis's blocks."""
+        counts = np.array(self.sizes, dtype=np.float64)
+        known = float(np.sum(self.weights / np.array([1.0, *counts])))
+        groups = np.sqrt((1.0 - 1.0 / counts) / self.weights[1:] + 1.0 / counts**2 / known)
+        return Share(known**-0.5, tuple(map(float, groups)))
+
+    def around(self, function: ValueFunction | None) -> GroupedQuery:
+        """Return the query around a released value function."""
+        return replace(self, inner=self.inner.around(function))
+
+    def at(self, confidence: float) -> GroupedQuery:
+        """Return the same query with intervals of another nominal confidence."""
+        return replace(self, inner=self.inner.at(confidence))
+
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        vectors, states = self.inner.unit_vectors(log, policies, behavior), first_states(log)
+        blocks = [math.sqrt(self.weights[0]) * vectors]
+        for axis, weight, size in zip(self.axes, self.weights[1:], self.sizes, strict=True):
+            cells = axis.cells(states)
+            blocks += [np.where(cells[:, None] == g, math.sqrt(weight) * vectors, 0.0) for g in range(size)]
+        return np.concatenate(blocks, axis=1)
+
+    # --- from the noisy sum to sums of everybody and of each group ----------------------------------------------------
+
+    def sums(
+        self, noisy: Float[np.ndarray, " dim"]
+    ) -> tuple[Float[np.ndarray, " inner"], list[Float[np.ndarray, "groups inner"]]]:
+        """Return the least-squares sums of everybody and of the groups of each axis, which add up to everybody's."""
+        blocks = noisy.reshape(-1, self.inner.dimension)
+        starts = np.cumsum([1, *self.sizes])
+        parts = [
+            blocks[start : start + size] / math.sqrt(weight)
+            for start, size, weight in zip(starts, self.sizes, self.weights[1:], strict=False)
+        ]
+        precise = self.weights / np.array([1.0, *self.sizes])
+        told = np.stack([blocks[0] / math.sqrt(self.weights[0]), *(part.sum(axis=0) for part in parts)])
+        whole = (precise[:, None] * told).sum(axis=0) / precise.sum()
+        return whole, [part + (whole - part.sum(axis=0)) / len(part) for part in parts]
+
+    def released(
+        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]
+    ) -> Iterator[tuple[str, str, CountingQuery, GaussianSum, Float[np.ndarray, " inner"]]]:
+        """Yield of each subgroup its axis as declared, its name, and question, mechanism and noisy sum of its own."""
+        _, parts = self.sums(noisy)
+        for declared, axis, loud, sums in zip(self.declared, self.axes, self.shares.groups, parts, strict=True):
+            own = self._mechanism(mechanism, loud)
+            for name, total in zip(axis.labels(), sums, strict=True):
+                # of fewer than one nothing can be said, whatever is decoded: the noise in the number is far larger
+                yield declared, name, self.inner.of(max(self.inner.count(total), 1.0)), own, total
+
+    def _mechanism(self, mechanism: GaussianSum, loud: float) -> GaussianSum:
+        """Return the mechanism that would give one vector of ``inner`` noise so much louder."""
+        return replace(
+            mechanism,
+            parts=((self.inner.dimension, mechanism.clip_norm),),
+            noise_multiplier=mechanism.noise_multiplier * loud,
+        )
+
+    # --- the values of everybody --------------------------------------------------------------------------------------
+
+    def _whole(
+        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]
+    ) -> tuple[GaussianSum, Float[np.ndarray, " inner"]]:
+        return self._mechanism(mechanism, self.shares.whole), self.sums(noisy)[0]
+
+    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
+        """Return values and intervals of all target policies for everybody: post-processing."""
+        return self.inner.decode(*self._whole(mechanism, noisy))
+
+    def difference(
+        self,
+        mechanism: GaussianSum,
+        noisy: Float[np.ndarray, " dim"],
+        estimates: Sequence[ValueEstimate],
+        a: int,
+        b: int,
+    ) -> Difference:
+        """Return one policy's value less another's, for everybody."""
+        return self.inner.difference(*self._whole(mechanism, noisy), estimates, a, b)
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """Return what the errors of the values of everybody will be, from public facts alone."""
+        # of groups, too: noise that cannot be drawn is refused here, before anything is charged
+        whole, *_ = [self._mechanism(mechanism, loud) for loud in (self.shares.whole, *self.shares.groups)]
+        return self.inner.expect(whole)
+
+    def expect_of_equal(self, mechanism: GaussianSum) -> list[list[tuple[float, float, float]]]:
+        """Return what the errors will be in a group of each axis if all its groups are of one size."""
+        units = self.bounds.units
+        return [
+            self.inner.of(units / size).expect(self._mechanism(mechanism, loud))
+            for size, loud in zip(self.sizes, self.shares.groups, strict=True)
+        ]
+
+    def count_noise(self, mechanism: GaussianSum) -> list[float]:
+        """Return the standard deviation of the noise in the number of people of a group, for each axis."""
+        return [self.inner.count_noise(self._mechanism(mechanism, loud)) for loud in self.shares.groups]
+
+
+@dataclass(frozen=True)
+class GroupedAroundQuery(GroupedQuery):
+    """The same where values are taken around the released value function."""
+
+    around_function: ClassVar[bool] = True
+
+
+def grouped(query: ValueQuery, subgroups: Sequence[str], unit: str, algorithm: str) -> ValueQuery:
+    """Return the question for the values of everybody and of ``subgroups``; without any, ``query``.
+
+    Raises:
+        DprlError: as :func:`asked_axes` does, or the algorithm's estimator cannot tell how many units there are.
+    """
+    axes = asked_axes(subgroups, query.bounds, unit)
+    if not axes:
+        return query
+    if not isinstance(query, CountingQuery):
+        raise DprlError(f"{algorithm} gives no values of subgroups: use recommended, importance-sampling or another.")
+    kind = GroupedAroundQuery if query.around_function else GroupedQuery
+    weights = least_noise_weights([len(axis.labels()) for axis in axes])
+    return kind(query.counting(), tuple(subgroups), axes, weights)
+
+
+def first_states(log: Trajectories) -> Float[np.ndarray, "units d"]:
+    """Return ``(U, d)`` the first state of each unit, in the first of its trajectories that can be used. Private.
+
+    A unit without any contributes nothing, whatever its state is said to be.
+    """
+    states = np.zeros((log.units, log.observation.shape[1]))
+    episodes: Int[np.ndarray, " some"] = np.flatnonzero(usable(log))[::-1]  # the first of a unit is written last
+    states[log.unit_of_episode()[episodes]] = log.observation[log.episode_offsets[:-1][episodes]]
+    return states
+
+
+def subgroups_of(
+    query: ValueQuery,
+    mechanism: GaussianSum,
+    noisy: Float[np.ndarray, " dim"],
+    pairs: Sequence[tuple[int, int]],
+) -> list[Subgroup]:
+    """Return what the released vector says of each subgroup: post-processing. There is none without subgroups.
+
+    Args:
+        query: around the released value function, if values are taken around one.
+        pairs: places of the target policies whose differences are asked for.
+    """
+    if not isinstance(query, GroupedQuery):
+        return []
+    groups, policies, confidence = sum(query.sizes), len(query.strategy), query.config.confidence
+    together = 1.0 - (1.0 - confidence) / (groups * policies)
+    out = []
+    for axis, name, own, of_group, total in query.released(mechanism, noisy):
+        alone, wide = (own.at(level).decode(of_group, total) for level in (confidence, together))
+        contrasts = contrasts_of(own, of_group, total, pairs, groups) if pairs else []
+        out.append(
+            Subgroup(
+                axis=axis,
+                name=name,
+                people=own.count(total),
+                people_standard_error=own.count_noise(of_group),
+                values=tuple(map(_within, alone)),
+                simultaneous_intervals=tuple(estimate.interval for estimate in wide),
+                contrasts=tuple(replace(c, value=_inside(c.value, c.interval)) for c in contrasts),
+            )
+        )
+    return out
+
+
+def _within(estimate: ValueEstimate) -> ValueEstimate:
+    """Return the estimate with its value within the interval where noise hides the group: elsewhere it is there."""
+    if SAYS_NOTHING not in estimate.notes:
+        return estimate
+    return replace(estimate, value=_inside(estimate.value, estimate.interval), notes=(SAYS_NOTHING,))
+
+
+def _inside(value: float, interval: Interval) -> float:
+    return min(max(value, interval[0]), interval[1])
