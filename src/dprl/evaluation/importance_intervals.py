@@ -61,6 +61,8 @@ class Known:
         share_spread: of the noise in the released share of the declared people, where nothing can be cut.
         t: normal quantile of the interval.
         margin: standard errors of its noise by which a variance is taken larger.
+        share: of the people who are asked, each by a coin. ``units`` is their mean number, and how many they are
+            varies: a mean over ``units`` has the variance ``E[x^2] - share E[x]^2`` of one unit.
     """
 
     scale: Scale
@@ -73,6 +75,7 @@ class Known:
     share_spread: float
     t: float
     margin: float
+    share: float = 1.0
 
     def error(self, variance: float, privacy: float) -> float:
         """Standard error of a mean, from one unit's variance."""
@@ -85,7 +88,7 @@ class Known:
         kept = min(max(found, 0.0), 1.0)
         # a weight of at most W with mean m has a variance of at most W m - m^2
         error, if_one = (
-            math.hypot(math.sqrt((largest * m - m * m) / self.units), largest * noise) for m in (kept, 1.0)
+            math.hypot(math.sqrt((largest * m - self.share * m * m) / self.units), largest * noise) for m in (kept, 1.0)
         )
         return found, error, weight_notes(found, if_one, self.policies)
 
@@ -113,14 +116,16 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
     centre = scale.low + u * (scale.high - scale.low)
     value = centre + unit * first
     # the mean weight of this log, from what was released of it and from its expectation, each by its own error
-    noisy, unknown = (spread / WEIGHT_SCALE) ** 2, (1.0 - 1.0 / scale.largest) / scale.largest / known.units
+    noisy, unknown = (spread / WEIGHT_SCALE) ** 2, (1.0 - known.share / scale.largest) / scale.largest / known.units
     trust = unknown / (unknown + noisy) if unknown + noisy > 0.0 else 0.5
     slope, intercept = chord(u)
     square = second + slope * first + intercept * (trust * weight + (1.0 - trust) / scale.largest)
     # the noise in the mean biases its square, and enters the variance twice
-    variance = square - first**2 + spread**2
+    variance = square - known.share * (first**2 - spread**2)
     noise = math.hypot(
-        spread / a, (slope - 2.0 * min(max(first, -1.0), 1.0)) * spread, intercept * math.sqrt(trust * noisy)
+        spread / a,
+        (slope - 2.0 * known.share * min(max(first, -1.0), 1.0)) * spread,
+        intercept * math.sqrt(trust * noisy),
     )
     upper = largest_variance(known, variance, noise)
     half, error, margin = half_width(known, upper), known.error(upper, spread), _skewed(known, upper)
@@ -176,7 +181,8 @@ def between_bounds(known: Known, parts: list[float]) -> ValueEstimate:
     mean_weight, weight_error, notes = known.weight(pair.above + pair.below, math.sqrt(2.0) * spread)
     ends = []
     for mean, square in ((pair.above, pair.above_squared), (pair.below, pair.below_squared)):
-        upper = largest_variance(known, square - mean**2 + spread**2, _noise_of_second(spread, a))
+        one = square - known.share * (mean**2 - spread**2)
+        upper = largest_variance(known, one, _noise_of_second(spread, a))
         ends.append(scale.width * (mean - known.t * known.error(upper, spread)))
     floor, ceiling = scale.low + scale.width * pair.above, scale.high - scale.width * pair.below
     ratio = pair.ratio(spread)

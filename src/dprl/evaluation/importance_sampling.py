@@ -102,6 +102,7 @@ class ImportanceQuery:
         contrasts: pairs of policies whose difference is asked for; where nothing is cut, the mean product of each
             pair's distances to the baseline is released, too.
         largest_differences: of the distances of each of those pairs in one unit.
+        share: of the people who are asked, each by a coin; see :class:`Known`.
     """
 
     config: ImportanceSampling
@@ -113,6 +114,7 @@ class ImportanceQuery:
     most_weight: float = 1.0
     contrasts: tuple[tuple[int, int], ...] = ()
     largest_differences: tuple[float, ...] = ()
+    share: float = 1.0
 
     around_function: ClassVar[bool] = False
 
@@ -175,6 +177,7 @@ class ImportanceQuery:
                 share_spread=noise / WEIGHT_SCALE * math.hypot(1.0, in_weights),
                 t=quantile(config.confidence),
                 margin=config.variance_margin,
+                share=self.share,
             )
             for length in np.sqrt(np.sum(inverse**2, axis=1))
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dprl.accounting import events
@@ -16,6 +17,7 @@ from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_s
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
+from dprl.evaluation.best import make_choice
 from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.strategy import public_patterns
@@ -36,6 +38,7 @@ def make_plan(
     total_variation: float = 0.0,
     unit: str = "trajectory",
     contrasts: Sequence[tuple[int, int]] = (),
+    share: float = 1.0,
 ) -> Plan:
     """Resolve options, calibrate the noise to the budget, and compose what the release will cost.
 
@@ -47,6 +50,7 @@ def make_plan(
         features: feature map of the value function.
         total_variation: of one draw of the noise source that will be used.
         contrasts: pairs of places in ``policies`` whose differences are asked for.
+        share: of the people who are asked, each by a coin; ``bounds`` declare their mean number.
         unit: privacy unit. Of ``transition`` the values are mean rewards of a transition: nothing follows a trajectory.
 
     Raises:
@@ -63,7 +67,7 @@ def make_plan(
     if isinstance(config, ValueFunctionConfig):
         config = loaded(in_calibration(config)).for_bounds(bounds)
     asked = bounds.of_one_transition() if unit == "transition" else bounds
-    query = _query(config, asked, policies, feature_map, contrasts)
+    query = _query(config, asked, policies, feature_map, contrasts, share)
     if isinstance(config, ImportanceSampling):
         inner, sampler = without_sampler(budget, query.dimension, total_variation)
         whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier
@@ -98,6 +102,47 @@ def make_plan(
     costs = (event, epsilon, inner.delta, sampler)
     claim = None if claimed is None else claimed.claim
     return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, claim, tuple(contrasts))
+
+
+def plan_of_best(
+    config: Algorithm,
+    bounds: Bounds,
+    budget: Budget,
+    policies: Sequence[Any],
+    features: str = "columns",
+    total_variation: float = 0.0,
+    unit: str = "trajectory",
+    share: float | None = None,
+) -> Plan:
+    """Return the plan of a release that chooses the best of ``policies`` on one part of the people, and values it on
+    the other.
+
+    Each part may spend the whole budget, for nobody is in both. Of one policy it is the ordinary plan: there is nothing
+    to choose.
+
+    Args:
+        config, bounds, budget, features, total_variation, unit: see :func:`make_plan`.
+        policies: to choose from; what their values cost does not depend on which one it will be.
+        share: of the people who choose; None for the default.
+
+    Raises:
+        DprlError: see :func:`make_plan` and :func:`~dprl.evaluation.best.make_choice`.
+    """
+    how = (features, total_variation, unit)
+    if len(policies) == 1:
+        return make_plan(config, bounds, budget, policies, *how)
+    budget.check_units(bounds.units)
+    estimator = config.estimator if isinstance(config, ImportanceSampling) else "auto"
+    asked = bounds.of_one_transition() if unit == "transition" else bounds
+    choice = make_choice(config.discount, estimator, asked, len(policies), budget.epsilon, share)
+    parts = choice.parts
+    of_values = parts.bounds_of(bounds, False)
+    plan = make_plan(config, of_values, budget, policies[:1], *how, share=parts.second / parts.units)
+    if plan.claim is not None:
+        raise DprlError(f"{plan.name}: a paper's formula gives the noise: it values no best policy.")
+    event = events.parallel([choice.mechanism.event(), plan.event])
+    epsilon = max(budget.epsilon, plan.epsilon_of_event)
+    return replace(plan, event=event, epsilon_of_event=epsilon, choice=choice)
 
 
 def program_for(
@@ -136,15 +181,18 @@ def _query(
     policies: Sequence[Any],
     features: Features,
     contrasts: Sequence[tuple[int, int]],
+    share: float,
 ) -> ValueQuery:
     """Return what asks for values and intervals."""
     options = config
     if not isinstance(options, ImportanceSampling):
         own = options.value_query(bounds, features, policies, contrasts)
         if own is not None:
+            if share < 1.0:
+                raise DprlError(f"{config.algorithm} has no intervals for a part of the people: use another algorithm.")
             return own
         options = ImportanceSampling(discount=options.discount, confidence=options.confidence)
-    query = make_query(options, bounds, public_patterns(policies, bounds), contrasts)
+    query = replace(make_query(options, bounds, public_patterns(policies, bounds), contrasts), share=share)
     anchored = isinstance(config, ValueFunctionConfig) and config.anchored and bounds.cuts_products
     return AnchoredQuery(query) if anchored else query
 

@@ -33,6 +33,8 @@ NOT_PROTECTED = (
     "What follows about a person from facts that do not depend on that person's own record.",
 )
 
+CHOSEN = "the chosen policy"
+"""What a policy is called before anybody knows which one it is."""
 RETURN, MEAN_REWARD = "discounted return of a trajectory", "mean reward of a transition"
 """What a value is of."""
 
@@ -47,8 +49,11 @@ def estimate_of(
     status: str,
     features: str,
     outcome: str | None,
+    policies: int = 1,
 ) -> dict[str, Any]:
-    """Return ``estimate.json``: released values and public facts."""
+    """Return ``estimate.json``: released values and public facts. There were so many ``policies`` to choose from."""
+    public = public_cautions(plan, list(values) if plan.choice is None else [CHOSEN])
+    choice = {} if plan.choice is None else {"choice": {"policy": next(iter(values))} | choice_of(plan, policies)}
     targets = [
         {"name": name, **e.as_dict(), "reference": None if references is None else references[i]}
         for i, (name, e) in enumerate(values.items())
@@ -80,14 +85,37 @@ def estimate_of(
         "discount": plan.config.discount,
         "value": targets[0]["value"],
         "interval": targets[0]["interval"],
+        **choice,
         "targets": targets,
         **({"contrasts": [contrast.as_dict(list(values)) for contrast in contrasts]} if contrasts else {}),
         "value_function": described,
-        "public_cautions": public_cautions(plan, list(values)),
-        "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit),
+        "public_cautions": public,
+        "cautions": public + _cautions(plan, values, log.unit),
         "request": request,
-        "bounds": log.bounds.in_force(),
+        "bounds": in_force(plan, log),
     }
+
+
+def choice_of(plan: Plan, policies: int) -> dict[str, Any]:
+    """Return how the policy was or will be chosen among so many, from public facts alone."""
+    choice = plan.choice
+    spread = choice.mechanism.spread
+    # the sum of one unit's scores, in values: what a gap must be for the best to be told from another one
+    value = choice.query.scale.width / 2.0 / choice.parts.first
+    return {
+        "of": policies,
+        "share": choice.share,
+        "units_that_choose": choice.parts.first,
+        "units_that_value": choice.parts.second,
+        "max_cumulative_ratio": choice.query.bounds.cumulative_ratio,
+        "largest_loss_by_noise": value * math.log(max(policies, 2)) / (choice.mechanism.rate * spread),
+    }
+
+
+def in_force(plan: Plan, log: Log) -> dict[str, Any]:
+    """Return the bounds of the log, with the bound of a trajectory's ratio that its values had."""
+    known = log.bounds.in_force()
+    return known if plan.choice is None else {**plan.bounds.in_force(), "units": log.bounds.units}
 
 
 def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
@@ -156,7 +184,8 @@ def mechanism_rows(plan: Plan) -> list[dict[str, Any]]:
     A stage's share is divided over its levels of noise: by what each adds to mu^2 if all units take part.
     """
     first = plan.config.value_budget_fraction if isinstance(plan.config, ValueFunctionConfig) else 1.0
-    found = [plan.value_mechanism.describe("Gaussian vector", "values and intervals") | {"share": first}]
+    found = [] if plan.choice is None else [plan.choice.mechanism.describe("choice of a policy")]
+    found.append(plan.value_mechanism.describe("Gaussian vector", "values and intervals") | {"share": first})
     for stage, share in zip(plan.stages, plan.shares, strict=True):
         sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
         filtered = " and its norm, under a Renyi filter" if isinstance(stage.mechanism, FilteredGaussianSum) else ""
@@ -179,10 +208,19 @@ def certificate_of(
         else:
             released += ", and the noisy sum of every step, from which"
         released += " the value function is computed"
+    if plan.choice is not None:
+        released = (
+            f"Which of {len(policies)} policies the people of one part chose. Of the other part, for that policy: "
+            f"{released[0].lower()}{released[1:]}"
+        )
     options = _options(plan)
     asked = plan.query.bounds
     if asked.derives_cumulative_ratio:
         options["max_cumulative_ratio"] = {"value": asked.cumulative_ratio, "provenance": DERIVED}
+    if plan.choice is not None:
+        options["choosing_share"] = {"value": plan.choice.share, "provenance": "stated public"}
+        cut = plan.choice.query.bounds.cumulative_ratio
+        options["choice: max_cumulative_ratio"] = {"value": cut, "provenance": DERIVED}
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
     if getattr(plan.config, "clip_norm", 0.0) is None:  # what an algorithm that resolves it leaves to its mechanism
@@ -193,7 +231,7 @@ def certificate_of(
     protector = plan.program.described if isinstance(plan.program, Protected) else None
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
-    public = {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)}
+    public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
     if protector is not None:
         public["protector"] = protector
     return certificate_from(

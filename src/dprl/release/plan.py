@@ -12,11 +12,11 @@ from dprl.data.bounds_file import read_bounds
 from dprl.data.readers import UNITS, read_log
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs, expected_noise
-from dprl.evaluation.plan import Algorithm, make_plan
+from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy
-from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
-from dprl.release.evaluate import load_policies
+from dprl.release.artifacts import CHOSEN, MEAN_REWARD, RETURN, choice_of, mechanism_rows, public_cautions
+from dprl.release.evaluate import check_best, load_policies
 
 
 def plan_release(
@@ -31,6 +31,8 @@ def plan_release(
     features: str = "columns",
     behavior_policy: Any = None,
     compare: Sequence[str] = (),
+    best: bool = False,
+    choosing_share: float | None = None,
 ) -> dict[str, Any]:
     """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
     read.
@@ -49,8 +51,11 @@ def plan_release(
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     names = list(policies)
+    check_best(best, choosing_share, policies, compare)
     pairs = asked_pairs(compare, names)
-    plan = make_plan(algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit, pairs)
+    facts = algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit
+    plan = plan_of_best(*facts, choosing_share) if best else make_plan(*facts, pairs)
+    valued = names if plan.choice is None else [CHOSEN]
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
@@ -61,7 +66,8 @@ def plan_release(
         "epsilon_of_event": plan.epsilon_of_event,
         "unit": unit,
         "mechanisms": mechanism_rows(plan),
-        "cautions": public_cautions(plan, list(policies)),
+        **({} if plan.choice is None else {"choice": choice_of(plan, len(names))}),
+        "cautions": public_cautions(plan, valued),
         "max_cumulative_ratio": {
             "value": plan.query.bounds.cumulative_ratio,
             "derived": plan.query.bounds.derives_cumulative_ratio,
@@ -76,7 +82,7 @@ def plan_release(
                     expected["interval_half_width_at_most"],
                 ],
             }
-            for name, expected in zip(policies, plan.expectation(), strict=True)
+            for name, expected in zip(valued, plan.expectation(), strict=True)
         ],
         "contrasts": [
             {"policy": names[a], "against": names[b], "privacy_standard_error": noise}
