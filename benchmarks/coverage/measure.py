@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +51,7 @@ def plan_of(row: Row) -> dict[str, Any]:
 
     return plan_release(
         None, list(row.domain().policies.values()), dprl.Budget(row.epsilon, row.delta), row.algorithm(),
-        bounds=bounds_of(row), unit=row.unit,
+        bounds=bounds_of(row), unit=row.unit, best=row.best,
     )  # fmt: skip
 
 
@@ -77,6 +78,9 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
         return {**found, "refused": str(refusal), "seconds": round(time.perf_counter() - started, 1)}
     plan = plan_of(row)
     low, high = bounds.value_interval(row.algorithm().discount)
+    if row.best:
+        figures = [_of_winners(domain, releases, plan["targets"][0], high - low)]
+        return {**found, "range": [low, high], "policies": figures, "seconds": round(time.perf_counter() - started, 1)}
     found["policies"] = []
     for policy, expected in zip(domain.policies, plan["targets"], strict=True):
         figures = _count(domain.value(policy), [r.values[policy] for r in releases], high - low)
@@ -98,6 +102,29 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
         found["policies"].append(figures)
     found["policies"] += _differences(domain, releases, found["policies"], high - low)
     return {**found, "range": [low, high], "seconds": round(time.perf_counter() - started, 1)}
+
+
+def _of_winners(domain: Domain, releases: list[Any], expected: dict[str, Any], span: float) -> dict[str, Any]:
+    """What the intervals of those did that were chosen: each is held against its own true value."""
+    truths = {policy: domain.value(policy) for policy in domain.policies}
+    apart = []
+    for release in releases:
+        truth, estimate = truths[release.chosen], release.values[release.chosen]
+        interval = tuple(end - truth for end in estimate.interval)
+        apart.append(replace(estimate, value=estimate.value - truth, interval=interval))
+    figures = _count(0.0, apart, span)
+    widest = expected["interval_half_width"][1]
+    best = min(2.0 * Z * max(figures["standard_deviation"], figures["privacy_standard_error"]), span)
+    return figures | {
+        "policy": "the winner",
+        "known_bias_bound": 0.0,
+        "known_width": best,
+        "width_over_known": figures["median_width"] / best,
+        "planned_half_width": widest,
+        "wider_than_planned": int((figures.pop("widths") > 2.0 * widest * (1.0 + 1e-9)).sum()),
+        "usable": widest <= PLANNED * span,
+        "mean_loss": max(truths.values()) - float(np.mean([truths[release.chosen] for release in releases])),
+    }
 
 
 def _differences(
@@ -146,6 +173,7 @@ def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
         return dprl.evaluate(
             columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row), unit=row.unit,
             person=person, seed=int(rng.integers(2**62)), compare=row.compare,
+            best=row.best,
         )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ class Row:
         counted: False where an interval is not promised, for a declared fact is false by more than nothing, yet by too
             little for the mean weight to tell, or behaviour probabilities are: then the flag alone is judged, if any.
         compare: differences of policies that are released besides, and counted.
+        best: whether the best of the policies is chosen, and the winner alone is counted.
         quick: whether the suite runs it too, with few logs.
         needs: a package that is not among dprl's dependencies.
     """
@@ -45,6 +46,7 @@ class Row:
     flag: str | None = None
     counted: bool = True
     compare: tuple[str, ...] = ()
+    best: bool = False
     quick: bool = False
     needs: str | None = None
 
@@ -98,6 +100,13 @@ def _three_arms(visits: int = 1) -> Domain:
     """Two arms, and a policy that draws one of them."""
     arms = {"treat": (0.0, 1.0), "leave": (1.0, 0.0), "either": (0.3, 0.7)}
     return replace(laws.one_decision((0.5, 0.5), arms, (0.3, 0.5)), visits=np.array([visits]))
+
+
+def _many(policies: int) -> Domain:
+    """Four actions, and policies that draw them with chances of their own: many are almost as good as the best."""
+    drawn = np.random.default_rng(policies).dirichlet(np.ones(4), policies)
+    targets = {f"policy_{k}": tuple(chances) for k, chances in enumerate(drawn)}
+    return laws.one_decision((0.25, 0.25, 0.25, 0.25), targets, (0.2, 0.3, 0.4, 0.5))
 
 
 def _near_the_top() -> Domain:
@@ -377,6 +386,15 @@ ROWS = (
         name="differences-cut", title="recommended, ten steps, cut at 5, difference of two policies",
         domain=lambda: _falling(10), algorithm=_recommended, units=5000, compare=("all",),
         bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 5.0, "max_importance_ratio": 1.6},
+    ),
+    Row(
+        name="best-of-10", title="importance sampling, one step, the winner of 10 policies", domain=lambda: _many(10),
+        algorithm=_weighted(), units=1000, best=True, bounds={**_ONE, "actions": 4, "max_importance_ratio": 4.0},
+    ),
+    Row(
+        name="best-of-100", title="importance sampling, one step, the winner of 100 policies",
+        domain=lambda: _many(100), algorithm=_weighted(), units=1000, best=True,
+        bounds={**_ONE, "actions": 4, "max_importance_ratio": 4.0},
     ),
     Row(
         name="wrong-probabilities", title="importance sampling, four steps, 1/3 stated where .6, .2, .2 is true",

@@ -19,9 +19,9 @@ from dprl.data.readers import Log
 
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
 FLAGS = {
-    "evaluate": "--target-policy --compare --bounds --unit --person-column --epsilon --delta --discount --algorithm "
-    "--features --ledger --dataset --noise-multiplier --behavior-policy --config --set --seed --simulated --sign --out "
-    "--resume --json",
+    "evaluate": "--target-policy --compare --best --bounds --unit --person-column --epsilon --delta --discount "
+    "--algorithm --choosing-share --features --ledger --dataset --noise-multiplier --behavior-policy --config --set "
+    "--seed --simulated --sign --out --resume --json",
     "audit": "--calibration --units --steps --sampling-rate --epsilon --delta --released --trials --seed --confidence "
     "--set --all --out --list --json",
     "train": "--environment --bounds --epsilon --delta --ledger --dataset --config --set --seed --simulated --sign "
@@ -29,8 +29,8 @@ FLAGS = {
     "learn-protector": "--tasks --epsilon --delta --value-budget-fraction --scheduler --steps --epochs --seed --set "
     "--start --out --resume --json",
     "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --bounds --features --set --json",
-    "plan": "--target-policy --compare --best --choosing-share --bounds --unit --person-column --epsilon --delta --discount --algorithm "
-    "--features --noise-multiplier --behavior-policy --config --set --json",
+    "plan": "--target-policy --compare --best --bounds --unit --person-column --epsilon --delta --discount --algorithm "
+    "--choosing-share --features --noise-multiplier --behavior-policy --config --set --json",
     "simulate": "--episodes --policy --seed --out",
     "verify": "--public-key --json",
     "report": "--out",

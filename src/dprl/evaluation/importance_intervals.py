@@ -121,7 +121,7 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
     slope, intercept = chord(u)
     square = second + slope * first + intercept * (trust * weight + (1.0 - trust) / scale.largest)
     # the noise in the mean biases its square, and enters the variance twice
-    variance = square - known.share * (first**2 - spread**2)
+    variance = square - known.share * first**2 + known.share * spread**2
     noise = math.hypot(
         spread / a,
         (slope - 2.0 * known.share * min(max(first, -1.0), 1.0)) * spread,
@@ -181,7 +181,7 @@ def between_bounds(known: Known, parts: list[float]) -> ValueEstimate:
     mean_weight, weight_error, notes = known.weight(pair.above + pair.below, math.sqrt(2.0) * spread)
     ends = []
     for mean, square in ((pair.above, pair.above_squared), (pair.below, pair.below_squared)):
-        one = square - known.share * (mean**2 - spread**2)
+        one = square - known.share * mean**2 + known.share * spread**2
         upper = largest_variance(known, one, _noise_of_second(spread, a))
         ends.append(scale.width * (mean - known.t * known.error(upper, spread)))
     floor, ceiling = scale.low + scale.width * pair.above, scale.high - scale.width * pair.below

@@ -101,7 +101,9 @@ class NoisyMaximum:
         """
         if len(scores) > MAX_UNITS:
             raise DprlError("Scores are added up over at most 2^28 units at a time.")
-        return np.sum(self.clipped(scores), axis=0, where=np.asarray(included, dtype=bool)[:, None], dtype=np.int64)
+        present = np.asarray(included, dtype=bool)[:, None]
+        total: Any = np.sum(np.where(present, self.clipped(scores), 0), axis=0, dtype=np.int64)
+        return total
 
     def choose(self, noise: Any, total: Int[np.ndarray, " candidates"]) -> int:
         """Return the place of the candidate that wins.

@@ -8,10 +8,11 @@ from typing import Any
 
 from dprl.accounting.accountant import accountant_name
 from dprl.accounting.certificate import NOT_A_TRAJECTORY
-from dprl.config import DERIVED
+from dprl.config import DERIVED, LIBRARY_DEFAULT
 from dprl.data.readers import Log
 from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
+from dprl.evaluation.best import SHARE
 from dprl.evaluation.contrasts import Contrast
 from dprl.evaluation.intervals import (
     OUTSIDE_RANGE,
@@ -218,7 +219,8 @@ def certificate_of(
     if asked.derives_cumulative_ratio:
         options["max_cumulative_ratio"] = {"value": asked.cumulative_ratio, "provenance": DERIVED}
     if plan.choice is not None:
-        options["choosing_share"] = {"value": plan.choice.share, "provenance": "stated public"}
+        given = LIBRARY_DEFAULT if plan.choice.share == SHARE else "stated public"
+        options["choosing_share"] = {"value": plan.choice.share, "provenance": given}
         cut = plan.choice.query.bounds.cumulative_ratio
         options["choice: max_cumulative_ratio"] = {"value": cut, "provenance": DERIVED}
     if plan.features is not None:
