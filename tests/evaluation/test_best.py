@@ -14,7 +14,7 @@ from dprl.data.readers import read_log
 from dprl.engine.ratios import step_ratios
 from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
-from dprl.evaluation.best import CUT, SHARE, cut_of_choice, make_choice
+from dprl.evaluation.best import CUT, POINTS, SHARE, cut_of_choice, make_choice
 from dprl.evaluation.importance_sampling import _parts, _rest
 from dprl.evaluation.plan import make_plan, plan_of_best
 from dprl.mechanisms.gaussian_sum import ALTERS_ONE_PLACE
@@ -100,14 +100,15 @@ def test_a_score_has_a_spread_of_at_most_one_unit_and_sums_are_those_of_importan
     choice = make_choice(1.0, estimator, bounds, 3, 1.0, None)
     facts = choice.query.bounds
     scores = choice.unit_scores(log.of_units(np.ones(300, bool), facts), POLICIES)
-    assert np.ptp(scores, axis=1).max() <= choice.mechanism.spread
+    assert np.ptp(scores, axis=1).max() <= POINTS
+    assert choice.mechanism.spread == (POINTS if horizon == 1 else POINTS // 2)
     # without cuts it is the weighted distance of the return to its middle, in the units of the mechanism
     if estimator != "per-decision":
         for place, policy in enumerate(POLICIES):
             weight = step_ratios(policy, log).reshape(300, horizon).prod(axis=1)
             total = log.reward.reshape(300, horizon).sum(axis=1)
             expected = np.minimum(weight, facts.cumulative_ratio) / choice.query.scale.largest * total / horizon
-            np.testing.assert_allclose(scores[:, place], expected * choice.mechanism.spread, rtol=1e-9, atol=1e-3)
+            np.testing.assert_allclose(scores[:, place], expected * POINTS, rtol=1e-9, atol=1e-3)
     total = choice.total(log, POLICIES)
     assert int(np.argmax(total)) == 2  # without noise: the policy that takes what pays
     np.testing.assert_array_equal(total, choice.mechanism.clipped(scores).sum(axis=0))

@@ -28,12 +28,15 @@ from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampl
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.protocols import Bounds
 
-# Both numbers were chosen on the seeds for choosing of benchmarks/families.py.
+# All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 SHARE = 0.4
 """Of the people, on whom the policy is chosen."""
 CUT = 0.25
 """Products of ratios are cut at so many roots of the number of people who choose."""
-_POINTS = 2**24  # of a score, whose largest spread is this
+SPREAD = 0.5
+"""Of the largest spread, at which that of a unit is cut where products are: few come near it, and it sets the noise."""
+POINTS = 2**24
+"""Of the largest score."""
 _AT_ONCE = 1 << 22  # scores
 
 
@@ -62,10 +65,10 @@ class Choice:
         """Return each unit's score of each policy, before it is cut. Private.
 
         It is the weight times the distance of the return, or of every reward, to the middle of its range. The largest
-        is one in size; of one return, all policies' scores have its sign, so that their spread is at most one as well.
+        is :data:`POINTS` in size; of one return, all policies' scores have its sign, so that their spread is no larger.
         """
         pairs = (unit_pairs(self.query, log, step_ratios(policy, log, behavior)) for policy in policies)
-        return np.stack([above - below for above, below in pairs], axis=1) * _POINTS
+        return np.stack([above - below for above, below in pairs], axis=1) * POINTS
 
     def total(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> Int[np.ndarray, " policies"]:
         """Return the exact sum of the clipped scores of the units of ``log``."""
@@ -99,7 +102,8 @@ def make_choice(
     facts = replace(parts.bounds_of(bounds, True), max_cumulative_ratio=cut)
     kind: Any = estimator if estimator in ("trajectory", "per-decision") else "auto"
     query = make_query(ImportanceSampling(discount=discount, estimator=kind), facts, np.ones((1, 1)))
-    return Choice(parts, query, NoisyMaximum(candidates=policies, spread=_POINTS, epsilon=epsilon))
+    spread = round(POINTS * SPREAD) if facts.cuts_products else POINTS
+    return Choice(parts, query, NoisyMaximum(candidates=policies, spread=spread, epsilon=epsilon))
 
 
 def cut_of_choice(bounds: Bounds, people: int) -> float:

@@ -12,7 +12,7 @@ from dprl.config import DERIVED, LIBRARY_DEFAULT
 from dprl.data.readers import Log
 from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
-from dprl.evaluation.best import SHARE
+from dprl.evaluation.best import POINTS, SHARE
 from dprl.evaluation.contrasts import Contrast
 from dprl.evaluation.intervals import (
     OUTSIDE_RANGE,
@@ -100,16 +100,14 @@ def estimate_of(
 def choice_of(plan: Plan, policies: int) -> dict[str, Any]:
     """Return how the policy was or will be chosen among so many, from public facts alone."""
     choice = plan.choice
-    spread = choice.mechanism.spread
-    # the sum of one unit's scores, in values: what a gap must be for the best to be told from another one
-    value = choice.query.scale.width / 2.0 / choice.parts.first
+    point = choice.query.scale.width / 2.0 / choice.parts.first / POINTS  # of the sum of scores, in values
     return {
         "of": policies,
         "share": choice.share,
         "units_that_choose": choice.parts.first,
         "units_that_value": choice.parts.second,
         "max_cumulative_ratio": choice.query.bounds.cumulative_ratio,
-        "largest_loss_by_noise": value * math.log(max(policies, 2)) / (choice.mechanism.rate * spread),
+        "largest_loss_by_noise": point * math.log(policies) / choice.mechanism.rate,
     }
 
 
