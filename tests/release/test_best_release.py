@@ -128,6 +128,15 @@ def test_a_log_in_parts_is_refused(tmp_path):
         release(log=tmp_path / "parts", person=None)
 
 
+@pytest.mark.parametrize("algorithm", [SAMPLING, dprl.Recommended()])
+@pytest.mark.parametrize("people", [0, 1, 2])
+def test_a_part_without_anybody_is_released_all_the_same(people, algorithm):
+    log = columns(people) if people else {name: values[:0] for name, values in columns(1).items()}
+    found = release(log=log, algorithm=algorithm, seed=people)
+    assert found.chosen in {"tilted_2", "tilted_5", "tilted_8"}
+    assert np.isfinite(found.value)
+
+
 # --- resumed ----------------------------------------------------------------------------------------------------------
 
 

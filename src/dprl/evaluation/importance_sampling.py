@@ -247,7 +247,8 @@ class ImportanceQuery:
                 half = half_width(known, upper)
                 if not self.pairs:  # towards an end of the range it is wider, for people who may be missing
                     error, end = known.error(upper, known.spread), 1.0 / self.scale.largest
-                    half += known.t * (math.hypot(error, known.share_spread * end) - error) / 2.0
+                    there = math.hypot(known.share_spread, math.sqrt((1.0 - self.share) / known.units))
+                    half += known.t * (math.hypot(error, there * end) - error) / 2.0
                 widest = min(widest, unit * half)
             out.append((unit * known.spread, unit * known.error(variance, 0.0), widest))
         return out
