@@ -1,15 +1,15 @@
 """The best of a hundred policies, chosen on one part of the people and valued on the other: how good, and how wide.
 
-``python -m benchmarks.best_of_k``: of members of families on their seeds for judging, 10,000 people, epsilon 1, delta
+``python -m benchmarks best_of_k``: of members of families on their seeds for judging, 10,000 people, epsilon 1, delta
 1e-5, one step and ten steps. Two figures of each: what the chosen policy is worth less than the best, as a share of the
 policies' value range; and the width of the winner's interval over that of one policy valued by all people.
-``--choosing`` runs the seeds for choosing, on which the defaults were chosen.
+``python -m benchmarks.best_of_k`` prints those of the seeds on which the defaults were chosen.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 import dprl
 from benchmarks.coverage.domains import Process
 from benchmarks.families import CHOOSING, JUDGING, Member, member
-from benchmarks.harness import pin
+from benchmarks.harness import goal, pin, table
 from dprl.protocols import Bounds
 
 PEOPLE, POLICIES, BUDGET = 10_000, 100, dprl.Budget(1.0, 1e-5)
@@ -115,20 +115,59 @@ def measure(family: str, seed: int, steps: int, logs: int = LOGS) -> dict[str, f
     return {"loss": float(np.mean(losses)), "width": float(np.mean(widths)), "hits": hits, "of": logs}
 
 
-def main() -> None:
-    """Print a line for each family and number of steps."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.best_of_k", description=__doc__)
-    parser.add_argument("--choosing", action="store_true", help="the seeds on which the defaults were chosen")
-    seeds = (CHOOSING if parser.parse_args().choosing else JUDGING)[:MEMBERS]
-    pin(1)
-    print(f"{'family':12} steps   loss  width  hits")
+def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Return the figures of each domain, over the members of these seeds; they are printed as they come."""
+    out = {}
     for steps, families in DOMAINS.items():
         for family in families:
             found = [measure(family, seed, steps) for seed in seeds]
-            loss, width = (float(np.mean([one[name] for one in found])) for name in ("loss", "width"))
-            hits, of = (int(sum(one[name] for one in found)) for name in ("hits", "of"))
-            print(f"{family:12} {steps:5d} {loss:6.1%} {width:6.2f} {hits:3d}/{of}", flush=True)
+            mean = {name: float(np.mean([one[name] for one in found])) for name in ("loss", "width")}
+            counts = {name: int(sum(one[name] for one in found)) for name in ("hits", "of")}
+            out[f"{family}, {steps}"] = mean | counts
+            print(
+                f"{family:12} {steps:5d} {mean['loss']:6.1%} {mean['width']:6.2f} {counts['hits']:3d}/{counts['of']}",
+                flush=True,
+            )
+    return out
+
+
+def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return the benchmark's record, of the figures of each domain."""
+    rows = [
+        [*name.split(", "), f"{one['loss']:.1%}", f"{one['width']:.2f}", f"{one['hits']:.0f} of {one['of']:.0f}"]
+        for name, one in figures.items()
+    ]
+    worst = {steps: [one for name, one in figures.items() if name.endswith(f", {steps}")] for steps in DOMAINS}
+    goals = [
+        goal(f"loss of the chosen policy, {steps} step(s), mean", 100.0 * float(np.mean([o["loss"] for o in found])),
+             10.0, False, "%")
+        for steps, found in worst.items()
+    ]  # fmt: skip
+    limits = {1: 1.6, 10: 2.2}  # sampling rules in the first, noise in the second
+    goals += [
+        goal(f"width over that of all people, {steps} step(s), worst", max(o["width"] for o in found),
+             limits[steps], False)
+        for steps, found in worst.items()
+    ]  # fmt: skip
+    return {
+        "title": "The best of a hundred policies",
+        "notes": [
+            f"{PEOPLE:,} people, epsilon {BUDGET.epsilon:g}, delta {BUDGET.delta:g}; {MEMBERS} members of each family, "
+            f"{LOGS} logs each. Loss: value of the best policy less that of the chosen one, over the policies' value "
+            "range. Width: of the winner's interval, over that of the same policy valued by all people. Holds: "
+            "intervals of winners that hold the true value."
+        ],
+        "table": table(["family", "steps", "loss", "width", "holds"], rows),
+        "goals": goals,
+        "figures": dict(figures),
+    }
+
+
+def run() -> dict[str, Any]:
+    """Return the record of the seeds for judging."""
+    return record(figures_of(JUDGING[:MEMBERS]))
 
 
 if __name__ == "__main__":
-    main()
+    pin(1)
+    figures_of(CHOOSING[:MEMBERS])
