@@ -155,7 +155,8 @@ def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
             f"{PEOPLE:,} people, epsilon {BUDGET.epsilon:g}, delta {BUDGET.delta:g}; {MEMBERS} members of each family, "
             f"{LOGS} logs each. Loss: value of the best policy less that of the chosen one, over the policies' value "
             "range. Width: of the winner's interval, over that of the same policy valued by all people. Holds: "
-            "intervals of winners that hold the true value."
+            "intervals of winners that hold the true value. The cut of spreads was chosen on other seeds, but "
+            "after a first run on these here, without it, whose losses over ten steps were .6%, 11.4% and 10.7%."
         ],
         "table": table(["family", "steps", "loss", "width", "holds"], rows),
         "goals": goals,
