@@ -27,6 +27,7 @@ NAMES = (
     "descent",
     "recommended",
     "off_policy_values",
+    "best_of_k",
     "learning_families",
 )
 

@@ -51,8 +51,8 @@ def plan_of(row: Row) -> dict[str, Any]:
     from dprl.release.plan import plan_release
 
     return plan_release(
-        None, dict(row.domain().policies), dprl.Budget(row.epsilon, row.delta), row.algorithm(),
-        bounds=bounds_of(row), unit=row.unit, compare=row.compare, subgroups=row.subgroups,
+        None, row.domain().policies, dprl.Budget(row.epsilon, row.delta), row.algorithm(),
+        bounds=bounds_of(row), unit=row.unit, compare=row.compare, subgroups=row.subgroups, best=row.best,
     )  # fmt: skip
 
 
@@ -79,6 +79,9 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
         return {**found, "refused": str(refusal), "seconds": round(time.perf_counter() - started, 1)}
     plan = plan_of(row)
     low, high = bounds.value_interval(row.algorithm().discount)
+    if row.best:
+        figures = [_of_winners(domain, releases, plan["targets"][0], high - low)]
+        return {**found, "range": [low, high], "policies": figures, "seconds": round(time.perf_counter() - started, 1)}
     found["policies"] = []
     for policy, expected in zip(domain.policies, plan["targets"], strict=True):
         figures = _count(domain.value(policy), [r.values[policy] for r in releases], high - low)
@@ -102,6 +105,29 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
     if row.subgroups:
         found["policies"] += _subgroups(row, releases, high - low)
     return {**found, "range": [low, high], "seconds": round(time.perf_counter() - started, 1)}
+
+
+def _of_winners(domain: Domain, releases: list[Any], expected: dict[str, Any], span: float) -> dict[str, Any]:
+    """What the intervals of those did that were chosen: each is held against its own true value."""
+    truths = {policy: domain.value(policy) for policy in domain.policies}
+    apart = []
+    for release in releases:
+        truth, estimate = truths[release.chosen], release.values[release.chosen]
+        interval = tuple(end - truth for end in estimate.interval)
+        apart.append(replace(estimate, value=estimate.value - truth, interval=interval))
+    figures = _count(0.0, apart, span)
+    widest = expected["interval_half_width"][1]
+    best = min(2.0 * Z * max(figures["standard_deviation"], figures["privacy_standard_error"]), span)
+    return figures | {
+        "policy": "the winner",
+        "known_bias_bound": 0.0,
+        "known_width": best,
+        "width_over_known": figures["median_width"] / best,
+        "planned_half_width": widest,
+        "wider_than_planned": int((figures.pop("widths") > 2.0 * widest * (1.0 + 1e-9)).sum()),
+        "usable": widest <= PLANNED * span,
+        "mean_loss": max(truths.values()) - float(np.mean([truths[release.chosen] for release in releases])),
+    }
 
 
 def _differences(
@@ -213,7 +239,7 @@ def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
         return dprl.evaluate(
             columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row), unit=row.unit,
             person=person, seed=int(rng.integers(2**62)), compare=row.compare,
-            subgroups=row.subgroups,
+            subgroups=row.subgroups, best=row.best,
         )  # fmt: skip
 
 

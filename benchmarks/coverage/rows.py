@@ -29,6 +29,7 @@ class Row:
             little for the mean weight to tell, or behaviour probabilities are: then the flag alone is judged, if any.
         compare: differences of policies that are released besides, and counted.
         subgroups: whose values and differences are released besides; of a law whose states are whole numbers.
+        best: whether the best of the policies is chosen, and the winner alone is counted.
         quick: whether the suite runs it too, with few logs.
         needs: a package that is not among dprl's dependencies.
     """
@@ -47,6 +48,7 @@ class Row:
     counted: bool = True
     compare: tuple[str, ...] = ()
     subgroups: tuple[str, ...] = ()
+    best: bool = False
     quick: bool = False
     needs: str | None = None
 
@@ -147,6 +149,13 @@ def _lives(**targets: tuple[float, ...]) -> Callable[[], Domain]:
 
 def _survival(**options: Any) -> Callable[[], Any]:
     return lambda: dprl.Survival(**{"until": 1.0, **options})
+
+
+def _many(policies: int) -> Domain:
+    """Four actions, and policies that draw them with chances of their own: many are almost as good as the best."""
+    drawn = np.random.default_rng(policies).dirichlet(np.ones(4), policies)
+    targets = {f"policy_{k}": tuple(chances) for k, chances in enumerate(drawn)}
+    return laws.one_decision((0.25, 0.25, 0.25, 0.25), targets, (0.2, 0.3, 0.4, 0.5))
 
 
 def _near_the_top() -> Domain:
@@ -455,6 +464,15 @@ ROWS = (
         name="subgroups-doubly", title="doubly robust, four steps, nothing cut, groups by the first rung",
         domain=_two_policies, algorithm=_doubly(), units=5000, compare=("all",), subgroups=("observation_0:1,3",),
         bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.6**4, "max_importance_ratio": 1.6},
+    ),
+    Row(
+        name="best-of-10", title="importance sampling, one step, the winner of 10 policies", domain=lambda: _many(10),
+        algorithm=_weighted(), units=1000, best=True, bounds={**_ONE, "actions": 4, "max_importance_ratio": 4.0},
+    ),
+    Row(
+        name="best-of-100", title="importance sampling, one step, the winner of 100 policies",
+        domain=lambda: _many(100), algorithm=_weighted(), units=1000, best=True,
+        bounds={**_ONE, "actions": 4, "max_importance_ratio": 4.0},
     ),
     Row(
         name="wrong-probabilities", title="importance sampling, four steps, 1/3 stated where .6, .2, .2 is true",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dprl.audits.conformance.best import BEST
+from dprl.audits.conformance.best import SETTINGS as OF_BEST
 from dprl.audits.neighbours import HEADING, Case, Found, cases, section, with_section
 from dprl.registry import audited, find_audited
 
@@ -23,6 +25,8 @@ SETTINGS = {
 SOURCES = ("arrays by person", "file by trajectory")
 FURTHER = {
     ("constant", "returns", "parts by person"),
+    ("importance-sampling", "best of two, one decision", "arrays by person"),
+    ("importance-sampling", "best of two, several steps", "file by trajectory"),
     ("dp-pg", "resampled", "parts"),
     ("dp-pg", "replace one", "file"),
     ("dp-pg", "square root", "stream without names"),
@@ -78,9 +82,8 @@ def test_workers_of_a_cluster(case, tmp_path):
 
 def test_nothing_that_is_registered_is_left_out():
     tried = {(case.entry.name, case.setting) for case in CASES}
-    assert tried == {
-        (name, setting) for name, entry in audited().items() for setting in entry.load_conformance().settings
-    }
+    registered = {(name, setting) for name, entry in audited().items() for setting in entry.load_conformance().settings}
+    assert tried == registered | {(BEST.name, setting) for setting in OF_BEST}
     assert {case.entry.name for case in _quick()} == set(audited())
     page = (ROOT / "docs" / "audits.md").read_text().partition(HEADING)[2]
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \| .* \| (\d\.\d{3}) \|", page, flags=re.MULTILINE)

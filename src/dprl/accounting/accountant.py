@@ -2,7 +2,8 @@
 
 One accountant speaks for the whole library: dp_accounting's privacy loss distribution (PLD) for add or remove one. The
 one exception is noise that was chosen on the way, for which no such distribution exists: there its Renyi divergence
-speaks (renyi_filter.py), for the same relation.
+speaks (renyi_filter.py), for the same relation. Of two parts of the people the one that costs more counts
+(docs/proofs/two-parts.md).
 ``PLDAccountant(REPLACE_ONE)`` doubles the sensitivity inside and ``RdpAccountant(REPLACE_ONE)`` does not, so no other
 relation is ever asked of it. Every epsilon is an upper bound.
 """
@@ -15,7 +16,7 @@ from importlib import metadata
 
 import numpy as np
 
-from dprl.accounting.events import DpEvent, Part, gaussians_of
+from dprl.accounting.events import DpEvent, ParallelDpEvent, Part, PureDpEvent, gaussians_of
 from dprl.accounting.gaussian_pld import gaussian_pld
 from dprl.accounting.renyi_filter import RenyiFilterEvent
 from dprl.accounting.schema import positive
@@ -49,11 +50,18 @@ def epsilon_of(event: DpEvent, delta: float) -> float:
     True
 
     Raises:
-        DprlError: the event is neither built from Gaussians and Poisson-sampled Gaussians, nor a Renyi filter.
+        DprlError: the event is neither built from Gaussians and Poisson-sampled Gaussians, nor a Renyi filter, nor
+            pure, nor made of such events on disjoint parts of the people.
     """
     require(isinstance(delta, int | float) and 0.0 < delta < 1.0, "delta must be above 0 and below 1.")
-    if isinstance(event, RenyiFilterEvent):
-        return event.epsilon(float(delta))
+    match event:
+        case ParallelDpEvent():  # for fixed coins a neighbour differs in one part: the larger, not the sum
+            require(not any(isinstance(one, ParallelDpEvent) for one in event.events), "Parts have no parts of theirs.")
+            return max(epsilon_of(one, delta) for one in event.events)
+        case PureDpEvent():
+            return event.epsilon
+        case RenyiFilterEvent():
+            return event.epsilon(float(delta))
     return epsilon_of_parts(parts_of(event), float(delta))
 
 

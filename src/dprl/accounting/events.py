@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dp_accounting import dp_event as dpe
@@ -21,6 +21,31 @@ DpEvent = dpe.DpEvent
 Part = tuple[float, float, int]
 """Part of an event: sampling rate (1 for everybody), noise multiplier, number of steps."""
 
+
+@dataclass(frozen=True)
+class PureDpEvent(dpe.DpEvent):
+    """Event of a release with a pure epsilon, such as a noisy maximum.
+
+    Attributes:
+        epsilon: that it costs at every delta.
+    """
+
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class ParallelDpEvent(dpe.DpEvent):
+    """Event of releases of disjoint parts of the people, of which one unit is in one: docs/proofs/two-parts.md.
+
+    At every epsilon it costs the largest delta of its parts, not their sum. It is never part of another event.
+
+    Attributes:
+        events: of each part, in order.
+    """
+
+    events: tuple[DpEvent, ...]
+
+
 SAMPLER_TOTAL_VARIATION = 2.0**-49
 """Distance of one secure draw of noise from the exact rounded Gaussian (docs/proofs/rounded-gaussian.md)."""
 
@@ -30,6 +55,8 @@ _TYPES: dict[str, tuple[type[DpEvent], tuple[str, ...]]] = {
     "PoissonSampled": (dpe.PoissonSampledDpEvent, ("sampling_probability", "event")),
     "SelfComposed": (dpe.SelfComposedDpEvent, ("count", "event")),
     "Composed": (dpe.ComposedDpEvent, ("events",)),
+    "Pure": (PureDpEvent, ("epsilon",)),
+    "Parallel": (ParallelDpEvent, ("events",)),
     "RenyiFilter": (RenyiFilterEvent, tuple(field.name for field in fields(RenyiFilterEvent))),
 }
 """The types of events in a certificate, each with its fields."""
@@ -60,6 +87,36 @@ def poisson_gaussian(sampling_rate: float, noise_multiplier: float, steps: int) 
 def compose(events: Sequence[DpEvent]) -> DpEvent:
     """Return all of ``events`` on the same data."""
     return events[0] if len(events) == 1 else dpe.ComposedDpEvent(list(events))
+
+
+def pure(epsilon: float) -> PureDpEvent:
+    """Return one release with a pure epsilon."""
+    require(positive(epsilon), "The epsilon of a release must be a positive finite number.")
+    return PureDpEvent(float(epsilon))
+
+
+def parallel(events: Sequence[DpEvent]) -> ParallelDpEvent:
+    """Return releases of disjoint parts of the people, the events in the order of the parts."""
+    require(len(events) >= 2, "There are at least two parts of the people.")
+    return ParallelDpEvent(tuple(events))
+
+
+def branches(event: DpEvent) -> tuple[DpEvent, ...]:
+    """Return what happens to each part of the people: the event itself, where nobody is set apart."""
+    return event.events if isinstance(event, ParallelDpEvent) else (event,)
+
+
+def stated_parts(event: DpEvent) -> list[tuple[Any, ...]]:
+    """Return what was done, in order, as the mechanisms of a certificate state it; raise for any other event."""
+    match event:
+        case ParallelDpEvent():
+            require(not any(isinstance(one, ParallelDpEvent) for one in event.events), _FOREIGN)
+            return [part for one in event.events for part in stated_parts(one)]
+        case PureDpEvent():
+            return [(event.epsilon,)]
+        case RenyiFilterEvent():
+            return event.parts
+    return list(gaussians_of(event))
 
 
 def gaussians_of(event: DpEvent, count: int = 1) -> list[Part]:
@@ -95,6 +152,9 @@ def from_json(data: Any) -> DpEvent:
     if kind is None or set(data) != {"type", *names}:
         raise DprlError(_FOREIGN)
     event: Any = kind(**{field: _read(field, data[field]) for field in names})
+    if isinstance(event, ParallelDpEvent):
+        require(len(event.events) >= 2, _FOREIGN)
+        return parallel(event.events)
     again = isinstance(event, dpe.SelfComposedDpEvent) and isinstance(event.event, dpe.ComposedDpEvent)
     require(not again, _FOREIGN)
     return event

@@ -3,7 +3,8 @@
 The fields of a class are the row's fields, each with what it may be. A mechanism writes its row by :func:`written`;
 :func:`read` takes it back; :func:`check_noise` computes again what noise the relation of a certificate asks for:
 docs/proofs/functional-noise.md, observed-reward.md, reward-gradient.md, output-perturbation.md, one-pass-users.md,
-correlated-noise.md and renyi-filter.md. :mod:`dprl.accounting.verification` compares the rows with the privacy event.
+correlated-noise.md, renyi-filter.md and noisy-maximum.md. :mod:`dprl.accounting.verification` compares the rows with
+the privacy event.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ LEAST_STD, LARGEST_STD = 2.0**24, 2.0**44
 """Standard deviations, in grid points, for which the sampler is proved: docs/proofs/rounded-gaussian.md."""
 MOST_DIMENSION, MOST_NORMED = 2**22, 2**16
 """Coordinates of a sum, and of one whose norm is released beside it."""
+MOST_CANDIDATES = 1000
+"""Among which a noisy maximum chooses."""
 _LEAST = 1.0 - SLACK
 _CALIBRATED = 1e-5  # to how much a multiplier is calibrated, with room
 
@@ -45,11 +48,38 @@ Parts = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """Row with what every mechanism states: by what noise, how often, and over how many numbers."""
+class AnyRow:
+    """Row with what every mechanism states."""
 
     name: Text
     purpose: Text
+
+    def proved(self) -> bool:
+        """Return whether there is a proof for its numbers."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaximumRow(AnyRow):
+    """Row of a noisy maximum: the coins' rate for each point of a score, and how far one unit moves two scores apart.
+
+    Its coins are exact: nothing of it is charged to delta.
+    """
+
+    epsilon: Positive
+    candidates: Whole
+    spread: Whole
+    rate: Positive
+
+    def proved(self) -> bool:
+        """Return whether epsilon is at least the rate times the spread, exactly: docs/proofs/noisy-maximum.md."""
+        return self.candidates <= MOST_CANDIDATES and Fraction(self.rate) * self.spread <= Fraction(self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(AnyRow):
+    """Row of Gaussian noise: how much, how often, and over how many numbers."""
+
     noise_multiplier: Positive
     grid_step: Positive
     steps: Whole
@@ -246,11 +276,13 @@ PATHS, REWARDS, GRADIENTS = (
 )
 UNDER_FILTER = " and its norm, under a Renyi filter"
 OF_SAMPLED_USERS = "Gaussian noise on sums over sampled users"
+MAXIMUM = "Noisy maximum"
 _SUMS = ("Clipped Gaussian sum", "Poisson-sampled clipped Gaussian sum")
-KINDS: dict[str, type[Row]] = {
+KINDS: dict[str, type[AnyRow]] = {
     **dict.fromkeys(("Gaussian vector", *_SUMS), SharedSumRow),
     **{name + UNDER_FILTER: FilteredSumRow for name in _SUMS},
     OF_SAMPLED_USERS: SumRow,
+    MAXIMUM: MaximumRow,
     MECHANISM: UserSumRow,
     REWARDS: RewardRow,
     GRADIENTS: GradientRow,
@@ -262,12 +294,12 @@ KINDS: dict[str, type[Row]] = {
 
 
 @functools.cache
-def schema_of(kind: type[Row]) -> dict[str, schema.Check]:
+def schema_of(kind: type[AnyRow]) -> dict[str, schema.Check]:
     """Return what each field of a row may be, by its name."""
     return {name: hint.__metadata__[0] for name, hint in get_type_hints(kind, include_extras=True).items()}
 
 
-def written(kind: type[Row], mechanism: Any, **stated: Any) -> dict[str, Any]:
+def written(kind: type[AnyRow], mechanism: Any, **stated: Any) -> dict[str, Any]:
     """Return the row of a certificate, but for the share of a budget, which is left to the plan that divides.
 
     Args:
@@ -279,12 +311,12 @@ def written(kind: type[Row], mechanism: Any, **stated: Any) -> dict[str, Any]:
     return {name: stated[name] if name in stated else getattr(mechanism, name) for name in names}
 
 
-def read(path: Path, content: Mapping[str, Any]) -> list[Row]:
+def read(path: Path, content: Mapping[str, Any]) -> list[AnyRow]:
     """Return the rows of a verified certificate; refuse, in one sentence, one that is not of a mechanism of dprl."""
     return [_read(path, row) for row in content["mechanisms"]]
 
 
-def _read(path: Path, row: Any) -> Row:
+def _read(path: Path, row: Any) -> AnyRow:
     name = row.get("name") if isinstance(row, dict) else None
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -303,13 +335,13 @@ def counted(row: Mapping[str, Any]) -> Any:
 
 def draws(content: Mapping[str, Any]) -> int:
     """Return how many numbers all mechanisms of a certificate draw: what the sampler's error is charged for."""
-    return sum(row["dimension"] * row["steps"] for row in content["mechanisms"])
+    return sum(row["dimension"] * row["steps"] for row in content["mechanisms"] if row.get("name") != MAXIMUM)
 
 
 # --- what must agree --------------------------------------------------------------------------------------------------
 
 
-def check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[Row], accounted: str) -> float:
+def check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[AnyRow], accounted: str) -> float:
     """Refuse rows with less noise than the certificate's relation asks for.
 
     Args:
@@ -337,7 +369,7 @@ def check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[Row], acc
     else:
         other = f"The accountant answers for {accounted!r}, which is not the relation that {path} claims."
         require(stated == accounted, other)
-        sums = all(isinstance(row, SumRow) for row in rows)
+        sums = all(isinstance(row, SumRow | MaximumRow) for row in rows)
         require(sums, f"A mechanism of {path} does not protect the units of its relation.")
         return 0.0  # the noise is over the clip norm, which is what one unit moves
     delta = 0.0
@@ -352,14 +384,14 @@ def check_noise(path: Path, content: Mapping[str, Any], rows: Sequence[Row], acc
     return delta
 
 
-def check_shares(path: Path, rows: Sequence[Row]) -> None:
+def check_shares(path: Path, rows: Sequence[AnyRow]) -> None:
     """Refuse rows whose shares of the budget are not the whole of it."""
     shares = [row.share for row in rows if isinstance(row, SharedSumRow)]
     complete = not shares or abs(math.fsum(shares) - 1.0) <= 1e-6
     require(complete, f"The shares of the mechanisms of {path} do not add up to the whole budget.")
 
 
-def check_filter(path: Path, rows: Sequence[Row], event: RenyiFilterEvent) -> None:
+def check_filter(path: Path, rows: Sequence[AnyRow], event: RenyiFilterEvent) -> None:
     """Compute again what the row of a Renyi filter says beyond its event, and refuse what differs.
 
     Its ``noise_multiplier`` is that of the constant noise which the budget just lets run to the last step. The shares
@@ -369,7 +401,7 @@ def check_filter(path: Path, rows: Sequence[Row], event: RenyiFilterEvent) -> No
     for row, part in zip(rows, parts, strict=True):
         same = isinstance(row, SharedSumRow) and math.isclose(row.share, float(part / sum(parts)), rel_tol=1e-6)
         require(same, f"The shares of the mechanisms of {path} are not what its Renyi filter spends.")
-    row = rows[-1]
+    row: Any = rows[-1]
     runs = [isinstance(row, FilteredSumRow) and _runs(event, row, 1.0 + sign * _CALIBRATED) for sign in (1, -1)]
     least = runs == [True, False]
     require(least, f"The noise multiplier of {path} is not the least that its filter's budget lets run to the end.")

@@ -167,9 +167,9 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
     try:
         event = events.from_json(content["event"])
         require(canonical_json(events.to_json(event)) == canonical_json(content["event"]), foreign)
-        filtered = isinstance(event, events.RenyiFilterEvent)
-        parts = event.parts if filtered else events.gaussians_of(event)
-        require(filtered or len(accountant.parts_of(event)) <= _MOST_PARTS, foreign)
+        parts, known = events.stated_parts(event), events.branches(event)
+        plain = [one for one in known if not isinstance(one, events.RenyiFilterEvent | events.PureDpEvent)]
+        require(all(len(accountant.parts_of(one)) <= _MOST_PARTS for one in plain), foreign)
     except (DprlError, RecursionError, OverflowError) as error:
         raise DprlError(foreign) from error
     read = rows.read(path, content) if verified else []
@@ -191,10 +191,14 @@ def _check_claim(path: Path, content: dict[str, Any]) -> float | None:
         complete = None not in (claim, whole, sampler) and claim > 0.0 and 0.0 < whole < 1.0
         require(complete, f"{path} claims a verified release without a positive epsilon and delta.")
         precision = rows.check_noise(path, content, read, accountant.RELATION)
+        one_part = len(known) == 1 or content["neighbouring_relation"] == accountant.RELATION
+        require(one_part, f"The parts of the people of {path} have no proof for its neighbouring relation.")
         check_units(path, content)
-        rows.check_shares(path, read)
-        if filtered:
-            rows.check_filter(path, read, event)
+        for one in known:  # the rows of each part of the people, in order
+            own, read = read[: len(events.stated_parts(one))], read[len(events.stated_parts(one)) :]
+            rows.check_shares(path, own)
+            if isinstance(one, events.RenyiFilterEvent):
+                rows.check_filter(path, own, one)
         # The tolerances are for the last digits of floating-point sums and transforms on another machine.
         covered = max(epsilon, stated) <= claim * (1.0 + 1e-9) + 1e-9
         require(covered, f"{path} claims a smaller epsilon than the accountant finds for its event.")
@@ -215,6 +219,9 @@ def _check_mechanisms(path: Path, mechanisms: list[Any], parts: Sequence[tuple[A
     stated = []
     for mechanism in mechanisms:
         require(isinstance(mechanism, dict), f"The mechanisms of {path} must be objects.")
+        if "candidates" in mechanism:
+            stated.append((mechanism.get("epsilon"),))
+            continue
         of_filter = [mechanism.get(name) for name in ("norm_multiplier", "order", "budget")]
         filtered = of_filter != [None] * 3
         noise = mechanism.get("levels" if filtered else "noise_multiplier")

@@ -129,9 +129,13 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Yield all of the registry, in every setting that its algorithms bring along; the tests alone try ray."""
+    """Yield all of the registry, in every setting that its algorithms bring along, and a choice among policies; the
+    tests alone try ray.
+    """
+    from dprl.audits.conformance.best import BEST  # which is made of what stands here
+
     turn = 0
-    for entry in audited().values():
+    for entry in (*audited().values(), BEST):
         suite = entry.load_conformance()
         for setting in suite.settings:
             for source in suite.sources(setting):

@@ -34,6 +34,7 @@ from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import grid_step
 from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.mechanisms.reward_noise import RewardGradient, RewardNoise
 from dprl.protocols import NoiseSource
 
@@ -68,7 +69,7 @@ class ReleaseTrace:
     """Everything that one call let into its mechanisms, asked of its noise source, said and handed out. Private.
 
     Attributes:
-        mechanisms: noisy sums, in the order in which they first released.
+        mechanisms: noisy sums and noisy maxima, in the order in which they first released.
         entries: releases of each of these, by place.
         questions: rewards that were asked of a private reward function.
         answering: mechanism that answered them.
@@ -77,7 +78,7 @@ class ReleaseTrace:
         messages: everything that was printed, logged or warned of.
     """
 
-    mechanisms: list[GaussianSum] = field(default_factory=list)
+    mechanisms: list[Any] = field(default_factory=list)
     entries: dict[int, list[Entry]] = field(default_factory=dict)
     questions: list[Question] = field(default_factory=list)
     answering: Any = None
@@ -85,7 +86,7 @@ class ReleaseTrace:
     results: Mapping[str, np.ndarray] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
 
-    def place_of(self, mechanism: GaussianSum) -> int:
+    def place_of(self, mechanism: Any) -> int:
         """Return the place of that very object, for another mechanism may equal it."""
         for place, known in enumerate(self.mechanisms):
             if known is mechanism:
@@ -218,6 +219,17 @@ class Recorder:
 
             return recorded
 
+        def choice(original: Any) -> Any:
+            def recorded(mechanism: NoisyMaximum, noise: Any, total: Any) -> int:
+                place = tape.place_of(mechanism)
+                before = first.entries.get(place, [])[len(tape.entries[place]) :]
+                found = int(before[0].points[0]) if before else original(mechanism, noise, total)
+                points = np.array([found])
+                tape.entries[place].append(Entry(tuple(int(x) for x in total), points, points.astype(np.float64)))
+                return found
+
+            return recorded
+
         def drawn(original: Any) -> Any:
             def recorded(mechanism: FilteredGaussianSum, *asked: Any, **chosen: Any) -> Any:
                 level[tape.place_of(mechanism)] = int(chosen["level"])
@@ -239,6 +251,7 @@ class Recorder:
                 (GaussianSum, "add_noise", noisy),
                 (FilteredGaussianSum, "add_noise", noisy),
                 (FilteredGaussianSum, "draw", drawn),
+                (NoisyMaximum, "choose", choice),
                 *((answering, "bind", bind) for answering in (FunctionNoise, RewardNoise, RewardGradient)),
                 *others,
             ):
@@ -332,9 +345,18 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
     elif any(value.tobytes() != two.results[name].tobytes() for name, value in one.results.items()):
         problems.append("what is made of the releases depends on more than them")
     largest, releases = Fraction(0), 0
+    moved_parts = [False, False]
     for place, mechanism in enumerate(one.mechanisms):
         a, b = one.entries.get(place, []), two.entries.get(place, [])
         problems += _numbers_of_releases(mechanism, a, b)
+        chooses = isinstance(mechanism, NoisyMaximum)
+        moved_parts[chooses] |= any(x.total != y.total for x, y in zip(a, b, strict=False))
+        if chooses:
+            spread = max((_spread(x, y) for x, y in zip(a, b, strict=False)), default=Fraction(0)) / mechanism.spread
+            releases, largest = releases + len(a), max(largest, spread**2)
+            if spread > 1:
+                problems.append(f"the scores of mechanism {place} differ by more than the spread")
+            continue
         if any(len(entry.total) != mechanism.released for entry in (*a, *b)):
             problems.append("the dimension of a release is not the declared one")
             continue
@@ -355,11 +377,19 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
                         f"the inputs of release {step} of mechanism {place} differ by more than the sensitivity"
                     )
                 largest = max(largest, squared)
+    if all(moved_parts):  # a noisy maximum is of one part of the people, and all else of the other
+        problems.append("one unit moves the choice and what follows it: it is in both parts of the people")
     largest = math.sqrt(largest)
     if one.answering is not None and one.answering == two.answering:
         asked, moved = compare_questions(one.questions, two.questions, one.answering)
         problems, largest, releases = [*problems, *asked], max(largest, moved), releases + len(one.questions)
     return Comparison(tuple(dict.fromkeys(problems)), largest, releases)
+
+
+def _spread(one: Entry, two: Entry) -> Fraction:
+    """Return how far two scores of a choice come apart between two runs."""
+    moved = [x - y for x, y in zip(one.total, two.total, strict=True)]
+    return Fraction(max(moved) - min(moved))
 
 
 def _moved_in_all(mechanism: GaussianSum, one: list[Entry], two: list[Entry], problems: list[str]) -> Fraction:

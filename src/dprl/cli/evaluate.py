@@ -57,7 +57,7 @@ def evaluate(asked: Evaluate) -> None:
                 **asked.how(),
             )
         paths = release.save(asked.out, asked.sign)
-    names = ("value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups")
+    names = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups")
     result = {name: release.estimate[name] for name in names if name in release.estimate}
     result |= {"paths": {k: str(p) for k, p in paths.items()}}
     with printing(asked.out):
@@ -68,6 +68,12 @@ def evaluate(asked: Evaluate) -> None:
 def lines(release: Any, out: Path) -> Iterator[str]:
     """Yield what is printed of a release. How many lines there are follows from public facts, and never from rows."""
     estimate = release.estimate
+    choice = estimate.get("choice")
+    if choice is not None:
+        yield (
+            f"chosen of {choice['of']} policies: {choice['policy']}. It is the chosen one, not proven the best; of the "
+            "others nothing is released."
+        )
     width = max(len(name) for name in release.values)
     for name, e in release.values.items():
         (low, high), most, weight = e.interval, e.sampling_standard_error_at_most, e.mean_weight

@@ -51,6 +51,9 @@ def _words(made: dict[str, Any]) -> str:
     if made["unit"] == "transition":
         lines.append(f"values are of the {made['quantity']}, not of a return")
     for m in made["mechanisms"]:
+        if "candidates" in m:
+            lines.append(f"{m['purpose']}: noisy maximum of {m['candidates']} scores at epsilon {m['epsilon']:g}")
+            continue
         rate = f"{m['steps']} release(s) of {m['dimension']} numbers at sampling rate {m['sampling_rate']:g}"
         lines.append(
             f"{m['purpose']}: noise multiplier {m['noise_multiplier']:.4g}, clip norm {m['clip_norm']:.4g}; {rate}"
@@ -58,6 +61,12 @@ def _words(made: dict[str, Any]) -> str:
     ratio = made["max_cumulative_ratio"]
     if ratio["derived"]:
         lines.append(f"max_cumulative_ratio: {ratio['value']:.4g}, derived from the other bounds")
+    if "choice" in made:
+        c = made["choice"]
+        lines.append(
+            f"choice: about {c['units_that_choose']} units choose, {c['units_that_value']} value; noise costs the "
+            f"choice at most {c['largest_loss_by_noise']:.4g} of value in the mean"
+        )
     width = max(len(t["name"]) for t in made["targets"])
     for t in made["targets"]:
         low, high = t["interval_half_width"]

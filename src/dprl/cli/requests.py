@@ -170,29 +170,33 @@ class OfLog(Featured, OfPublicFacts):
     Attributes:
         log: .parquet or .csv file, one row per transition. Or a folder that dprl data partition wrote.
         target_policy: uniform, always:N, FILE.py:function, column:NAME. Or the folder of a released policy. N is an
-            action. Repeat the option to evaluate several policies in one release.
+            action. Repeat the option to evaluate several policies in one release, or name a list in a FILE.py:LIST.
         compare: A:B, all:B or all: what A is worth more than B. Repeat the option for several differences.
         subgroup: whose values are released besides, by first states: site for each value of a whole number, age:30,50
             for cut points. Repeat the option for several.
+        best: choose the best policy, and value that one alone. Others choose than value: both cost what one does.
         unit: what is protected: person, trajectory or transition. By default a person, where the log has a column
             person_id, and otherwise a trajectory.
         person_column: column that identifies the person.
         behavior_policy: public behaviour policy, for a log without behavior_prob.
+        choosing_share: with best, the share of the people who choose. By default 0.4.
         algorithm: how it is computed; by default recommended. See dprl evaluate --help all.
     """
 
     log: Path | None = must(metavar="LOG", argument=True)
     target_policy: list[str] | None = must(metavar="POLICY")
     compare: list[str] | None = may(metavar="A:B")
+    best: bool = may(default=False)
     unit: str | None = may(metavar="UNIT")
     algorithm: str | None = may(metavar="NAME")
     subgroup: list[str] | None = expert(metavar="NAME:CUTS")
     person_column: str | None = expert(metavar="NAME")
     behavior_policy: str | None = expert(metavar="POLICY")
+    choosing_share: float | None = expert(metavar="SHARE")
 
     def facts(self) -> dict[str, Any]:
         """Return what a release and its plan are told alike."""
-        names = self.only("bounds", "unit", "behavior_policy")
+        names = self.only("bounds", "unit", "behavior_policy", "best", "choosing_share")
         return names | {
             "person": self.person_column, "features": self.features or "columns", "compare": self.compare or [],
             "subgroups": self.subgroup or [],

@@ -7,7 +7,7 @@ and that is all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +64,24 @@ class Trajectories:
     def units(self) -> int:
         """Number of units that are in the log: private, unlike ``bounds.units``."""
         return len(self.unit_offsets) - 1
+
+    def of_units(self, kept: np.ndarray, bounds: Bounds) -> Trajectories:
+        """Return the log of the units that are ``kept`` ``(U,)`` alone, under other public bounds of as many steps.
+
+        A unit's own numbers are the same, whoever else is kept.
+        """
+        episodes = np.repeat(kept, np.diff(self.unit_offsets))
+        rows = np.repeat(episodes, self.lengths())
+        per_row = ("observation", "next_observation", "action", "reward", "behavior_prob", "terminated", "has_next")
+        return replace(
+            self,
+            **{name: getattr(self, name)[rows] for name in per_row},
+            target_prob={name: values[rows] for name, values in self.target_prob.items()},
+            episode_offsets=np.r_[0, np.cumsum(self.lengths()[episodes])].astype(np.int64),
+            unit_offsets=np.r_[0, np.cumsum(np.diff(self.unit_offsets)[kept])].astype(np.int64),
+            valid=self.valid[episodes],
+            bounds=bounds,
+        )
 
     def lengths(self) -> np.ndarray:
         """Return ``(E,)`` transitions of each episode."""

@@ -48,6 +48,8 @@ class Plan:
         shares: of each stage of the program in the mu^2 of the value function.
         claim: what is said of mechanisms that dprl did not calibrate; None where it did.
         contrasts: pairs of places of target policies whose differences are released, too.
+        choice: how the one policy that is valued is chosen, on another part of the people; ``bounds`` and all else are
+            of the part that values. None where nothing is chosen.
     """
 
     config: Any
@@ -64,6 +66,7 @@ class Plan:
     shares: tuple[float, ...] = ()
     claim: Claim | None = None
     contrasts: tuple[tuple[int, int], ...] = ()
+    choice: Any = None
 
     @property
     def name(self) -> str:

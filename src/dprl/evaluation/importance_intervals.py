@@ -67,6 +67,8 @@ class Known:
             to that of its difference, where pairs are released.
         weight_scale: weight of the released mean weight against the value, where nothing can be cut.
         counted: whether ``units`` were counted with noise, and are as likely too many as too few.
+        share: of the people who are asked, each by a coin. ``units`` is their mean number, and how many they are
+            varies: a mean over ``units`` has the variance ``E[x^2] - share E[x]^2`` of one unit.
     """
 
     scale: Scale
@@ -82,6 +84,7 @@ class Known:
     uncertain: tuple[float, float] = (0.0, 0.0)
     weight_scale: float = WEIGHT_SCALE
     counted: bool = False
+    share: float = 1.0
 
     def error(self, variance: float, privacy: float) -> float:
         """Standard error of a mean, from one unit's variance."""
@@ -113,7 +116,7 @@ class Known:
         kept = min(max(found, 0.0), 1.0)
         # a weight of at most W with mean m has a variance of at most W m - m^2
         error, if_one = (
-            math.hypot(math.sqrt((largest * m - m * m) / self.units), largest * noise, m * self.of_count)
+            math.hypot(math.sqrt((largest * m - self.share * m * m) / self.units), largest * noise, m * self.of_count)
             for m in (kept, 1.0)
         )
         moved = largest * self.uncertain[0]
@@ -143,16 +146,17 @@ def centred(known: Known, parts: list[float]) -> ValueEstimate:
     centre = scale.low + u * (scale.high - scale.low)
     value = centre + unit * first
     # the mean weight of this log, from what was released of it and from its expectation, each by its own error
-    noisy, unknown = (spread / known.weight_scale) ** 2, (1.0 - 1.0 / scale.largest) / scale.largest / known.units
+    noisy = (spread / known.weight_scale) ** 2
+    unknown = (1.0 - known.share / scale.largest) / scale.largest / known.units
     unknown += (known.of_count / scale.largest) ** 2
     trust = unknown / (unknown + noisy) if unknown + noisy > 0.0 else 0.5
     slope, intercept = chord(u)
     square = second + slope * first + intercept * (trust * weight + (1.0 - trust) / scale.largest)
     # the noise in the mean biases its square, and enters the variance twice
-    variance = square - first**2 + spread**2
+    variance = square - known.share * first**2 + known.share * spread**2
     noise = math.hypot(
         spread / a,
-        (slope - 2.0 * min(max(first, -1.0), 1.0)) * spread,
+        (slope - 2.0 * known.share * min(max(first, -1.0), 1.0)) * spread,
         intercept * math.sqrt(trust * noisy),
         min(first**2, 1.0) * known.of_count,
     )
@@ -216,8 +220,8 @@ def between_bounds(known: Known, parts: list[float]) -> ValueEstimate:
     ends = []
     for mean, square in ((pair.above, pair.above_squared), (pair.below, pair.below_squared)):
         noise = math.hypot(_noise_of_second(spread, a), min(mean**2, 1.0) * known.of_count)
-        upper = largest_variance(known, square - mean**2 + spread**2, noise)
-        error = math.hypot(known.error(upper, spread), known.moved(0.0))
+        one = square - known.share * mean**2 + known.share * spread**2
+        error = math.hypot(known.error(largest_variance(known, one, noise), spread), known.moved(0.0))
         ends.append(-scale.width * known.end(-mean, error))
     floor, ceiling = scale.low + scale.width * pair.above, scale.high - scale.width * pair.below
     ratio = pair.ratio(spread)

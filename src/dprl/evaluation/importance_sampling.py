@@ -117,6 +117,7 @@ class ImportanceQuery:
         left_scale: weight of what a unit's weights leave of one, which together with them is its presence; None where
             that is not released.
         people: number of units where it is none of the declared facts, but was counted with noise.
+        share: of the people who are asked, each by a coin; see :class:`Known`.
     """
 
     config: ImportanceSampling
@@ -134,6 +135,7 @@ class ImportanceQuery:
     weight_scale: float = WEIGHT_SCALE
     left_scale: float | None = None
     people: float | None = None
+    share: float = 1.0
 
     around_function: ClassVar[bool] = False
 
@@ -204,6 +206,7 @@ class ImportanceQuery:
                 uncertain=uncertain,
                 weight_scale=self.weight_scale,
                 counted=self.people is not None,
+                share=self.share,
             )
             for length, uncertain in zip(
                 np.sqrt(np.sum(inverse**2, axis=1)), self.uncertain or [(0.0, 0.0)] * len(inverse), strict=True
@@ -308,7 +311,8 @@ class ImportanceQuery:
                 half = half_width(known, upper)
                 if not self.pairs:  # towards an end of the range it is wider, for people who may be missing
                     error, end = known.error(upper, known.spread), 1.0 / self.scale.largest
-                    wider = known.t * (math.hypot(error, known.share_spread * end) - error)
+                    there = math.hypot(known.share_spread, math.sqrt((1.0 - known.share) / known.units))
+                    wider = known.t * (math.hypot(error, there * end) - error)
                     half += wider if known.counted else wider / 2.0
                 widest = min(widest, unit * half)
             # the noise in a number of units that were counted, at a value half way from the baseline

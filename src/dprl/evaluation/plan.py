@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dprl.accounting import events
@@ -16,7 +17,8 @@ from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_s
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
-from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.best import make_choice
+from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.subgroups import grouped
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -37,6 +39,7 @@ def make_plan(
     unit: str = "trajectory",
     contrasts: Sequence[tuple[int, int]] = (),
     subgroups: Sequence[str] = (),
+    share: float = 1.0,
 ) -> Plan:
     """Resolve options, calibrate the noise to the budget, and compose what the release will cost.
 
@@ -49,6 +52,7 @@ def make_plan(
         total_variation: of one draw of the noise source that will be used.
         contrasts: pairs of places in ``policies`` whose differences are asked for.
         subgroups: whose values are asked for besides; see :func:`~dprl.evaluation.subgroups.asked_axes`.
+        share: of the people who are asked, each by a coin; ``bounds`` declare their mean number.
         unit: privacy unit. Of ``transition`` the values are mean rewards of a transition: nothing follows a trajectory.
 
     Raises:
@@ -68,7 +72,8 @@ def make_plan(
         raise DprlError(f"{config.algorithm} has no statement for the privacy unit {unit}.")
     config = config.for_bounds(bounds)
     asked = bounds.of_one_transition() if unit == "transition" else bounds
-    query = grouped(_query(config, asked, policies, feature_map, contrasts), subgroups, unit, config.algorithm)
+    query = _of_a_part(_query(config, asked, policies, feature_map, contrasts), share, config.algorithm)
+    query = grouped(query, subgroups, unit, config.algorithm)
     if isinstance(config, ValuesConfig):
         inner, sampler = without_sampler(budget, query.dimension, total_variation)
         whole, given = noise_multiplier_for(events.gaussian, inner), config.noise_multiplier
@@ -103,6 +108,47 @@ def make_plan(
     costs = (event, epsilon, inner.delta, sampler)
     claim = None if claimed is None else claimed.claim
     return Plan(config, bounds, budget, query, value, feature_map, program, *costs, shares, claim, tuple(contrasts))
+
+
+def plan_of_best(
+    config: Algorithm,
+    bounds: Bounds,
+    budget: Budget,
+    policies: Sequence[Any],
+    features: str = "columns",
+    total_variation: float = 0.0,
+    unit: str = "trajectory",
+    share: float | None = None,
+) -> Plan:
+    """Return the plan of a release that chooses the best of ``policies`` on one part of the people, and values it on
+    the other.
+
+    Each part may spend the whole budget, for nobody is in both. Of one policy it is the ordinary plan: there is nothing
+    to choose.
+
+    Args:
+        config, bounds, budget, features, total_variation, unit: see :func:`make_plan`.
+        policies: to choose from; what their values cost does not depend on which one it will be.
+        share: of the people who choose; None for the default.
+
+    Raises:
+        DprlError: see :func:`make_plan` and :func:`~dprl.evaluation.best.make_choice`.
+    """
+    how = (features, total_variation, unit)
+    if len(policies) == 1:
+        return make_plan(config, bounds, budget, policies, *how)
+    budget.check_units(bounds.units)
+    estimator = config.estimator if isinstance(config, ImportanceSampling) else "auto"
+    asked = bounds.of_one_transition() if unit == "transition" else bounds
+    choice = make_choice(config.discount, estimator, asked, len(policies), budget.epsilon, share)
+    parts = choice.parts
+    of_values = parts.bounds_of(bounds, False)
+    plan = make_plan(config, of_values, budget, policies[:1], *how, share=parts.second / parts.units)
+    if plan.claim is not None:
+        raise DprlError(f"{plan.name}: a paper's formula gives the noise: it values no best policy.")
+    event = events.parallel([choice.mechanism.event(), plan.event])
+    epsilon = max(budget.epsilon, plan.epsilon_of_event)
+    return replace(plan, event=event, epsilon_of_event=epsilon, choice=choice)
 
 
 def program_for(
@@ -156,6 +202,17 @@ def _query(
     options = ImportanceSampling(discount=config.discount, confidence=config.confidence)
     query = options.value_query(bounds, policies, contrasts)
     return AnchoredQuery(query) if config.anchored and bounds.cuts_products else query
+
+
+def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
+    """Return the question to a ``share`` of the people, each of whom is asked by a coin."""
+    if share == 1.0:
+        return query
+    if isinstance(query, AnchoredQuery):
+        return replace(query, sampling=replace(query.sampling, share=share))
+    if not isinstance(query, ImportanceQuery):
+        raise DprlError(f"{name} has no intervals for a part of the people: use another algorithm.")
+    return replace(query, share=share)
 
 
 def _facts(

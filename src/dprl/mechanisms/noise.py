@@ -24,7 +24,7 @@ from dprl.mechanisms.action_coins import ActionCoins
 from dprl.mechanisms.node_noise import NodeNoise
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION, WORDS, Table, propose, table
 
-_COINS, _GAUSSIAN, _BELOW, _NODES, _ACTIONS, _WORLD = 0, 1, 2, 3, 4, 5
+_COINS, _GAUSSIAN, _BELOW, _NODES, _ACTIONS, _WORLD, _WORDS = 0, 1, 2, 3, 4, 5, 6
 # Rows of as many proposals lie in the cache together; measured, see benchmarks/noise.py.
 _PROPOSALS = 1 << 15
 # A longer row gains nothing from lying beside others.
@@ -139,6 +139,10 @@ class SecureNoise:
         size, half = np.uint64(count), np.uint64(32)
         low = (words & np.uint64(0xFFFFFFFF)) * size >> half
         return (((words >> half) * size + low) >> half).astype(np.int64)
+
+    def words(self, step: int, block: int, count: int) -> np.ndarray:
+        """Return ``(count,)`` uint64: uniform words of a step, from the start of a block of eight of them."""
+        return keystream.words(self._subkey(_WORDS), 0, int(step), int(block), count)
 
     def nodes(self) -> NodeNoise:
         """Return standard normals by address, for a path: their ChaCha20 runs inside compiled loops."""
@@ -271,6 +275,12 @@ class SeededNoise:
         # the first word of the step's coins, without the other fifteen
         word, _ = threefry.threefry2x32(self.key, jnp.uint32(0), self._counter(step, _COINS))
         return ((word.astype(jnp.uint64) * jnp.uint64(count)) >> jnp.uint64(32)).astype(jnp.int32)
+
+    def words(self, step: int, block: int, count: int) -> np.ndarray:
+        """Return ``(count,)`` uint64: uniform words of a step, on the host; ``count`` is at most eight."""
+        of = np.asarray(self.key).astype("<u4").tobytes() + int(step).to_bytes(8, "little")
+        found = hashlib.blake2b(of + int(block).to_bytes(8, "little"), person=b"dprl-words").digest()
+        return np.frombuffer(found, dtype="<u8")[:count].astype(np.uint64)
 
     def nodes(self) -> NodeNoise:
         """Return standard normals by address, for a path."""

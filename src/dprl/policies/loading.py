@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -110,6 +111,22 @@ def _is_released(spec: object) -> bool:
     if not isinstance(spec, str | Path) or str(spec).partition(":")[0] in ("uniform", "always", "column"):
         return False
     return Path(spec).suffix == ".safetensors" or Path(spec).is_dir()
+
+
+def policies_in_file(spec: Any) -> dict[str, Any] | None:
+    """Return the policies of a ``FILE.py:NAME`` that is a list of them, or a mapping from names; None for all else.
+
+    Those of a list are called ``NAME_0``, ``NAME_1`` and so on. The file is executed.
+    """
+    if not isinstance(spec, str) or not spec.rpartition(":")[0].endswith(".py"):
+        return None
+    file, _, name = spec.rpartition(":")
+    found = getattr(load_python(Path(file), "policy"), name, None)
+    if isinstance(found, Mapping):
+        return {str(key): policy for key, policy in found.items()}
+    if isinstance(found, list | tuple):
+        return {f"{name}_{place}": policy for place, policy in enumerate(found)}
+    return None
 
 
 def policy_name(spec: str | Path | Policy | ColumnPolicy) -> str:

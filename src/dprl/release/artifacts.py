@@ -8,11 +8,11 @@ from typing import Any
 
 from dprl.accounting.accountant import accountant_name
 from dprl.accounting.certificate import NOT_A_TRAJECTORY
-from dprl.config import DERIVED
+from dprl.config import DERIVED, LIBRARY_DEFAULT
 from dprl.data.readers import Log
 from dprl.engine.plan import Plan
-from dprl.engine.program import Learned, ValueFunctionConfig
-from dprl.evaluation.contrasts import Contrast
+from dprl.engine.program import ValueFunctionConfig
+from dprl.evaluation.best import POINTS, SHARE
 from dprl.evaluation.intervals import (
     NO_OVERLAP,
     OUTSIDE_RANGE,
@@ -28,6 +28,7 @@ from dprl.evaluation.subgroups import GroupedQuery, Subgroup
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.release.certificate import certificate_from
+from dprl.release.touch import Released
 
 NOT_PROTECTED = (
     "The target policies, the feature map, the public bounds and every hyper-parameter: they must not have been "
@@ -36,6 +37,8 @@ NOT_PROTECTED = (
     "What follows about a person from facts that do not depend on that person's own record.",
 )
 
+CHOSEN = "the chosen policy"
+"""What a policy is called before anybody knows which one it is."""
 RETURN, MEAN_REWARD = "discounted return of a trajectory", "mean reward of a transition"
 """What a value is of."""
 
@@ -44,14 +47,15 @@ def estimate_of(
     plan: Plan,
     log: Log,
     values: Mapping[str, ValueEstimate],
-    contrasts: Sequence[Contrast],
-    groups: Sequence[Subgroup],
-    function: Learned | None,
+    found: Released,
     references: list[float] | None,
     status: str,
     outcome: str | None,
+    policies: int = 1,
 ) -> dict[str, Any]:
-    """Return ``estimate.json``: released values and public facts."""
+    """Return ``estimate.json``: released values and public facts. There were so many ``policies`` to choose from."""
+    public = public_cautions(plan, list(values) if plan.choice is None else [CHOSEN])
+    choice = {} if plan.choice is None else {"choice": {"policy": next(iter(values))} | choice_of(plan, policies)}
     targets = [
         {"name": name, **e.as_dict(), "reference": None if references is None else references[i]}
         for i, (name, e) in enumerate(values.items())
@@ -60,8 +64,8 @@ def estimate_of(
     request |= {"unit_column": log.unit_column} if log.unit_column else {}
     request |= {"outcome": outcome} if outcome else {}
     learned: dict[str, Any] = {"value_function": None}
-    if function is not None:
-        learned[function.kind] = function.described(targets[0]["name"], log.bounds.state_names)
+    if found.learned is not None:
+        learned[found.learned.kind] = found.learned.described(targets[0]["name"], log.bounds.state_names)
     return {
         "schema": "dprl.estimate/1",
         "status": status,
@@ -74,15 +78,36 @@ def estimate_of(
         "discount": plan.config.discount,
         "value": targets[0]["value"],
         "interval": targets[0]["interval"],
+        **choice,
         "targets": targets,
-        **({"contrasts": [contrast.as_dict(list(values)) for contrast in contrasts]} if contrasts else {}),
-        **({"subgroups": [group.as_dict(list(values)) for group in groups]} if groups else {}),
+        **({"contrasts": [contrast.as_dict(list(values)) for contrast in found.contrasts]} if found.contrasts else {}),
+        **({"subgroups": [group.as_dict(list(values)) for group in found.groups]} if found.groups else {}),
         **learned,
-        "public_cautions": public_cautions(plan, list(values)),
-        "cautions": public_cautions(plan, list(values)) + _cautions(plan, values, log.unit) + _of_groups(plan, groups),
+        "public_cautions": public,
+        "cautions": public + _cautions(plan, values, log.unit) + _of_groups(plan, found.groups),
         "request": request,
-        "bounds": log.bounds.in_force(),
+        "bounds": in_force(plan, log),
     }
+
+
+def choice_of(plan: Plan, policies: int) -> dict[str, Any]:
+    """Return how the policy was or will be chosen among so many, from public facts alone."""
+    choice = plan.choice
+    point = choice.query.scale.width / 2.0 / choice.parts.first / POINTS  # of the sum of scores, in values
+    return {
+        "of": policies,
+        "share": choice.share,
+        "units_that_choose": choice.parts.first,
+        "units_that_value": choice.parts.second,
+        "max_cumulative_ratio": choice.query.bounds.cumulative_ratio,
+        "largest_loss_by_noise": point * math.log(policies) / choice.mechanism.rate,
+    }
+
+
+def in_force(plan: Plan, log: Log) -> dict[str, Any]:
+    """Return the bounds of the log, with the bound of a trajectory's ratio that its values had."""
+    known = log.bounds.in_force()
+    return known if plan.choice is None else {**plan.bounds.in_force(), "units": log.bounds.units}
 
 
 def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
@@ -185,7 +210,8 @@ def mechanism_rows(plan: Plan) -> list[dict[str, Any]]:
     A stage's share is divided over its levels of noise: by what each adds to mu^2 if all units take part.
     """
     first = plan.config.value_budget_fraction if isinstance(plan.config, ValueFunctionConfig) else 1.0
-    found = [plan.value_mechanism.describe("Gaussian vector", "values and intervals") | {"share": first}]
+    found = [] if plan.choice is None else [plan.choice.mechanism.describe("choice of a policy")]
+    found.append(plan.value_mechanism.describe("Gaussian vector", "values and intervals") | {"share": first})
     for stage, share in zip(plan.stages, plan.shares, strict=True):
         sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
         filtered = " and its norm, under a Renyi filter" if isinstance(stage.mechanism, FilteredGaussianSum) else ""
@@ -210,10 +236,20 @@ def certificate_of(
         else:
             released += ", and the noisy sum of every step, from which"
         released += f" the {learned} is computed"
+    if plan.choice is not None:
+        released = (
+            f"Which of {len(policies)} policies the people of one part chose. Of the other part, for that policy: "
+            f"{released[0].lower()}{released[1:]}"
+        )
     options = _options(plan)
     asked = plan.query.bounds
     if asked.derives_cumulative_ratio:
         options["max_cumulative_ratio"] = {"value": asked.cumulative_ratio, "provenance": DERIVED}
+    if plan.choice is not None:
+        given = LIBRARY_DEFAULT if plan.choice.share == SHARE else "stated public"
+        options["choosing_share"] = {"value": plan.choice.share, "provenance": given}
+        cut = plan.choice.query.bounds.cumulative_ratio
+        options["choice: max_cumulative_ratio"] = {"value": cut, "provenance": DERIVED}
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
     if getattr(plan.config, "clip_norm", 0.0) is None:  # what an algorithm that resolves it leaves to its mechanism
@@ -224,7 +260,7 @@ def certificate_of(
     protector = plan.program.described if isinstance(plan.program, Protected) else None
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
-    public = {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)}
+    public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
     if isinstance(plan.query, GroupedQuery):
         public["subgroups"] = list(plan.query.declared)
     if protector is not None:

@@ -17,16 +17,17 @@ from typing import Any, Literal
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.data.parts import Parts
 from dprl.data.readers import Log, read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.intervals import ValueEstimate
-from dprl.evaluation.plan import Algorithm, make_plan
+from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.mechanisms.gaussian_sum import RELATION
-from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policy_name
+from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policies_in_file, policy_name
 from dprl.protocols import Bounds
 from dprl.registry import default_for, find
 from dprl.release.artifacts import certificate_of, estimate_of
@@ -43,9 +44,9 @@ class Release(Handout):
     """Results of an evaluation that may be handed out, and what they cost.
 
     Attributes:
-        value, interval: of the first target policy.
-        values: of every target policy, by name.
-        learned: what was released besides: the value function of the first target policy, or propensities; None where
+        value, interval: of the first target policy, or of the chosen one.
+        values: of every target policy, by name; of the chosen one alone, where the best was asked for.
+        learned: what was released besides: the value function of that first target policy, or propensities; None where
             the algorithm learns nothing.
         certificate: the guarantee; sealed with digests when it is saved.
         estimate: everything above as plain data.
@@ -80,6 +81,12 @@ class Release(Handout):
         """Interval of that value."""
         low, high = self.estimate["interval"]
         return low, high
+
+    @property
+    def chosen(self) -> str | None:
+        """Name of the policy that was chosen as the best; None where none was asked for."""
+        choice = self.estimate.get("choice")
+        return None if choice is None else choice["policy"]
 
     @property
     def contrasts(self) -> list[dict[str, Any]]:
@@ -120,6 +127,8 @@ def evaluate(
     outcome: str | None = None,
     compare: Sequence[str] = (),
     subgroups: Sequence[str] = (),
+    best: bool = False,
+    choosing_share: float | None = None,
     progress: Callable[[int], None] | None = None,
     run: str | Path | None = None,
     resume: bool = False,
@@ -134,7 +143,8 @@ def evaluate(
             (then ``bounds`` is needed). One in parts is read block by block, in bounded memory.
         target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``, ``"uniform"``,
             ``"always:ACTION"``, ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from
-            names. Neither the policies nor the features may have been fitted on this log.
+            names, or as ``"FILE.py:NAME"`` of a list or a mapping. Neither the policies nor the features may have been
+            fitted on this log.
         budget: what may be spent in all.
         algorithm: options of any registered evaluation algorithm; by default ``Recommended()``, which chooses
             by public facts alone, or ``Stratified()`` where the bounds declare strata. All of them give values and
@@ -152,6 +162,10 @@ def evaluate(
         subgroups: whose values, and differences, are released besides, by the first state of a person or trajectory:
             ``"site"`` for each value of a component that is a whole number, ``"age:30,50"`` for the cells between cut
             points. The names are those of the bounds. They cost no further budget, and make the noise louder.
+        best: choose the best of up to 1,000 target policies on one part of the people, and value that one alone on the
+            other part. The interval is valid for the winner. Each part costs the whole budget, and both together no
+            more. The log must be in memory.
+        choosing_share: share of the people who choose; by default 0.4.
         progress: called with the number of updates done; if it has a method ``expect``, that is called before, with
             the number of all.
         run: folder, as private as the log, in which an interrupted release can be resumed; :meth:`Release.save`
@@ -178,11 +192,14 @@ def evaluate(
     )
     chosen = check_engine(engine, shards, address)
     named = _named_policies(target_policy)
+    check_best(best, choosing_share, named, compare, subgroups)
     log = _opened(log, named, bounds, unit, person, behavior_policy)
     algorithm = find(default_for(log.bounds)).load_config()() if algorithm is None else algorithm
     if not isinstance(algorithm, ValueFunctionConfig | ValuesConfig):
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
-    policies = load_policies(target_policy, log.bounds)
+    if best and isinstance(log.source, Parts):
+        raise DprlError("best: a log in parts is read by its engine alone: evaluate the file that it was made of.")
+    policies = load_policies(named, log.bounds)
     targets = list(policies.values())
     below = log.behavior_policy if behavior_policy is None else behavior_policy
     behavior = None if below is None else load_policy(below, log.bounds.actions)
@@ -193,7 +210,8 @@ def evaluate(
     pairs = asked_pairs(compare, list(policies))
     noise = asked.noise()
     sampler = noise.total_variation_per_draw if noise.secure else 0.0
-    plan = make_plan(algorithm, log.bounds, budget, targets, features, sampler, log.unit, pairs, subgroups)
+    facts = algorithm, log.bounds, budget, targets, features, sampler, log.unit
+    plan = plan_of_best(*facts, choosing_share) if best else make_plan(*facts, pairs, subgroups)
     plan.refuse_the_hopeless()
     asked.expect(plan.steps)
     status = status_of(plan, noise.secure, simulated)
@@ -211,11 +229,12 @@ def evaluate(
             else:
                 assert loaded is not None
                 rows = InMemory(plan, loaded, targets, behavior)
-            estimates, contrasts, groups, function = release_rows(plan, rows, noise, folder, progress)
-            exact = references(plan, rows, function) if simulated else None
-            values = dict(zip(policies, estimates, strict=True))
-            estimate = estimate_of(plan, log, values, contrasts, groups, function, exact, status, outcome)
-            return Release(values, function, document=estimate)
+            found = release_rows(plan, rows, noise, folder, progress)
+            exact = references(plan, found.rows, found.learned) if simulated else None
+            names = list(policies) if found.chosen is None else [list(policies)[found.chosen]]
+            values = dict(zip(names, found.estimates, strict=True))
+            estimate = estimate_of(plan, log, values, found, exact, status, outcome, len(policies))
+            return Release(values, found.learned, document=estimate)
 
         request = {
             "log": log.name, "unit_column": log.unit_column, "outcome": outcome,
@@ -224,6 +243,7 @@ def evaluate(
         }  # fmt: skip
         request |= {"compare": [list(pair) for pair in pairs]} if pairs else {}
         request |= {"subgroups": list(subgroups)} if subgroups else {}
+        request |= {"best": plan.choice.share} if plan.choice is not None else {}
         purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
         reading = partial(read_rows, log, units)
         return release(asked, certificate, account, purpose, request, read=reading, make=made, restore=_restored)
@@ -262,15 +282,39 @@ def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
     return policies
 
 
+def check_best(
+    best: bool,
+    share: float | None,
+    named: Mapping[str, Any],
+    compare: Sequence[str],
+    subgroups: Sequence[str],
+) -> None:
+    """Refuse a request for the best policy that contradicts itself, from the policies as they were named."""
+    if not best:
+        if share is not None:
+            raise DprlError("choosing_share is for a choice among policies: ask for the best, or leave it out.")
+        return
+    if compare:
+        raise DprlError("best: only the chosen policy is valued, and no other to compare it with: leave compare out.")
+    if subgroups:
+        raise DprlError("best: the chosen policy is valued for all people together: leave subgroups out.")
+    seen: dict[Any, str] = {}
+    for name, policy in named.items():
+        key = policy if isinstance(policy, str | Path | ColumnPolicy) else id(policy)
+        if key in seen:
+            raise DprlError(f"best: the policies {seen[key]} and {name} are one and the same: name it once.")
+        seen[key] = name
+
+
 def _named_policies(target: Any) -> dict[str, Any]:
     if isinstance(target, Mapping):
         named = dict(target)
     else:
         several = list(target) if isinstance(target, Sequence) and not isinstance(target, str) else [target]
         named = {}
-        for policy in several:
-            name = policy_name(policy)
-            named[name if name not in named else f"{name}_{len(named)}"] = policy
+        for spec in several:
+            for name, policy in (policies_in_file(spec) or {policy_name(spec): spec}).items():
+                named[name if name not in named else f"{name}_{len(named)}"] = policy
     if not named:
         raise DprlError("Name at least one target policy.")
     return {

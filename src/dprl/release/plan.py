@@ -13,12 +13,12 @@ from dprl.data.readers import UNITS, read_log
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs, expected_noise
-from dprl.evaluation.plan import Algorithm, make_plan
+from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy, UniformPolicy
-from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
-from dprl.release.evaluate import load_policies
+from dprl.release.artifacts import CHOSEN, MEAN_REWARD, RETURN, choice_of, mechanism_rows, public_cautions
+from dprl.release.evaluate import check_best, load_policies
 
 
 def plan_release(
@@ -34,6 +34,8 @@ def plan_release(
     behavior_policy: Any = None,
     compare: Sequence[str] = (),
     subgroups: Sequence[str] = (),
+    best: bool = False,
+    choosing_share: float | None = None,
 ) -> dict[str, Any]:
     """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
     read.
@@ -52,9 +54,11 @@ def plan_release(
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     names = list(policies)
+    check_best(best, choosing_share, policies, compare, subgroups)
     pairs = asked_pairs(compare, names)
-    targets = list(policies.values())
-    plan = make_plan(algorithm, known, budget, targets, features, TOTAL_VARIATION, unit, pairs, subgroups)
+    facts = algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit
+    plan = plan_of_best(*facts, choosing_share) if best else make_plan(*facts, pairs, subgroups)
+    valued = names if plan.choice is None else [CHOSEN]
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
@@ -65,7 +69,8 @@ def plan_release(
         "epsilon_of_event": plan.epsilon_of_event,
         "unit": unit,
         "mechanisms": mechanism_rows(plan),
-        "cautions": public_cautions(plan, list(policies)),
+        **({} if plan.choice is None else {"choice": choice_of(plan, len(names))}),
+        "cautions": public_cautions(plan, valued),
         "max_cumulative_ratio": {
             "value": plan.query.bounds.cumulative_ratio,
             "derived": plan.query.bounds.derives_cumulative_ratio,
@@ -80,7 +85,7 @@ def plan_release(
                     expected["interval_half_width_at_most"],
                 ],
             }
-            for name, expected in zip(policies, plan.expectation(), strict=True)
+            for name, expected in zip(valued, plan.expectation(), strict=True)
         ],
         "contrasts": [
             {"policy": names[a], "against": names[b], "privacy_standard_error": noise}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -28,6 +28,9 @@ from dprl.release.engines.engine import Engine
 from dprl.release.pipeline import Claim
 from dprl.release.run_folder import RunFolder
 
+CHOICE = "choice"
+"""Stream of the noise, and of the journal, of a choice among policies."""
+
 
 class PrivateRows(Protocol):
     """Rows of a log, on their way into the mechanisms of a plan. All that it gives is private."""
@@ -47,6 +50,10 @@ class PrivateRows(Protocol):
 
     def exact(self, function: Learned | None) -> tuple[int, ...]:
         """Return the sum without clipping; see :func:`~dprl.engine.value_query.exact_sum`."""
+        ...
+
+    def chosen(self, noise: Any, journal: Any) -> tuple[int, PrivateRows]:
+        """Return the place of the policy that is valued, and the rows of those who value it; by plans with a choice."""
         ...
 
 
@@ -76,12 +83,15 @@ class InMemory:
 
     def entering(self) -> Iterator[Any]:
         """Yield vectors, or all that they are made of, and the program's rows: policies, features and row order too."""
-        if self.plan.around_function:
-            log = self.log
+        log, choice = self.log, self.plan.choice
+        if self.plan.around_function or choice is not None:
             yield from (log.observation, log.reward, log.valid, log.episode_offsets, log.unit_offsets)
             yield from (step_ratios(policy, log, self.behavior) for policy in self.policies)
         else:
             yield self._vectors
+        if choice is not None:  # who is valued, and by whom, is not known yet
+            yield from (log.next_observation, log.terminated, log.has_next)
+            return
         units = self.units
         if units is not None:
             own = ("phi", "delta_phi", *ALWAYS)
@@ -98,6 +108,22 @@ class InMemory:
     def exact(self, function: Learned | None) -> tuple[int, ...]:
         """Return the sum without clipping."""
         return exact_sum(self._vectors_around(function))
+
+    def chosen(self, noise: Any, journal: Any) -> tuple[int, InMemory]:
+        """Return the place of the chosen policy, and the rows of the second part with that policy alone.
+
+        A choice that ``journal`` holds is not made again.
+        """
+        choice, log = self.plan.choice, self.log
+        first = choice.parts.in_first(noise, log.units)
+
+        def place() -> Any:
+            total = choice.total(log.of_units(first, choice.query.bounds), self.policies, self.behavior)
+            return np.array([choice.mechanism.choose(noise.stream(CHOICE), total)], dtype=np.int64)
+
+        found = int(journal.stream(CHOICE).step(0, 1, place)[0])
+        second = log.of_units(~first, self.plan.bounds)
+        return found, InMemory(self.plan, second, [self.policies[found]], self.behavior)
 
 
 class InParts:
@@ -123,6 +149,10 @@ class InParts:
         del function
         return self._pass.exact
 
+    def chosen(self, noise: Any, journal: Any) -> tuple[int, InParts]:
+        """Refuse: parts are read by workers, who are told neither of two parts of the people nor of scores."""
+        raise RuntimeError("A choice among policies reads a log in memory.")
+
 
 def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectories | None:
     """Read the rows of a log and claim them; of one in parts, whose rows are read as they are needed, check them."""
@@ -136,24 +166,43 @@ def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectori
     return None
 
 
+class Released(NamedTuple):
+    """All that was released, and the rows of whom was valued.
+
+    Attributes:
+        estimates: one for each target policy; of a plan with a choice that of the chosen one alone.
+        contrasts: one for each contrast of the plan.
+        groups: one for each subgroup that the plan asks for.
+        learned: value function or propensities, where the algorithm learns some.
+        chosen: place of the chosen policy, of a plan with a choice.
+        rows: of the units of the values. Private.
+    """
+
+    estimates: list[ValueEstimate]
+    contrasts: list[Contrast]
+    groups: list[Subgroup]
+    learned: Learned | None
+    chosen: int | None
+    rows: PrivateRows
+
+
 def release_rows(
     plan: Plan, rows: PrivateRows, noise: Any, folder: RunFolder | None = None, progress: Any = None
-) -> tuple[list[ValueEstimate], list[Contrast], list[Subgroup], Learned | None]:
-    """Release the values, their differences, those of subgroups and the value function, in the plan's order.
+) -> Released:
+    """Release the choice, the values, their differences, those of subgroups and what is learned, in the plan's order.
 
     Args:
         noise: source of all noise of a release without a run folder.
         folder: run folder that is bound to the rows, and from then on gives noise and journal.
         progress: told the number of updates done, if anybody is to be.
-
-    Returns:
-        One estimate for each target policy, one for each contrast of the plan, one for each subgroup that it asks for,
-        and the value function, if the plan has a program.
     """
     journal: Any = NO_JOURNAL
     if folder is not None:
         noise = folder.bind_noise_to_data(rows.entering())
         journal = folder.journal
+    chosen = None
+    if plan.choice is not None:
+        chosen, rows = rows.chosen(noise, journal)
 
     def value_vector(function: Learned | None) -> Float[np.ndarray, " dim"]:
         own = noise.stream("value"), lambda: rows.total(function), journal.stream("value")
@@ -169,7 +218,7 @@ def release_rows(
     query = plan.query.around(function)
     contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
     groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
-    return query.decode(plan.value_mechanism, noisy), contrasts, groups, function
+    return Released(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, chosen, rows)
 
 
 def references(plan: Plan, rows: PrivateRows, function: Learned | None) -> list[float]:

@@ -35,6 +35,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "headline": _headline(targets[0]),
         "contrasts": _contrasts(estimate),
         "subgroups": _subgroups(estimate, confidence),
+        "choice": _choice(section(estimate.get("choice"))),
         "outcome": text(request.get("outcome"), ""),
         "of_transitions": _is_of_transitions(estimate),
         "probability": _probability(estimate),
@@ -94,6 +95,12 @@ def _headline(target: dict[str, Any]) -> dict[str, str]:
     places = decimals(_total_error(target), resolution=2.0)
     value, interval = number(as_number(target.get("value")), places), _words_of(_interval(target), places)
     return {"name": _name(target), "value": value, "interval": interval}
+
+
+def _choice(choice: dict[str, Any]) -> dict[str, str] | None:
+    """Return from how many policies the one on the page was chosen, and by how many; None where it was not."""
+    known = {"of": "of", "choose": "units_that_choose", "value": "units_that_value"}
+    return {name: plain(choice.get(key)) for name, key in known.items()} if choice else None
 
 
 def _contrasts(estimate: dict[str, Any]) -> list[dict[str, str]]:

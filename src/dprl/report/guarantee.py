@@ -9,6 +9,7 @@ from dprl.report.fields import WORDS, items, listed_facts, section, spoken, text
 from dprl.report.formatting import MISSING, as_number, at_most, one_in, percent, plain, power_of_ten
 
 _REWARDS = "reward functions"
+_PLACES = ("first part", "second part")
 
 
 def unit_words(certificate: dict[str, Any]) -> tuple[str, str, str]:
@@ -140,6 +141,11 @@ def protector(certificate: dict[str, Any]) -> list[tuple[str, str]]:
 def event_lines(event: Any) -> list[str]:
     """Return the privacy event in words, with one line for each composed part."""
     event = section(event)
+    if event.get("type") == "Parallel":
+        parts = [event_lines(part) for part in items(event.get("events"))]
+        return [
+            f"{place} of the people: {line}" for place, lines in zip(_PLACES, parts, strict=False) for line in lines
+        ]
     if event.get("type") == "Composed":
         return [line for part in items(event.get("events")) for line in event_lines(part)]
     return [_event_words(event)] if event else []

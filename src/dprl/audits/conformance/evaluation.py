@@ -114,12 +114,18 @@ class EvaluationConformance(Suite):
                 compare=chosen.compare,
                 subgroups=chosen.subgroups,
                 seed=seed,
+                **self.options(setting),
                 **engine,
             )
             function = {} if release.value_function is None else {"theta": release.value_function.theta}
             return handed_out({"estimate": release.estimate, "certificate": release.certificate}, **function)
 
         return call
+
+    def options(self, setting: str) -> dict[str, Any]:
+        """Return what the public call is told besides."""
+        del setting
+        return {}
 
     def relation(self, setting: str) -> str:
         """Return the relation of all noisy sums over a log."""

@@ -1,0 +1,72 @@
+"""Two parts of the people: what is learned or chosen on one of them can be valued on the other, for one budget.
+
+Each unit's coin says in which part it is. Coins are functions of the run key, a stream and the unit's place, and of
+nothing in the rows. So for fixed coins one more person is in one part, and the releases of both cost the larger of
+their deltas at each epsilon, not the sum, though the second may depend on what the first released. How many people are
+in a part stays secret: sums are divided by the declared number times the part's public share.
+Proof: docs/proofs/two-parts.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dprl.errors import DprlError
+from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
+from dprl.protocols import Bounds, NoiseSource
+
+STREAM = "two parts"
+"""Of the noise source: no mechanism has this name."""
+
+
+@dataclass(frozen=True)
+class TwoParts:
+    """Division of the people by coins.
+
+    Attributes:
+        units: declared number of all.
+        share: of them that the first part has in the mean; rounded so that both parts have whole numbers.
+
+    Raises:
+        DprlError: a part would have nobody in the mean.
+    """
+
+    units: int
+    share: float
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.share < 1.0 and 0 < self.first < self.units):
+            raise DprlError(
+                f"Of {self.units} declared units a share of {self.share:g} leaves one of two parts empty: take a share "
+                "nearer to a half, or declare more units."
+            )
+
+    @property
+    def first(self) -> int:
+        """Mean number of units in the first part."""
+        return round(self.units * self.share)
+
+    @property
+    def second(self) -> int:
+        """Mean number of units in the second part."""
+        return self.units - self.first
+
+    def bounds_of(self, bounds: Bounds, first: bool) -> Bounds:
+        """Return the public bounds of one part: those of the log, with the part's mean number of units."""
+        return replace(bounds, units=self.first if first else self.second)
+
+    def in_first(self, noise: NoiseSource, units: int, stability: Any = ADDS_ONE_UNIT) -> np.ndarray:
+        """Return ``(units,)`` whether each unit is in the first part; all others are in the second. Private.
+
+        Args:
+            noise: source of the release, whose stream :data:`STREAM` has the coins.
+            units: number of units that there are.
+            stability: of their source; one more person must add one unit and change no other's.
+        """
+        if stability != ADDS_ONE_UNIT:
+            raise DprlError("Two parts of the people need a source to which one more person adds one unit.")
+        coins = noise.stream(STREAM)  # type: ignore[attr-defined]
+        return np.asarray(coins.participation_mask(0, units, self.first / self.units), dtype=bool)

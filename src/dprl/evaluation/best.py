@@ -1,0 +1,129 @@
+"""The best of many policies: chosen on one part of the people, valued on the other, in one release for one budget.
+
+Of each unit and policy the score is the unit's weighted distance to the middle of the range, as importance sampling has
+it; a noisy maximum over the sums chooses. Choosing needs no unbiasedness: products of ratios are cut early, for little
+noise. Whoever was chosen is then valued, as one policy is, by people who had no say in the choice: so the interval is
+valid for the winner, however many there were.
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one. Released: which policy
+won, and what its value needs. Proofs: docs/proofs/two-parts.md, docs/proofs/noisy-maximum.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dprl.accounting.rows import MOST_CANDIDATES
+from dprl.data.trajectories import Trajectories
+from dprl.engine.ratios import step_ratios
+from dprl.engine.two_parts import TwoParts
+from dprl.errors import DprlError
+from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query, unit_pairs
+from dprl.mechanisms.noisy_maximum import NoisyMaximum
+from dprl.protocols import Bounds
+
+# All numbers were chosen on the seeds for choosing of benchmarks/families.py.
+SHARE = 0.4
+"""Of the people, on whom the policy is chosen."""
+CUT = 0.25
+"""Products of ratios are cut at so many roots of the number of people who choose."""
+SPREAD = 0.5
+"""Of the largest spread, at which that of a unit is cut where products are: few come near it, and it sets the noise."""
+POINTS = 2**24
+"""Of the largest score."""
+_AT_ONCE = 1 << 22  # scores
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the policy is chosen, from public facts alone.
+
+    Attributes:
+        parts: of the people: those who choose, and those who value.
+        query: of importance sampling, which gives a score; its products are cut for little noise.
+        mechanism: the noisy maximum.
+    """
+
+    parts: TwoParts
+    query: ImportanceQuery
+    mechanism: NoisyMaximum
+
+    @property
+    def share(self) -> float:
+        """Share of the people who choose."""
+        return self.parts.share
+
+    def unit_scores(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units policies"]:
+        """Return each unit's score of each policy, before it is cut. Private.
+
+        It is the weight times the distance of the return, or of every reward, to the middle of its range. The largest
+        is :data:`POINTS` in size; of one return, all policies' scores have its sign, so that their spread is no larger.
+        """
+        pairs = (unit_pairs(self.query, log, step_ratios(policy, log, behavior)) for policy in policies)
+        return np.stack([above - below for above, below in pairs], axis=1) * POINTS
+
+    def total(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> Int[np.ndarray, " policies"]:
+        """Return the exact sum of the clipped scores of the units of ``log``."""
+        total = np.zeros(len(policies), dtype=np.int64)
+        for some in _blocks(log.units, max(_AT_ONCE // len(policies), 1)):
+            block = log.of_units(some, self.query.bounds)
+            scores = self.unit_scores(block, policies, behavior)
+            total = total + self.mechanism.clipped_sum(scores, np.ones(block.units, dtype=bool))
+        return total
+
+
+def make_choice(
+    discount: float, estimator: str, bounds: Bounds, policies: int, epsilon: float, share: float | None
+) -> Choice:
+    """Return how one of so many policies is chosen, and by how many people.
+
+    Args:
+        discount, estimator: of the values; the choice is by the same return, and by the trajectory's or each step's
+            weights.
+        bounds: public bounds of the whole log.
+        epsilon: of the choice: all of the release's, for those who choose value nothing.
+        share: of the people who choose; None for the default.
+
+    Raises:
+        DprlError: there are too many policies, or too few people for two parts.
+    """
+    if policies > MOST_CANDIDATES:
+        raise DprlError(f"best: at most {MOST_CANDIDATES} policies fit in one choice; these are {policies}.")
+    parts = TwoParts(bounds.units, checked_share(share))
+    cut = cut_of_choice(bounds, parts.first)
+    facts = replace(parts.bounds_of(bounds, True), max_cumulative_ratio=cut)
+    kind: Any = estimator if estimator in ("trajectory", "per-decision") else "auto"
+    query = make_query(ImportanceSampling(discount=discount, estimator=kind), facts, np.ones((1, 1)))
+    spread = round(POINTS * SPREAD) if facts.cuts_products else POINTS
+    return Choice(parts, query, NoisyMaximum(candidates=policies, spread=spread, epsilon=epsilon))
+
+
+def cut_of_choice(bounds: Bounds, people: int) -> float:
+    """Return where products of ratios are cut: no later than for values, and early where few people choose."""
+    most = min(bounds.cumulative_ratio, bounds.largest_product)
+    return min(most, max(float(bounds.max_importance_ratio), CUT * math.sqrt(people)))
+
+
+def checked_share(share: float | None) -> float:
+    """Return the share of the people who choose, by default :data:`SHARE`; refuse one that is none."""
+    if share is None:
+        return SHARE
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0.05 <= share <= 0.95:
+        raise DprlError("choosing_share must be a share of the people, from 0.05 to 0.95.")
+    return float(share)
+
+
+def _blocks(units: int, size: int) -> Iterator[np.ndarray]:
+    """Yield masks ``(units,)`` of blocks of units."""
+    for start in range(0, units, size):
+        some = np.zeros(units, dtype=bool)
+        some[start : start + size] = True
+        yield some

@@ -1,0 +1,76 @@
+"""Faults of a choice among policies: who chooses, who values, and how the winner is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dprl.engine.two_parts import TwoParts
+from dprl.mechanisms import noisy_maximum
+from dprl.mechanisms.noisy_maximum import NoisyMaximum
+from dprl.release.touch import InMemory
+
+from .planting import Planting, fault
+
+
+@fault("a choice without noise", "odds of a choice", (NoisyMaximum, "choose"))
+def _(original: Any, self: Any, noise: Any, total: Any) -> int:
+    return int(np.argmax(total))
+
+
+@fault("coins of a choice at twice the rate", "odds of a choice", (noisy_maximum, "heads_of_exponential"))
+def _(original: Any, exponent: Any, words: Any) -> bool:
+    return original(2 * exponent, words)
+
+
+@fault("the first with heads wins, not each alike", "odds of a choice", (noisy_maximum, "below"))
+def _(original: Any, count: int, words: Any) -> int:
+    return count - 1
+
+
+@fault("scores of both signs by the spread of those of one", "spread of one unit", (NoisyMaximum, "clipped"))
+def _(original: Any, self: Any, scores: Any) -> Any:
+    return np.clip(np.trunc(scores), -self.spread, self.spread).astype(np.int64)
+
+
+@fault("rate of a choice for scores that only grow by half of the spread", "row of a choice", (NoisyMaximum, "rate"))
+def _(original: Any, self: Any) -> float:
+    return 2.0 * original(self)
+
+
+@fault("rate of a choice rounded up", "row of a choice", (NoisyMaximum, "rate"))
+def _(original: Any, self: Any) -> float:
+    return math.nextafter(original(self), 1.0)
+
+
+@fault("a person chooses and values", "neighbours of a choice", (InMemory, "chosen"))
+def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
+    place, second = original(rows, noise, journal)
+    return place, replace(second, log=rows.log.of_units(np.ones(rows.log.units, bool), second.log.bounds))
+
+
+@fault("people are divided by order, up to a share of those who are there", "neighbours of a choice")
+def _(planting: Planting) -> None:
+    def by_order(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda parts, noise, units, *more: np.arange(units) < round(parts.share * units)
+
+    planting.replace(TwoParts, "in_first", by_order)
+
+
+@fault("a coin for each trajectory of a person", "neighbours of a choice", (InMemory, "chosen"))
+def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
+    """Every other trajectory is the part's; those of a person are in both."""
+    place, second = original(rows, noise, journal)
+    log, everybody = rows.log, np.ones(rows.log.units, bool)
+    odd = np.arange(log.episodes) % 2 == 1
+    log = replace(log.of_units(everybody, second.log.bounds), valid=log.valid & odd)
+    return place, replace(second, log=log)
+
+
+@fault("scores are scaled by the largest of the part", "neighbours of a choice", (NoisyMaximum, "clipped"))
+def _(original: Any, self: Any, scores: Any) -> Any:
+    return original(self, scores / max(np.abs(scores).max(initial=0.0) / self.spread, 1e-3))

@@ -1,0 +1,284 @@
+"""The best of several policies through the front door: one charge, one choice, one value, and a certificate of both."""
+
+from __future__ import annotations
+
+import gc
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl.accounting import verification
+from dprl.accounting.certificate import seal, write
+from dprl.cli import main
+from dprl.data.partition import partition
+from dprl.errors import DprlError
+from dprl.mechanisms.noisy_maximum import NoisyMaximum
+from dprl.report.answer import evaluation_view
+
+from ..sample_log import BOUNDS, BOUNDS_TOML, columns, write_parquet
+from .resumable import BUDGET, Trial
+
+SAMPLING = dprl.ImportanceSampling()
+
+
+def tilted(number: int):
+    def policy(states):
+        return np.tile([1.0 - number / 10.0, number / 10.0], (len(states), 1))
+
+    policy.__name__ = f"tilted_{number}"
+    return policy
+
+
+POLICIES = [tilted(number) for number in (2, 5, 8)]
+
+
+def release(**changes) -> dprl.Release:
+    options = {
+        "log": columns(), "target_policy": POLICIES, "budget": dprl.Budget(8.0, 1e-3), "bounds": BOUNDS,
+        "person": "person_id", "algorithm": SAMPLING, "best": True,
+    }  # fmt: skip
+    return dprl.evaluate(**options | changes)
+
+
+@pytest.mark.parametrize("algorithm", [SAMPLING, dprl.Recommended()])
+def test_the_winner_alone_is_valued_and_both_are_certified(algorithm, tmp_path):
+    found = release(algorithm=algorithm)
+    assert list(found.values) == [found.chosen]
+    assert found.chosen in {"tilted_2", "tilted_5", "tilted_8"}
+    assert [target["name"] for target in found.estimate["targets"]] == [found.chosen]
+    found.save(tmp_path / "out")
+    verified = verification.verify(tmp_path / "out")
+    assert verified.private
+    assert verified.epsilon == 8.0
+    content = verified.content
+    assert content["event"]["type"] == "Parallel"
+    assert content["event"]["events"][0] == {"type": "Pure", "epsilon": 8.0}
+    assert content["mechanisms"][0]["candidates"] == 3
+    assert content["assumed_public"]["bounds"]["units"] == BOUNDS.units  # of all, not of a part
+    assert content["assumed_public"]["policies"] == ["tilted_2", "tilted_5", "tilted_8"]
+    assert content["released"].startswith("Which of 3 policies the people of one part chose.")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"{found.chosen}</bdi></strong> was chosen from 3 policies" in page
+    assert "not proven to be the best" in page
+
+
+def test_nothing_of_the_losers_is_released(tmp_path):
+    found = release()
+    said = json.dumps(found.estimate) + json.dumps(found.certificate["mechanisms"])
+    losers = {"tilted_2", "tilted_5", "tilted_8"} - {found.chosen}
+    assert not any(loser in said for loser in losers)
+    assert "scores" not in said
+
+
+def test_of_one_policy_it_is_the_ordinary_release():
+    one, other = (release(target_policy=POLICIES[:1], best=best, seed=3) for best in (True, False))
+    assert one.estimate == other.estimate
+    assert one.chosen is None
+    strip = [{k: v for k, v in r.certificate.items() if k != "created"} for r in (one, other)]
+    assert strip[0] == strip[1]
+
+
+def test_a_mapping_a_file_and_a_column_can_be_chosen_from(tmp_path):
+    file = tmp_path / "policies.py"
+    file.write_text(
+        "import numpy as np\n"
+        "def _of(p):\n    return lambda states: np.tile([1.0 - p, p], (len(states), 1))\n"
+        "RULES = [_of(p / 10) for p in range(1, 10)]\n"
+        "NAMED = {'never': _of(0.0), 'always': _of(1.0)}\n"
+    )
+    assert release(target_policy=f"{file}:RULES").chosen in {f"RULES_{k}" for k in range(9)}
+    found = release(target_policy=[f"{file}:NAMED", "uniform", "column"], simulated=True)
+    assert found.chosen in {"never", "always", "uniform", "target_prob"}
+    assert found.estimate["choice"]["of"] == 4
+    assert dprl.evaluate(
+        columns(), f"{file}:NAMED", BUDGET, bounds=BOUNDS, algorithm=SAMPLING, seed=1
+    ).values.keys() == {"never", "always"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"target_policy": []}, r"^Name at least one target policy\.$"),
+        ({"target_policy": [POLICIES[0], POLICIES[0]]}, "are one and the same: name it once"),
+        ({"target_policy": ["uniform", "uniform"]}, "are one and the same: name it once"),
+        (
+            {"target_policy": [tilted(5) for _ in range(1001)]},
+            "at most 1000 policies fit in one choice; these are 1001",
+        ),
+        ({"compare": ["all"]}, "no other to compare it with"),
+        ({"best": False, "choosing_share": 0.5}, "choosing_share is for a choice among policies"),
+        ({"choosing_share": 1.0}, "choosing_share must be a share"),
+        ({"algorithm": dprl.DoublyRobust()}, "has no intervals for a part of the people"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_before_the_charge(changes, words, tmp_path):
+    trial = Trial(tmp_path / "trial")
+    with pytest.raises(DprlError, match=words) as caught:
+        release(ledger=trial.ledger, dataset="trial", budget=BUDGET, **changes)
+    assert str(caught.value).count("\n") == 0
+    assert trial.ledger.history() == []
+
+
+def test_a_log_in_parts_is_refused(tmp_path):
+    partition(write_parquet(columns(), tmp_path / "log.parquet"), "person_id", 2, tmp_path / "parts")
+    with pytest.raises(DprlError, match="best: a log in parts"):
+        release(log=tmp_path / "parts", person=None)
+
+
+@pytest.mark.parametrize("algorithm", [SAMPLING, dprl.Recommended()])
+@pytest.mark.parametrize("people", [0, 1, 2])
+def test_a_part_without_anybody_is_released_all_the_same(people, algorithm):
+    log = columns(people) if people else {name: values[:0] for name, values in columns(1).items()}
+    found = release(log=log, algorithm=algorithm, seed=people)
+    assert found.chosen in {"tilted_2", "tilted_5", "tilted_8"}
+    assert np.isfinite(found.value)
+
+
+# --- resumed ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_choice_that_was_made_is_never_made_again(tmp_path, monkeypatch):
+    """Interrupted after the choice: the run goes on with it, for one charge, and comes to the same end."""
+    trial = Trial(tmp_path / "trial")
+    asked = {"target_policy": POLICIES, "algorithm": dprl.GPOPE(steps=5), "best": True}
+    trial.stop_after(2, **asked)
+    made = []
+    original = NoisyMaximum.choose
+
+    def choose(*args):
+        made.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(NoisyMaximum, "choose", choose)
+    found = trial.evaluate(**asked)
+    assert not made
+    found.save(trial.out)
+    assert len(trial.ledger.history()) == 1
+    assert verification.verify(trial.out).private
+
+
+def test_a_run_goes_on_with_its_own_policies_alone(tmp_path):
+    trial = Trial(tmp_path / "trial")
+    asked = {"algorithm": dprl.GPOPE(steps=5), "best": True}
+    trial.stop_after(2, target_policy=POLICIES, **asked)
+    gc.collect()
+    others = [*POLICIES[:2], tilted(7)]
+    others[2].__name__ = "tilted_8"  # of the same name, and another policy
+    with pytest.raises(DprlError, match="cannot be resumed"):
+        trial.evaluate(target_policy=others, **asked)
+    with pytest.raises(DprlError, match="cannot be resumed"):
+        trial.evaluate(target_policy=POLICIES, choosing_share=0.3, **asked)
+
+
+# --- what verify refuses ----------------------------------------------------------------------------------------------
+
+
+def _tampered(folder: Path, change) -> Path:
+    release().save(folder)
+    content = json.loads((folder / "certificate.json").read_text())
+    change(content)
+    (folder / "certificate.json").unlink()
+    artifacts = content.pop("artifacts")
+    del content["digest"]
+    write(seal(content, folder, artifacts), folder)
+    return folder
+
+
+def _rate(content):
+    content["mechanisms"][0]["rate"] *= 1.0001
+
+
+def _spread(content):
+    content["mechanisms"][0]["spread"] *= 2
+
+
+def _epsilon(content):
+    content["mechanisms"][0]["epsilon"] = 4.0
+    content["mechanisms"][0]["rate"] /= 2.0
+
+
+def _more(content):
+    content["mechanisms"][0]["epsilon"] = content["event"]["events"][0]["epsilon"] = 8.1
+
+
+def _nested(content):
+    content["event"]["events"][1] = {"type": "Parallel", "events": content["event"]["events"]}
+
+
+def _one_part(content):
+    content["event"]["events"] = content["event"]["events"][:1]
+    content["mechanisms"] = content["mechanisms"][:1]
+
+
+def _composed(content):
+    content["event"]["type"] = "Composed"
+
+
+def _exchanged(content):
+    content["mechanisms"].reverse()
+
+
+def _another_field(content):
+    content["mechanisms"][0]["steps"] = 1
+
+
+def _another_relation(content):
+    content["neighbouring_relation"] = "replace one"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _rate, _spread, _epsilon, _more, _nested, _one_part, _composed, _exchanged, _another_field, _another_relation,
+    ],
+)  # fmt: skip
+def test_a_certificate_that_states_less_is_refused(change, tmp_path):
+    with pytest.raises(DprlError):
+        verification.verify(_tampered(tmp_path / "out", change))
+
+
+def test_an_untouched_one_is_not(tmp_path):
+    assert verification.verify(_tampered(tmp_path / "out", lambda content: None)).private
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def run(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert not stop.value.code
+
+
+def test_plan_and_evaluate(tmp_path, capsys):
+    log, bounds, file = tmp_path / "log.parquet", tmp_path / "bounds.toml", tmp_path / "policies.py"
+    write_parquet(columns(), log)
+    bounds.write_text(BOUNDS_TOML)
+    file.write_text(
+        "import numpy as np\n"
+        "RULES = [lambda s, p=p: np.tile([1.0 - p / 10, p / 10], (len(s), 1)) for p in range(1, 10)]\n"
+    )
+    common = [
+        str(log), "--bounds", str(bounds), "--target-policy", f"{file}:RULES", "--best", "--algorithm",
+        "importance-sampling", "--epsilon", "8", "--delta", "1e-3", "--person-column", "person_id",
+    ]  # fmt: skip
+    run(["plan", *common])
+    said = capsys.readouterr().out
+    assert "noisy maximum of 9 scores at epsilon 8" in said
+    assert "about 24 units choose, 36 value" in said
+    run(["evaluate", *common, "--out", str(tmp_path / "out")])
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    chosen = json.loads((tmp_path / "out" / "estimate.json").read_text())["choice"]["policy"]
+    assert first == (
+        f"chosen of 9 policies: {chosen}. It is the chosen one, not proven the best; of the others nothing is released."
+    )
+    assert second.startswith(chosen)
+    run(["verify", str(tmp_path / "out")])
+
+
+def test_the_report_says_how_the_policy_was_chosen():
+    view = evaluation_view(dict(release().estimate), {})
+    assert view["choice"] == {"of": "3", "choose": "24", "value": "36"}
