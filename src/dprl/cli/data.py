@@ -40,6 +40,24 @@ def template(
     typer.echo(f"{out}: say what is public wherever it says {ASKED}; then `dprl plan` says what a release would tell.")
 
 
+@data_app.command("prepare", cls=Command)
+def prepare(
+    table: Annotated[Path, typer.Argument(help="The table: a .parquet or .csv file.")],
+    bounds: Annotated[Path, typer.Option(help="TOML file with the public bounds and a section [prepare].")],
+    out: Annotated[Path, typer.Option(help="New Parquet file for the log.")] = Path("log.parquet"),
+) -> None:
+    """Make a log of a table as people have it, by the section [prepare] of the bounds. Nothing is learned from rows."""
+    from dprl.data.bounds_file import read_public
+    from dprl.data.prepare import prepare as make
+
+    made, (_, declared) = make(str(table), bounds, out), read_public(bounds)
+    typer.echo("NOT private: the log holds what the table holds, and is to be kept as it is.")
+    typer.echo(f"{out}: {', '.join(name for name in made.schema.names if not name.startswith('observation_'))}")
+    for i, component in enumerate(declared.components() if declared else ()):
+        typer.echo(f"observation_{i}: {component}")
+    typer.echo(f"`dprl data describe {out} --bounds {bounds}` tells the curator which rows contribute, and why not.")
+
+
 @data_app.command("describe", cls=Command)
 def describe(
     log: Annotated[Path, typer.Argument(help="The log.")],
