@@ -406,7 +406,7 @@ WILD = {
 
 @pytest.mark.parametrize("kind", WILD)
 @pytest.mark.parametrize("column", VISITS)
-@pytest.mark.parametrize("section", [{}, {"outcome": "sum"}, {"step_format": "%Y", "reward_less": "score"}])
+@pytest.mark.parametrize("section", [{}, {"outcome": "sum"}, {"step_format": "%Y-%m-%d", "reward_less": "score"}])
 def test_whatever_the_cells_hold_it_succeeds(kind, column, section):
     """A type may be refused, which is public; what it holds may not."""
     table = pa.table({**VISITS, column: WILD[kind]})

@@ -111,7 +111,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _toml(value: str | Sequence[str]) -> str:
     """Return text, or a list of texts, as it is written in TOML."""
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _one(column: str | None) -> tuple[str, ...]:
