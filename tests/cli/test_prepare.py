@@ -58,6 +58,9 @@ def test_a_table_is_prepared_planned_and_evaluated(dprl, trial):
     for log, out in (("trial.csv", "a"), ("log.parquet", "b")):
         found = dprl("evaluate", *asked(log, "--seed", 1, "--algorithm", "importance-sampling", "--out", out))
         assert found.code == 0, found.err
+        public = json.loads((trial / out / "statement.json").read_text())["assumed_public"]
+        assert public["prepare"]["person"] == "patient"
+        assert dprl("verify", out).code == 0
         values.append(json.loads((trial / out / "estimate.json").read_text())["targets"])
     assert values[0] == values[1]
 

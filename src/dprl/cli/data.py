@@ -13,7 +13,7 @@ from dprl.cli.running import show
 
 data_app = typer.Typer(
     no_args_is_help=True,
-    help="For the curator alone: bounds to fill in, what is in a log, and logs in parts.",
+    help="For the curator alone: bounds to fill in, logs made of tables, what is in a log, and logs in parts.",
     **SETTINGS,
 )
 

@@ -6,10 +6,13 @@ learned from rows. :mod:`dprl.data.prepare_section` reads it, :mod:`dprl.data.pr
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
@@ -76,7 +79,7 @@ class Preparation:
         behavior_prob: column, one number for all, probabilities by value, or None.
         codes: declared values of columns.
         keep: further columns of numbers, such as probabilities of a target policy.
-        digest: of the section as it was declared.
+        declared: the section as it was written.
     """
 
     person: str | None
@@ -94,7 +97,12 @@ class Preparation:
     behavior_prob: str | float | ByValue | None = None
     codes: Mapping[str, Codes] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
-    digest: str = ""
+    declared: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the section."""
+        return hashlib.sha256(json.dumps(self.declared, sort_keys=True).encode()).hexdigest()
 
     @property
     def stepwise(self) -> bool:

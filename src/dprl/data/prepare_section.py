@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +27,7 @@ def read_preparation(section: Any) -> Preparation:
     """
     if not isinstance(section, Mapping):
         raise wrong("it must be a table: a section of the bounds file.")
-    known = [name for name in Preparation.__dataclass_fields__ if name != "digest"]
+    known = [name for name in Preparation.__dataclass_fields__ if name != "declared"]
     unknown = next((str(name) for name in section if name not in known), None)
     if unknown is not None:
         raise wrong(f"unknown name {unknown!r}; known are {', '.join(sorted(known))}.")
@@ -42,8 +40,7 @@ def read_preparation(section: Any) -> Preparation:
         if part not in section:
             raise wrong(f"{part} is missing: name its column{'s' * (part == 'observation')}.")
     given: dict[str, Any] = {name: read(name, section[name]) for name, read in _READERS.items() if name in section}
-    encoded = json.dumps(section, sort_keys=True, default=str).encode()
-    made = Preparation(**given, digest=hashlib.sha256(encoded).hexdigest())
+    made = Preparation(**given, declared=section)
     _check_steps(made)
     _check_codes(made)
     return made

@@ -44,6 +44,7 @@ class Log:
     schema: schemas.Schema
     source: Any = field(repr=False)
     behavior_policy: Any = field(repr=False, default=None)
+    preparation: Preparation | None = None
 
     def load(self, inspect: Callable[[Mapping[str, np.ndarray]], object] | None = None) -> Trajectories:
         """Read the rows. Whatever they hold, this succeeds; what cannot be used contributes zero.
@@ -173,7 +174,7 @@ def read_log(
         source.check_lengths(found)
     if isinstance(source, Parts):
         _check_unit(source, unit, found)
-    return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy)
+    return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy, preparation)
 
 
 def raw_source(

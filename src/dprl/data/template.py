@@ -123,7 +123,7 @@ def _columns(found: Mapping[str, tuple[str, ...]], names: Sequence[str], steps: 
     lines = [_fact(part, ", ".join(map(_shown, columns))) for part, columns in found.items() if columns]
     for part in ("observation", "action", "reward", *(("terminated",) if steps else ())):
         if not found[part]:
-            others = f" or {', '.join(schemas.ALIASES[part])}"
+            others = f" or {', '.join(schemas.ALIASES[part])}, or say it under [prepare]"
             lines.append(_fact(part, f"MISSING: name a column {part}{others}"))
     if not found["behavior_prob"]:
         lines.append(_fact("behavior_prob", "MISSING: add the probability of what was done, or give --behavior-policy"))
@@ -138,12 +138,13 @@ def _fact(part: str, text: str) -> str:
 
 def _shown(column: str) -> str:
     """Return a name as it may stand in a comment: one line of it."""
-    return column if column.isprintable() else repr(column)
+    return column if column and column.isprintable() else repr(column)
 
 
 def _vector(part: str, found: Mapping[str, tuple[str, ...]], kinds: Mapping[str, Any]) -> list[str]:
     """One pair of bounds for each component, in a line of its own."""
-    columns, rest = found[part] or (part,), []
+    columns = found[part] or (part,)
+    rest = [] if found[part] else ["    # and one pair for each further component: [0, 1] for each value of a category"]
     kind = kinds.get(columns[0])
     if len(columns) == 1 and kind is not None and schemas.is_list(kind):
         size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0

@@ -194,6 +194,8 @@ def certificate_of(
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": log.bounds.in_force(), "hyper_parameters": options, "policies": list(policies)}
+    if log.preparation is not None:
+        public["prepare"] = dict(log.preparation.declared)
     if protector is not None:
         public["protector"] = protector
     return certificate_from(
