@@ -89,17 +89,17 @@ def test_what_is_declared_wrongly(dprl, trial, command, old, new, words):
 
 
 def test_what_the_cells_hold_is_never_said(dprl, trial):
-    def outputs(name: str) -> tuple[int, str, str]:
+    def outputs() -> tuple[int, str, str]:
         (trial / "log.parquet").unlink(missing_ok=True)
-        prepared = dprl("data", "prepare", name, "--bounds", "bounds.toml")
+        prepared = dprl("data", "prepare", "trial.csv", "--bounds", "bounds.toml")
         return prepared.code, prepared.out, prepared.err
 
     header, _, rows = (trial / "trial.csv").read_text(encoding="utf-8").partition("\n")
-    expected = outputs("trial.csv")
+    expected = outputs()
     assert expected[0] == 0
     for old, new in {"Basel": "Genf", "drug": "", "PATIENT-3": "", "1,2": "x,y", "\n": "\r\n\r\n", ",": ",,"}.items():
-        (trial / "other.csv").write_text(f"{header}\n{rows.replace(old, new)}", encoding="utf-8")
-        assert outputs("other.csv") == expected
+        (trial / "trial.csv").write_text(f"{header}\n{rows.replace(old, new)}", encoding="utf-8")
+        assert outputs() == expected
 
 
 def test_a_file_that_is_there_is_kept(dprl, trial):

@@ -96,6 +96,11 @@ def test_bounds_of_another_log(mistake):
         read_bounds(made)
 
 
+def test_bounds_of_fewer_steps():
+    with pytest.raises(DprlError, match="there are 2 steps, and the horizon of the bounds is 1"):
+        read_bounds(WIDE | {"horizon": 1})
+
+
 @pytest.mark.parametrize("section", [[], "x", 5, True])
 def test_a_section_that_is_no_table(section):
     with pytest.raises(DprlError, match="it must be a table"):

@@ -41,7 +41,7 @@ def impressions(tmp_path_factory) -> Path:
     return path
 
 
-def columns(path: Path) -> dict[str, list[str]]:
+def columns(path: Path) -> dict[str, tuple[str, ...]]:
     with path.open(newline="") as file:
         header, *rows = csv.reader(file)
     return dict(zip(header, zip(*rows, strict=True), strict=True))

@@ -55,7 +55,7 @@ def prepare(
     typer.echo(f"{out}: {', '.join(name for name in made.schema.names if not name.startswith('observation_'))}")
     for i, component in enumerate(declared.components() if declared else ()):
         typer.echo(f"observation_{i}: {component}")
-    typer.echo(f"`dprl data describe {out} --bounds {bounds}` tells the curator which rows contribute, and why not.")
+    typer.echo(f"`dprl data describe {table} --bounds {bounds}` tells the curator how many contribute, and why not.")
 
 
 @data_app.command("describe", cls=Command)
@@ -79,7 +79,8 @@ def _words(found: dict[str, Any]) -> str:
     lines = ["NOT private: for the curator's eyes, never to be released."]
     for name, value in found.items():
         shown = f"{value:.6g}" if isinstance(value, float) else value
-        lines.append(f"{name.replace('_', ' '):<34} {shown}")
+        words, of, column = name.partition(" ")
+        lines.append(f"{words.replace('_', ' ') + of + column:<34} {shown}")
     return "\n".join(lines)
 
 

@@ -177,6 +177,8 @@ class Preparation:
             )
         if bounds.horizon > 1 and not self.stepwise:
             raise wrong(f"horizon is {bounds.horizon}: name the column step, or the labels steps, and leave decisions.")
+        if self.stepwise and len(self.labels) > bounds.horizon:
+            raise wrong(f"there are {len(self.labels)} steps, and the horizon of the bounds is {bounds.horizon}.")
         action, several = self.action[0], len(self.action)
         if several != len(bounds.action or ("discrete",)):
             raise wrong(f"the action has {several} component{'s' * (several > 1)}, the bounds describe another number.")

@@ -224,6 +224,26 @@ class _Making:
         return table[tuple(found)]
 
 
+def count_unread(table: pa.Table, made: Preparation) -> dict[str, int]:
+    """Return by column how many cells hold something that is no number, no date or none of the declared codes. NOT
+    private.
+    """
+
+    def unread(name: str, part: str, column: pa.ChunkedArray) -> np.ndarray:
+        if name in made.codes:
+            return places(column, made.codes[name].texts) < 0
+        return np.isnan(moments(column, made.step_format) if part == "step" else quantities(column))
+
+    by = made.behavior_prob.by if isinstance(made.behavior_prob, ByValue) else ()
+    found = {}
+    for name, part in made.parts().items():
+        if part not in ("person", "episode") and (name in made.codes or part != "behavior_prob" or name not in by):
+            for column in made.columns_of(name):
+                cells = plain(table.column(column))
+                found[column] = int((unread(name, part, cells) & ~_absent(cells)).sum())
+    return found
+
+
 # --- cells --------------------------------------------------------------------------------------------------------
 
 
@@ -261,10 +281,13 @@ def moments(column: pa.ChunkedArray, form: str | None) -> np.ndarray:
         return numbers(pc.cast(column, pa.int32() if column.type == pa.date32() else pa.int64()))
     if not is_text(column.type):
         return numbers(column)
+    times = pc.strptime(column, format=form or "%Y-%m-%d", unit="s", error_is_null=True)  # type: ignore[attr-defined]
+    dates = numbers(pc.cast(times, pa.int64()))
     if form is not None:
-        times = pc.strptime(column, format=form, unit="s", error_is_null=True)  # type: ignore[attr-defined]
-        return numbers(pc.cast(times, pa.int64()))
+        return dates
     values = numbers(column)
+    values = np.where(np.isnan(values), dates, values)
+    # what is left has a clock or is no date: cell by cell, for whatever reads all together may raise
     unread = np.flatnonzero(np.isnan(values))
     for i, cell in zip(unread, column.take(pa.array(unread)), strict=True):
         values[i] = quietly(lambda cell=cell: _moment(cell.as_py()), np.nan)

@@ -284,7 +284,7 @@ def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
     """Return the rows of what :func:`open_source` found: the columns that play a part."""
     columns = schema.columns()
     if isinstance(source, RawSource):
-        return prepared(_raw_cells(source), source.preparation, source.written).select(columns)
+        return prepared(raw_cells(source), source.preparation, source.written).select(columns)
     if isinstance(source, memory.Columns):
         return source.read(schema)
     if isinstance(source, pa.Table):
@@ -306,7 +306,8 @@ def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
         ) from None
 
 
-def _raw_cells(raw: RawSource) -> pa.Table:
+def raw_cells(raw: RawSource) -> pa.Table:
+    """Return the columns of a table that its section names, as they are."""
     if isinstance(raw.source, memory.Columns):
         return raw.source.cells(raw.preparation.columns())
     return read_table(raw.source, _as_they_are(raw.preparation))
