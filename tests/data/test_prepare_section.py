@@ -96,6 +96,13 @@ def test_bounds_of_another_log(mistake):
         read_bounds(made)
 
 
+def test_rewards_of_earlier_steps_are_within_the_bounds():
+    """They are 0, and would be clamped to the least reward, once for each step."""
+    with pytest.raises(DprlError, match="reward of the bounds must include 0"):
+        read_bounds(declared(WIDE, {"outcome": "last"}, reward=[90, 200]))
+    read_bounds(declared(WIDE, {"outcome": "last", "decisions": "first"}, reward=[90, 200], horizon=1))
+
+
 def test_bounds_of_fewer_steps():
     with pytest.raises(DprlError, match="there are 2 steps, and the horizon of the bounds is 1"):
         read_bounds(WIDE | {"horizon": 1})

@@ -179,6 +179,9 @@ class Preparation:
             raise wrong(f"horizon is {bounds.horizon}: name the column step, or the labels steps, and leave decisions.")
         if self.stepwise and len(self.labels) > bounds.horizon:
             raise wrong(f"there are {len(self.labels)} steps, and the horizon of the bounds is {bounds.horizon}.")
+        low, high = bounds.reward
+        if self.stepwise and bounds.horizon > 1 and self.outcome != "each" and not low <= 0.0 <= high:
+            raise wrong(f"outcome is {self.outcome!r}, so earlier rewards are 0: reward of the bounds must include 0.")
         action, several = self.action[0], len(self.action)
         if several != len(bounds.action or ("discrete",)):
             raise wrong(f"the action has {several} component{'s' * (several > 1)}, the bounds describe another number.")
