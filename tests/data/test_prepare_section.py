@@ -45,6 +45,8 @@ SECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a column for each of none": (LONG, {"reward": "r{step}"}, "'r{step}' stands for one column for each step"),
     "one step with a next": (WIDE, {"steps": [1]}, "there must be two steps or more"),
     "a person for each step": (WIDE, {"person": "id{step}"}, "person is one column for all steps"),
+    "a kept reward": (LONG, {"keep": ["wanted", "rewards"]}, "keep names 'rewards', which is what a part of a log is"),
+    "a kept component": (LONG, {"keep": ["observation_9"]}, "keep names 'observation_9'"),
     "a format of no date": (LONG, {"step_format": "%H"}, "step_format must be the format of a date"),
     "a format of nothing": (WIDE, {"step_format": "%Y-%m-%d"}, "step_format is of the column step"),
     "a probability of zero": (LONG, {"behavior_prob": 0}, "must be above 0"),
@@ -115,22 +117,27 @@ def test_a_section_that_is_no_table(section):
 
 
 TABLES: dict[str, tuple[Any, Any, str]] = {
-    "a missing column": ({"when": None}, LONG, "no column 'when', which [prepare] names as step"),
-    "a missing person": ({"patient": None}, LONG, "no column 'patient', which [prepare] names as person"),
+    "a missing column": ({"when": None}, LONG, "no column 'when', which [prepare] names under step"),
+    "a missing person": ({"patient": None}, LONG, "no column 'patient', which [prepare] names under person"),
     "text without codes": ({"score": ["x"] * 6}, LONG, "'score' holds text: declare its values under [prepare.codes]"),
     "numbers for text": ({"arm": [0] * 6}, LONG, "'arm' has type int64, but the codes declared for it are text"),
     "lists": ({"score": [[1.0]] * 6}, LONG, "'score' has type list"),
     "truths for a person": ({"patient": [True] * 6}, LONG, "'patient' has type bool; an identifier must be"),
     "lists for steps": ({"when": [[1]] * 6}, LONG, "'when' has type list"),
     "dates for codes": ({"site": pa.array([0] * 6, pa.date32())}, LONG, "'site' has type date32"),
-    "a missing step": ({"cd4_3": None}, WIDE, "no column 'cd4_3', which [prepare] names as reward"),
+    "truths for a person who is also observed": (
+        {"patient": [True] * 6},
+        declared(LONG, {"observation": ["score", "site", "patient", {"previous": "score"}]}),
+        "'patient' has type bool; an identifier must be",
+    ),
+    "a missing step": ({"cd4_3": None}, WIDE, "no column 'cd4_3', which [prepare] names under reward"),
 }
 
 
 @pytest.mark.parametrize("mistake", TABLES)
 def test_a_table_that_does_not_fit(mistake):
     changes, bounds, words = TABLES[mistake]
-    columns = {**(VISITS if bounds is LONG else PEOPLE), **changes}
+    columns = {**(PEOPLE if bounds is WIDE else VISITS), **changes}
     with pytest.raises(DprlError) as error:
         read_log(pa.table({name: x for name, x in columns.items() if x is not None}), bounds=bounds)
     assert words in str(error.value)

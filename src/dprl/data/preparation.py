@@ -112,7 +112,7 @@ class Preparation:
     @property
     def labels(self) -> tuple[str, ...]:
         """Labels of the steps that become rows; one empty label where the table has its rows already."""
-        follows = any("{next}" in name for name in self.parts())
+        follows = any("{next}" in name for name in self.names())
         return (self.steps[:-1] if follows else self.steps) or ("",)
 
     def columns_of(self, name: str) -> tuple[str, ...]:
@@ -125,21 +125,23 @@ class Preparation:
             for label, later in zip(self.labels, following, strict=False)
         )
 
-    def parts(self) -> dict[str, str]:
-        """Return every name that the section uses, with the part that it plays."""
-        found = {name: part for part in ("person", "episode", "step") if (name := getattr(self, part))}
-        found |= {c.column: "observation" for c in self.observation} | dict.fromkeys(self.action, "action")
-        found |= {self.reward: "reward"} | dict.fromkeys(self.keep, "keep")
-        found |= {self.reward_less: "reward_less"} if self.reward_less else {}
-        if isinstance(self.behavior_prob, ByValue):
-            found |= {name: "behavior_prob" for name in self.behavior_prob.by if name not in found}
-        elif isinstance(self.behavior_prob, str):
-            found[self.behavior_prob] = "behavior_prob"
-        return found | ({self.terminated: "terminated"} if isinstance(self.terminated, str) else {})
+    def parts(self) -> list[tuple[str, str]]:
+        """Return every name that the section uses, with each part that it plays."""
+        found = [(getattr(self, part), part) for part in ("person", "episode", "step", "reward", "reward_less")]
+        found += [(component.column, "observation") for component in self.observation]
+        found += [(name, "action") for name in self.action] + [(name, "keep") for name in self.keep]
+        given = self.behavior_prob
+        found += [(name, "by") for name in given.by] if isinstance(given, ByValue) else [(given, "behavior_prob")]
+        found += [(self.terminated, "terminated")]
+        return [(name, part) for name, part in dict.fromkeys(found) if isinstance(name, str)]
+
+    def names(self) -> list[str]:
+        """Return every name that the section uses, once."""
+        return list(dict.fromkeys(name for name, _ in self.parts()))
 
     def columns(self) -> list[str]:
         """Return the columns of the table that are read."""
-        return list(dict.fromkeys(chain.from_iterable(map(self.columns_of, self.parts()))))
+        return list(dict.fromkeys(chain.from_iterable(map(self.columns_of, self.names()))))
 
     def components(self) -> list[str]:
         """Return what each component of the observation is called."""
@@ -202,23 +204,22 @@ class Preparation:
     def check(self, names: Collection[str], types: Collection[pa.DataType | None]) -> None:
         """Refuse a table that lacks a column of these, has it twice or in a type that cannot play the part."""
         kinds = dict(zip(names, types, strict=True))
-        for name, part in self.parts().items():
+        for name, part in self.parts():
             for column in self.columns_of(name):
                 if column not in kinds:
-                    raise DprlError(f"The table has no column {column!r}, which [prepare] names as {part}.")
+                    raise DprlError(f"The table has no column {column!r}, which [prepare] names under {part}.")
                 if list(names).count(column) > 1:
                     raise DprlError(f"The table has more than one column {column!r}.")
                 self._check_type(name, column, part, kinds[column])
 
     def _check_type(self, name: str, column: str, part: str, kind: pa.DataType | None) -> None:
         kind = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
-        by = isinstance(self.behavior_prob, ByValue) and part == "behavior_prob"
         if part in ("person", "episode"):
             schemas.check_identifier(column, kind)
         elif part == "step":
             if not (is_text(kind) or _is_date(kind)):
                 schemas.check_number(column, kind)
-        elif name in self.codes or by:
+        elif name in self.codes or part == "by":
             if kind is not None and not is_text(kind) and not pa.types.is_boolean(kind):
                 schemas.check_number(column, kind)
                 texts = self.codes[name].texts if name in self.codes else ()

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dprl.data.memory import NUMBER
 from dprl.data.preparation import ByValue, Codes, Component, Preparation, called, varies, wrong
+from dprl.data.schema import ALIASES
 
 OUTCOMES = ("each", "sum", "last")
 DECISIONS = ("each", "first")
@@ -47,7 +48,7 @@ def read_preparation(section: Any) -> Preparation:
 
 
 def _check_steps(made: Preparation) -> None:
-    wide = [name for name in made.parts() if varies(name)]
+    wide = [name for name in made.names() if varies(name)]
     if made.step and made.steps:
         raise wrong("step is for a table with one row for each step, steps for one with one row for each person.")
     if bool(wide) != bool(made.steps):
@@ -73,12 +74,16 @@ def _check_steps(made: Preparation) -> None:
 
 
 def _check_codes(made: Preparation) -> None:
-    played = made.parts()
+    played = made.names()
     for name in made.codes:
         if name not in played:
             raise wrong(f"codes are declared for {name!r}, which plays no part.")
     if len(made.action) > 1 and any(made.category(name) for name in made.action):
         raise wrong("the components of a continuous action are numbers: declare their codes as text = number.")
+    parts = [stem for part, also in ALIASES.items() if part != "target_prob" for stem in (part, *also)]
+    taken = next((name for name in made.keep if re.sub(r"_\d+$", "", name) in parts), None)
+    if taken is not None:
+        raise wrong(f"keep names {taken!r}, which is what a part of a log is called: give the column another name.")
     for name in (made.reward, made.reward_less, made.behavior_prob, *made.keep):
         if isinstance(name, str) and made.category(name):
             raise wrong(f"{name!r} must be a number: declare its codes as text = number.")

@@ -52,10 +52,12 @@ class _Making:
         made: what is declared.
         wide: number of steps that one row of the table becomes.
         group: ``(R,)`` number of the trajectory of a row.
-        before: ``(R,)`` rows of the same trajectory that come earlier, NaN where the row has no place in it.
-        order: ``(R,)`` rows by trajectory and step.
-        sound: ``(R,)`` whether every row of the trajectory has a place of its own.
         there: ``(R,)`` false for a step that the table has no cells for.
+        order: ``(N,)`` those rows that are there, by trajectory and step.
+        place: ``(R,)`` number of a row in that order, from 0 in each trajectory.
+        t: ``(R,)`` rows of the same trajectory with a smaller step, NaN where the row has none.
+        last: ``(R,)`` whether the row is the last of its trajectory.
+        sound: ``(R,)`` whether every row of the trajectory has a step of its own.
     """
 
     def __init__(self, table: pa.Table, made: Preparation) -> None:
@@ -81,11 +83,11 @@ class _Making:
         fresh = starts.copy()
         fresh[1:] |= step[1:] != step[:-1]
         tied = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
-        self.before = np.full(self.rows, np.nan)
-        self.before[order] = np.where(np.isfinite(step), tied - first, np.nan)
+        self.t = np.full(self.rows, np.nan)
+        self.t[order] = np.where(np.isfinite(step), tied - first, np.nan)
         self.last = np.zeros(self.rows, dtype=bool)
         self.last[order] = np.append(starts[1:], True)[: len(order)]
-        unplaced = self.before[order] != self.place[order]
+        unplaced = self.t[order] != self.place[order]
         broken = np.bincount(self.group[order][unplaced], minlength=int(starts.sum())) > 0
         self.sound = np.zeros(self.rows, dtype=bool)
         self.sound[order] = ~broken[self.group[order]]
@@ -96,12 +98,10 @@ class _Making:
             columns["person_id"] = self._identifiers(made.person)
         if made.stepwise:
             identified = made.episode or made.person
-            columns["episode_id"] = self._identifiers(identified) if identified else self.group
-            columns["t"] = self.before
-        for name, values in zip(
-            [name for name in written.names if name.startswith("observation_")], self._observation(), strict=True
-        ):
-            columns[name] = values
+            row = np.repeat(np.arange(len(self.table)), self.wide)
+            columns["episode_id"] = self._identifiers(identified) if identified else row
+            columns["t"] = self.t
+        columns |= {f"observation_{i}": values for i, values in enumerate(self._observation())}
         several = len(made.action) > 1
         for i, name in enumerate(made.action):
             columns[f"action_{i}" if several else "action"] = self._values(name)
@@ -234,13 +234,13 @@ def count_unread(table: pa.Table, made: Preparation) -> dict[str, int]:
             return places(column, made.codes[name].texts) < 0
         return np.isnan(moments(column, made.step_format) if part == "step" else quantities(column))
 
-    by = made.behavior_prob.by if isinstance(made.behavior_prob, ByValue) else ()
-    found = {}
-    for name, part in made.parts().items():
-        if part not in ("person", "episode") and (name in made.codes or part != "behavior_prob" or name not in by):
+    found: dict[str, int] = {}
+    for name, part in made.parts():
+        if part not in ("person", "episode", "by"):
             for column in made.columns_of(name):
                 cells = plain(table.column(column))
-                found[column] = int((unread(name, part, cells) & ~_absent(cells)).sum())
+                count = int((unread(name, part, cells) & ~_absent(cells)).sum())
+                found[column] = max(count, found.get(column, 0))
     return found
 
 
