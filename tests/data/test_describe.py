@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from dprl.data.describe import describe_log
 
 from ..sample_log import BOUNDS, columns
+from .test_prepare import LONG as LONG_BOUNDS
+from .test_prepare import VISITS
 
 
 def test_counts_of_a_log_with_known_defects():
@@ -74,3 +77,11 @@ def test_a_log_without_rows():
     found = describe_log({k: [] for k in columns()}, BOUNDS, None, None)
     assert found["transitions"] == found["trajectories"] == found["units"] == 0
     assert found["reward_mean"] is None
+
+
+def test_cells_that_a_section_does_not_declare_are_counted_by_column():
+    visits = {**VISITS, "site": ["Genf", "Basel", None, "Basel", "", "Basel"], "when": ["soon", *VISITS["when"][1:]]}
+    found = describe_log(pa.table(visits), LONG_BOUNDS, None, None)
+    unread = {name.removeprefix("cells_not_read_in "): n for name, n in found.items() if name.startswith("cells_not")}
+    assert unread == {"when": 1, "site": 1, "score": 0, "arm": 0}
+    assert not any(name.startswith("cells_not") for name in describe_log(columns(), BOUNDS, "person", None))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.data.bounds_file import read_bounds
+from dprl.data.preparation import Preparation
 from dprl.data.readers import read_log
 from dprl.data.template import bounds_template
 from dprl.errors import DprlError
@@ -64,8 +65,42 @@ def test_it_says_what_each_column_is_and_what_is_missing():
         bounds_template(pa.table(STEPS), person="nobody")
 
 
+WIDE = {
+    "id": ["a"],
+    "sex": ["f"],
+    "age": [30],
+    "arm1": ["x"],
+    "arm2": ["y"],
+    "score1": [1.0],
+    "score2": [2.0],
+    "score3": [3.0],
+}
+
+
+def test_a_table_that_is_no_log_gets_a_section_to_fill_in():
+    text = bounds_template(pa.table(WIDE), person="id")
+    section = text[text.index("# [prepare]") :].replace("# [prepare]", "[prepare]").replace("\n# ", "\n")
+    found = tomllib.loads(section)["prepare"]
+    assert found["person"] == "id"
+    assert found["steps"] == ["1", "2", "3"]
+    assert "arm{step}, score{step}" in section
+    assert found["codes"] == {"sex": ["?"], "arm1": ["?"], "arm2": ["?"]}
+    assert 'horizon = "?"' in text
+    assert set(found) <= set(Preparation.__dataclass_fields__)
+
+
+def test_a_log_gets_no_section_unless_a_part_of_it_is_text():
+    assert "[prepare]" not in bounds_template(pa.table(STEPS))
+    assert "[prepare]" in bounds_template(pa.table({**STEPS, "actions": ["a", "b"]}))
+    assert "[prepare]" in bounds_template(pa.table({**STEPS, "actions": pa.array(["a", "b"]).dictionary_encode()}))
+
+
 @settings(max_examples=50, deadline=None)
-@given(names=st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True))
-def test_whatever_columns_are_called_it_is_toml(names):
-    table = pa.table([pa.array([1.0])] * len(names), names=names)
-    assert set(tomllib.loads(bounds_template(table))) >= {"units", "reward", "observation"}
+@given(names=st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True), text=st.booleans())
+def test_whatever_columns_are_called_it_is_toml(names, text):
+    table = pa.table([pa.array(["a"] if text else [1.0])] * len(names), names=names)
+    text = bounds_template(table)
+    assert set(tomllib.loads(text)) >= {"units", "reward", "observation"}
+    if "\n# [prepare]\n" in text:
+        section = text[text.rindex("\n# [prepare]\n") :].replace("\n# ", "\n")
+        assert set(tomllib.loads(section)["prepare"]) <= set(Preparation.__dataclass_fields__)

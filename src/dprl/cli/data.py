@@ -13,7 +13,7 @@ from dprl.cli.running import show
 
 data_app = typer.Typer(
     no_args_is_help=True,
-    help="For the curator alone: bounds to fill in, what is in a log, and logs in parts.",
+    help="For the curator alone: bounds to fill in, logs made of tables, what is in a log, and logs in parts.",
     **SETTINGS,
 )
 
@@ -40,6 +40,24 @@ def template(
     typer.echo(f"{out}: say what is public wherever it says {ASKED}; then `dprl plan` says what a release would tell.")
 
 
+@data_app.command("prepare", cls=Command)
+def prepare(
+    table: Annotated[Path, typer.Argument(help="The table: a .parquet or .csv file.")],
+    bounds: Annotated[Path, typer.Option(help="TOML file with the public bounds and a section [prepare].")],
+    out: Annotated[Path, typer.Option(help="New Parquet file for the log.")] = Path("log.parquet"),
+) -> None:
+    """Make a log of a table as people have it, by the section [prepare] of the bounds. Nothing is learned from rows."""
+    from dprl.data.bounds_file import read_public
+    from dprl.data.prepare import prepare as make
+
+    made, (_, declared) = make(str(table), bounds, out), read_public(bounds)
+    typer.echo("NOT private: the log holds what the table holds, and is to be kept as it is.")
+    typer.echo(f"{out}: {', '.join(name for name in made.schema.names if not name.startswith('observation_'))}")
+    for i, component in enumerate(declared.components() if declared else ()):
+        typer.echo(f"observation_{i}: {component}")
+    typer.echo(f"`dprl data describe {table} --bounds {bounds}` tells the curator how many contribute, and why not.")
+
+
 @data_app.command("describe", cls=Command)
 def describe(
     log: Annotated[Path, typer.Argument(help="The log.")],
@@ -61,7 +79,8 @@ def _words(found: dict[str, Any]) -> str:
     lines = ["NOT private: for the curator's eyes, never to be released."]
     for name, value in found.items():
         shown = f"{value:.6g}" if isinstance(value, float) else value
-        lines.append(f"{name.replace('_', ' '):<34} {shown}")
+        words, of, column = name.partition(" ")
+        lines.append(f"{words.replace('_', ' ') + of + column:<34} {shown}")
     return "\n".join(lines)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dprl.data.preparation import SECTION, Preparation
+from dprl.data.prepare_section import read_preparation
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 
@@ -18,15 +21,43 @@ ASKED = '"?"'
 def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaults: Any) -> Bounds:
     """Return bounds from a TOML file, a mapping, or as they are; refused when missing, never inferred from the rows.
 
+    A section ``[prepare]`` must fit the bounds, and names the components of the observation where they do not.
+
     Args:
         defaults: of what a file or mapping may leave out.
     """
+    return source if isinstance(source, Bounds) else read_public(source, **defaults)[0]
+
+
+def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | None]:
+    """Return bounds, and how the table becomes a log where the same file or mapping says it.
+
+    Args:
+        source, defaults: as :func:`read_bounds` takes them.
+    """
     if isinstance(source, Bounds):
-        return source
+        return source, None
+    content = _content(source)
+    asked = [name for name, value in content.items() if ASKED.strip('"') in _values(value)]
+    if asked:
+        of = "bounds still have" if isinstance(source, Mapping) else f"bounds file {Path(source).name!r} still has"
+        raise DprlError(f"The {of} {ASKED} at {', '.join(asked)}: say what is public.")
+    section = content.pop(SECTION, None)
+    bounds = Bounds.from_mapping(defaults | content)
+    if section is None:
+        return bounds, None
+    preparation = read_preparation(section)
+    preparation.check_bounds(bounds)
+    names = bounds.observation_names or tuple(preparation.components())
+    return replace(bounds, observation_names=names), preparation
+
+
+def _content(source: Any) -> dict[str, Any]:
+    """Return a mapping, or what is in a TOML file."""
     if source is None or (not isinstance(source, Mapping) and str(source) == "infer"):
         raise DprlError("Public bounds are missing: give --bounds bounds.toml; they are never inferred from the rows.")
     if isinstance(source, Mapping):
-        return Bounds.from_mapping(defaults | dict(source))
+        return dict(source)
     if not isinstance(source, str | Path):
         raise DprlError("Public bounds are a TOML file, a table or a dprl.Bounds.")
     path = Path(source)
@@ -40,14 +71,10 @@ def read_bounds(source: Bounds | Mapping[str, Any] | str | Path | None, **defaul
     except UnicodeDecodeError as error:
         raise DprlError(f"The bounds file {path.name!r} is not text; it must be TOML.") from error
     try:
-        content = tomllib.loads(text)
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
         raise DprlError(f"The bounds file {path.name!r} is not valid TOML{where}.") from error
-    asked = [name for name, value in content.items() if ASKED.strip('"') in _values(value)]
-    if asked:
-        raise DprlError(f"The bounds file {path.name!r} still has {ASKED} at {', '.join(asked)}: say what is public.")
-    return Bounds.from_mapping(defaults | content)
 
 
 def refuse_fill(bounds: Bounds) -> None:
@@ -58,5 +85,7 @@ def refuse_fill(bounds: Bounds) -> None:
 
 
 def _values(value: Any) -> list[Any]:
-    """Return all values in nested lists."""
+    """Return all values in nested lists and tables."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
     return [x for part in value for x in _values(part)] if isinstance(value, list) else [value]

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dprl.data.readers import read_log
+from dprl.data.prepared import RawSource, count_unread
+from dprl.data.readers import raw_cells, read_log
 from dprl.data.trajectories import count_defects
 from dprl.data.transitions import TRANSITION, count_defects_of_rows
 
@@ -16,6 +17,9 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
     log = read_log(source, bounds=bounds, unit=unit, person=person)
     raw: dict[str, np.ndarray] = {}
     trajectories = log.load(inspect=raw.update)
+    unread = {}
+    if isinstance(log.source, RawSource):
+        unread = count_unread(raw_cells(log.source), log.source.preparation)
     by_row, reasons = log.unit == TRANSITION, {}
     if "episode" in raw:
         reasons = count_defects_of_rows(raw, log.bounds) if by_row else count_defects(raw, log.bounds, log.unit)
@@ -43,6 +47,7 @@ def describe_log(source: Any, bounds: Any, unit: str | None, person: str | None)
         f"{counted}_that_contribute": int(trajectories.valid.sum()),
         f"{counted}_that_contribute_nothing": int((~trajectories.valid).sum()),
         **{f"because_of_{reason}": count for reason, count in reasons.items()},
+        **{f"cells_not_read_in {column}": count for column, count in unread.items()},
         **({} if by_row else of_trajectories),
         "reward_least": over(trajectories.reward, np.min),
         "reward_most": over(trajectories.reward, np.max),

@@ -59,9 +59,21 @@ class Columns:
             table[name] = values
         return pa.table(table)
 
+    def cells(self, names: Iterable[str]) -> pa.Table:
+        """Return some columns as a table; the values of one without a type are text, as the cells of CSV are."""
+        columns = {name: self._columns[name] for name in names}
+        return pa.table({
+            name: pa.array(map(_cell, values), pa.string()) if isinstance(values, list) else values
+            for name, values in columns.items()
+        })  # fmt: skip
+
 
 def from_mapping(source: Mapping[Any, Any]) -> Columns:
     """Columns of a mapping; of episodes of a fixed public length also their numbers and time steps."""
+    density = source.get("pscore")
+    if source.get("action_type") == "continuous" and isinstance(density, np.ndarray) and density.ndim == 2:
+        # SCOPE-RL has the density of each component of an action, which are drawn independently
+        source = {**source, "pscore": np.prod(density, axis=1)}
     found = _collect((str(name), values) for name, values in source.items())
     length = source.get("step_per_trajectory")
     if isinstance(length, int | np.integer) and length > 0 and "reward" in found.names and not _STEPS & {*found.names}:
@@ -134,6 +146,16 @@ def _number(value: Any) -> float | None:
 @_total
 def _row(value: Any) -> list[float | None]:
     return [_number(x) for x in value] if isinstance(value, list | tuple | np.ndarray) else [_number(value)]
+
+
+@_total
+def _cell(value: Any) -> str | None:
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    named = name_of(value)
+    return named if named is not None or isinstance(value, bytes) else name_of(float(value))
 
 
 @_total

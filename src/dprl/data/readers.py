@@ -13,14 +13,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dprl.data import csv_file, memory
 from dprl.data import schema as schemas
-from dprl.data.bounds_file import read_bounds
+from dprl.data.bounds_file import read_public
+from dprl.data.cells import codes as codes
+from dprl.data.cells import lists, numbers
+from dprl.data.cells import one_array as one_array
 from dprl.data.minari import MinariLog, open_minari
 from dprl.data.parts import MANIFEST, Parts, coded, episode_column
+from dprl.data.preparation import MARK, Preparation
+from dprl.data.prepared import RawSource, prepared
 from dprl.data.trajectories import Trajectories, assemble
 from dprl.data.transitions import TRANSITION, assemble_transitions
 from dprl.errors import DprlError
@@ -40,6 +44,7 @@ class Log:
     schema: schemas.Schema
     source: Any = field(repr=False)
     behavior_policy: Any = field(repr=False, default=None)
+    preparation: Preparation | None = None
 
     def load(self, inspect: Callable[[Mapping[str, np.ndarray]], object] | None = None) -> Trajectories:
         """Read the rows. Whatever they hold, this succeeds; what cannot be used contributes zero.
@@ -116,7 +121,8 @@ def read_log(
 
     Args:
         source: path of a ``.parquet`` or ``.csv`` file or of a folder that ``dprl data partition`` made, a pyarrow
-            Table, a pandas DataFrame, a mapping of arrays, or ``minari:DATASET-ID``.
+            Table, a pandas DataFrame, a mapping of arrays, or ``minari:DATASET-ID``. Where ``bounds`` have a section
+            ``[prepare]`` it is the table that the section is about, or the log that :func:`dprl.prepare` made of it.
         bounds: public bounds, or the TOML file they are in.
         unit: ``person``, ``trajectory`` or ``transition``; by default a person if ``person`` names a column or the log
             has a column ``person_id``, which protects more, and a trajectory otherwise. A transition protects one row
@@ -135,7 +141,7 @@ def read_log(
             "The behaviour policy is a function of states; behaviour probabilities of the log itself are its "
             "column behavior_prob."
         )
-    known = read_bounds(bounds)
+    known, preparation = read_public(bounds)
     if unit is not None and unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     if unit in ("trajectory", "transition") and person:
@@ -147,6 +153,11 @@ def read_log(
         name, names, types = source.folder.name, source.names, source.types
     else:
         source, name, names, types = open_source(source)
+    if preparation is not None:
+        person = "person_id" if person is not None and person == preparation.person else person
+        if not isinstance(source, Parts | MinariLog) and not _is_prepared(source, preparation):
+            source = raw_source(source, names, types, preparation)
+            names, types = source.written.names, source.written.types
     unit = unit or ("person" if person or "person_id" in names else "trajectory")
     found = schemas.match(
         names,
@@ -169,7 +180,37 @@ def read_log(
         source.check_lengths(found)
     if isinstance(source, Parts):
         _check_unit(source, unit, found)
-    return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy)
+    return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy, preparation)
+
+
+def raw_source(
+    source: Any, names: Sequence[str], types: Sequence[pa.DataType] | None, preparation: Preparation
+) -> RawSource:
+    """Return what :func:`open_source` found as the log that it becomes; refused where the section does not fit."""
+    kinds: Sequence[pa.DataType | None] = types or [None] * len(names)
+    if isinstance(source, memory.Columns):  # what has no type is read as text
+        kinds = [None if kind is memory.ANY else kind for kind in kinds]
+    preparation.check(names, kinds)
+    if isinstance(source, memory.Columns):
+        source.check_lengths(_as_they_are(preparation))
+    identifiers = {
+        name: pa.string() if kind is None else kind.value_type if pa.types.is_dictionary(kind) else kind
+        for name, kind in zip(names, kinds, strict=True)
+    }
+    return RawSource(source, preparation, preparation.written(identifiers))
+
+
+def _is_prepared(source: Any, preparation: Preparation) -> bool:
+    """Tell whether a table was made by a section ``[prepare]``, and refuse one that another section made."""
+    metadata = None
+    if isinstance(source, pa.Table):
+        metadata = source.schema.metadata
+    elif isinstance(source, Path) and source.suffix.lower() != ".csv":
+        metadata = pq.read_schema(source).metadata
+    mark = (metadata or {}).get(MARK)
+    if mark is not None and mark.decode() != preparation.digest:
+        raise DprlError("The log was prepared by another section [prepare] than that of the bounds: prepare it again.")
+    return mark is not None
 
 
 def _check_unit(parts: Parts, unit: str, schema: schemas.Schema) -> None:
@@ -248,6 +289,8 @@ def _name(source: Any) -> str:
 def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
     """Return the rows of what :func:`open_source` found: the columns that play a part."""
     columns = schema.columns()
+    if isinstance(source, RawSource):
+        return prepared(raw_cells(source), source.preparation, source.written).select(columns)
     if isinstance(source, memory.Columns):
         return source.read(schema)
     if isinstance(source, pa.Table):
@@ -269,6 +312,17 @@ def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
         ) from None
 
 
+def raw_cells(raw: RawSource) -> pa.Table:
+    """Return the columns of a table that its section names, as they are."""
+    if isinstance(raw.source, memory.Columns):
+        return raw.source.cells(raw.preparation.columns())
+    return read_table(raw.source, _as_they_are(raw.preparation))
+
+
+def _as_they_are(preparation: Preparation) -> schemas.Schema:
+    return schemas.Schema({name: name for name in preparation.columns()}, {})
+
+
 def _columns(
     table: pa.Table,
     schema: schemas.Schema,
@@ -281,7 +335,7 @@ def _columns(
     for part, names in schema.vectors.items():
         size = len(bounds.action or ()) if part == "action" else len(bounds.observation)
         if schemas.is_list(table.column(names[0]).type):
-            out[part] = _lists(table.column(names[0]), size)
+            out[part] = lists(table.column(names[0]), size)
         elif len(names) == size:
             out[part] = np.column_stack([numbers(table.column(c)) for c in names]) if rows else np.zeros((0, size))
         else:  # a column without a type, hence without a value
@@ -305,54 +359,3 @@ def _columns(
     if unit != "person":
         out["person"] = out["episode"]
     return out
-
-
-def numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return ``(R,)`` float64, NaN for what is no number."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        good = pc.match_substring_regex(column, memory.NUMBER)  # type: ignore[attr-defined]
-        truth = pc.match_substring_regex(column, memory.TRUTH)  # type: ignore[attr-defined]
-        text = pc.if_else(good, pc.utf8_trim_whitespace(column), pc.if_else(truth, "1", None))  # type: ignore[attr-defined]
-        column = pc.cast(text, pa.float64())
-    values = pc.cast(column, pa.float64(), safe=False)
-    return np.asarray(values.to_numpy(), dtype=np.float64)
-
-
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return the chunks of a column as one array."""
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
-
-
-def _lists(column: pa.ChunkedArray, size: int) -> np.ndarray:
-    array = one_array(column)
-    out = np.full((len(array), size), np.nan)
-    if not len(array):
-        return out
-    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
-    with np.errstate(invalid="ignore"):
-        right = np.nan_to_num(lengths.astype(np.float64), nan=-1.0) == size
-    chosen = array.filter(pa.array(right))
-    flat = pc.cast(chosen.flatten(), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    out[right] = flat.reshape(-1, size)
-    return out
-
-
-def codes(column: pa.ChunkedArray) -> np.ndarray:
-    """Identifiers as integers in the order of their values, -1 for missing; independent of the order of the rows."""
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
-    if pa.types.is_null(column.type):
-        return np.full(len(column), -1, dtype=np.int64)
-    if pa.types.is_string(column.type):
-        column = pc.cast(column, pa.large_string())  # more than 2 GiB of text would not fit together
-    if pa.types.is_floating(column.type):
-        column = pc.add(pc.cast(column, pa.float64()), 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
-        finite = pc.is_finite(column)  # type: ignore[attr-defined]
-        column = pc.if_else(finite, column, pa.scalar(None, column.type))  # type: ignore[attr-defined]
-    encoded = one_array(column).dictionary_encode()
-    ranks = pc.rank(encoded.dictionary, sort_keys="ascending").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
-    indices = encoded.indices.to_numpy(zero_copy_only=False)
-    if not len(ranks):
-        return np.full(len(column), -1, dtype=np.int64)
-    missing = np.isnan(indices.astype(np.float64))
-    return np.where(missing, -1, ranks[np.where(missing, 0, indices).astype(np.int64)].astype(np.int64) - 1)

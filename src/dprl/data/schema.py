@@ -10,16 +10,18 @@ import pyarrow as pa
 
 from dprl.errors import DprlError
 
-# Names used by Open Bandit Pipeline, SCOPE-RL, d3rlpy and Minari for the same things.
+# Names used by Open Bandit Pipeline, SCOPE-RL, d3rlpy and Minari for the same things; the last ones of observation,
+# action, reward and behavior_prob are those of the Open Bandit Dataset's own files.
 ALIASES: dict[str, tuple[str, ...]] = {
     "episode_id": ("episode", "trajectory_id", "trajectory"),
     "t": ("step", "timestep", "time_step"),
-    "observation": ("observations", "state", "states", "context", "contexts"),
+    "observation": ("observations", "state", "states", "context", "contexts", "user-item_affinity"),
     "next_observation": ("next_observations", "next_state", "next_states"),
-    "action": ("actions",),
-    "reward": ("rewards",),
+    "action": ("actions", "item_id"),
+    "reward": ("rewards", "click"),
     "behavior_prob": (
         "behaviour_prob", "behavior_probability", "behaviour_probability", "pscore", "propensity", "action_prob",
+        "propensity_score",
     ),
     # `done` before `terminal`: where SCOPE-RL has both, `terminal` says that the step limit was reached
     "terminated": ("terminals", "termination", "terminations", "done", "terminal"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ import pyarrow as pa
 
 from dprl.data import schema as schemas
 from dprl.data.bounds_file import ASKED
+from dprl.data.preparation import is_text
 from dprl.data.readers import open_source
 from dprl.errors import DprlError
 
@@ -40,11 +43,17 @@ def bounds_template(source: Any, person: str | None = None) -> str:
             raise DprlError(f"The log has no column {person!r} to tell people apart.")
         found["person_id"] = (person,)
     steps = bool(found["t"] and found["episode_id"])
+    raw = any(
+        not found[part] or any(kinds[column] is not None and _is_text(kinds[column]) for column in found[part])
+        for part in ("observation", "action", "reward")
+    )
     lines = [_HEAD.format(name=name, asked=ASKED), "", *_columns(found, names, steps), ""]
-    people = "people" if found["person_id"] else "trajectories" if steps else "rows"
+    people = "people" if found["person_id"] or raw else "trajectories" if steps else "rows"
     lines += [f"units = {ASKED}  # how many {people} you declare; a round number near the truth serves"]
     if steps:
         lines += [f"horizon = {ASKED}  # steps of the longest trajectory; what is longer is cut"]
+    elif raw:
+        lines += [f"horizon = {ASKED}  # steps of the longest trajectory; 1 where every row is a decision of its own"]
     else:
         lines += ["horizon = 1  # no columns episode_id and t: every row is a decision of its own"]
     lines += [f"reward = {_PAIR}  # least and largest reward of one step", *_vector("observation", found, kinds)]
@@ -60,7 +69,50 @@ def bounds_template(source: Any, person: str | None = None) -> str:
     lines += ["# fill = {0 = 35.0}            # a missing value of component 0 becomes this; else its row is broken"]
     lines += ["# max_cumulative_ratio = 20    # of a trajectory, where it is known; else derived"] * steps
     lines += ["# return_range = [0, 1]        # of a discounted sum of rewards, where known more tightly"] * steps
+    lines += _prepare(found, names, kinds) if raw else []
     return "\n".join(lines) + "\n"
+
+
+_PREPARE = """
+# The table is no log yet: this section says how it becomes one. Take away the # before the lines that you fill in, then
+# `dprl data prepare` writes the log; `dprl plan` and `dprl evaluate` also take the table itself. The guide says more.
+# [prepare]
+# person = {person}  # column that tells people apart; false: every row is a person of its own
+# step = "?"  # where a person has several rows: the number or date that orders them
+# {steps}
+# observation = ["?"]  # columns of the state; {{ previous = "COLUMN" }} is what a column was one step before
+# action = "?"
+# reward = "?"
+# outcome = "each"  # or "sum", "last": one outcome of a person, at the last step
+# behavior_prob = "?"  # a column; or one number for all; or {{ by = ["COLUMN"], table = {{ VALUE = 0.5 }} }}
+# [prepare.codes]  # every value of a column of text: a list for a category, VALUE = number for a quantity
+# {codes}"""
+
+
+def _prepare(found: Mapping[str, tuple[str, ...]], names: Sequence[str], kinds: Mapping[str, Any]) -> list[str]:
+    """Return a section to fill in, as comments: what is text, and which columns are those of steps, is in the names."""
+    families: dict[str, list[str]] = {}
+    for name in names:
+        if numbered := re.fullmatch(r"(.*[^0-9])([0-9]{1,3})", name):
+            families.setdefault(numbered[1], []).append(numbered[2])
+    families = {stem: labels for stem, labels in families.items() if len(labels) > 1 and stem.isprintable()}
+    labels = max(families.values(), key=len, default=["1", "2", "3"])
+    shown = ", ".join(f"{stem}{{step}}" for stem in families) or "NAME{step}"
+    steps = f"steps = {_toml(labels)}  # where a row has a column for each step: {shown}"
+    person = [column for column in found["person_id"] if column.isprintable()]
+    texts = [name for name in names if kinds[name] is not None and _is_text(kinds[name]) and name not in person]
+    codes = [f"{_toml(name)} = [{ASKED}]" for name in texts if name.isprintable()]
+    written = {"person": _toml(person[0]) if person else ASKED, "steps": steps}
+    return _PREPARE.format(**written, codes="\n# ".join(codes or [f"COLUMN = [{ASKED}]"])).splitlines()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
+def _toml(value: str | Sequence[str]) -> str:
+    """Return text, or a list of texts, as it is written in TOML."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _one(column: str | None) -> tuple[str, ...]:
@@ -72,7 +124,7 @@ def _columns(found: Mapping[str, tuple[str, ...]], names: Sequence[str], steps: 
     lines = [_fact(part, ", ".join(map(_shown, columns))) for part, columns in found.items() if columns]
     for part in ("observation", "action", "reward", *(("terminated",) if steps else ())):
         if not found[part]:
-            others = f" or {', '.join(schemas.ALIASES[part])}"
+            others = f" or {', '.join(schemas.ALIASES[part])}, or say it under [prepare]"
             lines.append(_fact(part, f"MISSING: name a column {part}{others}"))
     if not found["behavior_prob"]:
         lines.append(_fact("behavior_prob", "MISSING: add the probability of what was done, or give --behavior-policy"))
@@ -87,12 +139,13 @@ def _fact(part: str, text: str) -> str:
 
 def _shown(column: str) -> str:
     """Return a name as it may stand in a comment: one line of it."""
-    return column if column.isprintable() else repr(column)
+    return column if column and column.isprintable() else repr(column)
 
 
 def _vector(part: str, found: Mapping[str, tuple[str, ...]], kinds: Mapping[str, Any]) -> list[str]:
     """One pair of bounds for each component, in a line of its own."""
-    columns, rest = found[part] or (part,), []
+    columns = found[part] or (part,)
+    rest = [] if found[part] else ["    # and one pair for each further component: [0, 1] for each value of a category"]
     kind = kinds.get(columns[0])
     if len(columns) == 1 and kind is not None and schemas.is_list(kind):
         size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0

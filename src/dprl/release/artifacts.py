@@ -261,6 +261,8 @@ def certificate_of(
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
+    if log.preparation is not None:
+        public["prepare"] = dict(log.preparation.declared)
     if isinstance(plan.query, GroupedQuery):
         public["subgroups"] = list(plan.query.declared)
     if protector is not None:

@@ -47,7 +47,7 @@ def plan_release(
     if source is not None:
         columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
         log = read_log(
-            source, bounds=known, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
+            source, bounds=bounds, unit=unit, person=person, target_columns=columns, behavior_policy=behavior_policy
         )
         unit = log.unit
     unit = unit or ("person" if person else "trajectory")

@@ -1,0 +1,62 @@
+"""Cells of a column as numbers and as codes of identifiers: whatever they hold, this succeeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dprl.data.memory import NUMBER, TRUTH
+
+
+def numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """Return ``(R,)`` float64, NaN for what is no number."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        good = pc.match_substring_regex(column, NUMBER)  # type: ignore[attr-defined]
+        truth = pc.match_substring_regex(column, TRUTH)  # type: ignore[attr-defined]
+        text = pc.if_else(good, column, pc.if_else(truth, "1", None))  # type: ignore[attr-defined]
+        text = pc.utf8_trim_whitespace(text)  # type: ignore[attr-defined]  # of what is no number it may refuse the bytes
+        column = pc.cast(text, pa.float64())
+    values = pc.cast(column, pa.float64(), safe=False)
+    return np.asarray(values.to_numpy(), dtype=np.float64)
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return the chunks of a column as one array."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
+
+
+def lists(column: pa.ChunkedArray, size: int) -> np.ndarray:
+    """Return ``(R, size)`` float64 of a column of lists, NaN in a row whose list has another length."""
+    array = one_array(column)
+    out = np.full((len(array), size), np.nan)
+    if not len(array):
+        return out
+    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
+    with np.errstate(invalid="ignore"):
+        right = np.nan_to_num(lengths.astype(np.float64), nan=-1.0) == size
+    chosen = array.filter(pa.array(right))
+    flat = pc.cast(chosen.flatten(), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    out[right] = flat.reshape(-1, size)
+    return out
+
+
+def codes(column: pa.ChunkedArray) -> np.ndarray:
+    """Identifiers as integers in the order of their values, -1 for missing; independent of the order of the rows."""
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), -1, dtype=np.int64)
+    if pa.types.is_string(column.type):
+        column = pc.cast(column, pa.large_string())  # more than 2 GiB of text would not fit together
+    if pa.types.is_floating(column.type):
+        column = pc.add(pc.cast(column, pa.float64()), 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
+        finite = pc.is_finite(column)  # type: ignore[attr-defined]
+        column = pc.if_else(finite, column, pa.scalar(None, column.type))  # type: ignore[attr-defined]
+    encoded = one_array(column).dictionary_encode()
+    ranks = pc.rank(encoded.dictionary, sort_keys="ascending").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
+    indices = encoded.indices.to_numpy(zero_copy_only=False)
+    if not len(ranks):
+        return np.full(len(column), -1, dtype=np.int64)
+    missing = np.isnan(indices.astype(np.float64))
+    return np.where(missing, -1, ranks[np.where(missing, 0, indices).astype(np.int64)].astype(np.int64) - 1)

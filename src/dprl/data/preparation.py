@@ -1,0 +1,255 @@
+"""The section ``[prepare]`` of a bounds file: how a table as people have it becomes a log. Public, as the bounds are.
+
+Everything is declared: which column plays which part, the codes of text, what comes before the first step. Nothing is
+learned from rows. :mod:`dprl.data.prepare_section` reads it, :mod:`dprl.data.prepared` carries it out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from dprl.data import schema as schemas
+from dprl.data.memory import NUMBER
+from dprl.errors import DprlError
+from dprl.protocols import Bounds
+
+SECTION = "prepare"
+MARK = b"dprl.prepare"
+"""Under this name the metadata of a prepared table hold the digest of the section that made it."""
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Declared values of a column.
+
+    Attributes:
+        texts: the values as they stand in the column.
+        numbers: the number of each, where it is a quantity; None where the column is a category, which is an action by
+            its place in the list, and as a part of the observation one component for each value.
+    """
+
+    texts: tuple[str, ...]
+    numbers: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Component:
+    """Column of the observation, as it is now or was ``lag`` steps before; ``first`` stands where nothing was yet."""
+
+    column: str
+    lag: int = 0
+    first: float = 0.0
+
+
+@dataclass(frozen=True)
+class ByValue:
+    """Behaviour probabilities by the values of columns: one for each combination that is declared."""
+
+    by: tuple[str, ...]
+    table: Mapping[tuple[str, ...], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """What the section ``[prepare]`` declares.
+
+    A column whose name holds ``{step}`` or ``{next}`` stands for one column for each label in ``steps``.
+
+    Attributes:
+        person: column that tells people apart, or None: every row is a person of its own.
+        observation: components of the state.
+        action: one column, or one for each component of a continuous action.
+        reward: column of the outcome.
+        reward_less: column that is taken from it, such as what was measured before.
+        step: number or date by which a person's rows are ordered.
+        step_format: of dates that are no ISO dates, such as ``%d/%m/%Y``.
+        episode: column that tells a person's trajectories apart.
+        steps: labels of the steps of a table with one row for each person; with ``{next}`` the last one only follows.
+        outcome: ``each`` step has its reward, or all of the trajectory stands at its end: the ``sum``, or the ``last``.
+        decisions: ``each`` step is one, or only the ``first``.
+        terminated: column, or whether every trajectory ends at its last row (true) or is cut off there (false).
+        behavior_prob: column, one number for all, probabilities by value, or None.
+        codes: declared values of columns.
+        keep: further columns of numbers, such as probabilities of a target policy.
+        declared: the section as it was written.
+    """
+
+    person: str | None
+    observation: tuple[Component, ...]
+    action: tuple[str, ...]
+    reward: str
+    reward_less: str | None = None
+    step: str | None = None
+    step_format: str | None = None
+    episode: str | None = None
+    steps: tuple[str, ...] = ()
+    outcome: str = "each"
+    decisions: str = "each"
+    terminated: str | bool = True
+    behavior_prob: str | float | ByValue | None = None
+    codes: Mapping[str, Codes] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
+    declared: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the section."""
+        return hashlib.sha256(json.dumps(self.declared, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether the log has steps; else each row is a decision of its own."""
+        return bool(self.step or self.steps) and self.decisions == "each"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the steps that become rows; one empty label where the table has its rows already."""
+        follows = any("{next}" in name for name in self.names())
+        return (self.steps[:-1] if follows else self.steps) or ("",)
+
+    def columns_of(self, name: str) -> tuple[str, ...]:
+        """Return the columns of the table behind a name, one for each step, or one for all of them."""
+        if not self.steps or not varies(name):
+            return (name,)
+        following = [*self.steps[1:], ""]
+        return tuple(
+            name.replace("{step}", label).replace("{next}", later)
+            for label, later in zip(self.labels, following, strict=False)
+        )
+
+    def parts(self) -> list[tuple[str, str]]:
+        """Return every name that the section uses, with each part that it plays."""
+        found = [(getattr(self, part), part) for part in ("person", "episode", "step", "reward", "reward_less")]
+        found += [(component.column, "observation") for component in self.observation]
+        found += [(name, "action") for name in self.action] + [(name, "keep") for name in self.keep]
+        given = self.behavior_prob
+        found += [(name, "by") for name in given.by] if isinstance(given, ByValue) else [(given, "behavior_prob")]
+        found += [(self.terminated, "terminated")]
+        return [(name, part) for name, part in dict.fromkeys(found) if isinstance(name, str)]
+
+    def names(self) -> list[str]:
+        """Return every name that the section uses, once."""
+        return list(dict.fromkeys(name for name, _ in self.parts()))
+
+    def columns(self) -> list[str]:
+        """Return the columns of the table that are read."""
+        return list(dict.fromkeys(chain.from_iterable(map(self.columns_of, self.names()))))
+
+    def components(self) -> list[str]:
+        """Return what each component of the observation is called."""
+        return [
+            called(component.column, component.lag) + ("" if value is None else f" = {value}")
+            for component in self.observation
+            for value in (self.category(component.column) or (None,))
+        ]
+
+    def category(self, name: str) -> tuple[str, ...] | None:
+        """Return the values of a column that is a category; None for one of numbers."""
+        codes = self.codes.get(name)
+        return codes.texts if codes is not None and codes.numbers is None else None
+
+    def written(self, identifiers: Mapping[str, pa.DataType]) -> pa.Schema:
+        """Return the columns of the log and their types; ``identifiers`` has those of the table's own."""
+        row = {"person_id": identifiers[self.person]} if self.person else {}
+        if self.stepwise:
+            row["episode_id"] = identifiers[self.episode or self.person] if self.person else pa.int64()
+            row["t"] = pa.int64()
+        row |= {f"observation_{i}": pa.float64() for i in range(len(self.components()))}
+        several = [f"action_{i}" for i in range(len(self.action))]
+        row |= dict.fromkeys(several if len(several) > 1 else ["action"], pa.float64()) | {"reward": pa.float64()}
+        row |= {} if self.behavior_prob is None else {"behavior_prob": pa.float64()}
+        row |= {"terminated": pa.bool_(), "truncated": pa.bool_()} | dict.fromkeys(self.keep, pa.float64())
+        return pa.schema(row.items(), metadata={MARK: self.digest})
+
+    def check_bounds(self, bounds: Bounds) -> None:
+        """Refuse bounds that describe another log than this."""
+        found = self.components()
+        if len(found) != len(bounds.observation):
+            raise wrong(
+                f"the observation has {len(found)} components ({'; '.join(found)}), the bounds describe "
+                f"{len(bounds.observation)}."
+            )
+        if bounds.horizon > 1 and not self.stepwise:
+            raise wrong(f"horizon is {bounds.horizon}: name the column step, or the labels steps, and leave decisions.")
+        if self.stepwise and len(self.labels) > bounds.horizon:
+            raise wrong(f"there are {len(self.labels)} steps, and the horizon of the bounds is {bounds.horizon}.")
+        low, high = bounds.reward
+        if self.stepwise and bounds.horizon > 1 and self.outcome != "each" and not low <= 0.0 <= high:
+            raise wrong(f"outcome is {self.outcome!r}, so earlier rewards are 0: reward of the bounds must include 0.")
+        action, several = self.action[0], len(self.action)
+        if several != len(bounds.action or ("discrete",)):
+            raise wrong(f"the action has {several} component{'s' * (several > 1)}, the bounds describe another number.")
+        codes = self.codes.get(action)
+        if bounds.actions is None:
+            if self.category(action):
+                raise wrong(f"a continuous action is a number: declare the codes of {action!r} as text = number.")
+            return
+        if codes is not None:
+            numbers = range(len(codes.texts)) if codes.numbers is None else codes.numbers
+            if not set(numbers) <= set(range(bounds.actions)):
+                raise wrong(f"the codes of {action!r} are not among the {bounds.actions} actions, which count from 0.")
+        given = self.behavior_prob
+        declared = given.table.values() if isinstance(given, ByValue) else [given]
+        if any(isinstance(one, float) and one > 1.0 for one in declared):
+            raise wrong("a behaviour probability is above 1.")
+
+    def check(self, names: Collection[str], types: Collection[pa.DataType | None]) -> None:
+        """Refuse a table that lacks a column of these, has it twice or in a type that cannot play the part."""
+        kinds = dict(zip(names, types, strict=True))
+        for name, part in self.parts():
+            for column in self.columns_of(name):
+                if column not in kinds:
+                    raise DprlError(f"The table has no column {column!r}, which [prepare] names under {part}.")
+                if list(names).count(column) > 1:
+                    raise DprlError(f"The table has more than one column {column!r}.")
+                self._check_type(name, column, part, kinds[column])
+
+    def _check_type(self, name: str, column: str, part: str, kind: pa.DataType | None) -> None:
+        kind = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
+        if part in ("person", "episode"):
+            schemas.check_identifier(column, kind)
+        elif part == "step":
+            if not (is_text(kind) or _is_date(kind)):
+                schemas.check_number(column, kind)
+        elif name in self.codes or part == "by":
+            if kind is not None and not is_text(kind) and not pa.types.is_boolean(kind):
+                schemas.check_number(column, kind)
+                texts = self.codes[name].texts if name in self.codes else ()
+                if texts and not any(re.match(NUMBER, text) for text in texts):
+                    raise DprlError(f"Column {column!r} has type {kind}, but the codes declared for it are text.")
+        elif kind is not None and is_text(kind):
+            raise DprlError(f"Column {column!r} holds text: declare its values under [prepare.codes].")
+        else:
+            schemas.check_number(column, kind, flag=part == "terminated")
+
+
+def is_text(kind: pa.DataType | None) -> bool:
+    """Tell whether a column holds text; that of CSV, which has no types, does."""
+    return kind is None or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_date(kind: pa.DataType | None) -> bool:
+    return kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def varies(name: str) -> bool:
+    """Tell whether a name stands for one column for each step."""
+    return "{step}" in name or "{next}" in name
+
+
+def called(column: str, lag: int) -> str:
+    """Return what a column is called, as it is now or was some steps before."""
+    return column if lag == 0 else f"previous {column}" if lag == 1 else f"{column} {lag} steps before"
+
+
+def wrong(sentence: str) -> DprlError:
+    """Return the error of a section in which something is wrong."""
+    return DprlError(f"[prepare]: {sentence}")

@@ -1,0 +1,326 @@
+"""A raw table made into a log as its section ``[prepare]`` declares: each person's rows from that person's rows alone.
+
+Whatever the cells hold, this succeeds: what is none of the declared codes, no number or no date is missing, and what
+is missing makes its trajectory contribute nothing, as in every log. What one person's rows become depends on no other
+row: to add a person adds that person's rows and changes none. Where every row is a person of its own, its number in the
+table stands as a label and as nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dprl.data.cells import codes, numbers, one_array
+from dprl.data.memory import NUMBER
+from dprl.data.preparation import ByValue, Preparation, is_text, varies
+from dprl.user_code import quietly
+
+_BLANK = r"^\s*(|\.|NA|N/A|NaN|nan|NULL|null)\s*$"
+
+
+@dataclass(frozen=True)
+class RawSource:
+    """Table that becomes a log when its rows are read."""
+
+    source: Any = field(repr=False)
+    preparation: Preparation
+    written: pa.Schema
+
+
+def prepared(table: pa.Table, preparation: Preparation, written: pa.Schema) -> pa.Table:
+    """Return the log.
+
+    Args:
+        table: the columns that the section names; of CSV they are text.
+        written: columns of the log, as :meth:`Preparation.written` returns them.
+    """
+    return _Making(table, preparation).log(written)
+
+
+class _Making:
+    """One table on its way: a row for each step, in the order of the table.
+
+    Attributes:
+        made: what is declared.
+        wide: number of steps that one row of the table becomes.
+        group: ``(R,)`` number of the trajectory of a row.
+        there: ``(R,)`` false for a step that the table has no cells for.
+        order: ``(N,)`` those rows that are there, by trajectory and step.
+        place: ``(R,)`` number of a row in that order, from 0 in each trajectory.
+        t: ``(R,)`` rows of the same trajectory with a smaller step, NaN where the row has none.
+        last: ``(R,)`` whether the row is the last of its trajectory.
+        sound: ``(R,)`` whether every row of the trajectory has a step of its own.
+    """
+
+    def __init__(self, table: pa.Table, made: Preparation) -> None:
+        self.table, self.made, self.wide = table, made, len(made.labels)
+        self.rows = table.num_rows * self.wide
+        self.there = self._present()
+        step = self._steps()
+        person = self._codes(made.person) if made.person else np.repeat(np.arange(table.num_rows), self.wide)
+        episode = self._codes(made.episode) if made.episode else np.zeros(self.rows, dtype=np.int64)
+        if not (made.step or made.steps):  # every row is a trajectory of its own
+            person = np.arange(self.rows)
+        order = np.lexsort((step, episode, person))
+        self.order = order = order[self.there[order]]
+        step, person, episode = step[order], person[order], episode[order]
+        starts = np.ones(len(order), dtype=bool)
+        starts[1:] = (person[1:] != person[:-1]) | (episode[1:] != episode[:-1])
+        self.group = np.zeros(self.rows, dtype=np.int64)
+        self.group[order] = np.cumsum(starts) - 1
+        first = np.flatnonzero(starts)[self.group[order]] if len(order) else np.zeros(0, dtype=np.int64)
+        self.place = np.zeros(self.rows, dtype=np.int64)
+        self.place[order] = np.arange(len(order)) - first
+        # rows of one step share their place, so that the trajectory has a step twice and contributes nothing
+        fresh = starts.copy()
+        fresh[1:] |= step[1:] != step[:-1]
+        tied = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
+        self.t = np.full(self.rows, np.nan)
+        self.t[order] = np.where(np.isfinite(step), tied - first, np.nan)
+        self.last = np.zeros(self.rows, dtype=bool)
+        self.last[order] = np.append(starts[1:], True)[: len(order)]
+        unplaced = self.t[order] != self.place[order]
+        broken = np.bincount(self.group[order][unplaced], minlength=int(starts.sum())) > 0
+        self.sound = np.zeros(self.rows, dtype=bool)
+        self.sound[order] = ~broken[self.group[order]]
+
+    def log(self, written: pa.Schema) -> pa.Table:
+        made, columns = self.made, dict[str, Any]()
+        if made.person:
+            columns["person_id"] = self._identifiers(made.person)
+        if made.stepwise:
+            identified = made.episode or made.person
+            row = np.repeat(np.arange(len(self.table)), self.wide)
+            columns["episode_id"] = self._identifiers(identified) if identified else row
+            columns["t"] = self.t
+        columns |= {f"observation_{i}": values for i, values in enumerate(self._observation())}
+        several = len(made.action) > 1
+        for i, name in enumerate(made.action):
+            columns[f"action_{i}" if several else "action"] = self._values(name)
+        columns["reward"] = self._reward()
+        if made.behavior_prob is not None:
+            columns["behavior_prob"] = self._behavior()
+        ends = self._ends() if made.decisions == "each" else np.ones(self.rows, dtype=bool)
+        columns |= {"terminated": ends, "truncated": self.last & ~ends}
+        columns |= {name: self._values(name) for name in made.keep}
+        kept = self.there & ((self.place == 0) if made.decisions == "first" else True)
+        chosen = np.flatnonzero(kept)
+        return pa.table([_column(columns[f.name], chosen, f.type) for f in written], schema=written)
+
+    # --- what the table says -------------------------------------------------------------------------------------
+
+    def _each(self, name: str, read: Callable[[pa.ChunkedArray], np.ndarray]) -> np.ndarray:
+        """Return what ``read`` makes of the cells behind a name, one for each row of the log."""
+        found = [read(plain(self.table.column(column))) for column in self.made.columns_of(name)]
+        return np.repeat(found[0], self.wide) if len(found) < self.wide else np.stack(found, axis=1).ravel()
+
+    def _codes(self, name: str) -> np.ndarray:
+        return self._each(name, codes)
+
+    def _identifiers(self, name: str) -> pa.Array:
+        rows = np.repeat(np.arange(len(self.table)), self.wide)
+        return one_array(plain(self.table.column(name))).take(pa.array(rows))
+
+    def _present(self) -> np.ndarray:
+        """Tell which steps of a row are there: those up to the last one with an action or a reward."""
+        cells = [name for name in (*self.made.action, self.made.reward) if varies(name)]
+        if self.wide == 1 or not cells:
+            return np.ones(self.rows, dtype=bool)
+        absent = [
+            self._each(name, _absent) & (self._places(name) < 0 if name in self.made.codes else True) for name in cells
+        ]
+        found = ~np.logical_and.reduce(absent).reshape(-1, self.wide)
+        return np.maximum.accumulate(found[:, ::-1], axis=1)[:, ::-1].ravel()
+
+    def _steps(self) -> np.ndarray:
+        if self.made.step is None:
+            return np.tile(np.arange(self.wide, dtype=np.float64), len(self.table))
+        found = self._each(self.made.step, lambda column: moments(column, self.made.step_format))
+        return np.where(np.isfinite(found), found, np.nan)
+
+    def _places(self, name: str) -> np.ndarray:
+        texts = self.made.codes[name].texts
+        return self._each(name, lambda column: places(column, texts))
+
+    def _values(self, name: str) -> np.ndarray:
+        """Return ``(R,)`` numbers behind a name, NaN for what is missing; of a category its place."""
+        declared = self.made.codes.get(name)
+        if declared is None:
+            return self._each(name, quantities)
+        known = np.arange(float(len(declared.texts))) if declared.numbers is None else np.array(declared.numbers)
+        return np.append(known, np.nan)[self._places(name)]
+
+    # --- what the log says ----------------------------------------------------------------------------------------
+
+    def _observation(self) -> list[np.ndarray]:
+        found = []
+        for one in self.made.observation:
+            category = self.made.category(one.column)
+            values = self._values(one.column)
+            first = -1.0 if category else one.first  # before the first step a category has none of its values
+            values = self._before(values, one.lag, first) if one.lag else values
+            if category is None:
+                found.append(values)
+                continue
+            missing = np.isnan(values)
+            found += [np.where(missing, np.nan, values == i) for i in range(len(category))]
+        return found
+
+    def _before(self, values: np.ndarray, lag: int, first: float) -> np.ndarray:
+        """Return what stood ``lag`` steps before, and ``first`` where nothing did."""
+        out = np.full(self.rows, first)
+        behind = np.arange(len(self.order)) - lag
+        there = self.place[self.order] >= lag
+        out[self.order[there]] = values[self.order[behind[there]]]
+        return out
+
+    def _reward(self) -> np.ndarray:
+        values, order, made = self._values(self.made.reward), self.order, self.made
+        if made.reward_less:
+            with np.errstate(all="ignore"):  # a warning would tell of infinite cells
+                values = values - self._values(made.reward_less)
+        if made.outcome == "each":
+            return values
+        # in the order of a trajectory's own rows, one after the other: to the last bit nobody else's matter
+        whole = values[self.last_rows]
+        if made.outcome == "sum":
+            whole = np.bincount(self.group[order], weights=values[order])
+        whole = whole[self.group] if len(order) else values
+        at = self.place == 0 if made.decisions == "first" else self.last
+        return np.where(self.sound, np.where(at, whole, 0.0), np.nan)
+
+    @property
+    def last_rows(self) -> np.ndarray:
+        """Last row of each trajectory."""
+        return self.order[self.last[self.order]]
+
+    def _ends(self) -> np.ndarray:
+        named = self.made.terminated
+        if isinstance(named, bool):
+            return self.last & named
+        ends = np.nan_to_num(self._values(named), nan=0.0) != 0.0
+        return ends if varies(named) or not self.made.steps else ends & self.last
+
+    def _behavior(self) -> np.ndarray:
+        declared = self.made.behavior_prob
+        if not isinstance(declared, ByValue):
+            return self._values(declared) if isinstance(declared, str) else np.full(self.rows, declared)
+        levels = [sorted({key[i] for key in declared.table}) for i in range(len(declared.by))]
+        table = np.full([len(level) + 1 for level in levels], np.nan)  # the last place is that of what is not declared
+        for key, probability in declared.table.items():
+            table[tuple(level.index(text) for level, text in zip(levels, key, strict=True))] = probability
+        found = [
+            self._each(name, lambda column, level=level: places(column, level))
+            for name, level in zip(declared.by, levels, strict=True)
+        ]
+        return table[tuple(found)]
+
+
+def count_unread(table: pa.Table, made: Preparation) -> dict[str, int]:
+    """Return by column how many cells hold something that is no number, no date or none of the declared codes. NOT
+    private.
+    """
+
+    def unread(name: str, part: str, column: pa.ChunkedArray) -> np.ndarray:
+        if name in made.codes:
+            return places(column, made.codes[name].texts) < 0
+        return np.isnan(moments(column, made.step_format) if part == "step" else quantities(column))
+
+    found: dict[str, int] = {}
+    for name, part in made.parts():
+        if part not in ("person", "episode", "by"):
+            for column in made.columns_of(name):
+                cells = plain(table.column(column))
+                count = int((unread(name, part, cells) & ~_absent(cells)).sum())
+                found[column] = max(count, found.get(column, 0))
+    return found
+
+
+# --- cells --------------------------------------------------------------------------------------------------------
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with its values in place of indices into a dictionary."""
+    return pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def places(column: pa.ChunkedArray, texts: Sequence[str]) -> np.ndarray:
+    """Return ``(R,)`` which of the declared texts a cell holds, -1 for none of them.
+
+    Space around a text does not matter, and numbers are the same when they are equal: ``1`` is ``1.0``.
+    """
+    found = np.full(len(column), -1, dtype=np.int64)
+    if pa.types.is_boolean(column.type):
+        column, texts = pc.cast(column, pa.string()), [text.lower() for text in texts]
+    if is_text(column.type):
+        # cells of CSV come one character for each byte
+        spelled = [*texts, *(text.encode().decode("latin-1") for text in texts)]
+        trimmed = pc.ascii_trim_whitespace(pc.cast(column, pa.large_string()))  # type: ignore[attr-defined]
+        index = pc.index_in(trimmed, value_set=pa.array(spelled, pa.large_string()))  # type: ignore[attr-defined]
+        index = np.asarray(pc.fill_null(index, -1).to_numpy(), dtype=np.int64)
+        found = np.where(index < 0, -1, index % max(len(texts), 1))
+    known = {i: float(text) for i, text in enumerate(texts) if re.match(NUMBER, text)}
+    if known:
+        values = numbers(column)
+        for i, number in known.items():
+            found[(found < 0) & (values == number)] = i
+    return found
+
+
+def moments(column: pa.ChunkedArray, form: str | None) -> np.ndarray:
+    """Return ``(R,)`` numbers in the order of the numbers or dates of a column, NaN for what is neither."""
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        return numbers(pc.cast(column, pa.int32() if column.type == pa.date32() else pa.int64()))
+    if not is_text(column.type):
+        return numbers(column)
+    times = pc.strptime(column, format=form or "%Y-%m-%d", unit="s", error_is_null=True)  # type: ignore[attr-defined]
+    dates = numbers(pc.cast(times, pa.int64()))
+    if form is not None:
+        return dates
+    values = numbers(column)
+    values = np.where(np.isnan(values), dates, values)
+    # what is left has a clock or is no date: cell by cell, for whatever reads all together may raise
+    unread = np.flatnonzero(np.isnan(values))
+    for i, cell in zip(unread, column.take(pa.array(unread)), strict=True):
+        values[i] = quietly(lambda cell=cell: _moment(cell.as_py()), np.nan)
+    return values
+
+
+def quantities(column: pa.ChunkedArray) -> np.ndarray:
+    """Return ``(R,)`` float64, NaN for what is no number; true and false are 1 and 0 in text, too."""
+    if is_text(column.type):
+        untrue = pc.match_substring_regex(column, r"^\s*([fF]alse|FALSE)\s*$")  # type: ignore[attr-defined]
+        column = pc.if_else(untrue, "0", column)  # type: ignore[attr-defined]
+    return numbers(column)
+
+
+def _moment(text: str) -> float:
+    found = datetime.fromisoformat(text.strip())
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _absent(column: pa.ChunkedArray) -> np.ndarray:
+    """Tell which cells are empty."""
+    empty = pc.is_null(column, nan_is_null=True)  # type: ignore[attr-defined]
+    if is_text(column.type):
+        blank = pc.match_substring_regex(column, _BLANK)  # type: ignore[attr-defined]
+        empty = pc.or_(empty, pc.fill_null(blank, True))  # type: ignore[attr-defined]
+    return np.asarray(empty.to_numpy(), dtype=bool)
+
+
+def _column(values: Any, chosen: np.ndarray, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values.take(pa.array(chosen)).cast(kind)
+    values = values[chosen]
+    missing = np.isnan(values) if values.dtype == np.float64 else None
+    if pa.types.is_int64(kind) and missing is not None:
+        values = np.where(missing, 0.0, values).astype(np.int64)
+    return pa.array(values, kind, mask=missing)

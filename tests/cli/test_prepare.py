@@ -1,0 +1,109 @@
+"""``dprl data prepare``: from a table as people have it to a release, and the same release from the table itself."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+BOUNDS = """
+units = 40
+horizon = 2
+reward = [0, 100]
+observation = [[18, 90], [0, 100], [0, 1], [0, 1]]
+actions = 2
+max_importance_ratio = 2
+
+[prepare]
+person = "patient"
+steps = ["1", "2", "3"]
+observation = ["age", "score{step}", "site"]
+action = "arm{step}"
+reward = "score{next}"
+outcome = "last"
+behavior_prob = 0.5
+[prepare.codes]
+"arm{step}" = ["control", "drug"]
+site = ["Basel", "Zürich"]
+"""
+
+
+@pytest.fixture
+def trial(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(0)
+    lines = ["patient,site,age,arm1,arm2,score1,score2,score3"]
+    for i in range(40):
+        arms = [rng.choice(["control", "drug"]) for _ in range(2)]
+        lines.append(f"PATIENT-{i},{rng.choice(['Basel', 'Zürich'])},{rng.randint(18, 90)},{','.join(arms)},1,2,{i}")
+    (tmp_path / "trial.csv").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "bounds.toml").write_text(BOUNDS, encoding="utf-8")
+    return tmp_path
+
+
+def asked(log: str, *more: object) -> tuple[object, ...]:
+    return (log, "--bounds", "bounds.toml", "--target-policy", "always:1", "--epsilon", 1, "--delta", 1e-5, *more)
+
+
+def test_a_table_is_prepared_planned_and_evaluated(dprl, trial):
+    prepared = dprl("data", "prepare", "trial.csv", "--bounds", "bounds.toml", "--out", "log.parquet")
+    assert prepared.code == 0, prepared.err
+    assert "observation_3: site = Zürich\n" in prepared.out
+    assert "PATIENT" not in prepared.out
+    plans = [dprl("plan", *asked(log)) for log in ("trial.csv", "log.parquet")]
+    assert [plan.code for plan in plans] == [0, 0], plans
+    assert plans[0].out == plans[1].out
+    values = []
+    for log, out in (("trial.csv", "a"), ("log.parquet", "b")):
+        found = dprl("evaluate", *asked(log, "--seed", 1, "--algorithm", "importance-sampling", "--out", out))
+        assert found.code == 0, found.err
+        public = json.loads((trial / out / "statement.json").read_text())["assumed_public"]
+        assert public["prepare"]["person"] == "patient"
+        assert dprl("verify", out).code == 0
+        values.append(json.loads((trial / out / "estimate.json").read_text())["targets"])
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('person = "patient"\n', "", "[prepare]: person is missing"),
+        ('"patient"', '"name"', "no column 'name', which [prepare] names under person"),
+        ('"drug"]', '"drug", "control"]', "has the code 'control' twice"),
+        ("[prepare", "[prepared", "unknown name 'prepared'"),
+        ("person =", "persons =", "[prepare]: unknown name 'persons'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["prepare", "plan", "evaluate"])
+def test_what_is_declared_wrongly(dprl, trial, command, old, new, words):
+    (trial / "bounds.toml").write_text(BOUNDS.replace(old, new), encoding="utf-8")
+    before = sorted(trial.iterdir())
+    evaluated = asked("trial.csv", *(("--out", "out") if command == "evaluate" else ()))
+    prepared = ("data", "prepare", "trial.csv", "--bounds", "bounds.toml")
+    found = dprl(*(prepared if command == "prepare" else (command, *evaluated)))
+    found.refused()
+    assert words in found.err
+    assert found.err.endswith(".\n")
+    assert sorted(trial.iterdir()) == before
+
+
+def test_what_the_cells_hold_is_never_said(dprl, trial):
+    def outputs() -> tuple[int, str, str]:
+        (trial / "log.parquet").unlink(missing_ok=True)
+        prepared = dprl("data", "prepare", "trial.csv", "--bounds", "bounds.toml")
+        return prepared.code, prepared.out, prepared.err
+
+    header, _, rows = (trial / "trial.csv").read_text(encoding="utf-8").partition("\n")
+    expected = outputs()
+    assert expected[0] == 0
+    for old, new in {"Basel": "Genf", "drug": "", "PATIENT-3": "", "1,2": "x,y", "\n": "\r\n\r\n", ",": ",,"}.items():
+        (trial / "trial.csv").write_text(f"{header}\n{rows.replace(old, new)}", encoding="utf-8")
+        assert outputs() == expected
+
+
+def test_a_file_that_is_there_is_kept(dprl, trial):
+    (trial / "log.parquet").write_text("mine")
+    dprl("data", "prepare", "trial.csv", "--bounds", "bounds.toml").refused()
+    assert (trial / "log.parquet").read_text() == "mine"
+    dprl("data", "prepare", "trial.csv", "--bounds", "bounds.toml", "--out", "no/log.parquet").refused()
