@@ -47,3 +47,8 @@ def test_there_are_enough_and_each_check_is_needed():
     assert len(MUTATIONS) >= 25
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
     assert {mutation.caught_by for mutation in MUTATIONS} == set(CHECKS)
+
+
+def test_the_readme_says_how_many_there_are():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert f"{len(MUTATIONS)} bugs are" in readme
