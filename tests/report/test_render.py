@@ -380,8 +380,8 @@ def difference(low: float, high: float, **more: Any) -> Artifact:
 @pytest.mark.parametrize(
     ("low", "high", "says"),
     [
-        (0.5, 2.5, "The policy new <b> is worth more than old: the first"),
-        (-2.5, -0.5, "The policy old is worth more than new <b>: the first"),
+        (0.5, 2.5, "The policy new <b> is worth 1.5 more than old (95% interval 0.5 to 2.5"),
+        (-2.5, -0.5, "The policy old is worth 1.5 more than new <b> (95% interval 0.5 to 2.5"),
         (-0.5, 1.5, "This release does not tell which of the policies new <b> and old is worth more"),
     ],
 )

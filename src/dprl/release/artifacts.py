@@ -165,13 +165,17 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
             OUTSIDE_RANGE: f"The value of {name} lies outside of what a {one} can return by the declared bounds "
             f"({low:g} to {high:g}): noise, a wrong number of units, or a log whose rows cannot be used; the curator "
             "can look with `dprl data describe`.",
-            NO_OVERLAP: f"In some strata an action that {name} may take was hardly ever taken: for the people there "
-            "anything within the declared range is counted as possible, and the interval is wider for it.",
-            TRIMMED: f"Strata in which an action that {name} may take was hardly ever taken are left out: the value is "
-            "of the people in the other strata; the noisy counts say how many they are.",
             SAYS_NOTHING: f"The interval of {name} is the whole declared range: this release says nothing about it.",
         }
-        out += [said[note] for note in e.notes]
+        out += [said[note] for note in e.notes if note in said]
+    for note, of_several in (
+        (NO_OVERLAP, "In some strata an action that {} may take was hardly ever taken: for the people there anything "
+        "within the declared range is counted as possible, and the interval is wider for it."),
+        (TRIMMED, "Strata in which an action that {} may take was hardly ever taken are left out: the value is of the "
+        "people in the other strata; the noisy counts say how many they are."),
+    ):  # fmt: skip
+        names = [name for name, e in values.items() if note in e.notes]
+        out += [of_several.format(" or ".join(names))] if names else []
     return out
 
 

@@ -108,16 +108,20 @@ def _contrasts(estimate: dict[str, Any]) -> list[dict[str, str]]:
     found = [c for c in items(estimate.get("contrasts")) if isinstance(c, dict)]
     out = []
     for contrast in found:
-        places, interval = decimals(_total_error(contrast), resolution=2.0), _interval(contrast)
+        places, coarse = (decimals(_total_error(contrast), resolution) for resolution in (10.0, 2.0))
+        interval = _interval(contrast)
         if len(found) > 1:
             interval = _interval({"interval": contrast.get("simultaneous_interval")})
         value, privacy, sampling = as_number(contrast.get("value")), *_errors(contrast)
         low, high = interval or (-math.inf, math.inf)
         names = [text(contrast.get(name), "(unnamed)") for name in ("policy", "against")]
         better, worse = names if low > 0.0 else names[::-1]
+        turned = interval if interval is None or high >= 0.0 else (-high, -low)  # so that the better one comes first
+        amount = -value if value is not None and high < 0.0 else value
         out.append({
             "policy": names[0], "against": names[1], "better": better if low > 0.0 or high < 0.0 else "",
-            "worse": worse, "value": number(value, places), "interval": _words_of(interval, places),
+            "worse": worse, "amount": number(amount, coarse), "between": _words_of(turned, coarse),
+            "value": number(value, places), "interval": _words_of(interval, places),
             "privacy": error(privacy, places), "sampling": error(sampling, places),
             "confounding": _confounding(as_number(contrast.get("confounding"))),
         })  # fmt: skip
@@ -169,7 +173,7 @@ def _row_of_group(
     group: str, found: dict[str, Any], compares: bool, bounds: tuple[float, float] | None
 ) -> dict[str, Any]:
     """Return a value in a subgroup, or a difference, with the interval that holds together with all others."""
-    places, value = decimals(_total_error(found), resolution=2.0), as_number(found.get("value"))
+    places, value = decimals(_total_error(found), resolution=5.0), as_number(found.get("value"))
     interval = _interval({"interval": found.get("simultaneous_interval")})
     low, high = interval or (-math.inf, math.inf)
     least, most = bounds or (-math.inf, math.inf)
