@@ -286,7 +286,7 @@ ROWS = (
     ),
     Row(
         name="weights-steep-cut", title="importance sampling, ten steps, cut at 20 of 9,537", domain=_steep,
-        algorithm=_weighted(), units=5000, quick=True,
+        algorithm=_weighted(), units=5000,
         bounds={**_RUNGS, "horizon": 10, "actions": 2, "max_importance_ratio": 2.5, "max_cumulative_ratio": 20.0},
     ),
     Row(

@@ -77,7 +77,9 @@ def paths(tmp_path_factory):
     return file_and_parts(tmp_path_factory.mktemp("visits"), visits(160, PEOPLE))
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "correlated" else pytest.mark.slow) for name in SETTINGS]
+)
 def test_the_same_bytes_wherever_it_stopped(paths, tmp_path, monkeypatch, name):
     """Also if it stopped again and again; a batch whose noisy sum is on the disk is neither asked nor summed again."""
     fix_key(monkeypatch)
