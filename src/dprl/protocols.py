@@ -151,6 +151,7 @@ class Bounds:
         max_cumulative_ratio: larger products of ratios along a trajectory are cut; see :attr:`cumulative_ratio`.
         return_range: smallest and largest discounted return, where known more tightly than from ``reward``.
         observation_names: what each observation component is called in the report.
+        action_names: what each discrete action is called, by which ``always:NAME`` knows it.
         strata: components of the observation within whose cells propensities are estimated, in place of behaviour
             probabilities; see :class:`~dprl.evaluation.strata.Strata`.
         fill: what a missing value of each observation component becomes; None for one that must be there.
@@ -169,6 +170,7 @@ class Bounds:
     max_cumulative_ratio: float | None = None
     return_range: Interval | None = None
     observation_names: tuple[str, ...] | None = None
+    action_names: tuple[str, ...] | None = None
     strata: tuple[str, ...] | None = None
     fill: tuple[float | None, ...] | None = None
     flag_missing: tuple[int, ...] | None = None
@@ -221,6 +223,11 @@ class Bounds:
             isinstance(names, tuple) and len(names) == len(self.observation) and all(isinstance(n, str) for n in names)
         ):
             raise DprlError("bounds: observation_names must be one text for each observation component.")
+        names = self.action_names
+        if names is not None and not (
+            isinstance(names, tuple) and len(set(names)) == self.actions and all(isinstance(n, str) for n in names)
+        ):
+            raise DprlError("bounds: action_names must be one text for each discrete action, and no two the same.")
         strata = self.strata
         if strata is not None and not (isinstance(strata, tuple) and all(isinstance(s, str) for s in strata)):
             raise DprlError('bounds: strata must be a list of texts, such as ["site", "age:30,50"].')

@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
+from dprl.data.partition import partition
 from dprl.data.prepared import moments, places
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
+from dprl.policies.loading import load_policy
 
 from ..sample_log import assert_same
 
@@ -427,3 +429,41 @@ def test_python_values_of_every_kind():
     for column in VISITS:
         found = loaded({**VISITS, column: odd}, LONG)
         assert not found.valid.any() or column in ("patient", "sex", "when")
+
+
+@pytest.mark.parametrize("outcome", ["each", "sum"])
+@pytest.mark.parametrize("decisions", ["each", "first"])
+def test_rows_without_a_name_are_nobodys(outcome, decisions):
+    """Also by the unit trajectory: together they would be one, in which one more row changes the others."""
+    named = {name: [*values, values[0]] for name, values in VISITS.items()} | {"patient": [*VISITS["patient"], None]}
+    section = {"outcome": outcome, "decisions": decisions, "observation": ["score", "site"]}
+    bounds = declared(LONG, section, observation=[[0, 100], [0, 1], [0, 1]], horizon=3 if decisions == "each" else 1)
+    found = [read_log(pd.DataFrame(t), bounds=bounds, unit="trajectory").load() for t in (VISITS, named)]
+    assert_same(*found)
+
+
+def test_parts_of_a_table_that_was_not_prepared_are_refused(tmp_path):
+    table, log = tmp_path / "table.parquet", tmp_path / "log.parquet"
+    raw = pa.table({"id": [1, 1, 2], "x": [0.1, 0.2, 0.3], "arm": [0, 1, 0], "y": [1.0, 2.0, 3.0]})
+    bounds = {
+        "units": 2, "horizon": 1, "reward": [0, 4], "observation": [[0, 1]], "actions": 2, "max_importance_ratio": 2,
+        "prepare": {"person": "id", "observation": ["x"], "action": "arm", "reward": "y", "behavior_prob": 0.5},
+    }  # fmt: skip
+    pq.write_table(raw, table)
+    partition(table, "id", 1, tmp_path / "raw")
+    with pytest.raises(DprlError, match="A table is prepared first, and then partitioned"):
+        read_log(tmp_path / "raw", bounds=bounds)
+    dprl.prepare(table, bounds, log)
+    partition(log, "person_id", 1, tmp_path / "parts")
+    assert read_log(tmp_path / "parts", bounds=bounds).unit == "person"
+    bounds["prepare"]["behavior_prob"] = 0.25
+    with pytest.raises(DprlError, match="another section"):
+        read_log(tmp_path / "parts", bounds=bounds)
+
+
+def test_actions_are_known_by_the_names_of_their_codes():
+    log = read_log(pd.DataFrame(VISITS), bounds=LONG)
+    assert log.bounds.action_names == ("placebo", "drug")
+    assert load_policy("always:drug", 2, log.bounds.action_names) == load_policy("always:1", 2)
+    with pytest.raises(DprlError, match="always:placebo, always:drug"):
+        load_policy("always:surgery", 2, log.bounds.action_names)

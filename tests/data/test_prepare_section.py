@@ -75,7 +75,7 @@ BOUNDS = {
     "still asked": (
         {},
         {"codes": {**CODES, "arm": ["?"]}},
-        r'The bounds still have "\?" at prepare: say what is public',
+        r'The bounds still have "\?" at prepare.codes.arm: say what is public',
     ),
 }
 

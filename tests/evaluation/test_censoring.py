@@ -137,6 +137,14 @@ REFUSED = {
 }  # fmt: skip
 
 
+def test_one_decision_with_estimated_propensities_loses_nobody():
+    columns = {column: values for column, values in LOG.items() if column != "behavior_prob"}
+    with pytest.raises(DprlError, match=r"^bounds: of one decision whose behaviour probabilities are estimated"):
+        read_log(columns, bounds=replace(BOUNDS, horizon=1, max_cumulative_ratio=None, strata=()))
+    with pytest.raises(DprlError, match=r"leave the behaviour policy out"):
+        read_log(columns, bounds=replace(BOUNDS, strata=()), behavior_policy="uniform")
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_contradicts_itself_is_refused(name):
     facts, without, words = REFUSED[name]

@@ -266,3 +266,17 @@ def test_a_nominal_scenario_is_what_it_says():
     assert event_free(shares, 1.0)[0][-1] == pytest.approx(0.7)
     assert shares[-1] == pytest.approx(0.7 * 0.6)
     assert math.isclose(shares[10:20].sum() + shares[-1], 1.0 - shares[:10].sum())
+
+
+def test_whether_the_event_happened_is_never_taken_for_granted():
+    """A log of one decision may do without the column, which then says that every trajectory ended."""
+    columns = {
+        "observation": np.zeros((4, 1)),
+        "action": np.zeros(4),
+        "reward": np.full(4, 0.5),
+        "behavior_prob": np.ones(4),
+    }
+    facts = {"units": 4, "horizon": 1, "reward": (0.0, 2.0), "observation": ((0.0, 1.0),), "actions": 2}
+    log = dprl.read_log(columns, bounds=facts | {"max_importance_ratio": 2.0})
+    with pytest.raises(DprlError, match="survival needs to know whether the event happened"):
+        dprl.evaluate(log, "uniform", dprl.Budget(1.0, 1e-5), algorithm=dprl.Survival(until=1.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -229,9 +230,36 @@ def _another_relation(content):
     content["neighbouring_relation"] = "replace one"
 
 
+def _more_parts(content):
+    content["event"]["events"].append(content["event"]["events"][1])
+    content["mechanisms"] += content["mechanisms"][1:]
+
+
+def _no_choice(content):
+    content["event"]["events"] = content["event"]["events"][1:] * 2
+    content["mechanisms"] = content["mechanisms"][1:] * 2
+
+
+def _fewer_candidates(content):
+    content["mechanisms"][0]["candidates"] -= 1
+
+
+def _fewer_policies(content):
+    content["assumed_public"]["policies"].pop()
+
+
+def _another_share(content):
+    content["assumed_public"]["hyper_parameters"]["choosing_share"]["value"] = 0.9
+
+
+def _a_point(content):
+    content["mechanisms"][0] |= {"spread": 1, "rate": 1.0}
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        _more_parts, _no_choice, _fewer_candidates, _fewer_policies, _another_share, _a_point,
         _rate, _spread, _epsilon, _more, _nested, _one_part, _composed, _exchanged, _another_field, _another_relation,
     ],
 )  # fmt: skip
@@ -242,6 +270,14 @@ def test_a_certificate_that_states_less_is_refused(change, tmp_path):
 
 def test_an_untouched_one_is_not(tmp_path):
     assert verification.verify(_tampered(tmp_path / "out", lambda content: None)).private
+
+
+def test_of_people_who_may_be_lost():
+    """Those who choose and those who value are cut out of the log with their chances of staying."""
+    each = np.ones(len(columns()["reward"]))
+    lost = columns() | {"censored": 0.0 * each, "uncensored_prob": 0.9 * each}
+    found = release(log=lost, bounds=replace(BOUNDS, max_importance_ratio=2.0 * BOUNDS.max_importance_ratio))
+    assert found.chosen in found.values
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

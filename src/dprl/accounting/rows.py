@@ -31,6 +31,8 @@ MOST_DIMENSION, MOST_NORMED = 2**22, 2**16
 """Coordinates of a sum, and of one whose norm is released beside it."""
 MOST_CANDIDATES = 1000
 """Among which a noisy maximum chooses."""
+SPREADS = (2**24, 2**23)
+"""Of the scores of policies: where nothing is cut, and where products of ratios are."""
 _LEAST = 1.0 - SLACK
 _CALIBRATED = 1e-5  # to how much a multiplier is calibrated, with room
 

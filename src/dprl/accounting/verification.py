@@ -91,6 +91,7 @@ def verify(
     private, cautions = path.name == CERTIFICATE, ()
     if private:
         _check_algorithm(path, data)
+        _check_choice(path, content, data)
         cautions = advisories.check(path, content)
     if ledger is not None:
         _check_ledger(path, content, ledger)
@@ -152,6 +153,26 @@ def _check_algorithm(path: Path, data: Mapping[str, Mapping[str, Any]]) -> None:
     own = stated.get("algorithm") in (EVALUATING if file == DATA[0] else LEARNING)
     foreign = f"{path} certifies an algorithm that this version of dprl does not have"
     require(own, f"{foreign}: only its own are proved, and anything else comes with a statement.")
+
+
+def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse two parts of the people but for a choice among the stated policies, of which the values are; and the
+    other way round: nothing else is proved to touch each person in one part alone.
+    """
+    event, public = content["event"], content["assumed_public"]
+    (stated,) = (file.get("choice") for file in data.values())
+    parts = event.get("events", []) if event is not None and event.get("type") == "Parallel" else []
+    two = len(parts) == 2 and parts[0].get("type") == "Pure"
+    require(two or not (parts or stated), f"{path} has parts of the people of which none makes a choice.")
+    if not two:
+        return
+    require(isinstance(stated, dict), f"{path} has two parts of the people, and its release no choice.")
+    row, policies = content["mechanisms"][0], public.get("policies")
+    share = public.get("hyper_parameters", {}).get("choosing_share", {}).get("value")
+    same = isinstance(policies, list) and stated.get("of") == len(policies) == row.get("candidates")
+    same = same and stated.get("policy") in policies and stated.get("share") == share
+    same = same and row.get("spread") in rows.SPREADS
+    require(same, f"The choice in the release of {path} is not the one that the certificate states.")
 
 
 # --- the claim --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | Non
     if isinstance(source, Bounds):
         return source, None
     content = _content(source)
-    asked = [name for name, value in content.items() if ASKED.strip('"') in _values(value)]
+    asked = [name for name, value in _leaves(content) if ASKED.strip('"') in _values(value)]
     if asked:
         of = "bounds still have" if isinstance(source, Mapping) else f"bounds file {Path(source).name!r} still has"
         raise DprlError(f"The {of} {ASKED} at {', '.join(asked)}: say what is public.")
@@ -49,7 +49,8 @@ def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | Non
     preparation = read_preparation(section)
     preparation.check_bounds(bounds)
     names = bounds.observation_names or tuple(preparation.components())
-    return replace(bounds, observation_names=names), preparation
+    actions = bounds.action_names or preparation.action_names(bounds)
+    return replace(bounds, observation_names=names, action_names=actions), preparation
 
 
 def _content(source: Any) -> dict[str, Any]:
@@ -84,8 +85,15 @@ def refuse_fill(bounds: Bounds) -> None:
             raise DprlError(f"bounds: {name} is for logs that are evaluated: leave it out where a policy is learned.")
 
 
+def _leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what is in nested tables, with the names of the tables before its own."""
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
 def _values(value: Any) -> list[Any]:
-    """Return all values in nested lists and tables."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
+    """Return all values in nested lists."""
     return [x for part in value for x in _values(part)] if isinstance(value, list) else [value]

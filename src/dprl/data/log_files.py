@@ -37,11 +37,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a log's files are kept, and which of them say to what unit a row belongs. Public."""
+    """Which columns of a log's files are kept, and which of them say to what unit a row belongs. Public.
+
+    Attributes:
+        by: column of the privacy unit.
+        columns: that are kept.
+        left_out: names of the others.
+        prepared: digest of the section ``[prepare]`` that made the files, if one did.
+    """
 
     by: str
     columns: tuple[Column, ...]
     left_out: tuple[str, ...]
+    prepared: str | None
 
     @property
     def units(self) -> list[str]:
@@ -108,7 +116,10 @@ def layout_of(files: Sequence[Path], by: str | None) -> Layout:
             if name in measured or _is_numbered(name):
                 raise
             left_out.append(name)
-    return Layout(by, tuple(columns), tuple(left_out))
+    marks = {readers.mark_of(path.absolute()) for path in files}
+    if len(marks) > 1:
+        raise DprlError("The files of a log are prepared by different sections [prepare], or some by none.")
+    return Layout(by, tuple(columns), tuple(left_out), marks.pop())
 
 
 def _is_numbered(name: str) -> bool:

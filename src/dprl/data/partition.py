@@ -73,6 +73,7 @@ def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path) -> N
     manifest = {
         "schema": SCHEMA,
         "by": layout.by,
+        "prepared": layout.prepared,
         "columns": [{"name": field.name, "type": str(field.type)} for field in _schema(layout, with_gaps)],
         "parts": [asdict(part) for part in done],
     }

@@ -77,6 +77,7 @@ class Parts:
         units: how many there are; private.
         digest: SHA-256, 64 hexadecimal digits, of the digests of all files.
         parts: of the manifest, in the order of their units.
+        prepared: digest of the section ``[prepare]`` that made the log, if one did.
     """
 
     folder: Path
@@ -86,6 +87,7 @@ class Parts:
     units: int = field(repr=False)
     digest: str
     parts: tuple[Part, ...] = field(repr=False)
+    prepared: str | None = None
     _maps: dict[int, tuple[pa.RecordBatch, np.ndarray, tuple[mmap.mmap, ...]]] = field(repr=False, default_factory=dict)
 
     @classmethod
@@ -104,7 +106,7 @@ class Parts:
             manifest = strict_object(path / MANIFEST, read_regular(path / MANIFEST, _MOST_BYTES, links=True))
         except DprlError:
             raise _damaged(path) from None
-        by, columns, parts = _parsed(manifest, path)
+        by, columns, parts, prepared = _parsed(manifest, path)
         for part in parts:
             for name, size, _ in part.files:
                 file = path / name
@@ -123,7 +125,8 @@ class Parts:
             types = list(schema.types)
         digests = [by, *(digest for part in parts for _, _, digest in part.files)]
         digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
-        return cls(path, by, [name for name, _ in columns], types, sum(p.units for p in parts), digest, parts)
+        names, units = [name for name, _ in columns], sum(part.units for part in parts)
+        return cls(path, by, names, types, units, digest, parts, prepared)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (str(self.folder), self.digest)
@@ -346,8 +349,8 @@ def _damaged(folder: Path) -> DprlError:
     )
 
 
-def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tuple[Part, ...]]:
-    """Return the manifest's column of the unit, names and types of all columns, and parts."""
+def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tuple[Part, ...], str | None]:
+    """Return the manifest's column of the unit, names and types of all columns, parts, and what prepared the log."""
     if isinstance(manifest, dict) and manifest.get("schema") != SCHEMA:
         raise DprlError(
             f"The log in parts in {str(folder)!r} was not written by this version of dprl: partition the log again."
@@ -359,7 +362,8 @@ def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tu
         sound = by in dict(columns) and len(parts) > 0 and len(dict(columns)) == len(columns)
     except (KeyError, TypeError):
         raise _damaged(folder) from None
-    kinds = {"str": str, "int": int}
+    prepared, kinds = manifest.get("prepared"), {"str": str, "int": int}
+    sound = sound and isinstance(prepared, str | None)
     for part in parts:
         values = {f.name: (getattr(part, f.name), kinds[str(f.type)]) for f in fields(Part)}
         sound = sound and all(type(value) is kind for value, kind in values.values())
@@ -367,4 +371,4 @@ def _parsed(manifest: Any, folder: Path) -> tuple[str, list[tuple[str, str]], tu
         sound = sound and 0 <= part.units <= part.rows
     if not sound:
         raise _damaged(folder)
-    return by, columns, parts
+    return by, columns, parts, prepared

@@ -156,6 +156,16 @@ class Preparation:
         codes = self.codes.get(name)
         return codes.texts if codes is not None and codes.numbers is None else None
 
+    def action_names(self, bounds: Bounds) -> tuple[str, ...] | None:
+        """Return what the discrete actions are called; None where their codes do not say it of each."""
+        codes = None if bounds.actions is None else self.codes.get(self.action[0])
+        if codes is None:
+            return None
+        numbers = range(len(codes.texts)) if codes.numbers is None else codes.numbers
+        names = dict(zip(numbers, codes.texts, strict=True))
+        each = len(names) == len(codes.texts) == bounds.actions
+        return tuple(names[number] for number in sorted(names)) if each else None
+
     def written(self, identifiers: Mapping[str, pa.DataType]) -> pa.Schema:
         """Return the columns of the log and their types; ``identifiers`` has those of the table's own."""
         row = {"person_id": identifiers[self.person]} if self.person else {}
@@ -196,6 +206,8 @@ class Preparation:
             numbers = range(len(codes.texts)) if codes.numbers is None else codes.numbers
             if not set(numbers) <= set(range(bounds.actions)):
                 raise wrong(f"the codes of {action!r} are not among the {bounds.actions} actions, which count from 0.")
+            if codes.numbers is None and len(codes.texts) < bounds.actions:
+                raise wrong(f"{action!r} has {len(codes.texts)} codes, and the bounds have {bounds.actions} actions.")
         given = self.behavior_prob
         declared = given.table.values() if isinstance(given, ByValue) else [given]
         if any(isinstance(one, float) and one > 1.0 for one in declared):

@@ -77,7 +77,7 @@ def _check_codes(made: Preparation) -> None:
     played = made.names()
     for name in made.codes:
         if name not in played:
-            raise wrong(f"codes are declared for {name!r}, which plays no part.")
+            raise wrong(f"codes are declared for {name!r}, which plays no part; those that do are {', '.join(played)}.")
     if len(made.action) > 1 and any(made.category(name) for name in made.action):
         raise wrong("the components of a continuous action are numbers: declare their codes as text = number.")
     parts = [stem for part, also in ALIASES.items() if part != "target_prob" for stem in (part, *also)]

@@ -52,7 +52,7 @@ class _Making:
         made: what is declared.
         wide: number of steps that one row of the table becomes.
         group: ``(R,)`` number of the trajectory of a row.
-        there: ``(R,)`` false for a step that the table has no cells for.
+        there: ``(R,)`` false for a step that the table has no cells for, and where a name is missing.
         order: ``(N,)`` those rows that are there, by trajectory and step.
         place: ``(R,)`` number of a row in that order, from 0 in each trajectory.
         t: ``(R,)`` rows of the same trajectory with a smaller step, NaN where the row has none.
@@ -67,6 +67,8 @@ class _Making:
         step = self._steps()
         person = self._codes(made.person) if made.person else np.repeat(np.arange(table.num_rows), self.wide)
         episode = self._codes(made.episode) if made.episode else np.zeros(self.rows, dtype=np.int64)
+        # whoever has no name is nobody: together such rows would be one trajectory, to which others add rows
+        self.there &= (person >= 0) & (episode >= 0)
         if not (made.step or made.steps):  # every row is a trajectory of its own
             person = np.arange(self.rows)
         order = np.lexsort((step, episode, person))

@@ -46,6 +46,13 @@ class Log:
     behavior_policy: Any = field(repr=False, default=None)
     preparation: Preparation | None = None
 
+    @property
+    def says_what_ends(self) -> bool:
+        """Whether a column says of each trajectory if an event ended it, and nobody takes that for granted."""
+        if self.preparation is not None:
+            return isinstance(self.preparation.terminated, str)
+        return isinstance(self.source, Trajectories) or "terminated" in self.schema.scalars
+
     def load(self, inspect: Callable[[Mapping[str, np.ndarray]], object] | None = None) -> Trajectories:
         """Read the rows. Whatever they hold, this succeeds; what cannot be used contributes zero.
 
@@ -155,7 +162,11 @@ def read_log(
         source, name, names, types = open_source(source)
     if preparation is not None:
         person = "person_id" if person is not None and person == preparation.person else person
-        if not isinstance(source, Parts | MinariLog) and not _is_prepared(source, preparation):
+        if isinstance(source, MinariLog):
+            raise DprlError("A data set of Minari is a log as it is: leave [prepare] out of the bounds.")
+        if not _is_prepared(source, preparation):
+            if isinstance(source, Parts):
+                raise DprlError("A table is prepared first, and then partitioned: `dprl data prepare` writes the log.")
             source = raw_source(source, names, types, preparation)
             names, types = source.written.names, source.written.types
     unit = unit or ("person" if person or "person_id" in names else "trajectory")
@@ -171,6 +182,13 @@ def read_log(
         continuous_size=len(known.action or ()),
         hazard=known.censoring_hazard is not None,
     )
+    if known.strata is not None and behavior_policy is not None:
+        raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
+    if known.strata is not None and known.horizon == 1 and "censored" in found.scalars:
+        raise DprlError(
+            "bounds: of one decision whose behaviour probabilities are estimated within strata nobody may be lost: use "
+            "survival, or give behaviour probabilities."
+        )
     if "uncensored_prob" in found.scalars and known.max_importance_ratio == 1.0:
         raise DprlError(
             "bounds: max_importance_ratio is 1, and the log has a column 'uncensored_prob': it must bound the ratio of "
@@ -202,15 +220,21 @@ def raw_source(
 
 def _is_prepared(source: Any, preparation: Preparation) -> bool:
     """Tell whether a table was made by a section ``[prepare]``, and refuse one that another section made."""
+    mark = source.prepared if isinstance(source, Parts) else mark_of(source)
+    if mark is not None and mark != preparation.digest:
+        raise DprlError("The log was prepared by another section [prepare] than that of the bounds: prepare it again.")
+    return mark is not None
+
+
+def mark_of(source: Any) -> str | None:
+    """Return the digest of the section ``[prepare]`` that made a table or a file; None where none did."""
     metadata = None
     if isinstance(source, pa.Table):
         metadata = source.schema.metadata
     elif isinstance(source, Path) and source.suffix.lower() != ".csv":
         metadata = pq.read_schema(source).metadata
     mark = (metadata or {}).get(MARK)
-    if mark is not None and mark.decode() != preparation.digest:
-        raise DprlError("The log was prepared by another section [prepare] than that of the bounds: prepare it again.")
-    return mark is not None
+    return None if mark is None else mark.decode()
 
 
 def _check_unit(parts: Parts, unit: str, schema: schemas.Schema) -> None:

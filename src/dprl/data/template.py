@@ -66,6 +66,10 @@ def bounds_template(source: Any, person: str | None = None) -> str:
         f"max_importance_ratio = {ASKED}  # of one step, target over behaviour probability: one over the least chance",
         "#                             that an action ever had; 1 if the target policy made the log",
     ]
+    if not found["behavior_prob"]:
+        lines += ['# strata = ["site", "age:30,50"]  # where nobody knows the probabilities: components within whose']
+        lines += ["#                             cells everybody had the same chances; they are then estimated"]
+    lines += ['# action_names = ["placebo", "drug"]  # by which always:drug knows an action']
     lines += ["# fill = {0 = 35.0}            # a missing value of component 0 becomes this; else its row is broken"]
     lines += ["# max_cumulative_ratio = 20    # of a trajectory, where it is known; else derived"] * steps
     lines += ["# return_range = [0, 1]        # of a discounted sum of rewards, where known more tightly"] * steps
@@ -84,6 +88,7 @@ _PREPARE = """
 # action = "?"
 # reward = "?"
 # outcome = "each"  # or "sum", "last": one outcome of a person, at the last step
+# terminated = "?"  # a column that says whether an event ended it, for survival; or true, the default, or false
 # behavior_prob = "?"  # a column; or one number for all; or {{ by = ["COLUMN"], table = {{ VALUE = 0.5 }} }}
 # [prepare.codes]  # every value of a column of text: a list for a category, VALUE = number for a quantity
 # {codes}"""
@@ -127,7 +132,11 @@ def _columns(found: Mapping[str, tuple[str, ...]], names: Sequence[str], steps: 
             others = f" or {', '.join(schemas.ALIASES[part])}, or say it under [prepare]"
             lines.append(_fact(part, f"MISSING: name a column {part}{others}"))
     if not found["behavior_prob"]:
-        lines.append(_fact("behavior_prob", "MISSING: add the probability of what was done, or give --behavior-policy"))
+        lines.append(
+            _fact(
+                "behavior_prob", "MISSING: add the probability of what was done, or give --behavior-policy, or strata"
+            )
+        )
     used = {column for columns in found.values() for column in columns}
     unused = [_shown(name) for name in names if name not in used]
     return [*lines, *([_fact("not used", ", ".join(unused))] if unused else [])]

@@ -80,6 +80,7 @@ class Trajectories:
             episode_offsets=np.r_[0, np.cumsum(self.lengths()[episodes])].astype(np.int64),
             unit_offsets=np.r_[0, np.cumsum(np.diff(self.unit_offsets)[kept])].astype(np.int64),
             valid=self.valid[episodes],
+            stays=None if self.stays is None else self.stays[rows],
             bounds=bounds,
         )
 

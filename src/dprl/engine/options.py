@@ -281,6 +281,9 @@ class EvaluationConfig(Config):
     estimates_propensities: ClassVar[bool] = False
     """Whether it serves bounds that declare strata, of a log without behaviour probabilities."""
 
+    needs_events: ClassVar[bool] = False
+    """Whether a log must say of each trajectory if an event ended it."""
+
     @property
     def quantity(self) -> str | None:
         """What a value is of, in words; None where it is what every value of a log is of."""

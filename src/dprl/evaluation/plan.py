@@ -17,7 +17,7 @@ from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_s
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
-from dprl.evaluation.best import make_choice
+from dprl.evaluation.best import checked_share, make_choice
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.protected import loaded
 from dprl.evaluation.subgroups import grouped
@@ -135,6 +135,7 @@ def plan_of_best(
         DprlError: see :func:`make_plan` and :func:`~dprl.evaluation.best.make_choice`.
     """
     how = (features, total_variation, unit)
+    checked_share(share)
     if len(policies) == 1:
         return make_plan(config, bounds, budget, policies, *how)
     budget.check_units(bounds.units)

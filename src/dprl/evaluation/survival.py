@@ -63,6 +63,7 @@ class Survival(ValuesConfig):
     noise_multiplier: float | None = None
 
     algorithm: ClassVar[str] = "survival"
+    needs_events: ClassVar[bool] = True
     discount: ClassVar[float] = 1.0
     ranges: ClassVar[Mapping[str, str]] = {
         "until": "(0, inf)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -56,7 +56,9 @@ class AlwaysPolicy:
         return np.tile(np.eye(self.actions)[self.action], (len(states), 1))
 
 
-def load_policy(spec: str | Path | Policy | ColumnPolicy, actions: int | None = None) -> Policy | ColumnPolicy:
+def load_policy(
+    spec: str | Path | Policy | ColumnPolicy, actions: int | None = None, names: Sequence[str] | None = None
+) -> Policy | ColumnPolicy:
     """Return the policy that ``spec`` names.
 
     Args:
@@ -64,6 +66,7 @@ def load_policy(spec: str | Path | Policy | ColumnPolicy, actions: int | None = 
             ``column`` or ``column:NAME`` for a column of the log; the folder of a release that holds a policy, or its
             file ``policy.safetensors``; or a policy itself, which is returned as it is.
         actions: number of discrete actions, which ``uniform`` and ``always`` need; None where actions are continuous.
+        names: what the actions are called, by which ``always`` knows them, too.
 
     Raises:
         DprlError: ``spec`` names nothing, or the file cannot be executed.
@@ -87,8 +90,11 @@ def load_policy(spec: str | Path | Policy | ColumnPolicy, actions: int | None = 
     if kind == "always":
         if actions is None:
             raise DprlError(f"The policy {spec!r} needs discrete actions; give a column of the log instead.")
+        if action in (names or ()):
+            action = str([*names].index(action))  # type: ignore[misc]
         if not action.isdecimal() or len(action) > 9 or int(action) >= actions:
-            raise DprlError(f"The policy {spec!r} names no action: write always:0 to always:{actions - 1}.")
+            called = f"; or always:{', always:'.join(names)}" if names else ""
+            raise DprlError(f"The policy {spec!r} names no action: write always:0 to always:{actions - 1}{called}.")
         return AlwaysPolicy(int(action), int(actions))
     if spec == "column" or spec.startswith("column:"):
         name = spec.partition(":")[2] if ":" in spec else DEFAULT_COLUMN
@@ -123,8 +129,8 @@ def policies_in_file(spec: Any) -> dict[str, Any] | None:
     file, _, name = spec.rpartition(":")
     found = getattr(load_python(Path(file), "policy"), name, None)
     if isinstance(found, Mapping):
-        return {str(key): policy for key, policy in found.items()}
-    if isinstance(found, list | tuple):
+        return {str(key): policy for key, policy in found.items()} or None
+    if isinstance(found, list | tuple) and found:
         return {f"{name}_{place}": policy for place, policy in enumerate(found)}
     return None
 
@@ -154,6 +160,8 @@ def _from_file(path: Path, function: str) -> Policy:
     policy = getattr(module, function, None)
     if policy is None:
         raise DprlError(f"The policy file {str(path)!r} has no function {function!r}.")
+    if isinstance(policy, list | tuple | Mapping) and not policy:
+        raise DprlError(f"{function!r} in the policy file {str(path)!r} is empty: it must hold at least one policy.")
     if not callable(policy):
         raise DprlError(f"{function!r} in the policy file {str(path)!r} is not callable.")
     return cast(Policy, policy)

@@ -197,11 +197,18 @@ def evaluate(
     algorithm = find(default_for(log.bounds)).load_config()() if algorithm is None else algorithm
     if not isinstance(algorithm, ValueFunctionConfig | ValuesConfig):
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
+    if algorithm.needs_events and not log.says_what_ends:
+        raise DprlError(
+            f"{algorithm.algorithm} needs to know whether the event happened: name the column that says it "
+            "'terminated', or under terminated of [prepare]."
+        )
     if best and isinstance(log.source, Parts):
         raise DprlError("best: a log in parts is read by its engine alone: evaluate the file that it was made of.")
     policies = load_policies(named, log.bounds)
     targets = list(policies.values())
     below = log.behavior_policy if behavior_policy is None else behavior_policy
+    if below is not None and log.bounds.strata is not None:
+        raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
     behavior = None if below is None else load_policy(below, log.bounds.actions)
     if behavior is not None:
         if isinstance(behavior, ColumnPolicy):
@@ -273,7 +280,9 @@ def _sent(spec: Any, policy: Any) -> Any:
 
 def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
     """Target policies by name, each tried on public states; see :func:`evaluate`."""
-    policies = {name: load_policy(p, bounds.actions) for name, p in _named_policies(target).items()}
+    policies = {
+        name: load_policy(p, bounds.actions, bounds.action_names) for name, p in _named_policies(target).items()
+    }
     for name, policy in policies.items():
         if not isinstance(policy, ColumnPolicy):
             if bounds.actions is None:
