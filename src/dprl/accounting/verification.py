@@ -27,7 +27,8 @@ MOVED = ("first-visit", "dp-sgda", "dp-gld", "dp-srm")
 """Certified until version 0.2, and proved: what was written stays valid. Now they are baselines of dprl-papers."""
 EVALUATING = (
     "gpope", "importance-sampling", "recommended", "td", "return-regression", "adassp", "lstd", "noisy-counts",
-    "doubly-robust", "stratified", "survival", "constant", "dptd", "neural-td", *MOVED,
+    "doubly-robust", "stratified", "survival", "best-linear-projection", "constant", "dptd", "neural-td",
+    *MOVED,
 )  # fmt: skip
 LEARNING = ("functional-q", "dp-pg")
 """Algorithms of dprl, by the file that names them; :mod:`dprl.registry` has the same."""

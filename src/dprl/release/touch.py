@@ -19,7 +19,7 @@ from dprl.engine.plan import Plan
 from dprl.engine.program import Learned, run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import ALWAYS
-from dprl.engine.value_query import as_numbers, clipped_total, exact_sum, release_total
+from dprl.engine.value_query import LearningQuery, as_numbers, clipped_total, exact_sum, release_total
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.subgroups import Subgroup, subgroups_of
@@ -148,7 +148,7 @@ def release_rows(
 
     Returns:
         One estimate for each target policy, one for each contrast of the plan, one for each subgroup that it asks for,
-        and the value function, if the plan has a program.
+        and the value function, if the plan has a program, or what the values' own vector tells besides.
     """
     journal: Any = NO_JOURNAL
     if folder is not None:
@@ -167,6 +167,8 @@ def release_rows(
     if noisy is None:
         noisy = value_vector(function)
     query = plan.query.around(function)
+    if isinstance(query, LearningQuery):
+        function = query.learned(plan.value_mechanism, noisy)
     contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
     groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
     return query.decode(plan.value_mechanism, noisy), contrasts, groups, function
