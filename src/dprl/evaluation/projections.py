@@ -1,7 +1,8 @@
 """From noisy moments to best linear projections of values on covariates, with bands: post-processing.
 
 A projection is solved from noisy normal equations. What is uncertain in it is the sampling error of their right side,
-the noise there, and the noise in the matrix, all counted as they meet the solution; see docs/proofs/best-linear-projection.md.
+the noise there, and the noise in the matrix, all counted as they meet the solution. Derivations:
+docs/proofs/best-linear-projection.md.
 """
 
 from __future__ import annotations
@@ -78,8 +79,10 @@ class Moments(NamedTuple):
 def solve(
     moments: Moments, critical: float, margin: float
 ) -> tuple[Float[np.ndarray, " D"], Float[np.ndarray, "D D"]] | None:
-    """Return weights tau and a matrix C: with the confidence of ``critical``, ``|a'(tau - true)| <= critical (a'Ca)^.5``
-    for all a at once. None where noise hides the matrix.
+    """Return weights tau and a matrix C; None where noise hides the matrix of the normal equations.
+
+    With the confidence of ``critical`` the error ``|a'(tau - true)|`` is at most ``critical sqrt(a'Ca)`` for all a at
+    once.
 
     Args:
         moments: as released.
