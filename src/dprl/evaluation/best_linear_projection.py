@@ -47,7 +47,7 @@ class BestLinearProjection(ValuesConfig):
     Attributes:
         discount: gamma, in [0, 1].
         covariates: names of the components of the first state that values are projected on, with commas between them;
-            by default all components.
+            by default all that have more than one value.
         value_budget_fraction: share of mu^2 that pays for values and differences of everybody; the rest pays for the
             projections.
         confidence: nominal coverage of the intervals, and of all bands of a release together.
@@ -91,15 +91,14 @@ class BestLinearProjection(ValuesConfig):
     def _components(self, bounds: Bounds) -> tuple[int, ...]:
         """Return the places of the covariates among the components of a state."""
         names = list(bounds.state_names)
-        asked = names if self.covariates is None else [name.strip() for name in self.covariates.split(",")]
+        vary = [name for name, (low, high) in zip(names, bounds.state, strict=True) if low < high]
+        asked = vary if self.covariates is None else [name.strip() for name in self.covariates.split(",")]
         for name in asked:
             self._check(
-                f"there is no covariate {name!r}; the components of a state are {', '.join(names)}", name in names
+                f"covariates: no component {name!r} has more than one value; there are {', '.join(vary) or 'none'}",
+                name in vary,
             )
         found = tuple(names.index(name) for name in asked)
-        for place in found:
-            low, high = bounds.state[place]
-            self._check(f"the covariate {names[place]} has a single value: name others in covariates", low < high)
         self._check("covariates name a component twice", len(set(found)) == len(found))
         self._check(
             f"there are {len(found)} covariates, and at most {MOST} are possible: name some in covariates",
@@ -228,7 +227,7 @@ class ProjectionQuery:
         out = []
         for (_, order, weight), row in zip(self.blocks, rows, strict=True):
             of_features = powers(features, order)
-            out.append((weight * row[:, :, None] * of_features[:, None, :]).reshape(len(row), -1))
+            out += [weight * row[:, k : k + 1] * of_features for k in range(row.shape[1])]
         return np.concatenate(out, axis=1)
 
     @property
