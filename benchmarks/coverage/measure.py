@@ -185,8 +185,8 @@ def _bands(row: Row, releases: list[Any], span: float) -> list[dict[str, Any]]:
     A release without a band makes no promise, and is no miss. Beside a band's width, in the mean over people, stands
     that of a band which knows how much the released projection varies at each state.
     """
-    domain, bounds = row.domain(), bounds_of(row)
-    low, high = np.array(bounds.state).T
+    domain: Any = row.domain()
+    low, high = np.array(bounds_of(row).state).T
     states = domain.observed if domain.observed is not None else np.arange(len(domain.start), dtype=np.float64)[:, None]
     corners = np.stack(np.meshgrid(*np.linspace(low, high, 9).T), axis=-1).reshape(-1, len(low))
 
@@ -194,6 +194,7 @@ def _bands(row: Row, releases: list[Any], span: float) -> list[dict[str, Any]]:
         return np.column_stack([np.ones(len(where)), 2.0 * (where - low) / (high - low) - 1.0])
 
     root, out, all_hold = np.sqrt(domain.start)[:, None], [], np.full(len(releases), True)
+    lacking = sum(any(one.weights is None for one in r.projections.found) for r in releases)
     for place, asked in enumerate(releases[0].estimate["projections"]["found"]):
         who = [asked[name] for name in ("policy", "against") if name in asked]
         values = domain.values_by_state(who[0]) - (domain.values_by_state(who[1]) if len(who) > 1 else 0.0)
@@ -216,7 +217,7 @@ def _bands(row: Row, releases: list[Any], span: float) -> list[dict[str, Any]]:
                 "width_over_known": float(np.median(widths) / known),
             }
     all_misses = int((~all_hold).sum())
-    return [*out, {"policy": "all bands", "band": True, "misses": all_misses, "none": out[0]["none"]}]
+    return [*out, {"policy": "all bands", "band": True, "misses": all_misses, "none": lacking}]
 
 
 def _together(released: list[Any], truth: float) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def trial(people: int = 3000, seed: int = 0, steps: int = 1) -> dict[str, np.nda
     }  # fmt: skip
 
 
-def planned(config=None, policies=ARMS, bounds=ONE, contrasts=PAIR, budget=BUDGET):
+def planned(config=None, policies=ARMS, bounds=ONE, contrasts=PAIR, budget=BUDGET) -> Any:
     return make_plan(config or BestLinearProjection(discount=1.0), bounds, budget, policies, contrasts=contrasts)
 
 
@@ -114,7 +115,9 @@ def test_without_noise_it_is_least_squares_with_its_sandwich(name):
         bread = np.linalg.inv(design.T @ design)
         scores = design * (outcome - design @ weights)[:, None]
         sandwich = bread @ scores.T @ scores @ bread  # HC0, as of any weighted regression
-        exact = unit**2 / 3.0 * solve(moments, 1.0, 1.0)[1]
+        solved = solve(moments, 1.0, 1.0)
+        assert solved is not None
+        exact = unit**2 / 3.0 * solved[1]
         np.testing.assert_allclose(exact, sandwich, rtol=1e-7, atol=1e-12)
         # noise that might have been there is counted
         assert (np.linalg.eigvalsh(projection.covariance - exact) > 0.0).all()
@@ -233,7 +236,7 @@ def test_where_noise_hides_the_covariates_there_is_no_band():
     for of_gram, there in ((0.1, True), (1.0, False)):
         moments = Moments(gram, zero, np.ones(2), zero[0], gram, (of_gram, 0.0, 0.0, 0.0, 0.0))
         assert (solve(moments, 2.0, 1.0) is not None) == there
-    negative = Moments(-gram, zero, np.ones(2), zero[0], gram, (0.0,) * 5)
+    negative = Moments(-gram, zero, np.ones(2), zero[0], gram, (0.0, 0.0, 0.0, 0.0, 0.0))
     assert solve(negative, 2.0, 1.0) is None
 
 
@@ -245,7 +248,7 @@ def test_the_critical_value_is_a_chi_square_quantile(confidence, size):
 # --- the release --------------------------------------------------------------------------------------------------
 
 
-def released(columns=None, bounds=ONE, budget=BUDGET, **options):
+def released(columns=None, bounds=ONE, budget=BUDGET, **options) -> Any:
     config = BestLinearProjection(discount=1.0, **options)
     return dprl.evaluate(
         trial() if columns is None else columns, NAMES, budget, algorithm=config, bounds=bounds, seed=1,
@@ -272,7 +275,9 @@ def test_a_release_says_who_benefits(tmp_path):
     release.save(tmp_path / "out")
     again = load_projections(tmp_path / "out")
     assert again.to_bytes() == release.learned.to_bytes()
-    value, low, high = again.band(1, np.array([[50.0, 5.0, 1.0]]))
+    band = again.band(1, np.array([[50.0, 5.0, 1.0]]))
+    assert band is not None
+    value, low, high = band
     middle = slices[0]["grid"].index(50.0)
     assert (value[0], low[0], high[0]) == tuple(slices[0][name][middle] for name in ("values", "low", "high"))
     assert release.value_function is None

@@ -26,7 +26,8 @@ OPTIONS = {
 # no product of ratios of some may be cut, and so few people tell nothing of large ones
 FACTS: dict[str, dict[str, Any]] = {
     "stratified": {"strata": ()},
-    **dict.fromkeys(("survival", "best-linear-projection"), {"max_importance_ratio": 1.0}),
+    "survival": {"max_importance_ratio": 1.0},
+    "best-linear-projection": {"max_importance_ratio": 1.0},
 }
 
 # the others go the same ways

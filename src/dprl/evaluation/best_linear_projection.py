@@ -173,7 +173,7 @@ class ProjectionQuery:
     def weights(self) -> Weights:
         """Weights with which no pattern of the policies makes a unit's vector longer than one."""
         product = math.sqrt(SHARES[-1]) * product_weight(self.inner.contrasts)
-        alone = Weights(*(math.sqrt(share) for share in SHARES), product)
+        alone = Weights._make([*map(math.sqrt, SHARES), product])
         patterns = self.inner.patterns
         first, squares = (np.sum((x @ self.strategy.T) ** 2, axis=1) for x in (patterns, patterns**2))
         both = sum(((patterns[:, a] * patterns[:, b]) ** 2 for a, b in self.inner.contrasts), np.zeros(len(patterns)))
@@ -181,7 +181,7 @@ class ProjectionQuery:
         longest = alone.gram**2 + alone.quartic**2 + first * (alone.linear**2 + alone.cubic**2)
         longest = float((longest + alone.square**2 * squares + product**2 * both).max())
         scale = math.sqrt((1.0 - self.config.value_budget_fraction) / longest)
-        return Weights(*(scale * weight for weight in alone))
+        return Weights._make(scale * weight for weight in alone)
 
     def around(self, function: ValueFunction | None) -> ProjectionQuery:
         """Return itself: no value function is needed."""
@@ -319,12 +319,12 @@ class ProjectionQuery:
         whole = tensor(gram[0], self.size, 2), tensor(quartic[0], self.size, 4)
         out = []
         for a, b in asked:
-            row, squares, of_square = inverse[a], square[a], noise / w.square * np.linalg.norm(inverse[a])
+            row, squares, of_square = inverse[a], square[a], noise / w.square * float(np.linalg.norm(inverse[a]))
             first, third = linear[a], cubic[a]
             if b is not None:
                 row, first, third = row - inverse[b], first - linear[b], third - cubic[b]
                 squares = squares + square[b] - 2.0 * of_returns[3][self.inner.contrasts.index((a, b))]
-                of_square = noise / w.square * np.linalg.norm(inverse[a] + inverse[b])
+                of_square = noise / w.square * float(np.linalg.norm(inverse[a] + inverse[b]))
                 of_square = math.hypot(of_square, 2.0 * noise / w.product)
             long = float(np.linalg.norm(row))
             noises = noise / w.gram, noise / w.quartic, long * noise / w.linear, long * noise / w.cubic, of_square

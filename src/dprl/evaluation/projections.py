@@ -89,7 +89,8 @@ def solve(
         critical: root of a chi-square quantile with as many degrees of freedom as there are features.
         margin: standard errors of its own noise by which the sampling variance is taken larger.
     """
-    gram, quartic, linear, cubic, square, (of_gram, of_quartic, of_linear, of_cubic, of_square) = (*moments,)
+    gram, quartic, linear, cubic, square, _ = moments
+    of_gram, of_quartic, of_linear, of_cubic, of_square = moments.noises
     least, size = float(np.linalg.eigvalsh(gram)[0]), len(gram)
     lost = (critical * of_gram / least) ** 2 if least > 0.0 else math.inf
     if lost >= 1.0:

@@ -33,8 +33,8 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
         )
     else:
         sentence = " ".join(
-            f"The worth {row['sign']} by {row['size']} ({row['between']}) from the low to the high end of {row['name']}."
-            for row in told
+            f"It {one['sign']} by {one['size']} ({one['between']}) from the low to the high end of {one['name']}."
+            for one in told
         )
     return {"name": name, "sentence": sentence, "rows": rows, "charts": _charts(entry)}
 
