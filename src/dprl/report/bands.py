@@ -24,8 +24,11 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
     name += f" less {text(entry.get('against'), '(unnamed)')}" if "against" in entry else ""
     rows = [row for row in map(_coefficient, map(section, items(entry.get("coefficients")))) if row]
     told = [row for row in rows if row["sign"]]
-    if not rows:
-        sentence = "Noise hides how covariates are spread: this budget buys the mean of everybody alone."
+    if entry.get("band") is not True:
+        sentence = (
+            "No band is given: noise hides how covariates are spread, and this budget buys the mean of everybody "
+            "alone; or weights do not add up to one."
+        )
     elif not told:
         sentence = (
             "The budget buys a constant only. The interval of every coefficient holds zero, and this release does not "
