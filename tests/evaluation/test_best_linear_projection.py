@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +18,8 @@ from scipy.stats import chi2
 
 import dprl
 from dprl.accounting.budget import Budget
+from dprl.cli.evaluate import lines
+from dprl.data.partition import partition
 from dprl.data.readers import read_log
 from dprl.errors import DprlError
 from dprl.evaluation.best_linear_projection import MOST, BestLinearProjection
@@ -352,3 +357,29 @@ def test_what_is_written_is_plain_numbers():
     assert made["schema"] == "dprl.projections/1"
     assert math.isfinite(made["critical"])
     assert [len(x["weights"]) for x in made["found"]] == [3, 3, 3]
+
+
+def test_a_log_in_parts_gives_the_same_release(tmp_path):
+    columns = trial(300)
+    pq.write_table(pa.table({**columns, "person_id": np.repeat(np.arange(100), 3)}), tmp_path / "log.parquet")
+    partition(tmp_path / "log.parquet", "person_id", 3, tmp_path / "parts")
+    bounds, budget = replace(ONE, units=100), Budget(8.0, 1e-3)
+    made = [
+        dprl.evaluate(
+            str(tmp_path / name), NAMES, budget, algorithm=BestLinearProjection(), bounds=bounds, person="person_id",
+            seed=3,
+        )
+        for name in ("log.parquet", "parts")
+    ]  # fmt: skip
+    assert made[0].learned.to_bytes() == made[1].learned.to_bytes()
+    assert made[0].estimate["targets"] == made[1].estimate["targets"]
+
+
+def test_the_command_line_says_in_a_line_who_benefits(tmp_path):
+    columns = trial()
+    columns["reward"] = np.where(columns["action"] == 1, columns["observation_0"] / 40.0 - 1.0, 0.0)
+    said = [line for line in lines(released(columns), tmp_path) if "by covariates" in line]
+    assert said[0] == "always_0 by covariates: the budget buys a constant only"
+    assert re.match(r"always_1 less always_0 by covariates: age 1\.\d+ \(\S+ to \S+\), score ", said[2])
+    columns["behavior_prob"] = np.where(columns["action"] == 1, 0.5, 0.4)
+    assert "always_1 by covariates: no band" in lines(released(columns, budget=Budget(8.0, 1e-5)), tmp_path)
