@@ -221,7 +221,7 @@ class ProjectionQuery:
             returns: weighted distances to the middle of the range, in [-1, 1].
         """
         rows = [present, present**2, mixed(returns, self.strategy)]
-        rows += [rows[-1], mixed(returns**2, self.strategy)]
+        rows += [present * rows[-1], mixed(returns**2, self.strategy)]
         if self.inner.contrasts:
             rows.append(np.stack([returns[:, a] * returns[:, b] for a, b in self.inner.contrasts], axis=1))
         out = []
