@@ -85,8 +85,8 @@ def run() -> dict[str, Any]:
         "title": "Who benefits: linear projections on three covariates",
         "notes": [
             f"Milliseconds on one core: two arms and their difference, {PEOPLE:,} people in memory; medians over "
-            f"alternated rounds. A person's vector has {numbers[0]} numbers, and {numbers[1]} of values alone: that is where "
-            "the time goes.",
+            f"alternated rounds. A person's vector has {numbers[0]} numbers, and {numbers[1]} of values alone: that is "
+            "where the time goes.",
             f"Width of the difference's band in the mean over people, whose values lie in [0, 1]: {wide} (medians of "
             f"{RELEASES} releases, delta 1e-6); {known:.3f} without privacy, at the same critical value.",
         ],
