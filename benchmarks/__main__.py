@@ -25,6 +25,7 @@ NAMES = (
     "startup",
     "defaults",
     "descent",
+    "who_benefits",
     "recommended",
     "off_policy_values",
     "best_of_k",

@@ -96,6 +96,9 @@ def _show(record: dict[str, Any]) -> bool:
         return False
     wrong = failures(record)
     for p in record["policies"]:
+        if "band" in p:
+            print(f"{name:28} {p}", flush=True)
+            continue
         print(
             f"{name:28} {p['policy']:8} {p['hits']:3} of {logs}, -{p['below']} +{p['above']}; width "
             f"{p['median_width']:.3g}, {p['width_over_known']:.2f} x known, {p['width_over_range']:.3f} of the range; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,6 +92,8 @@ class Process:
         targets: name -> ``(S, A)``.
         stated: ``(S, A)``, what the log says that the behaviour policy was; the truth by default.
         visits: ``(S,)`` number of trajectories of a person who starts in a state, all of them from there.
+        observed: ``(S, d)``, what is seen of a state, where that is not its number; of a law whose policies are the
+            same in all states.
     """
 
     start: np.ndarray
@@ -104,10 +106,15 @@ class Process:
     discount: float = 1.0
     stated: np.ndarray | None = None
     visits: np.ndarray | None = None
+    observed: np.ndarray | None = None
 
     @property
     def policies(self) -> dict[str, TablePolicy]:
         return {name: TablePolicy(table) for name, table in self.targets.items()}
+
+    def values_by_state(self, policy: str) -> np.ndarray:
+        """``(S,)`` expected returns under a target policy from each state."""
+        return np.array([replace(self, start=start).value(policy) for start in np.eye(len(self.start))])
 
     def draw(self, rng: np.random.Generator, people: int) -> Paths:
         states = len(self.start)
@@ -136,7 +143,8 @@ class Process:
         stated = self.behavior if self.stated is None else self.stated
         probability = stated[state, action]
         ratio = {name: table[state, action] / probability for name, table in self.targets.items()}
-        return Paths(state, action, rewards, probability, ratio, length, person, ended=~alive)
+        seen = state if self.observed is None else self.observed[state]
+        return Paths(seen, action, rewards, probability, ratio, length, person, ended=~alive)
 
     def value(self, policy: str) -> float:
         return self.value_of(self.targets[policy])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,36 @@ def subgroups(shares: Sequence[float], treated: Sequence[float], untreated: floa
         behavior=np.full((groups, 2), 0.5),
         targets={name: np.tile(arm, (groups, 1)) for name, arm in arms.items()},
         horizon=1,
+    )
+
+
+def responders(
+    levels: Sequence[float],
+    covariates: int,
+    chances: Callable[[np.ndarray], Sequence[np.ndarray]],
+    behavior: Sequence[float] = (0.5, 0.5),
+    lean: float = 0.0,
+) -> Process:
+    """One decision of people with covariates at some levels, who are rewarded as often as any function of them says.
+
+    Args:
+        chances: from ``(S, d)`` covariates to ``(S,)`` chances of a reward for each action.
+        lean: how much more likely it is that covariates lie on the same side, in [0, 1].
+    """
+    grid = np.stack(np.meshgrid(*[np.array(levels)] * covariates, indexing="ij"), axis=-1).reshape(-1, covariates)
+    start = 1.0 + lean * np.sign(grid).prod(axis=1)
+    success, states, actions = np.column_stack(chances(grid))[..., None], len(grid), len(behavior)
+    ends = np.zeros((states, actions, states + 1))
+    ends[..., states] = 1.0
+    return Process(
+        start=start / start.sum(),
+        following=ends,
+        outcomes=np.concatenate([1.0 - success, success], axis=2),
+        rewards=np.array([0.0, 1.0]),
+        behavior=np.tile(behavior, (states, 1)),
+        targets={name: np.tile(np.eye(actions)[a], (states, 1)) for a, name in ((0, "leave"), (1, "treat"))},
+        horizon=1,
+        observed=grid,
     )
 
 

@@ -104,6 +104,8 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
     found["policies"] += _differences(domain, releases, found["policies"], high - low)
     if row.subgroups:
         found["policies"] += _subgroups(row, releases, high - low)
+    if releases[0].projections is not None:
+        found["policies"] += _bands(row, releases, high - low)
     return {**found, "range": [low, high], "seconds": round(time.perf_counter() - started, 1)}
 
 
@@ -201,6 +203,47 @@ def _subgroups(row: Row, releases: list[Any], span: float) -> list[dict[str, Any
         if name == "all values" or releases[0].contrasts:
             out.append(out[-1] | {"policy": name, "hits": hits, "below": 0, "above": 0, "notes": {}})  # on neither side
     return out
+
+
+def _bands(row: Row, releases: list[Any], span: float) -> list[dict[str, Any]]:
+    """What the bands of linear projections did: a band holds if it holds the projection of the true values everywhere.
+
+    A release without a band makes no promise, and is no miss. Beside a band's width, in the mean over people, stands
+    that of a band which knows how much the released projection varies at each state.
+    """
+    domain: Any = row.domain()
+    low, high = np.array(bounds_of(row).state).T
+    states = domain.observed if domain.observed is not None else np.arange(len(domain.start), dtype=np.float64)[:, None]
+    corners = np.stack(np.meshgrid(*np.linspace(low, high, 9).T), axis=-1).reshape(-1, len(low))
+
+    def features(where: np.ndarray) -> np.ndarray:
+        return np.column_stack([np.ones(len(where)), 2.0 * (where - low) / (high - low) - 1.0])
+
+    root, out, all_hold = np.sqrt(domain.start)[:, None], [], np.full(len(releases), True)
+    lacking = sum(any(one.weights is None for one in r.projections.found) for r in releases)
+    for place, asked in enumerate(releases[0].estimate["projections"]["found"]):
+        who = [asked[name] for name in ("policy", "against") if name in asked]
+        values = domain.values_by_state(who[0]) - (domain.values_by_state(who[1]) if len(who) > 1 else 0.0)
+        best = np.linalg.lstsq(root * features(states), root[:, 0] * values)[0]
+        there = [r.projections.band(place, corners) for r in releases]
+        truth = features(corners) @ best
+        held = np.array([b is None or bool(((b[1] <= truth) & (truth <= b[2])).all()) for b in there])
+        all_hold &= held
+        some = [r.projections.band(place, states) for r, b in zip(releases, there, strict=True) if b is not None]
+        out.append({
+            "policy": " less ".join(who), "band": True, "misses": int((~held).sum()), "none": len(releases) - len(some),
+        })  # fmt: skip
+        if some:
+            widths = np.array([(b[2] - b[1]) @ domain.start for b in some])
+            spread = np.std([b[0] for b in some], axis=0) @ domain.start
+            known = 2.0 * releases[0].projections.critical * spread
+            out[-1] |= {
+                "median_width": float(np.median(widths)),
+                "width_over_range": float(np.median(widths)) / (span * len(who)),
+                "width_over_known": float(np.median(widths) / known),
+            }
+    all_misses = int((~all_hold).sum())
+    return [*out, {"policy": "all bands", "band": True, "misses": all_misses, "none": lacking}]
 
 
 def _together(released: list[Any], truth: float) -> np.ndarray:

@@ -48,6 +48,16 @@ Of each setting the smallest and the largest group, and whether the simultaneous
 with sampling error alone.
 """
 
+_BANDS = """\
+## Bands
+
+Best linear projections of values on covariates of the first state, beside the true projections. A band misses where it
+does not hold the true projection at every state, corners of the declared range included; *all bands* are those of a
+release together, which is what is promised at 95%. Where noise hides the covariates a release gives no band, and says
+so. *Width*: in the mean over people, as a share of the declared range of a value or a difference. *Over known*: over
+that of a band which knows how much the released projection varies. At most 40 of 500 may miss.
+"""
+
 _FALSE = """\
 ## Where a declared fact is false
 
@@ -80,7 +90,7 @@ def render(records: Sequence[Mapping[str, Any]]) -> str:
     """The whole page."""
     hits, of = overall(records)
     counted = [r for r in records if r["row"]["counted"] and "policies" in r]
-    rows = [_line(r, p) for r in counted for p in r["policies"] if "share" not in p]
+    rows = [_line(r, p) for r in counted for p in r["policies"] if "share" not in p and "band" not in p]
     headings = (
         "Setting", "units", "epsilon", "hits", "below", "above", "width", "over known", "bias", "usable", "notes", "met"
     )  # fmt: skip
@@ -91,6 +101,10 @@ def render(records: Sequence[Mapping[str, Any]]) -> str:
         shown = ("Setting", "units", "epsilon", "of whom", "hits", "below", "above", "width", "without privacy",
                  "over known", "notes", "met")  # fmt: skip
         lines += [_GROUPS, table(shown, of_groups), ""]
+    of_bands = [_line_of_band(r, p) for r in counted for p in r["policies"] if "band" in p]
+    if of_bands:
+        shown = ("Setting", "units", "epsilon", "of what", "misses", "no band", "width", "over known", "met")
+        lines += [_BANDS, table(shown, of_bands), ""]
     refused = [r for r in records if "refused" in r]
     if refused:
         lines += ["## Refused before the charge", ""]
@@ -145,6 +159,15 @@ def _line_of_group(record: Mapping[str, Any], found: Mapping[str, Any]) -> list[
     counts = [counts[0], "", ""] if together else counts
     widths = ["", "", ""] if together else [width, f"{found['width_without_privacy']:.1%}", over]
     return [title, units, epsilon, who, *counts, *widths, notes, met]
+
+
+def _line_of_band(record: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    row = record["row"]
+    widths = [f"{found['width_over_range']:.1%}", f"{found['width_over_known']:.2f}"] if "median_width" in found else []
+    return [
+        row["title"], f"{row['units']:,}", f"{row['epsilon']:g}", found["policy"], str(found["misses"]),
+        str(found["none"]), *(widths or ["", ""]), _met(record),
+    ]  # fmt: skip
 
 
 def _refusal(record: Mapping[str, Any]) -> list[str]:

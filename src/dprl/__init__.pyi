@@ -12,6 +12,7 @@ from dprl.environments.user_stream import UserStream as UserStream
 from dprl.errors import DprlError as DprlError
 from dprl.errors import OverspendError as OverspendError
 from dprl.evaluation.adassp import AdaSSP as AdaSSP
+from dprl.evaluation.best_linear_projection import BestLinearProjection as BestLinearProjection
 from dprl.evaluation.doubly_robust import DoublyRobust as DoublyRobust
 from dprl.evaluation.dptd import DPTD as DPTD
 from dprl.evaluation.gpope import GPOPE as GPOPE

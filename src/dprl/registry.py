@@ -121,6 +121,12 @@ ALGORITHMS: dict[str, Entry] = entries(
         "none: event-free probabilities and curves of people who may leave early, from noisy counts",
         "Kaplan, Meier (1958)",
     ),
+    (
+        "best-linear-projection",
+        "best_linear_projection",
+        "none: who benefits, each value and difference as a linear function of the first state, with a band",
+        "after Semenova, Chernozhukov (2021)",
+    ),
     ("constant", "private_constant", "the mean return: what every other has to beat", "-"),
     (
         "dptd",

@@ -16,7 +16,8 @@ from .conftest import SETTINGS, TABULAR
 from .conftest import WITH_NEXT as LOG
 from .test_table import ABSENT, MIDDLE, ROWS, changed
 
-PROGRAMS = [name for name in evaluating() if name not in ("gpope", "importance-sampling", "survival")]
+WITHOUT = ("importance-sampling", "survival", "best-linear-projection")
+PROGRAMS = [name for name in evaluating() if name not in ("gpope", *WITHOUT)]
 # one with stages and one without here, the others with the slow tests
 FAST = ("constant", "td")
 NAMES = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in PROGRAMS]

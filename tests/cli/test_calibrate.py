@@ -86,7 +86,7 @@ def bounds(tmp_path):
 
 
 # where a product of ratios need not be cut, or is not asked for
-INSTEAD = {"stratified": "strata = []", "survival": ""}
+INSTEAD = {"stratified": "strata = []", "survival": "", "best-linear-projection": ""}
 
 
 @pytest.mark.parametrize("name", evaluating())

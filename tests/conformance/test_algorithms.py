@@ -95,8 +95,9 @@ def test_config_refuses_what_it_does_not_know(entry):
     with pytest.raises(DprlError):
         kind.from_mapping({"provenance": {}}, "flag")
     for option in kind.options():
-        # any text may name a protector's folder: that is refused where it is read
-        for wrong in ([1], {"a": 1}, object(), *(["no such value"] if option != "optimizer" else [])):
+        # any text may name a protector's folder, or covariates: that is refused where the folder or the bounds are read
+        named = option in ("optimizer", "covariates")
+        for wrong in ([1], {"a": 1}, object(), *([] if named else ["no such value"])):
             with pytest.raises(DprlError, match=option):
                 kind.from_mapping({option: wrong}, "flag")
 

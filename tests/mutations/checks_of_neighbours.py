@@ -22,6 +22,7 @@ for name, algorithm, setting, source in (
     ("neighbours in logs of one decision", "importance-sampling", "one decision", "arrays by person"),
     ("neighbours with missing states", "importance-sampling", "missing states", "arrays by person"),
     ("neighbours in subgroups", "importance-sampling", "subgroups", "arrays by person"),
+    ("neighbours in projections", "best-linear-projection", "differences", "arrays by person"),
     ("neighbours among sampled people", "dp-pg", "resampled", "arrays"),
     ("neighbours in places of a log", "dp-pg", "square root", "arrays"),
     ("neighbours among those who arrive", "dp-pg", "square root", "stream"),

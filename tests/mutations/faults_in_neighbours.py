@@ -10,7 +10,7 @@ import numpy as np
 from dprl.data import trajectories
 from dprl.environments import bandit, user_stream
 from dprl.environments.bandit import Cells
-from dprl.evaluation import importance_sampling, subgroups
+from dprl.evaluation import best_linear_projection, importance_sampling, subgroups
 from dprl.learning import q_learner
 from dprl.mechanisms.action_coins import BatchCoins
 
@@ -46,6 +46,12 @@ def _(original: Any, columns: Any, name: str, rows: Any, bounds: Any) -> Any:
 def _(original: Any, log: Any) -> Any:
     states = original(log)
     return states - states.mean(axis=0) + 1.0 if len(states) else states
+
+
+@fault("covariates go by places in the log", "neighbours in projections", (best_linear_projection, "first_states"))
+def _(original: Any, log: Any) -> Any:
+    states = original(log)
+    return 0.0 * states + 2.0 * (np.arange(len(states)) % 2)[:, None]
 
 
 @fault("sampled people are those of the first places", "neighbours among sampled people", (bandit, "_in_places"))

@@ -23,8 +23,12 @@ OPTIONS = {
     "td": {"steps": 3},
     "return-regression": {"steps": 3, "sampling_rate": 0.7},
 }
-# no product of ratios of survival may be cut, and so few people tell nothing of large ones
-FACTS: dict[str, dict[str, Any]] = {"stratified": {"strata": ()}, "survival": {"max_importance_ratio": 1.0}}
+# no product of ratios of some may be cut, and so few people tell nothing of large ones
+FACTS: dict[str, dict[str, Any]] = {
+    "stratified": {"strata": ()},
+    "survival": {"max_importance_ratio": 1.0},
+    "best-linear-projection": {"max_importance_ratio": 1.0},
+}
 
 # the others go the same ways
 FAST = ("gpope", "importance-sampling", "recommended", "td", "doubly-robust", "constant")

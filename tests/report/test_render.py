@@ -470,3 +470,42 @@ def test_subgroups_without_a_difference_are_of_the_first_policy(estimate: Artifa
 )
 def test_broken_subgroups_make_a_page(estimate: Artifact, certificate: Artifact, broken: Any) -> None:
     Page(render({**estimate, "subgroups": [broken]}, certificate))
+
+
+# --- projections --------------------------------------------------------------------------------------------------
+
+
+def projection(low: float, high: float, **more: Any) -> Artifact:
+    slices = [{"name": "age <b>", "grid": [0, 50, 100], "values": [1, 2, 3], "low": [0, 1, 1], "high": [2, 3, 5]}]
+    coefficients = [{"name": "age <b>", "value": (low + high) / 2.0, "interval": [low, high]}]
+    return {"policy": "new <b>", "band": True, "coefficients": coefficients, "slices": slices, **more}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (1.0, 3.0, "It rises by 2.0 (1.0 to 3.0) from the low to the high end of age <b>."),
+        (-3.0, -1.0, "It falls by 2.0 (1.0 to 3.0) from the low to the high end of age <b>."),
+        (-1.0, 3.0, "The budget buys a constant only."),
+    ],
+)
+def test_each_projection_has_a_sentence_and_a_band(
+    estimate: Artifact, certificate: Artifact, low: float, high: float, says: str
+) -> None:
+    found = [projection(low, high), projection(low, high, against="old")]
+    text = render({**estimate, "projections": {"found": found}}, certificate)
+    page = Page(text)
+    assert page.text.count(says) == 2
+    assert page.text.index("new <b> less old") < page.text.index(says)  # a difference comes first
+    assert len(re.findall('class="ribbon"', text)) == 2
+    assert "Who benefits" not in Page(render(estimate, certificate)).text
+
+
+def test_without_a_band_the_page_says_so(estimate: Artifact, certificate: Artifact) -> None:
+    page = Page(render({**estimate, "projections": {"found": [{"policy": "new", "band": False}]}}, certificate))
+    assert "No band is given: noise hides how covariates are spread" in page.text
+
+
+@pytest.mark.parametrize("broken", [{}, 7, projection(0, 1, slices=[{"grid": [1, 2]}, 3]), projection(0, math.nan)])
+def test_broken_projections_make_a_page(estimate: Artifact, certificate: Artifact, broken: Any) -> None:
+    Page(render({**estimate, "projections": {"found": [broken]}}, certificate))

@@ -23,11 +23,13 @@ DATA = ("estimate.json", "training.json")
 MOST_BYTES = 2**32
 """Of a file of a release: more is not digested."""
 _MOST_PARTS = 64  # of an event that differ; each takes the accountant a second
+_SHARE = "choosing_share"
 MOVED = ("first-visit", "dp-sgda", "dp-gld", "dp-srm")
 """Certified until version 0.2, and proved: what was written stays valid. Now they are baselines of dprl-papers."""
 EVALUATING = (
     "gpope", "importance-sampling", "recommended", "td", "return-regression", "adassp", "lstd", "noisy-counts",
-    "doubly-robust", "stratified", "survival", "constant", "dptd", "neural-td", *MOVED,
+    "doubly-robust", "stratified", "survival", "best-linear-projection", "constant", "dptd", "neural-td",
+    *MOVED,
 )  # fmt: skip
 LEARNING = ("functional-q", "dp-pg")
 """Algorithms of dprl, by the file that names them; :mod:`dprl.registry` has the same."""
@@ -160,18 +162,18 @@ def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Map
     other way round: nothing else is proved to touch each person in one part alone.
     """
     event, public = content["event"], content["assumed_public"]
-    (stated,) = (file.get("choice") for file in data.values())
+    stated: Any = next(iter(data.values())).get("choice")
     parts = event.get("events", []) if event is not None and event.get("type") == "Parallel" else []
     two = len(parts) == 2 and parts[0].get("type") == "Pure"
     require(two or not (parts or stated), f"{path} has parts of the people of which none makes a choice.")
     if not two:
         return
-    require(isinstance(stated, dict), f"{path} has two parts of the people, and its release no choice.")
-    row, policies = content["mechanisms"][0], public.get("policies")
-    share = public.get("hyper_parameters", {}).get("choosing_share", {}).get("value")
-    same = isinstance(policies, list) and stated.get("of") == len(policies) == row.get("candidates")
-    same = same and stated.get("policy") in policies and stated.get("share") == share
-    same = same and row.get("spread") in rows.SPREADS
+    try:
+        row, policies, share = content["mechanisms"][0], public["policies"], public["hyper_parameters"][_SHARE]["value"]
+        same = row["candidates"] == len(policies) == stated["of"] and row["spread"] in rows.SPREADS
+        same = same and stated["policy"] in policies and stated["share"] == share
+    except (KeyError, TypeError):
+        same = False
     require(same, f"The choice in the release of {path} is not the one that the certificate states.")
 
 

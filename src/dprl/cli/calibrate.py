@@ -18,7 +18,7 @@ from dprl.registry import LEARNING, audited
 
 SAMPLED = ("gpope", "dptd", "dp-sgda", "neural-td")
 """Algorithms whose steps are Poisson-sampled Gaussian sums of one noise multiplier."""
-ONE_MULTIPLIER = (*SAMPLED, "importance-sampling", "survival")
+ONE_MULTIPLIER = (*SAMPLED, "importance-sampling", "survival", "best-linear-projection")
 _IN_ENVIRONMENTS = [name for name, entry in LEARNING.items() if entry.unit == "reward function"]
 
 

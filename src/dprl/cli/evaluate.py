@@ -58,6 +58,7 @@ def evaluate(asked: Evaluate) -> None:
             )
         paths = release.save(asked.out, asked.sign)
     names = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups")
+    names += ("projections",)
     result = {name: release.estimate[name] for name in names if name in release.estimate}
     result |= {"paths": {k: str(p) for k, p in paths.items()}}
     with printing(asked.out):
@@ -101,9 +102,21 @@ def lines(release: Any, out: Path) -> Iterator[str]:
                 f"  {name}  {e['value']:.4g}   {100 * estimate['confidence']:g}% interval {low:.4g} to {high:.4g}, "
                 f"{least:.4g} to {most:.4g} of all together"
             )
+    yield from map(_benefit, estimate.get("projections", {}).get("found", ()))
     yield from (f"caution: {sentence}" for sentence in release.public_cautions)
     unit = release.certificate["privacy_unit"]
     if unit == "transition":
         yield f"values are of the {estimate['quantity']}, not of a return"
     yield f"{estimate['status']}: epsilon {estimate['epsilon']:g}, delta {estimate['delta']:g} a {unit}"
     yield from end_of(release.certificate, estimate["status"], out, "data")
+
+
+def _benefit(projection: dict[str, Any]) -> str:
+    """Return what is printed of a projection: how much it rises over the range of each covariate."""
+    name = " less ".join(projection[who] for who in ("policy", "against") if who in projection)
+    if not projection["band"]:
+        return f"{name} by covariates: no band"
+    if projection["constant_only"]:
+        return f"{name} by covariates: the budget buys a constant only"
+    found = [(c["name"], c["value"], *c["interval"]) for c in projection["coefficients"]]
+    return f"{name} by covariates: " + ", ".join(f"{n} {v:.3g} ({low:.3g} to {high:.3g})" for n, v, low, high in found)

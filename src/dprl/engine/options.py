@@ -25,7 +25,7 @@ State = Any
 
 
 class Learned(Protocol):
-    """Something that a release hands out besides values: a value function, or propensities.
+    """Something that a release hands out besides values: a value function, propensities, or projections.
 
     Attributes:
         file: name of its file.
@@ -40,11 +40,11 @@ class Learned(Protocol):
         """Released numbers that it is made of."""
         ...
 
-    def described(self, target: str, names: Sequence[str] | None) -> dict[str, Any]:
+    def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
         """Return what ``estimate.json`` says of it.
 
         Args:
-            target: the first target policy.
+            targets: names of the target policies.
             names: what the observation's components are called, if they have names.
         """
         ...

@@ -120,6 +120,19 @@ class CountingQuery(ValueQuery, Protocol):
         ...
 
 
+@runtime_checkable
+class LearningQuery(ValueQuery, Protocol):
+    """An estimator whose noisy sum tells more than values."""
+
+    def learned(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> Any:
+        """Return what the release hands out besides values, as :class:`~dprl.engine.options.Learned` has it."""
+        ...
+
+    def cautions(self, mechanism: GaussianSum) -> list[str]:
+        """Return what public facts alone say against what will be learned."""
+        ...
+
+
 def value_mechanism(query: ValueQuery, noise_multiplier: float) -> GaussianSum:
     """Return the one mechanism through which values touch the trajectories."""
     return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)

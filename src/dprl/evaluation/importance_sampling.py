@@ -184,7 +184,7 @@ class ImportanceQuery:
         pairs = [unit_pairs(self, log, step_ratios(p, log, behavior)) for p in policies]
         above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
         rest = _rest(self, above, below, unit_means(log, np.ones(log.episodes)))
-        return np.concatenate([*(_transform(part, self.strategy) for part in _parts(self, above, below)), rest], axis=1)
+        return np.concatenate([*(mixed(part, self.strategy) for part in _parts(self, above, below)), rest], axis=1)
 
     def _known(self, mechanism: GaussianSum) -> list[Known]:
         """Return what is known of each policy's released numbers from public facts."""
@@ -438,7 +438,7 @@ def _rest(query: ImportanceQuery, above: np.ndarray, below: np.ndarray, present:
     return np.stack(columns, axis=1) if columns else np.zeros((len(above), 0))
 
 
-def _transform(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
+def mixed(part: np.ndarray, strategy: np.ndarray) -> np.ndarray:
     """Return ``part @ strategy.T`` one policy at a time: a matrix product may round a row differently beside other
     rows.
     """

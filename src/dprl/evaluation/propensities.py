@@ -117,9 +117,9 @@ class Propensities:
         spread = max(float(np.sum(people * (raw**2 - own)) / people.sum()), 0.0)
         return raw * spread / (spread + own) if spread > 0.0 else np.zeros_like(raw)
 
-    def described(self, target: str, names: Any) -> dict[str, Any]:
+    def described(self, targets: Any, names: Any) -> dict[str, Any]:
         """Return noisy counts, propensities and the noise in a count, by stratum and action, as plain data."""
-        del target, names
+        del targets, names
         shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1.0)
         return {
             "file": FILE,
@@ -132,7 +132,7 @@ class Propensities:
     def to_bytes(self) -> bytes:
         """Write what was released as JSON."""
         made = {"schema": _SCHEMA, "bounds": self.strata.bounds.as_dict(), "released": self.theta.tolist()}
-        made |= self.described("", None)
+        made |= self.described((), None)
         return (json.dumps(made, indent=1) + "\n").encode()
 
 

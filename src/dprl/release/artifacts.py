@@ -12,6 +12,7 @@ from dprl.config import DERIVED, LIBRARY_DEFAULT
 from dprl.data.readers import Log
 from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
+from dprl.engine.value_query import LearningQuery
 from dprl.evaluation.best import POINTS, SHARE
 from dprl.evaluation.intervals import (
     NO_OVERLAP,
@@ -65,7 +66,7 @@ def estimate_of(
     request |= {"outcome": outcome} if outcome else {}
     learned: dict[str, Any] = {"value_function": None}
     if found.learned is not None:
-        learned[found.learned.kind] = found.learned.described(targets[0]["name"], log.bounds.state_names)
+        learned[found.learned.kind] = found.learned.described(list(values), log.bounds.state_names)
     return {
         "schema": "dprl.estimate/1",
         "status": status,
@@ -127,6 +128,8 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
             f"Behaviour probabilities are estimated within strata of {within}. Values are right if, among people of "
             "one stratum, nothing that also bears on the outcome decided who got which action."
         )
+    if isinstance(plan.query, LearningQuery):
+        said += plan.query.cautions(plan.value_mechanism)
     hopeless = [name for name, hides in zip(names, plan.hopeless(), strict=True) if hides]
     if isinstance(plan.query, GroupedQuery):
         for declared, size, expected in zip(
@@ -234,6 +237,7 @@ def certificate_of(
     around = f", around the released {learned}," if plan.around_function else ""
     of_groups = " of everybody and of each subgroup" if isinstance(plan.query, GroupedQuery) else ""
     released = f"One noisy vector, from which{around} every value and interval{of_groups} is computed"
+    released += f", and the {learned}" if isinstance(plan.query, LearningQuery) else ""
     if plan.stages:
         if any(isinstance(stage.mechanism, FilteredGaussianSum) for stage in plan.stages):
             released += ", the noisy sum of every step and its noisy norm, as many as the budget admitted, from which"

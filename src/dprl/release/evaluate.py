@@ -25,6 +25,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
+from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policies_in_file, policy_name
@@ -46,8 +47,8 @@ class Release(Handout):
     Attributes:
         value, interval: of the first target policy, or of the chosen one.
         values: of every target policy, by name; of the chosen one alone, where the best was asked for.
-        learned: what was released besides: the value function of that first target policy, or propensities; None where
-            the algorithm learns nothing.
+        learned: what was released besides: the value function of that first target policy, propensities, or
+            projections; None where the algorithm learns nothing.
         certificate: the guarantee; sealed with digests when it is saved.
         estimate: everything above as plain data.
     """
@@ -65,6 +66,11 @@ class Release(Handout):
     def propensities(self) -> Propensities | None:
         """Estimated behaviour probabilities; None where the log has them."""
         return self.learned if isinstance(self.learned, Propensities) else None
+
+    @property
+    def projections(self) -> Projections | None:
+        """Best linear projections of values and differences; None where the algorithm gives none."""
+        return self.learned if isinstance(self.learned, Projections) else None
 
     @property
     def estimate(self) -> Mapping[str, Any]:
@@ -335,7 +341,8 @@ def _named_policies(target: Any) -> dict[str, Any]:
 def _restored(path: Path) -> Release:
     """Return the release in a folder."""
     estimate = json.loads((path / Release.document_name).read_bytes())
-    function = None if estimate["value_function"] is None else load_value_function(path)
-    function = load_propensities(path) if Propensities.kind in estimate else function
+    function: Learned | None = None if estimate["value_function"] is None else load_value_function(path)
+    for kind, load in ((Propensities.kind, load_propensities), (Projections.kind, load_projections)):
+        function = load(path) if kind in estimate else function
     values = {target["name"]: ValueEstimate.from_mapping(target) for target in estimate["targets"]}
     return Release(values, function, document=estimate)

@@ -19,7 +19,7 @@ from dprl.engine.plan import Plan
 from dprl.engine.program import Learned, run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import ALWAYS
-from dprl.engine.value_query import as_numbers, clipped_total, exact_sum, release_total
+from dprl.engine.value_query import LearningQuery, as_numbers, clipped_total, exact_sum, release_total
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.subgroups import Subgroup, subgroups_of
@@ -173,7 +173,7 @@ class Released(NamedTuple):
         estimates: one for each target policy; of a plan with a choice that of the chosen one alone.
         contrasts: one for each contrast of the plan.
         groups: one for each subgroup that the plan asks for.
-        learned: value function or propensities, where the algorithm learns some.
+        learned: value function, propensities or projections, where the algorithm learns some.
         chosen: place of the chosen policy, of a plan with a choice.
         rows: of the units of the values. Private.
     """
@@ -216,6 +216,8 @@ def release_rows(
     if noisy is None:
         noisy = value_vector(function)
     query = plan.query.around(function)
+    if isinstance(query, LearningQuery):
+        function = query.learned(plan.value_mechanism, noisy)
     contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
     groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
     return Released(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, chosen, rows)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from dprl.report import charts, guarantee
+from dprl.report.bands import projections_view
 from dprl.report.fields import WORDS, endpoints, items, numbers, section, text
 from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
 from dprl.report.view import cleaned, view_of_guarantee
@@ -36,6 +37,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "contrasts": _contrasts(estimate),
         "subgroups": _subgroups(estimate, confidence),
         "choice": _choice(section(estimate.get("choice"))),
+        "projections": projections_view(section(estimate.get("projections"))),
         "outcome": text(request.get("outcome"), ""),
         "of_transitions": _is_of_transitions(estimate),
         "probability": _probability(estimate),

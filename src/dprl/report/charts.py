@@ -120,7 +120,14 @@ def share_bar(privacy: float, sampling: float, title: str) -> Markup:
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def curve(grid: Sequence[float], values: Sequence[float], name: str, domain: tuple[float, float], wide: bool) -> Markup:
+def curve(
+    grid: Sequence[float],
+    values: Sequence[float],
+    name: str,
+    domain: tuple[float, float],
+    wide: bool,
+    band: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Markup:
     """Return the value function along one component.
 
     Args:
@@ -129,9 +136,13 @@ def curve(grid: Sequence[float], values: Sequence[float], name: str, domain: tup
         name: what the component is called.
         domain: the value axis, which all the curves share.
         wide: whether the chart stands by itself.
+        band: lower and upper ends, ``(P,)`` each.
     """
     title = f"Estimated value along {name}, from {number(values[0])} to {number(values[-1])}"
     frame = _frame((560.0, 250.0) if wide else (386.0, 220.0), 12.0, grid, domain, title, name, "estimated value")
+    if band is not None:
+        ends = [*zip(grid, band[0], strict=True), *zip(grid[::-1], band[1][::-1], strict=True)]
+        draw_path(frame.svg, [(frame.x(a), frame.y(b)) for a, b in ends], "ribbon", close=True)
     if len(grid) == 1:
         _dot(frame.svg, frame.x(grid[0]), frame.y(values[0]), 4.0)
     else:

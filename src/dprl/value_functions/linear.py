@@ -57,11 +57,11 @@ class ValueFunction:
             )
         ]
 
-    def described(self, target: str, names: Sequence[str] | None) -> dict[str, Any]:
+    def described(self, targets: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
         """Return what ``estimate.json`` says of it, as plain data.
 
         Args:
-            target: the policy of which it is the value function.
+            targets: names of the target policies, of which it is the value function of the first.
             names: what the observation's components are called, if they have names.
         """
         slices = [
@@ -69,7 +69,7 @@ class ValueFunction:
             for piece in self.slices()
         ]
         features = {"name": self.features.name, "size": self.features.size}
-        return {"target": target, "features": features, "file": FILE, "slices": slices}
+        return {"target": targets[0], "features": features, "file": FILE, "slices": slices}
 
     def to_bytes(self) -> bytes:
         """Write the function as a safetensors file; the same bytes for the same value function."""
