@@ -27,6 +27,7 @@ NAMES = (
     "descent",
     "recommended",
     "off_policy_values",
+    "icu_sepsis",
     "learning_families",
 )
 

@@ -37,7 +37,7 @@ START = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class MarkovRatios(ValuesConfig):
-    """Options of values by single ratios; public facts, all of them.
+    """Options of values by single ratios; public facts, all of them. Rewards count in a trajectory's last row alone.
 
     Attributes:
         discount: gamma, in [0, 1].
@@ -66,9 +66,7 @@ class MarkovRatios(ValuesConfig):
         "noise_multiplier": "(0, inf)",
     }
 
-    def value_query(
-        self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
-    ) -> MarkovQuery:
+    def value_query(self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]) -> MarkovQuery:
         """Return the query for the values of ``policies``."""
         sampling = ImportanceSampling(discount=self.discount, confidence=self.confidence)
         return MarkovQuery(sampling.value_query(bounds, policies, contrasts), options=self)
@@ -82,7 +80,7 @@ class MarkovQuery(AnchoredQuery):
         options: those of the algorithm.
     """
 
-    options: MarkovRatios = MarkovRatios()  # noqa: RUF009  # frozen
+    options: MarkovRatios = MarkovRatios()  # frozen
 
     around_function: ClassVar[bool] = False
 
@@ -132,7 +130,7 @@ class MarkovQuery(AnchoredQuery):
         following = np.where((log.has_next & ~log.terminated)[:, None], following, 0.0)
         known = usable(log)[log.episode_of()] & (log.terminated | log.has_next)
         going = now - discount * following
-        surprise = np.where(log.terminated, log.reward - centre * going[:, 0], 0.0) / half
+        surprise = (np.where(log.terminated, log.reward, 0.0) - centre * going[:, 0]) / half
         going[:, 1:] *= self.options.slope_scale
         # norm that the vector of a row can have whatever follows its state
         own, far = np.linalg.norm(now[:, 1:], axis=1), discount * math.sqrt(3.0)
@@ -145,7 +143,7 @@ class MarkovQuery(AnchoredQuery):
         columns = [self.sampling.unit_vectors(log, policies, behavior)]
         for policy in policies:
             ratios = np.where(known, np.minimum(step_ratios(policy, log, behavior), self.options.largest_ratio), 0.0)
-            weight = of_row * _within(ratios, self.options.largest_ratio, log)
+            weight = of_row * within(ratios, self.options.largest_ratio, log)
             right = np.column_stack([going, surprise]) * (weight / most)[:, None]
             for k in range(self.size):
                 columns += [np.bincount(unit, now[:, k] * column, minlength=log.units) for column in right.T]
@@ -178,9 +176,7 @@ class MarkovQuery(AnchoredQuery):
         return weighed(sampled, centre + half * float(start @ theta), error, 0.0)
 
 
-def _within(
-    ratios: Float[np.ndarray, " rows"], budget: float, log: Trajectories
-) -> Float[np.ndarray, " rows"]:
+def within(ratios: Float[np.ndarray, " rows"], budget: float, log: Trajectories) -> Float[np.ndarray, " rows"]:
     """Return ratios of at most ``budget`` each made smaller, so that those of a unit add up to no more than it.
 
     Each is made smaller by the part of the budget that the unit's earlier rows took: one step of all units at a time,
@@ -192,6 +188,6 @@ def _within(
     for t in range(int(lengths.max(initial=0))):
         who = np.flatnonzero(lengths > t)
         rows = ends[:-1][who] + t
-        out[rows] = ratios[rows] * left[who] / budget
+        out[rows] = ratios[rows] * (left[who] / budget)
         left[who] -= out[rows]
     return out
