@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means, usable
 from dprl.engine.rows import scale_of
@@ -191,3 +192,12 @@ def within(ratios: Float[np.ndarray, " rows"], budget: float, log: Trajectories)
         out[rows] = ratios[rows] * (left[who] / budget)
         left[who] -= out[rows]
     return out
+
+
+ALGORITHM = Algorithm(
+    MarkovRatios,
+    settings={
+        "discounted": Setting(MarkovRatios(discount=0.9, largest_ratio=2.0, sampling_share=0.5)),
+        "differences": Setting(MarkovRatios(discount=0.9, sampling_share=0.9), compare=("all",)),
+    },
+)

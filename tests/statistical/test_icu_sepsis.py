@@ -34,7 +34,7 @@ def test_logs_are_those_of_the_environment(sepsis):
     pytest.importorskip("gym")  # which the package imports
     environment = gymnasium.make("icu_sepsis:Sepsis/ICU-Sepsis-v2", disable_env_checker=True)
     rng, real = np.random.default_rng(7), []
-    for patient in range(600):
+    for patient in range(300):
         state, _ = environment.reset(seed=patient)
         length, ended, reward = 0, False, 0.0
         while not ended:
@@ -42,7 +42,7 @@ def test_logs_are_those_of_the_environment(sepsis):
             state, reward, ended, _, _ = environment.step(int(action))
             length += 1
         real.append((reward, length))
-    everybody = sepsis.draw(np.random.default_rng(8), 4_000, by_clinicians=1.0)
+    everybody = sepsis.draw(np.random.default_rng(8), 2_000, by_clinicians=1.0)
     last = np.append(everybody["t"][1:] == 0, True)
     drawn = np.stack([everybody["reward"][last], everybody["t"][last] + 1.0], axis=1)
     real = np.array(real)

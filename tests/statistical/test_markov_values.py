@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.markov_values import MarkovQuery, MarkovRatios, within
+from benchmarks.markov_values import ALGORITHM, MarkovQuery, MarkovRatios, within
 
+from dprl.audits.neighbours import Case
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.value_query import value_mechanism
 from dprl.policies.tabular import TabularPolicy
 from dprl.protocols import Bounds
+from dprl.registry import Entry
 
 SECOND = TabularPolicy(np.array([[0.0, 1.0], [0.0, 1.0]]))
 EITHER = TabularPolicy(np.array([[0.3, 0.7], [0.6, 0.4]]))
@@ -93,3 +95,12 @@ def test_how_much_a_row_counts_never_depends_on_what_follows():
     changed = within(np.where(last, 3.0 - ratios, ratios), 3.0, log)
     np.testing.assert_array_equal(changed[~last], counted[~last])
     assert (changed[last] != counted[last]).any()
+
+
+@pytest.mark.parametrize("setting", ALGORITHM.settings)
+def test_one_person_moves_what_enters_the_mechanism_no_more_than_is_declared(setting):
+    """Released through the front door on neighbouring logs, as every registered algorithm is."""
+    entry = Entry(ALGORITHM.name, "benchmarks.markov_values", "")
+    found = Case(entry, setting, "arrays by person", 0).run()
+    assert found.problems == ()
+    assert 0.0 < found.largest <= 1.0 + 1e-9
