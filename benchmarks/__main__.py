@@ -29,6 +29,7 @@ NAMES = (
     "recommended",
     "off_policy_values",
     "best_of_k",
+    "icu_sepsis",
     "learning_families",
 )
 

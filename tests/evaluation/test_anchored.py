@@ -137,7 +137,7 @@ def test_the_interval_is_that_of_importance_sampling_and_holds_the_value():
 @pytest.mark.parametrize(("noise", "moved", "near"), [(0.0, 0.0, 3.0), (1e9, 0.0, 2.0), (0.0, 1e9, 2.0)])
 def test_each_value_counts_by_its_error(noise, moved, near):
     sampled = ValueEstimate(2.0, (0.0, 5.0), 0.1, 0.1, bias_bound=1.0)
-    found = anchored._weighed(sampled, 3.0, noise, moved)
+    found = anchored.weighed(sampled, 3.0, noise, moved)
     assert found.value == pytest.approx(near, abs=1e-6)
     assert found.privacy_standard_error == pytest.approx(noise if near == 3.0 else 0.1, abs=1e-6)
 

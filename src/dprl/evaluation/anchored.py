@@ -143,7 +143,7 @@ class AnchoredQuery:
         for estimate, correction in zip(self.sampling.decode(mechanism, sampled), corrections, strict=True):
             moved = half * float(correction) / of_correction
             anchored = centre + half * float(start) / of_start + moved
-            out.append(_weighed(estimate, anchored, noise, moved))
+            out.append(weighed(estimate, anchored, noise, moved))
         return out
 
     def counting(self) -> AnchoredQuery:
@@ -183,7 +183,7 @@ class AnchoredQuery:
         return self.sampling.expect(mechanism)
 
 
-def _weighed(sampled: ValueEstimate, anchored: float, noise: float, moved: float) -> ValueEstimate:
+def weighed(sampled: ValueEstimate, anchored: float, noise: float, moved: float) -> ValueEstimate:
     """Return the mean of two values by the inverse squares of their errors, within the interval of ``sampled``.
 
     Args:
