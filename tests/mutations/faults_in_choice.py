@@ -47,7 +47,7 @@ def _(original: Any, self: Any) -> float:
     return math.nextafter(original(self), 1.0)
 
 
-@fault("a person chooses and values", "neighbours of a choice", (InMemory, "chosen"))
+@fault("a person chooses and values", "neighbours of a choice", (InMemory, "after_first"))
 def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     place, second = original(rows, noise, journal)
     return place, replace(second, log=rows.log.of_units(np.ones(rows.log.units, bool), second.log.bounds))
@@ -61,7 +61,7 @@ def _(planting: Planting) -> None:
     planting.replace(TwoParts, "in_first", by_order)
 
 
-@fault("a coin for each trajectory of a person", "neighbours of a choice", (InMemory, "chosen"))
+@fault("a coin for each trajectory of a person", "neighbours of a choice", (InMemory, "after_first"))
 def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     """Every other trajectory is the part's; those of a person are in both."""
     place, second = original(rows, noise, journal)

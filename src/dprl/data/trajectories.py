@@ -77,6 +77,7 @@ class Trajectories:
             self,
             **{name: getattr(self, name)[rows] for name in per_row},
             target_prob={name: values[rows] for name, values in self.target_prob.items()},
+            stays=None if self.stays is None else self.stays[rows],
             episode_offsets=np.r_[0, np.cumsum(self.lengths()[episodes])].astype(np.int64),
             unit_offsets=np.r_[0, np.cumsum(np.diff(self.unit_offsets)[kept])].astype(np.int64),
             valid=self.valid[episodes],

@@ -291,6 +291,7 @@ class ImportanceQuery:
             share_noise=known.share_spread,
             largest=self.largest_differences[place],
             counted=known.counted,
+            part=self.share,
         )
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:

@@ -17,7 +17,7 @@ from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy, UniformPolicy
-from dprl.release.artifacts import CHOSEN, MEAN_REWARD, RETURN, choice_of, mechanism_rows, public_cautions
+from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
 from dprl.release.evaluate import check_best, load_policies
 
 
@@ -56,9 +56,12 @@ def plan_release(
     names = list(policies)
     check_best(best, choosing_share, policies, compare, subgroups)
     pairs = asked_pairs(compare, names)
-    facts = algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit
-    plan = plan_of_best(*facts, choosing_share) if best else make_plan(*facts, pairs, subgroups)
-    valued = names if plan.choice is None else [CHOSEN]
+    facts, how = (algorithm, known, budget), (features, TOTAL_VARIATION, unit)
+    if best:
+        plan = plan_of_best(*facts, policies, *how, choosing_share)
+    else:
+        plan = make_plan(*facts, list(policies.values()), *how, pairs, subgroups)
+    valued = names if plan.first is None else plan.first.names
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
@@ -69,7 +72,7 @@ def plan_release(
         "epsilon_of_event": plan.epsilon_of_event,
         "unit": unit,
         "mechanisms": mechanism_rows(plan),
-        **({} if plan.choice is None else {"choice": choice_of(plan, len(names))}),
+        **({} if plan.first is None else {"choice": plan.first.described()}),
         "cautions": public_cautions(plan, valued),
         "max_cumulative_ratio": {
             "value": plan.query.bounds.cumulative_ratio,

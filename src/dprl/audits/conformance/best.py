@@ -40,12 +40,13 @@ class BestConformance(EvaluationConformance):
         """Return the plan of a release under the suite's bounds."""
         chosen = self.algorithm.settings[setting]
         bounds = replace(self.bounds, **chosen.facts)
-        return plan_of_best(chosen.config, bounds, self.budget, list(self.policies), total_variation=2.0**-49)
+        policies = {f"policy {place}": policy for place, policy in enumerate(self.policies)}
+        return plan_of_best(chosen.config, bounds, self.budget, policies, total_variation=2.0**-49)
 
     def mechanisms(self, setting: str) -> dict[str, Any]:
         """Return the noisy maximum, and the values' noisy sum."""
         plan = self.plan(setting)
-        return {"choice": plan.choice.mechanism, "value": plan.value_mechanism}
+        return {"choice": plan.first.mechanism, "value": plan.value_mechanism}
 
     def sources(self, setting: str) -> tuple[str, ...]:
         """Return in which form a log is read; one in parts is refused."""
