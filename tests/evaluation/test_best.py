@@ -128,14 +128,8 @@ def test_products_are_cut_by_public_facts_and_no_later_than_for_values():
 def test_both_parts_may_spend_the_whole_budget(algorithm):
     bounds = bounds_of(5_000)
     plan = plan_of_best(algorithm, bounds, BUDGET, POLICIES, total_variation=2.0**-49)
-    alone = make_plan(
-        algorithm,
-        replace(bounds, units=3_000),
-        BUDGET,
-        list(POLICIES.values())[:1],
-        total_variation=2.0**-49,
-        share=0.6,
-    )
+    one = list(POLICIES.values())[:1]
+    alone = make_plan(algorithm, replace(bounds, units=3_000), BUDGET, one, total_variation=2.0**-49, share=0.6)
     assert plan.value_mechanism == alone.value_mechanism
     assert plan.event == events.parallel([events.pure(1.0), alone.event])
     assert accountant.epsilon_of(plan.event, plan.delta_of_event) == plan.epsilon_of_event == 1.0

@@ -141,9 +141,7 @@ class Strata:
         """
         actions = self.bounds.actions
         if actions is None or any(isinstance(policy, UNASKED) for policy in policies):
-            raise DprlError(
-                "Within strata policies are functions of states: what the log alone knows cannot be evaluated."
-            )
+            raise DprlError("Within strata policies are functions of states: a column of the log cannot be evaluated.")
         states = self._states()
         out = []
         for number, policy in enumerate(policies, start=1):

@@ -12,6 +12,7 @@ from dprl.config import DERIVED
 from dprl.data.readers import Log
 from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
+from dprl.evaluation.contrasts import Contrast
 from dprl.evaluation.intervals import (
     NO_OVERLAP,
     OUTSIDE_RANGE,
@@ -26,6 +27,8 @@ from dprl.evaluation.protected import Protected
 from dprl.evaluation.subgroups import GroupedQuery, Subgroup
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
+from dprl.policies.loading import AlwaysPolicy
+from dprl.policies.rules import Rule
 from dprl.release.certificate import certificate_from
 from dprl.release.touch import Released
 
@@ -50,10 +53,10 @@ def estimate_of(
     outcome: str | None,
 ) -> dict[str, Any]:
     """Return ``estimate.json``: released values and public facts."""
-    first = {}
-    if plan.first is not None:
-        assert found.first is not None
-        first = {"choice": {"policy": found.first.name} | plan.first.described()}
+    first, contrasts = {}, found.contrasts
+    if plan.first is not None and found.first is not None:
+        contrasts, of_rule = _of_rule(list(found.first.policies.values()), contrasts)
+        first = {"choice": {"policy": found.first.name} | plan.first.described() | of_rule}
     public = public_cautions(plan, list(values) if plan.first is None else plan.first.names)
     targets = [
         {"name": name, **e.as_dict(), "reference": None if references is None else references[i]}
@@ -79,7 +82,7 @@ def estimate_of(
         "interval": targets[0]["interval"],
         **first,
         "targets": targets,
-        **({"contrasts": [contrast.as_dict(list(values)) for contrast in found.contrasts]} if found.contrasts else {}),
+        **({"contrasts": [contrast.as_dict(list(values)) for contrast in contrasts]} if contrasts else {}),
         **({"subgroups": [group.as_dict(list(values)) for group in found.groups]} if found.groups else {}),
         **learned,
         "public_cautions": public,
@@ -87,6 +90,29 @@ def estimate_of(
         "request": request,
         "bounds": in_force(plan, log),
     }
+
+
+def _of_rule(policies: Sequence[Any], contrasts: Sequence[Contrast]) -> tuple[list[Contrast], dict[str, Any]]:
+    """Return the differences without that of an action from itself, and what is known of a rule.
+
+    What the rule is worth more than the best action for everybody is the smallest of the differences from each: so are
+    both ends of its interval, which holds whenever those of all differences do.
+    """
+    rule = policies[0]
+    out: dict[str, Any] = {"cases": [list(case) for case in rule.cases()]} if isinstance(rule, Rule) else {}
+    kept, ends = [], []
+    for contrast in contrasts:
+        against = policies[contrast.against]
+        if isinstance(rule, Rule) and isinstance(against, AlwaysPolicy) and rule.tree == against.action:
+            ends.append((0.0, 0.0, 0.0))
+            continue
+        kept.append(contrast)
+        if isinstance(against, AlwaysPolicy):
+            ends.append((contrast.value, *contrast.simultaneous_interval))
+    if ends:
+        value, low, high = (min(column) for column in zip(*ends, strict=True))
+        out["less_best_action"] = {"value": value, "simultaneous_interval": [low, high]}
+    return kept, out
 
 
 def in_force(plan: Plan, log: Log) -> dict[str, Any]:
@@ -244,6 +270,8 @@ def certificate_of(
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
+    if plan.first is not None and "rules" in (described := plan.first.described()):
+        public["rules"] = described["rules"]
     if log.preparation is not None:
         public["prepare"] = dict(log.preparation.declared)
     if isinstance(plan.query, GroupedQuery):

@@ -149,9 +149,9 @@ def evaluate(
         log: a :class:`Log` from :func:`dprl.read_log`, loaded :class:`Trajectories`, or whatever ``read_log`` reads
             (then ``bounds`` is needed). One in parts is read block by block, in bounded memory.
         target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``, ``"uniform"``,
-            ``"always:ACTION"``, ``"logged"``, ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from
-            names, or as ``"FILE.py:NAME"`` of a list or a mapping. Neither the policies nor the features may have been
-            fitted on this log.
+            ``"always:ACTION"``, ``"logged"`` for what was done, ``"FILE.py:function"``, ``"column:NAME"``; or several
+            as a list, or as a mapping from names, or as ``"FILE.py:NAME"`` of a list or a mapping. Neither the policies
+            nor the features may have been fitted on this log.
         budget: what may be spent in all.
         algorithm: options of any registered evaluation algorithm; by default ``Recommended()``, which chooses
             by public facts alone, or ``Stratified()`` where the bounds declare strata. All of them give values and
@@ -198,7 +198,7 @@ def evaluate(
         resume=resume,
     )
     chosen = check_engine(engine, shards, address)
-    named = _named_policies(target_policy)
+    named = named_policies(target_policy)
     check_best(best, choosing_share, named, compare, subgroups)
     log = opened_log(log, named, bounds, unit, person, behavior_policy)
     algorithm = find(default_for(log.bounds)).load_config()() if algorithm is None else algorithm
@@ -322,7 +322,7 @@ def _sent(spec: Any, policy: Any) -> Any:
 
 def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
     """Target policies by name, each tried on public states; see :func:`evaluate`."""
-    policies = {name: load_policy(p, bounds.actions) for name, p in _named_policies(target).items()}
+    policies = {name: load_policy(p, bounds.actions) for name, p in named_policies(target).items()}
     for name, policy in policies.items():
         if not isinstance(policy, UNASKED):
             if bounds.actions is None:
@@ -355,7 +355,8 @@ def check_best(
         seen[key] = name
 
 
-def _named_policies(target: Any) -> dict[str, Any]:
+def named_policies(target: Any) -> dict[str, Any]:
+    """Return target policies by name, as they were asked for; those of a list have names of their own."""
     if isinstance(target, Mapping):
         named = dict(target)
     else:
