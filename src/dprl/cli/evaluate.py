@@ -67,7 +67,7 @@ def evaluate(asked: Evaluate) -> None:
 
 
 def lines(release: Any, out: Path) -> Iterator[str]:
-    """Yield what is printed of a release. How many lines there are follows from public facts and from what was released, never from rows."""
+    """Yield what is printed of a release. How many there are follows from what is public or released."""
     estimate = release.estimate
     choice, learned = estimate.get("choice"), learned_words(dict(estimate))
     if learned is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from dprl.cli.command import configure
 from dprl.cli.evaluate import lines

@@ -86,7 +86,7 @@ def _with_unknown(
             elif isinstance(policy, LoggedPolicy):
                 out[:, place] = least
         found.append(out)
-    return np.unique(np.round(np.concatenate(found), 6), axis=0)
+    return np.unique(np.round(np.concatenate(found), 12), axis=0)
 
 
 def least_noise_strategy(
