@@ -28,6 +28,7 @@ NAMES = (
     "recommended",
     "off_policy_values",
     "best_of_k",
+    "learn_from_log",
     "learning_families",
 )
 

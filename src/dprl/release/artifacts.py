@@ -53,9 +53,15 @@ def estimate_of(
     outcome: str | None,
 ) -> dict[str, Any]:
     """Return ``estimate.json``: released values and public facts."""
-    first, contrasts = {}, found.contrasts
+    first, contrasts, twice = {}, found.contrasts, []
     if plan.first is not None and found.first is not None:
         contrasts, of_rule = _of_rule(list(found.first.policies.values()), contrasts)
+        name, *others = values
+        twice = [
+            f"{name} and {others[c.against - 1]} are one policy; each of their values has noise of its own."
+            for c in found.contrasts
+            if c not in contrasts
+        ]
         first = {"choice": {"policy": found.first.name} | plan.first.described() | of_rule}
     public = public_cautions(plan, list(values) if plan.first is None else plan.first.names)
     targets = [
@@ -86,7 +92,7 @@ def estimate_of(
         **({"subgroups": [group.as_dict(list(values)) for group in found.groups]} if found.groups else {}),
         **learned,
         "public_cautions": public,
-        "cautions": public + _cautions(plan, values, log.unit) + _of_groups(plan, found.groups),
+        "cautions": public + twice + _cautions(plan, values, log.unit) + _of_groups(plan, found.groups),
         "request": request,
         "bounds": in_force(plan, log),
     }
