@@ -141,15 +141,18 @@ def _of_rules(domain: Domain, releases: list[Any], expected: dict[str, Any], spa
         less_best.append((SimpleNamespace(**own, bias_bound=0.0, notes=()), truth - max(known[n] for n in fixed)))
         ends = [(c["simultaneous_interval"], truth - known[c["against"]]) for c in release.contrasts]
         together += all(low <= difference <= high for (low, high), difference in ends)
+    z_of_all = NormalDist().inv_cdf(1.0 - 0.025 / (actions + 1))  # its interval is of all differences together
     out = [
         _each_against_its_own("the learned rule", values, widest, span),
         _each_against_its_own("less what was done", less_logged, 2.0 * widest, 2.0 * span),
-        _each_against_its_own("less the best action", less_best, 2.0 * widest, 2.0 * span),
+        _each_against_its_own("less the best action", less_best, 2.0 * widest, 2.0 * span, z_of_all),
     ]
     return [*out, out[1] | {"policy": "all together", "hits": together, "below": len(releases) - together, "above": 0}]
 
 
-def _each_against_its_own(name: str, found: list[tuple[Any, float]], widest: float, span: float) -> dict[str, Any]:
+def _each_against_its_own(
+    name: str, found: list[tuple[Any, float]], widest: float, span: float, z: float = Z
+) -> dict[str, Any]:
     """What intervals did of which each is held against its own true value, as if that were zero."""
     apart = []
     for estimate, truth in found:
@@ -157,7 +160,7 @@ def _each_against_its_own(name: str, found: list[tuple[Any, float]], widest: flo
         moved["interval"] = tuple(end - truth for end in estimate.interval)
         apart.append(SimpleNamespace(**moved))
     figures = _count(0.0, apart, span)
-    best = min(2.0 * Z * max(figures["standard_deviation"], figures["privacy_standard_error"]), span)
+    best = min(2.0 * z * max(figures["standard_deviation"], figures["privacy_standard_error"]), span)
     return figures | {
         "policy": name,
         "known_bias_bound": 0.0,

@@ -31,8 +31,9 @@ FLAGS = {
     "learn-protector": "--tasks --epsilon --delta --value-budget-fraction --scheduler --steps --epochs --seed --set "
     "--start --out --resume --json",
     "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --bounds --features --set --json",
-    "plan": "--target-policy --compare --best --bounds --unit --person-column --epsilon --delta --discount --algorithm "
-    "--choosing-share --features --subgroup --noise-multiplier --behavior-policy --config --set --json",
+    "plan": "--target-policy --compare --best --learn --cuts --bounds --unit --person-column --epsilon --delta "
+    "--discount --algorithm --choosing-share --features --subgroup --noise-multiplier --behavior-policy --config --set "
+    "--json",
     "simulate": "--episodes --policy --seed --out",
     "verify": "--public-key --json",
     "report": "--out",

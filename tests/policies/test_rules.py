@@ -53,7 +53,7 @@ def test_comparisons_decide_and_words_say_so():
     [
         {"rule": 4}, {"rule": True}, {"rule": {"component": 3, "cut": 0.0, "below": 0, "above": 1}}, {"rule": None},
         {"rule": {"component": 0, "cut": "1", "below": 0, "above": []}}, {"actions": None}, {"components": []},
-        {"components": "age"[:0]}, {"rule": {"component": 0, "below": 0, "above": 1}}, {"schema": "dprl.rule/2"},
+        {"components": "age"}, {"rule": {"component": 0, "below": 0, "above": 1}}, {"schema": "dprl.rule/2"},
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused(change, tmp_path):

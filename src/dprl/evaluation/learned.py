@@ -31,7 +31,7 @@ from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_name, polic
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
 from dprl.protocols import Bounds
 
-# All numbers were chosen on other simulated trials than those of benchmarks/learn_from_log.py.
+# All numbers were chosen on the seeds for choosing of benchmarks/handicaps.py.
 CHANCE, NOISE = 0.3, 2.0
 """Handicap of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
 TOO_FAR = 0.25
@@ -102,7 +102,7 @@ def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
 
 
 def _with_class(
-    first: Choice, fixed: Sequence[Rule], bounds: Bounds, cuts: Sequence[Cut], own: Mapping[str, Any], behavior: Any
+    first: Choice, fixed: Sequence[Rule], bounds: Bounds, cuts: Sequence[Cut], own: dict[str, Any], behavior: Any
 ) -> Choice:
     """Return the choice among all levels that are not too far behind, and the analyst's own policies.
 
@@ -122,7 +122,7 @@ def _with_class(
         if found:
             levels[level] = len(found)
         rules, behind, room = rules + found, behind + [handicap] * len(found), room - len(found)
-    candidates = {rule.words: rule for rule in rules} | own
+    candidates: dict[str, Any] = {rule.words: rule for rule in rules} | own
     if not candidates:
         raise DprlError("learn: the behaviour policy never does at some states what any of these rules would propose.")
     low, high = first.query.bounds.value_interval(first.query.config.discount)

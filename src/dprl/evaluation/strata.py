@@ -141,7 +141,9 @@ class Strata:
         """
         actions = self.bounds.actions
         if actions is None or any(isinstance(policy, UNASKED) for policy in policies):
-            raise DprlError("Within strata policies are functions of states: a column of the log cannot be evaluated.")
+            raise DprlError(
+                "Within strata policies are functions of states: neither a column of the log nor logged is."
+            )
         states = self._states()
         out = []
         for number, policy in enumerate(policies, start=1):

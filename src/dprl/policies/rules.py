@@ -121,10 +121,13 @@ def read_rule(path: str | Path) -> Rule:
     content = strict_object(path, read_regular(path))
     if content.get("schema") != _SCHEMA:
         raise DprlError(f"{path.name!r} is not a rule of a version that this dprl reads.")
-    actions, names = content.get("actions"), content.get("components")
+    actions: Any = content.get("actions")
+    names: Any = content.get("components")
 
     def tree(node: Any, depth: int = 0) -> Split | int:
-        if type(node) is int and 0 <= node < actions:
+        if not isinstance(node, dict):
+            if type(node) is not int or not 0 <= node < actions:
+                raise ValueError
             return node
         if depth == _DEEPEST or set(node) != {"component", "cut", "below", "above"}:
             raise ValueError
@@ -134,7 +137,9 @@ def read_rule(path: str | Path) -> Rule:
         return Split(component, cut, tree(node["below"], depth + 1), tree(node["above"], depth + 1))
 
     try:
-        if type(actions) is not int or not names or not all(isinstance(name, str) for name in names):
+        if type(actions) is not int or not isinstance(names, list) or not names:
+            raise ValueError
+        if not all(isinstance(name, str) for name in names):
             raise ValueError
         return Rule(tree(content["rule"]), actions, tuple(names))
     except (KeyError, TypeError, ValueError) as error:
