@@ -83,7 +83,7 @@ def test_the_rule_is_a_file_that_an_evaluation_reads_back(tmp_path):
     assert page.index("The learned rule, action 1 where age &lt; 50; else action 0, is worth") < page.index(
         "Worth means"
     )
-    assert "less</bdi>" not in page
+    assert "<title>The learned rule</title>" in page
 
 
 def test_where_nothing_is_better_the_first_line_says_so():
@@ -108,7 +108,7 @@ def test_one_action_for_everybody_is_not_compared_with_itself():
     said = learned_words(dict(found.estimate))
     assert said["against_best"].startswith("It is the same for everybody, and worth more than any other")
     assert "were not looked for" in said["why"]
-    assert said["cases"] == [("", "1")]
+    assert said["cases"] == [([], "1")]
 
 
 def test_what_the_rule_is_worth_more_than_the_best_action_is_the_smallest_difference():

@@ -75,11 +75,9 @@ class Rule:
     @property
     def words(self) -> str:
         """The rule as a sentence says it."""
-        if isinstance(self.tree, int):
-            return f"action {self.tree} for everybody"
-        *cases, last = self.cases()
-        said = "; ".join(f"action {action} where {' and '.join(tests)}" for tests, action in cases)
-        return f"{said}; else action {last[1]}"
+        *cases, (_, last) = self.cases()
+        said = [f"action {action} where {' and '.join(tests)}" for tests, action in cases if action != last]
+        return "; ".join([*said, f"else action {last}"]) if said else f"action {last} for everybody"
 
     def cases(self) -> list[tuple[tuple[str, ...], int]]:
         """Return the rule's cases: comparisons in words, all of which hold there, and the action."""

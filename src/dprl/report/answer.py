@@ -27,7 +27,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
     confidence = f"{100.0 * (as_number(estimate.get('confidence')) or 0.95):.6g}%"
     policies = _policies(targets, _value_bounds(estimate))
     rows = [p["row"] for p in policies]
-    request = section(estimate.get("request"))
+    request, learned = section(estimate.get("request")), learned_words(estimate)
     return view | {
         "confidence": confidence,
         "policies": policies,
@@ -36,7 +36,8 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "contrasts": _contrasts(estimate),
         "subgroups": _subgroups(estimate, confidence),
         "choice": _choice(section(estimate.get("choice"))),
-        "learned": learned_words(estimate),
+        "learned": learned,
+        "tree": charts.rule_tree(learned["cases"], "The learned rule") if learned and len(learned["cases"]) > 1 else "",
         "outcome": text(request.get("outcome"), ""),
         "of_transitions": _is_of_transitions(estimate),
         "probability": _probability(estimate),
@@ -130,12 +131,13 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
         lead += f"rule, {rule}, is worth {logged['amount']} more"
     between = f" ({logged['between']})" if logged and logged["between"] else ""
     cases = [c for c in items(choice.get("cases")) if isinstance(c, list) and len(c) == 2]
+    cases = [([text(test, "") for test in items(tests)], plain(action)) for tests, action in cases]
     single = len(cases) == 1
     return {
         "better": better,
         "lead": f"{lead}{between}.",
         "against_best": _against_best(alone, single, _total_error(next(iter(items(estimate.get("contrasts"))), {}))),
-        "cases": [(" and ".join(text(test, "") for test in items(tests)), plain(action)) for tests, action in cases],
+        "cases": cases,
         "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
         "why": _left_out(section(rules.get("left_out"))),
     }
