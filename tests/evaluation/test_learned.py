@@ -14,6 +14,7 @@ import dprl
 from dprl.accounting import events
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import _parts, _rest, _transform
+from dprl.evaluation.intervals import ValueEstimate, of_distances
 from dprl.evaluation.learned import LEVELS, TOO_FAR, declared_cuts, plan_of_learned
 from dprl.evaluation.strategy import UnknownPolicy, public_patterns
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
@@ -127,3 +128,22 @@ def test_patterns_of_known_policies_stay_what_they_were():
     np.testing.assert_array_equal(public_patterns(arms, BOUNDS), np.eye(3)[::-1][np.argsort([0, 1, 2])])
     # where people may be lost the ratio of what was done is not one
     np.testing.assert_array_equal(public_patterns([*arms, LoggedPolicy()], BOUNDS), np.ones((1, 4)))
+
+
+@pytest.mark.parametrize("part", [1.0, 0.6])
+def test_a_difference_in_a_part_counts_that_the_number_of_people_varies(part):
+    """Its variance is that of a unit's difference, of which a coin decides whether it is there."""
+    rng, units = np.random.default_rng(0), 1000
+    distances = rng.uniform(-0.2, 0.9, (units, 2))
+    means, product = distances.mean(axis=0), float(np.mean(distances[:, 0] * distances[:, 1]))
+    errors = np.sqrt((np.mean(distances**2, axis=0) - part * means**2) / units)
+    estimates = tuple(
+        ValueEstimate(float(m), (-1.0, 1.0), 0.0, float(e), float(e)) for m, e in zip(means, errors, strict=True)
+    )
+    found = of_distances(
+        estimates, tuple(means), product, unit=1.0, units=units, t=2.0, noise=0.0, product_noise=0.0, share=1.0,
+        share_noise=0.0, largest=1.0, part=part,
+    )  # fmt: skip
+    difference = distances[:, 0] - distances[:, 1]
+    expected = np.sqrt((np.mean(difference**2) - part * np.mean(difference) ** 2) / units)
+    assert found.sampling == pytest.approx(expected, rel=1e-9)

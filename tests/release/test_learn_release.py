@@ -195,11 +195,18 @@ def test_the_command_line_learns_and_evaluates(tmp_path, capsys):
         f"units = {PEOPLE}\nhorizon = 1\nreward = [0, 1]\nobservation = [[20, 80], [1, 4]]\nactions = 2\n"
         'observation_names = ["age", "site"]\nmax_importance_ratio = 2\n'
     )
-    arguments = [str(log), "--bounds", str(bounds), "--epsilon", "5", "--delta", "1e-5", "--out", str(out)]
-    with pytest.raises(SystemExit) as stop:
-        main(["learn", *arguments, "--cuts", "age:30,50"])
-    assert not stop.value.code
-    first, second, *_ = capsys.readouterr().out.splitlines()
+    arguments = [str(log), "--bounds", str(bounds), "--epsilon", "5", "--delta", "1e-5", "--cuts", "age:30,50"]
+
+    def said(*command: str) -> list[str]:
+        with pytest.raises(SystemExit) as stop:
+            main([command[0], *arguments, *command[1:]])
+        assert not stop.value.code
+        return capsys.readouterr().out.splitlines()
+
+    planned = said("plan", "--learn")
+    assert planned[1].startswith("choice of a policy: noisy maximum of ")
+    assert sum(line.startswith("the learned rule less ") for line in planned) == 3
+    first, second, *_ = said("learn", "--out", str(out))
     assert first.startswith("The learned rule, action 1 where age < 50; else action 0, is worth ")
     assert second.startswith("It is worth ")
     assert json.loads((out / "policy.json").read_text())["words"] == "action 1 where age < 50; else action 0"

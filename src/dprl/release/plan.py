@@ -58,6 +58,8 @@ def plan_release(
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     names = list(policies)
+    if learn and (best or compare or subgroups):
+        raise DprlError("learn: what a rule is compared with is part of it: leave best, compare and subgroups out.")
     check_best(best or learn, choosing_share, policies, compare, subgroups)
     if cuts and not learn:
         raise DprlError("cuts are of a rule that is to be learned: ask for learn, or leave them out.")
