@@ -150,7 +150,7 @@ def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
         for name, f in figures.items()
     ]
     goals = [
-        goal(f"way to the best arm at epsilon {epsilon:g}, {name}", 100.0 * f["way"], limit, True, "%")
+        goal(f"way to the best arm, {name.replace(', ', ', epsilon ')}", 100.0 * f["way"], limit, True, "%")
         for name, f in figures.items()
         for epsilon, limit in zip(EPSILONS, (90.0, 100.0), strict=True)
         if name.endswith(f", {epsilon:g}")
