@@ -30,6 +30,7 @@ NAMES = (
     "off_policy_values",
     "best_of_k",
     "icu_sepsis",
+    "learn_from_log",
     "learning_families",
 )
 

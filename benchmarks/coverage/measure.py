@@ -18,6 +18,7 @@ import dprl
 from benchmarks.coverage.domains import Domain
 from benchmarks.coverage.rows import Row
 from benchmarks.coverage.standard import PLANNED
+from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.strata import read_axis
 from dprl.protocols import Bounds
 from dprl.release import touch
@@ -50,6 +51,10 @@ def plan_of(row: Row) -> dict[str, Any]:
     """What ``dprl plan`` says of the row, from public facts alone. Raises what the release would refuse."""
     from dprl.release.plan import plan_release
 
+    if row.learn:
+        plan = plan_of_learned(row.algorithm(), bounds_of(row), dprl.Budget(row.epsilon, row.delta))
+        widest = [{"interval_half_width": [0.0, one["interval_half_width_at_most"]]} for one in plan.expectation()]
+        return {"targets": widest, "estimator": plan.estimator}
     return plan_release(
         None, row.domain().policies, dprl.Budget(row.epsilon, row.delta), row.algorithm(),
         bounds=bounds_of(row), unit=row.unit, compare=row.compare, subgroups=row.subgroups, best=row.best,
@@ -79,8 +84,9 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
         return {**found, "refused": str(refusal), "seconds": round(time.perf_counter() - started, 1)}
     plan = plan_of(row)
     low, high = bounds.value_interval(row.algorithm().discount)
-    if row.best:
-        figures = [_of_winners(domain, releases, plan["targets"][0], high - low)]
+    if row.best or row.learn:
+        of = _of_rules if row.learn else _of_winners
+        figures = of(domain, releases, plan["targets"][0], high - low)
         return {**found, "range": [low, high], "policies": figures, "seconds": round(time.perf_counter() - started, 1)}
     found["policies"] = []
     for policy, expected in zip(domain.policies, plan["targets"], strict=True):
@@ -109,26 +115,62 @@ def run(row: Row, logs: int = LOGS, seeds: int = TABLE, simulated: int = SIMULAT
     return {**found, "range": [low, high], "seconds": round(time.perf_counter() - started, 1)}
 
 
-def _of_winners(domain: Domain, releases: list[Any], expected: dict[str, Any], span: float) -> dict[str, Any]:
-    """What the intervals of those did that were chosen: each is held against its own true value."""
+def _of_winners(domain: Domain, releases: list[Any], expected: dict[str, Any], span: float) -> list[dict[str, Any]]:
+    """What the intervals of those did that were chosen."""
     truths = {policy: domain.value(policy) for policy in domain.policies}
-    apart = []
-    for release in releases:
-        truth, estimate = truths[release.chosen], release.values[release.chosen]
-        interval = tuple(end - truth for end in estimate.interval)
-        apart.append(replace(estimate, value=estimate.value - truth, interval=interval))
-    figures = _count(0.0, apart, span)
+    chosen = [(release.values[release.chosen], truths[release.chosen]) for release in releases]
+    found = _each_against_its_own("the winner", chosen, expected["interval_half_width"][1], span)
+    return [found | {"mean_loss": max(truths.values()) - float(np.mean([truth for _, truth in chosen]))}]
+
+
+def _of_rules(domain: Domain, releases: list[Any], expected: dict[str, Any], span: float) -> list[dict[str, Any]]:
+    """What the intervals of learned rules did: of the value, of what it is worth more than what was done and than the
+    best action for everybody, and of all differences together.
+    """
+    law: Any = domain
+    states, actions = np.arange(len(law.start), dtype=np.float64)[:, None], law.behavior.shape[1]
+    fixed = {f"always_{a}": np.tile(np.eye(actions)[a], (len(states), 1)) for a in range(actions)}
+    known = {name: replace(law, targets={name: table}).value(name) for name, table in fixed.items()}
+    known["logged"] = replace(law, targets={"logged": law.behavior}).value("logged")
     widest = expected["interval_half_width"][1]
-    best = min(2.0 * Z * max(figures["standard_deviation"], figures["privacy_standard_error"]), span)
+    values, less_logged, less_best, together = [], [], [], 0
+    for release in releases:
+        truth = replace(law, targets={"rule": release.policy(states)}).value("rule")
+        values.append((release.values["the learned rule"], truth))
+        first, best = release.contrasts[0], release.estimate["choice"]["less_best_action"]
+        less_logged.append((SimpleNamespace(**first, bias_bound=0.0, notes=()), truth - known["logged"]))
+        own = {**first, **best, "interval": best["simultaneous_interval"]}
+        less_best.append((SimpleNamespace(**own, bias_bound=0.0, notes=()), truth - max(known[n] for n in fixed)))
+        ends = [(c["simultaneous_interval"], truth - known[c["against"]]) for c in release.contrasts]
+        together += all(low <= difference <= high for (low, high), difference in ends)
+    z_of_all = NormalDist().inv_cdf(1.0 - 0.025 / (actions + 1))  # its interval is of all differences together
+    out = [
+        _each_against_its_own("the learned rule", values, widest, span),
+        _each_against_its_own("less what was done", less_logged, 2.0 * widest, 2.0 * span),
+        _each_against_its_own("less the best action", less_best, 2.0 * widest, 2.0 * span, z_of_all),
+    ]
+    return [*out, out[1] | {"policy": "all together", "hits": together, "below": len(releases) - together, "above": 0}]
+
+
+def _each_against_its_own(
+    name: str, found: list[tuple[Any, float]], widest: float, span: float, z: float = Z
+) -> dict[str, Any]:
+    """What intervals did of which each is held against its own true value, as if that were zero."""
+    apart = []
+    for estimate, truth in found:
+        moved = {**vars(estimate), "value": estimate.value - truth}
+        moved["interval"] = tuple(end - truth for end in estimate.interval)
+        apart.append(SimpleNamespace(**moved))
+    figures = _count(0.0, apart, span)
+    best = min(2.0 * z * max(figures["standard_deviation"], figures["privacy_standard_error"]), span)
     return figures | {
-        "policy": "the winner",
+        "policy": name,
         "known_bias_bound": 0.0,
         "known_width": best,
         "width_over_known": figures["median_width"] / best,
         "planned_half_width": widest,
         "wider_than_planned": int((figures.pop("widths") > 2.0 * widest * (1.0 + 1e-9)).sum()),
         "usable": widest <= PLANNED * span,
-        "mean_loss": max(truths.values()) - float(np.mean([truths[release.chosen] for release in releases])),
     }
 
 
@@ -278,6 +320,9 @@ def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
     if row.unit == "trajectory":
         del columns["person_id"]
     budget, person = dprl.Budget(row.epsilon, row.delta), "person_id" if row.unit == "person" else None
+    if row.learn:
+        own: dict[str, Any] = {"unit": row.unit, "person": person, "seed": int(rng.integers(2**62))}
+        return dprl.learn(columns, budget, algorithm=row.algorithm(), bounds=bounds_of(row), **own)
     with _compiled_once(row, len(columns["reward"])):
         return dprl.evaluate(
             columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row), unit=row.unit,

@@ -30,6 +30,7 @@ class Row:
         compare: differences of policies that are released besides, and counted.
         subgroups: whose values and differences are released besides; of a law whose states are whole numbers.
         best: whether the best of the policies is chosen, and the winner alone is counted.
+        learn: whether a rule is learned; its value and its differences are counted.
         quick: whether the suite runs it too, with few logs.
         needs: a package that is not among dprl's dependencies.
     """
@@ -49,6 +50,7 @@ class Row:
     compare: tuple[str, ...] = ()
     subgroups: tuple[str, ...] = ()
     best: bool = False
+    learn: bool = False
     quick: bool = False
     needs: str | None = None
 
@@ -180,6 +182,21 @@ def _rare_responders() -> Domain:
     )
 
 
+def _by_state(gain: float) -> Domain:
+    """Eight states: the first action is worth more below the middle, and the second above, by ``gain``."""
+    below = np.where(np.arange(8) < 4, gain, -gain) / 2.0
+    success = np.stack([0.5 + below, 0.5 - below], axis=1)[..., None]
+    return Process(
+        start=np.full(8, 0.125),
+        following=np.tile(np.eye(9)[8], (8, 2, 1)),
+        outcomes=np.concatenate([1.0 - success, success], axis=2),
+        rewards=np.array([0.0, 1.0]),
+        behavior=np.full((8, 2), 0.5),
+        targets={"logged": np.full((8, 2), 0.5)},
+        horizon=1,
+    )
+
+
 def _near_the_top() -> Domain:
     """A value near the end of the range: there it matters most that a few people are missing."""
     return laws.one_decision((0.5, 0.5), {"other": (0.0, 1.0)}, (0.2, 0.95))
@@ -193,6 +210,7 @@ _RUNGS = {"reward": (0.0, 1.0), "observation": ((0.0, 4.0),)}
 _MILD = {**_RUNGS, "actions": 2, "max_importance_ratio": 1.4}
 _EARLY = {**_MILD, "reward": (1.0, 2.0), "horizon": 10, "max_cumulative_ratio": 6.0}
 _ONE = {"horizon": 1, "reward": (0.0, 1.0), "observation": ((0.0, 1.0),), "actions": 2}
+_BY_STATE = {**_ONE, "observation": ((0.0, 7.0),), "max_importance_ratio": 2.0}
 _LIVES = {**_ONE, "reward": (0.0, 2.0), "max_importance_ratio": 2.0, "return_range": (0.0, 1.0)}
 _SCHOOL = {
     "horizon": 4, "reward": (0.0, 1.0), "observation": ((0.0, 3.0), (0.0, 1.0)), "actions": 3,
@@ -490,6 +508,14 @@ ROWS = (
     Row(
         name="best-of-10", title="importance sampling, one step, the winner of 10 policies", domain=lambda: _many(10),
         algorithm=_weighted(), units=1000, best=True, bounds={**_ONE, "actions": 4, "max_importance_ratio": 4.0},
+    ),
+    Row(
+        name="learned-rule", title="a rule learned from one step, where one is better", domain=lambda: _by_state(0.3),
+        algorithm=_weighted(), units=1000, learn=True, bounds=_BY_STATE,
+    ),
+    Row(
+        name="learned-by-luck", title="a rule learned from one step, where none is better",
+        domain=lambda: _by_state(0.0), algorithm=_weighted(), units=1000, learn=True, bounds=_BY_STATE,
     ),
     Row(
         name="best-of-100", title="importance sampling, one step, the winner of 100 policies",

@@ -34,6 +34,7 @@ from dprl.policies.released import ReleasedPolicy as ReleasedPolicy
 from dprl.protocols import Bounds as Bounds
 from dprl.release.evaluate import Release as Release
 from dprl.release.evaluate import evaluate as evaluate
+from dprl.release.learn import learn as learn
 from dprl.release.train import TrainedRelease as TrainedRelease
 from dprl.release.train import train as train
 from dprl.release.train_policy import TrainedPolicy as TrainedPolicy

@@ -22,6 +22,8 @@ FLAGS = {
     "evaluate": "--target-policy --compare --best --bounds --unit --person-column --epsilon --delta --discount "
     "--algorithm --choosing-share --features --subgroup --ledger --dataset --noise-multiplier --behavior-policy "
     "--config --set --seed --simulated --sign --out --resume --json",
+    "learn": "--cuts --policies --bounds --unit --person-column --epsilon --delta --discount --choosing-share --ledger "
+    "--dataset --behavior-policy --config --set --seed --simulated --sign --outcome --out --resume --json",
     "audit": "--calibration --units --steps --sampling-rate --epsilon --delta --released --trials --seed --confidence "
     "--set --all --out --list --json",
     "train": "--environment --bounds --epsilon --delta --ledger --dataset --config --set --seed --simulated --sign "
@@ -29,8 +31,9 @@ FLAGS = {
     "learn-protector": "--tasks --epsilon --delta --value-budget-fraction --scheduler --steps --epochs --seed --set "
     "--start --out --resume --json",
     "calibrate": "--epsilon --delta --sampling-rate --steps --noise-multiplier --bounds --features --set --json",
-    "plan": "--target-policy --compare --best --bounds --unit --person-column --epsilon --delta --discount --algorithm "
-    "--choosing-share --features --subgroup --noise-multiplier --behavior-policy --config --set --json",
+    "plan": "--target-policy --compare --best --learn --cuts --bounds --unit --person-column --epsilon --delta "
+    "--discount --algorithm --choosing-share --features --subgroup --noise-multiplier --behavior-policy --config --set "
+    "--json",
     "simulate": "--episodes --policy --seed --out",
     "verify": "--public-key --json",
     "report": "--out",
@@ -52,7 +55,10 @@ def payload(outcome):
 @pytest.mark.parametrize("command", FLAGS)
 def test_every_command_has_its_flags(dprl, command):
     """On its first page, which fits on a screen, on the page of everything, or on that of an algorithm."""
-    first, *pages = [dprl(*command.split(), "--help", topic) for topic in ("", "all", "gpope")]
+    first, *pages = [
+        dprl(*command.split(), "--help", topic)
+        for topic in ("", "all", "gpope" if command != "learn" else "importance-sampling")
+    ]
     assert first.code == 0
     assert first.out.count("\n") <= 25
     assert set(FLAGS[command].split()) <= set(re.findall(r"--[a-z-]+", "".join(p.out for p in (first, *pages))))

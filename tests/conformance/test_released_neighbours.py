@@ -27,6 +27,7 @@ FURTHER = {
     ("constant", "returns", "parts by person"),
     ("importance-sampling", "best of two, one decision", "arrays by person"),
     ("importance-sampling", "best of two, several steps", "file by trajectory"),
+    ("importance-sampling", "learned rule, one decision", "arrays by person"),
     ("dp-pg", "resampled", "parts"),
     ("dp-pg", "replace one", "file"),
     ("dp-pg", "square root", "stream without names"),

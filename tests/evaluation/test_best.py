@@ -36,7 +36,7 @@ def tilted(number: int):
     return policy
 
 
-POLICIES = [tilted(number) for number in (1, 5, 9)]
+POLICIES = {f"tilted_{number}": tilted(number) for number in (1, 5, 9)}
 
 
 def bounds_of(units: int, horizon: int = 1, **changes) -> Bounds:
@@ -97,19 +97,19 @@ def test_the_parts_of_a_log_have_everybodys_own_rows():
 def test_a_score_has_a_spread_of_at_most_one_unit_and_sums_are_those_of_importance_sampling(horizon, estimator):
     bounds = bounds_of(300, horizon)
     log = log_of(300, bounds).load(None)
-    choice = make_choice(1.0, estimator, bounds, 3, 1.0, None)
+    choice = make_choice(1.0, estimator, bounds, POLICIES, 1.0, None)
     facts = choice.query.bounds
-    scores = choice.unit_scores(log.of_units(np.ones(300, bool), facts), POLICIES)
+    scores = choice.unit_scores(log.of_units(np.ones(300, bool), facts))
     assert np.ptp(scores, axis=1).max() <= POINTS
     assert choice.mechanism.spread == (POINTS if horizon == 1 else POINTS // 2)
     # without cuts it is the weighted distance of the return to its middle, in the units of the mechanism
     if estimator != "per-decision":
-        for place, policy in enumerate(POLICIES):
+        for place, policy in enumerate(POLICIES.values()):
             weight = step_ratios(policy, log).reshape(300, horizon).prod(axis=1)
             total = log.reward.reshape(300, horizon).sum(axis=1)
             expected = np.minimum(weight, facts.cumulative_ratio) / choice.query.scale.largest * total / horizon
             np.testing.assert_allclose(scores[:, place], expected * POINTS, rtol=1e-9, atol=1e-3)
-    total = choice.total(log, POLICIES)
+    total = choice.total(log)
     assert int(np.argmax(total)) == 2  # without noise: the policy that takes what pays
     np.testing.assert_array_equal(total, choice.mechanism.clipped(scores).sum(axis=0))
 
@@ -128,27 +128,27 @@ def test_products_are_cut_by_public_facts_and_no_later_than_for_values():
 def test_both_parts_may_spend_the_whole_budget(algorithm):
     bounds = bounds_of(5_000)
     plan = plan_of_best(algorithm, bounds, BUDGET, POLICIES, total_variation=2.0**-49)
-    alone = make_plan(
-        algorithm, replace(bounds, units=3_000), BUDGET, POLICIES[:1], total_variation=2.0**-49, share=0.6
-    )
+    one = list(POLICIES.values())[:1]
+    alone = make_plan(algorithm, replace(bounds, units=3_000), BUDGET, one, total_variation=2.0**-49, share=0.6)
     assert plan.value_mechanism == alone.value_mechanism
     assert plan.event == events.parallel([events.pure(1.0), alone.event])
     assert accountant.epsilon_of(plan.event, plan.delta_of_event) == plan.epsilon_of_event == 1.0
-    assert plan.choice.parts == TwoParts(5_000, SHARE)
+    assert plan.first.parts == TwoParts(5_000, SHARE)
     assert plan.bounds.units == 3_000
 
 
 def test_of_one_policy_it_is_the_ordinary_plan():
     bounds = bounds_of(5_000)
-    one, other = (f(dprl.ImportanceSampling(), bounds, BUDGET, POLICIES[:1]) for f in (plan_of_best, make_plan))
-    assert one.choice is None
+    one = plan_of_best(dprl.ImportanceSampling(), bounds, BUDGET, {"tilted_1": POLICIES["tilted_1"]})
+    other = make_plan(dprl.ImportanceSampling(), bounds, BUDGET, [POLICIES["tilted_1"]])
+    assert one.first is None
     assert (one.event, one.value_mechanism, one.bounds) == (other.event, other.value_mechanism, other.bounds)
 
 
 def test_what_cannot_be_planned_is_refused():
     bounds = bounds_of(5_000)
     with pytest.raises(DprlError, match="at most 1000 policies"):
-        make_choice(1.0, "auto", bounds, 1001, 1.0, None)
+        make_choice(1.0, "auto", bounds, dict.fromkeys(range(1001)), 1.0, None)
     with pytest.raises(DprlError, match="doubly-robust has no intervals for a part"):
         plan_of_best(dprl.DoublyRobust(), bounds, BUDGET, POLICIES)
     with pytest.raises(DprlError, match="choosing_share must be"):

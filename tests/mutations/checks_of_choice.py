@@ -1,4 +1,4 @@
-"""The checks of a choice among policies: the odds of the winner, who is in which part, and what a unit may move."""
+"""The checks of a choice among policies or rules: odds of the winner, who is in which part, what a unit may move."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import math
 
 import numpy as np
 
+import dprl
 from dprl.accounting.rows import KINDS
 from dprl.audits.conformance.best import BEST
 from dprl.audits.neighbours import Case
+from dprl.evaluation.importance_sampling import _parts, _rest
+from dprl.evaluation.strategy import UnknownPolicy
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
+from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
 
 from .checks_of_neighbours import hold
 from .lab import Lab, check, require
@@ -50,3 +54,40 @@ def row_of_a_choice() -> None:
 def neighbours_of_a_choice(lab: Lab) -> None:
     """People with two trajectories each; they choose, or they value."""
     hold(Case(BEST, "best of two, one decision", "arrays by person"), lab)
+
+
+def _learned(seed: int) -> dprl.Release:
+    """A rule of people whose rewards are coins, whatever is done: none is worth more than a half."""
+    rng, people = np.random.default_rng(seed), 200
+    log = {
+        "observation": rng.random(people), "action": rng.integers(0, 2, people), "behavior_prob": np.full(people, 0.5),
+        "reward": rng.integers(0, 2, people).astype(float),
+    }  # fmt: skip
+    bounds = dprl.Bounds(
+        units=people, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0
+    )
+    return dprl.learn(log, dprl.Budget(8.0, 1e-3), bounds=bounds, choosing_share=0.5, seed=seed)
+
+
+@check
+def value_of_a_learned_rule() -> None:
+    """Who chose a rule among many by luck does not value it: in the mean it is worth a half."""
+    found = [_learned(seed) for seed in range(24)]
+    values = np.array([release.value for release in found])
+    require(values.mean() <= 0.5 + 4.0 * values.std() / math.sqrt(len(values)), "a lucky rule is valued by its luck")
+    single = sum(release.chosen.endswith("for everybody") for release in found)
+    require(single >= 2, "larger classes of rules win by their number")
+
+
+@check
+def norm_of_an_unknown_rule() -> None:
+    """The vector of a unit whose rule, action and return are all at an end."""
+    policies = [UnknownPolicy(), LoggedPolicy(steady=True), AlwaysPolicy(0, 2), AlwaysPolicy(1, 2)]
+    bounds = dprl.Bounds(
+        units=100, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0
+    )
+    query = dprl.ImportanceSampling().value_query(bounds, policies, ((0, 1), (0, 2), (0, 3)))
+    pair = np.array([[1.0, 0.5, 1.0, 0.0]]), np.zeros((1, 4))
+    parts = [part @ query.strategy.T for part in _parts(query, *pair)]
+    vector = np.concatenate([*parts, _rest(query, *pair, np.ones(1))], axis=1)
+    require(np.linalg.norm(vector) <= query.clip_norm * (1.0 + 1e-9), "a unit's vector is cut")

@@ -1,4 +1,4 @@
-"""Faults of a choice among policies: who chooses, who values, and how the winner is drawn."""
+"""Faults of a choice among policies or rules: who chooses, who values, and how the winner is drawn."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from dprl.engine.two_parts import TwoParts
+from dprl.evaluation import strategy
+from dprl.evaluation.best import Choice
 from dprl.mechanisms import noisy_maximum
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.release.touch import InMemory
@@ -47,7 +49,7 @@ def _(original: Any, self: Any) -> float:
     return math.nextafter(original(self), 1.0)
 
 
-@fault("a person chooses and values", "neighbours of a choice", (InMemory, "chosen"))
+@fault("a person chooses and values", "neighbours of a choice", (InMemory, "after_first"))
 def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     place, second = original(rows, noise, journal)
     return place, replace(second, log=rows.log.of_units(np.ones(rows.log.units, bool), second.log.bounds))
@@ -61,7 +63,7 @@ def _(planting: Planting) -> None:
     planting.replace(TwoParts, "in_first", by_order)
 
 
-@fault("a coin for each trajectory of a person", "neighbours of a choice", (InMemory, "chosen"))
+@fault("a coin for each trajectory of a person", "neighbours of a choice", (InMemory, "after_first"))
 def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     """Every other trajectory is the part's; those of a person are in both."""
     place, second = original(rows, noise, journal)
@@ -74,3 +76,21 @@ def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
 @fault("scores are scaled by the largest of the part", "neighbours of a choice", (NoisyMaximum, "clipped"))
 def _(original: Any, self: Any, scores: Any) -> Any:
     return original(self, scores / max(np.abs(scores).max(initial=0.0) / self.spread, 1e-3))
+
+
+@fault("a learned rule is valued by those who chose it", "value of a learned rule", (InMemory, "after_first"))
+def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
+    found, second = original(rows, noise, journal)
+    chooses = rows.plan.first.parts.in_first(noise, rows.log.units)
+    return found, replace(second, log=rows.log.of_units(chooses, second.log.bounds))
+
+
+@fault("an unknown rule is taken to agree with nobody", "norm of an unknown rule", (strategy, "_with_unknown"))
+def _(original: Any, policies: Any, *more: Any) -> Any:
+    patterns = original(policies, *more)
+    return patterns[patterns[:, 0] == 0.0]
+
+
+@fault("larger classes of rules start ahead", "value of a learned rule", (Choice, "total"))
+def _(original: Any, self: Any, log: Any, behavior: Any = None) -> Any:
+    return original(self, log, behavior) + 2 * np.array(self.handicaps)

@@ -170,8 +170,12 @@ def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Map
         return
     try:
         row, policies, share = content["mechanisms"][0], public["policies"], public["hyper_parameters"][_SHARE]["value"]
-        same = row["candidates"] == len(policies) == stated["of"] and row["spread"] in rows.SPREADS
-        same = same and stated["policy"] in policies and stated["share"] == share
+        same = row["candidates"] == stated["of"] and row["spread"] in rows.SPREADS and stated["share"] == share
+        rules = public.get("rules")  # a declared class, beside policies of the analyst's own
+        if rules is None:
+            same = same and stated["of"] == len(policies) and stated["policy"] in policies
+        else:
+            same = same and stated["rules"] == rules and stated["of"] == sum(rules["levels"].values()) + rules["own"]
     except (KeyError, TypeError):
         same = False
     require(same, f"The choice in the release of {path} is not the one that the certificate states.")

@@ -24,6 +24,7 @@ from dprl.errors import DprlError, WrongOptionsError
 
 COMMANDS = {
     "evaluate": "Evaluate target policies on a log, privately.",
+    "learn": "Learn a rule from a log, privately, and what it is worth.",
     "train": "Learn by acting, and keep rewards or people private.",
     "plan": "What a release would cost, and how wide its intervals.",
     "ledger": "Declare a dataset's budget, and see what was spent of it.",

@@ -11,6 +11,7 @@ from dprl.cli.command import configure_named
 from dprl.cli.requests import Budgeted, OfLog, Printed, Released, expert
 from dprl.cli.running import Progress, check_out, end_of, printing, show, stoppable
 from dprl.registry import evaluating
+from dprl.report.answer import learned_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +68,13 @@ def evaluate(asked: Evaluate) -> None:
 
 
 def lines(release: Any, out: Path) -> Iterator[str]:
-    """Yield what is printed of a release. How many lines there are follows from public facts, and never from rows."""
+    """Yield what is printed of a release. How many there are follows from what is public or released."""
     estimate = release.estimate
-    choice = estimate.get("choice")
-    if choice is not None:
+    choice, learned = estimate.get("choice"), learned_words(dict(estimate))
+    if learned is not None:
+        yield from (line for line in (learned["lead"], learned["against_best"], learned["why"]) if line)
+        yield f"chosen from {choice['of']} candidates: it is the chosen one, not proven the best"
+    elif choice is not None:
         yield (
             f"chosen of {choice['of']} policies: {choice['policy']}. It is the chosen one, not proven the best; of the "
             "others nothing is released."

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.cli.command import configure_named
-from dprl.cli.requests import Budgeted, Configured, OfLog, Printed, may
+from dprl.cli.requests import Budgeted, Configured, OfLog, Printed, expert, may
 from dprl.cli.running import show
 from dprl.registry import evaluating
 
@@ -18,10 +18,14 @@ class Plan(Printed, Configured, Budgeted, OfLog):
 
     Attributes:
         log: the log; only its column names and types are looked at.
+        learn: of the rule that dprl learn would find, in place of target policies.
+        cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
     """
 
     log: Path | None = may(metavar="LOG", argument=True)
     target_policy: list[str] | None = may(metavar="POLICY")
+    learn: bool = may(default=False)
+    cuts: list[str] | None = expert(metavar="NAME:CUTS")
 
     algorithms = staticmethod(evaluating)
 
@@ -38,6 +42,8 @@ def plan(asked: Plan) -> None:
         asked.target_policy or ["uniform"],
         budget,
         configured,
+        learn=asked.learn,
+        cuts=asked.cuts or [],
         **asked.facts(),
     )
     show(made, _words, asked.as_json)

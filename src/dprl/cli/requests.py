@@ -164,35 +164,45 @@ class Featured(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfLog(Featured, OfPublicFacts):
-    """The log, and what is asked of it.
+class OfPeople(OfPublicFacts):
+    """The log, and whom it is about.
 
     Attributes:
         log: .parquet or .csv file, one row per transition. Or a folder that dprl data partition wrote.
-        target_policy: uniform, always:N, FILE.py:function, column:NAME. Or the folder of a released policy. N is an
-            action. Repeat the option to evaluate several policies in one release, or name a list in a FILE.py:LIST.
-        compare: A:B, all:B or all: what A is worth more than B. Repeat the option for several differences.
-        subgroup: whose values are released besides, by first states: site for each value of a whole number, age:30,50
-            for cut points. Repeat the option for several.
-        best: choose the best policy, and value that one alone. Others choose than value: both cost what one does.
         unit: what is protected: person, trajectory or transition. By default a person, where the log has a column
             person_id, and otherwise a trajectory.
         person_column: column that identifies the person.
         behavior_policy: public behaviour policy, for a log without behavior_prob.
-        choosing_share: with best, the share of the people who choose. By default 0.4.
-        algorithm: how it is computed; by default recommended. See dprl evaluate --help all.
+        choosing_share: where a policy is chosen, the share of the people who choose. By default 0.4.
     """
 
     log: Path | None = must(metavar="LOG", argument=True)
-    target_policy: list[str] | None = must(metavar="POLICY")
-    compare: list[str] | None = may(metavar="A:B")
-    best: bool = may(default=False)
     unit: str | None = may(metavar="UNIT")
-    algorithm: str | None = may(metavar="NAME")
-    subgroup: list[str] | None = expert(metavar="NAME:CUTS")
     person_column: str | None = expert(metavar="NAME")
     behavior_policy: str | None = expert(metavar="POLICY")
     choosing_share: float | None = expert(metavar="SHARE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfLog(Featured, OfPeople):
+    """What is asked of the log.
+
+    Attributes:
+        target_policy: uniform, always:N, logged, FILE.py:function, column:NAME. Or the folder of a released policy. N
+            is an action, and logged what was done. Repeat the option to evaluate several policies in one release, or
+            name a list in a FILE.py:LIST.
+        compare: A:B, all:B or all: what A is worth more than B. Repeat the option for several differences.
+        subgroup: whose values are released besides, by first states: site for each value of a whole number, age:30,50
+            for cut points. Repeat the option for several.
+        best: choose the best policy, and value that one alone. Others choose than value: both cost what one does.
+        algorithm: how it is computed; by default recommended. See dprl evaluate --help all.
+    """
+
+    target_policy: list[str] | None = must(metavar="POLICY")
+    compare: list[str] | None = may(metavar="A:B")
+    best: bool = may(default=False)
+    algorithm: str | None = may(metavar="NAME")
+    subgroup: list[str] | None = expert(metavar="NAME:CUTS")
 
     def facts(self) -> dict[str, Any]:
         """Return what a release and its plan are told alike."""
@@ -225,8 +235,8 @@ class OfLog(Featured, OfPublicFacts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Released(Configured):
-    """Options that say how a release is paid for, carried out and saved.
+class Kept(Request):
+    """Options that say how a release is paid for and saved.
 
     Attributes:
         ledger: charge the release in this file. That is done before anything private is read.
@@ -236,10 +246,6 @@ class Released(Configured):
         seed: reproducible noise: NOT a private release.
         simulated: nobody is behind these data: measure the truth, too. NOT a private release.
         sign: Ed25519 private key (PEM) to sign the certificate with.
-        engine: where a log in parts is summed: local, or ray, which needs dprl[cluster]. No digit depends on it; by
-            default local.
-        shards: workers of the engine ray. By default one for each processor.
-        address: Ray cluster that runs, such as 10.0.0.1:6379. By default one of its own.
     """
 
     ledger: Path | None = may(metavar="FILE")
@@ -249,10 +255,27 @@ class Released(Configured):
     seed: int | None = expert(metavar="N", file=False)
     simulated: bool = expert(default=False, file=False)
     sign: Path | None = expert(metavar="FILE", file=False)
+
+    def kept(self) -> dict[str, Any]:
+        """Return what every release is told."""
+        return self.only("ledger", "dataset", "seed", "simulated", "resume")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released(Kept, Configured):
+    """Options that say where a release is carried out.
+
+    Attributes:
+        engine: where a log in parts is summed: local, or ray, which needs dprl[cluster]. No digit depends on it; by
+            default local.
+        shards: workers of the engine ray. By default one for each processor.
+        address: Ray cluster that runs, such as 10.0.0.1:6379. By default one of its own.
+    """
+
     engine: str | None = expert(metavar="NAME")
     shards: int | None = expert(metavar="N")
     address: str | None = expert(metavar="HOST:PORT")
 
     def how(self) -> dict[str, Any]:
         """Return what :func:`dprl.evaluate` and :func:`dprl.train` are both told."""
-        return self.only("ledger", "dataset", "seed", "simulated", "resume", "engine", "shards", "address")
+        return self.kept() | self.only("engine", "shards", "address")

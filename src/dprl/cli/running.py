@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from dprl.cli.ends import StoppedError, UnprintedReleaseError
-from dprl.cli.requests import Released
+from dprl.cli.requests import Kept
 from dprl.errors import DprlError, WrongOptionsError
 
 RUN, KEY = ".run", "key"
@@ -26,7 +26,7 @@ def show(made: Mapping[str, Any], words: Callable[[Any], str], as_json: bool) ->
     typer.echo(json.dumps(made, allow_nan=False) if as_json else words(made))
 
 
-def check_out(asked: Released, resumable: bool, refusal: str) -> Path | None:
+def check_out(asked: Kept, resumable: bool, refusal: str) -> Path | None:
     """Note what is wrong with the folder and the key of a release; return its run folder, if it is to have one.
 
     Args:

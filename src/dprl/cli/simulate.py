@@ -51,10 +51,10 @@ def simulate(
 
 
 def _behavior(spec: str, actions: int) -> Policy:
-    from dprl.policies import ColumnPolicy, load_policy
+    from dprl.policies.loading import UNASKED, load_policy
 
     policy = load_policy(spec, actions)
-    if isinstance(policy, ColumnPolicy):
+    if isinstance(policy, UNASKED):
         raise DprlError(
             "A simulation has no log yet: --policy must be uniform, FILE.py:function or a released policy's folder."
         )

@@ -24,6 +24,7 @@ from dprl.accounting.renyi_filter import plan_filter
 from dprl.data.trajectories import Trajectories
 from dprl.engine.options import Learned, Program, PublicFacts, Query, Stage, ValueFunctionConfig
 from dprl.engine.rows import Rows, rows_of
+from dprl.engine.two_parts import FirstPart
 from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
@@ -48,8 +49,8 @@ class Plan:
         shares: of each stage of the program in the mu^2 of the value function.
         claim: what is said of mechanisms that dprl did not calibrate; None where it did.
         contrasts: pairs of places of target policies whose differences are released, too.
-        choice: how the one policy that is valued is chosen, on another part of the people; ``bounds`` and all else are
-            of the part that values. None where nothing is chosen.
+        first: what a first part of the people is asked, of which comes what is valued; ``bounds`` and all else are of
+            the part that values. None where the policies are known.
     """
 
     config: Any
@@ -66,7 +67,7 @@ class Plan:
     shares: tuple[float, ...] = ()
     claim: Claim | None = None
     contrasts: tuple[tuple[int, int], ...] = ()
-    choice: Any = None
+    first: FirstPart | None = None
 
     @property
     def name(self) -> str:

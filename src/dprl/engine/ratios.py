@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from dprl.data.trajectories import Trajectories
-from dprl.policies.loading import ColumnPolicy, policy_probabilities
+from dprl.policies.loading import ColumnPolicy, LoggedPolicy, policy_probabilities
 from dprl.protocols import Policy
 
 
@@ -26,7 +26,7 @@ def probability_of_logged(policy: Policy | ColumnPolicy, trajectories: Trajector
 
 
 def step_ratios(
-    target: Policy | ColumnPolicy, trajectories: Trajectories, behavior: Policy | None = None
+    target: Policy | ColumnPolicy | LoggedPolicy, trajectories: Trajectories, behavior: Policy | None = None
 ) -> Float[np.ndarray, " rows"]:
     """Return the ratios rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), at most ``max_importance_ratio``.
 
@@ -34,7 +34,7 @@ def step_ratios(
     the probability of staying, too, and zero in the row in which a person was lost.
     """
     below = trajectories.behavior_prob if behavior is None else probability_of_logged(behavior, trajectories)
-    above = probability_of_logged(target, trajectories)
+    above = below if isinstance(target, LoggedPolicy) else probability_of_logged(target, trajectories)
     if trajectories.stays is not None:
         below, above = below * trajectories.stays, above * (trajectories.stays > 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

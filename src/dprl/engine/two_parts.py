@@ -9,14 +9,76 @@ Proof: docs/proofs/two-parts.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from dprl.accounting.events import DpEvent
+from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT
 from dprl.protocols import Bounds, NoiseSource
+
+
+class FromFirst(NamedTuple):
+    """What the first part of the people released.
+
+    Attributes:
+        name: of what they chose or learned, in words.
+        policies: what the second part values, by name: the chosen or learned policy first.
+    """
+
+    name: str
+    policies: Mapping[str, Any]
+
+
+class FirstPart(Protocol):
+    """Question to the first part of the people, of which comes what the second part values; public facts alone."""
+
+    @property
+    def parts(self) -> TwoParts:
+        """The division of the people."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the valued policies are called before anybody knows them."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """What is released of both parts, as a certificate says it before it names what the second releases."""
+        ...
+
+    def event(self) -> DpEvent:
+        """Return the privacy event of the first part."""
+        ...
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the first part's rows of a certificate."""
+        ...
+
+    def options(self) -> dict[str, dict[str, Any]]:
+        """Return the options that were in force, each with ``value`` and ``provenance``."""
+        ...
+
+    def described(self) -> dict[str, Any]:
+        """Return what an estimate says of it, as plain data."""
+        ...
+
+    def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
+        """Yield what is made of the rows beside the log itself, for a run folder to bind. Private."""
+        ...
+
+    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
+        """Return what the units of ``log``, all of the first part, release; what ``journal`` holds is not drawn again.
+
+        It does not touch the stream :data:`STREAM` of ``noise``.
+        """
+        ...
+
 
 STREAM = "two parts"
 """Of the noise source: no mechanism has this name."""

@@ -12,17 +12,19 @@ won, and what its value needs. Proofs: docs/proofs/two-parts.md, docs/proofs/noi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from dprl.accounting.events import DpEvent
 from dprl.accounting.rows import MOST_CANDIDATES
+from dprl.config import DERIVED, LIBRARY_DEFAULT
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios
-from dprl.engine.two_parts import TwoParts
+from dprl.engine.two_parts import FromFirst, TwoParts
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query, unit_pairs
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
@@ -37,53 +39,127 @@ SPREAD = 0.5
 """Of the largest spread, at which that of a unit is cut where products are: few come near it, and it sets the noise."""
 POINTS = 2**24
 """Of the largest score."""
+CHOICE = "choice"
+"""Stream of the noise, and of the journal."""
+CHOSEN = "the chosen policy"
+"""What a policy is called before anybody knows which one it is."""
 _AT_ONCE = 1 << 22  # scores
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How the policy is chosen, from public facts alone.
+    """How the policy is chosen, from public facts alone; a :class:`~dprl.engine.two_parts.FirstPart`.
 
     Attributes:
         parts: of the people: those who choose, and those who value.
         query: of importance sampling, which gives a score; its products are cut for little noise.
         mechanism: the noisy maximum.
+        candidates: policies to choose from, by name.
+        handicaps: points that are taken off each candidate's sum of scores; empty for none.
+        beside: policies that are valued besides the chosen one, by name.
+        called: what the chosen policy is called among those that are valued; None for its own name.
+        made_of: what the candidates are, as plain data, where they are not named one by one.
     """
 
     parts: TwoParts
     query: ImportanceQuery
     mechanism: NoisyMaximum
+    candidates: Mapping[str, Any] = field(repr=False)
+    handicaps: tuple[int, ...] = ()
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    called: str | None = None
+    made_of: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
         """Share of the people who choose."""
         return self.parts.share
 
-    def unit_scores(
-        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
-    ) -> Float[np.ndarray, "units policies"]:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the valued policies are called before anybody knows them."""
+        return (self.called or CHOSEN, *self.beside)
+
+    @property
+    def words(self) -> str:
+        """What is released, as a certificate begins to say it."""
+        others = f" and {len(self.beside)} others" if self.beside else ""
+        return (
+            f"Which of {len(self.candidates)} policies the people of one part chose. Of the other part, for that policy"
+            f"{others}"
+        )
+
+    def event(self) -> DpEvent:
+        """Return the event of the choice."""
+        return self.mechanism.event()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the row of the choice."""
+        return [self.mechanism.describe("choice of a policy")]
+
+    def options(self) -> dict[str, dict[str, Any]]:
+        """Return the share of the people, and where products of ratios are cut."""
+        given = LIBRARY_DEFAULT if self.share == SHARE else "stated public"
+        cut = {"value": self.query.bounds.cumulative_ratio, "provenance": DERIVED}
+        return {"choosing_share": {"value": self.share, "provenance": given}, "choice: max_cumulative_ratio": cut}
+
+    def described(self) -> dict[str, Any]:
+        """Return how the policy was or will be chosen, from public facts alone."""
+        loss = math.log(len(self.candidates)) / self.mechanism.rate
+        return {
+            "of": len(self.candidates),
+            "share": self.share,
+            "units_that_choose": self.parts.first,
+            "units_that_value": self.parts.second,
+            "max_cumulative_ratio": self.query.bounds.cumulative_ratio,
+            "largest_loss_by_noise": loss / self.points_of(1.0),
+            **({"rules": dict(self.made_of)} if self.made_of else {}),
+        }
+
+    def points_of(self, value: float) -> float:
+        """Return how far a mean return that is larger by ``value`` moves the sum of scores of all who choose."""
+        return value / (self.query.scale.width / 2.0) * self.parts.first * POINTS
+
+    def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
+        """Yield the ratios of all candidates, and of what is valued besides. Private."""
+        for policy in (*self.candidates.values(), *self.beside.values()):
+            yield step_ratios(policy, log, behavior)
+
+    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
+        """Return the candidate that wins, and with it what is valued."""
+
+        def place() -> Any:
+            won = self.mechanism.choose(noise.stream(CHOICE), self.total(log, behavior))
+            return np.array([won], dtype=np.int64)
+
+        name = list(self.candidates)[int(journal.stream(CHOICE).step(0, 1, place)[0])]
+        return FromFirst(name, {self.called or name: self.candidates[name], **self.beside})
+
+    def unit_scores(self, log: Trajectories, behavior: Any = None) -> Float[np.ndarray, "units policies"]:
         """Return each unit's score of each policy, before it is cut. Private.
 
         It is the weight times the distance of the return, or of every reward, to the middle of its range. The largest
         is :data:`POINTS` in size; of one return, all policies' scores have its sign, so that their spread is no larger.
         """
-        pairs = (unit_pairs(self.query, log, step_ratios(policy, log, behavior)) for policy in policies)
+        ratios = (step_ratios(policy, log, behavior) for policy in self.candidates.values())
+        pairs = (unit_pairs(self.query, log, ratio) for ratio in ratios)
         return np.stack([above - below for above, below in pairs], axis=1) * POINTS
 
-    def total(self, log: Trajectories, policies: Sequence[Any], behavior: Any = None) -> Int[np.ndarray, " policies"]:
-        """Return the exact sum of the clipped scores of the units of ``log``."""
-        total = np.zeros(len(policies), dtype=np.int64)
-        for some in _blocks(log.units, max(_AT_ONCE // len(policies), 1)):
+    def total(self, log: Trajectories, behavior: Any = None) -> Int[np.ndarray, " policies"]:
+        """Return the exact sum of the clipped scores of the units of ``log``, less public handicaps."""
+        count = len(self.candidates)
+        total = -np.array(self.handicaps or (0,) * count, dtype=np.int64)
+        for some in _blocks(log.units, max(_AT_ONCE // count, 1)):
             block = log.of_units(some, self.query.bounds)
-            scores = self.unit_scores(block, policies, behavior)
+            scores = self.unit_scores(block, behavior)
             total = total + self.mechanism.clipped_sum(scores, np.ones(block.units, dtype=bool))
         return total
 
 
 def make_choice(
-    discount: float, estimator: str, bounds: Bounds, policies: int, epsilon: float, share: float | None
+    discount: float, estimator: str, bounds: Bounds, policies: Mapping[str, Any], epsilon: float, share: float | None
 ) -> Choice:
-    """Return how one of so many policies is chosen, and by how many people.
+    """Return how one of ``policies`` is chosen, and by how many people.
 
     Args:
         discount, estimator: of the values; the choice is by the same return, and by the trajectory's or each step's
@@ -95,15 +171,15 @@ def make_choice(
     Raises:
         DprlError: there are too many policies, or too few people for two parts.
     """
-    if policies > MOST_CANDIDATES:
-        raise DprlError(f"best: at most {MOST_CANDIDATES} policies fit in one choice; these are {policies}.")
+    if len(policies) > MOST_CANDIDATES:
+        raise DprlError(f"best: at most {MOST_CANDIDATES} policies fit in one choice; these are {len(policies)}.")
     parts = TwoParts(bounds.units, checked_share(share))
     cut = cut_of_choice(bounds, parts.first)
     facts = replace(parts.bounds_of(bounds, True), max_cumulative_ratio=cut)
     kind: Any = estimator if estimator in ("trajectory", "per-decision") else "auto"
     query = make_query(ImportanceSampling(discount=discount, estimator=kind), facts, np.ones((1, 1)))
     spread = round(POINTS * SPREAD) if facts.cuts_products else POINTS
-    return Choice(parts, query, NoisyMaximum(candidates=policies, spread=spread, epsilon=epsilon))
+    return Choice(parts, query, NoisyMaximum(candidates=len(policies), spread=spread, epsilon=epsilon), policies)
 
 
 def cut_of_choice(bounds: Bounds, people: int) -> float:

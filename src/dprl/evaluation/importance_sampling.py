@@ -291,6 +291,7 @@ class ImportanceQuery:
             share_noise=known.share_spread,
             largest=self.largest_differences[place],
             counted=known.counted,
+            part=self.share,
         )
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
@@ -311,8 +312,9 @@ class ImportanceQuery:
                 half = half_width(known, upper)
                 if not self.pairs:  # towards an end of the range it is wider, for people who may be missing
                     error, end = known.error(upper, known.spread), 1.0 / self.scale.largest
-                    there = math.hypot(known.share_spread, math.sqrt((1.0 - known.share) / known.units))
-                    wider = known.t * (math.hypot(error, there * end) - error)
+                    wider = known.t * (math.hypot(error, known.share_spread * end) - error)
+                    # of a part there may be fewer by chance: by three standard deviations hardly ever
+                    wider += 3.0 * math.sqrt((1.0 - known.share) / known.units) * end
                     half += wider if known.counted else wider / 2.0
                 widest = min(widest, unit * half)
             # the noise in a number of units that were counted, at a value half way from the baseline

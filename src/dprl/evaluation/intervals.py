@@ -198,6 +198,7 @@ def of_distances(
     share_noise: float,
     largest: float,
     counted: bool = False,
+    part: float = 1.0,
 ) -> Difference:
     """Return a difference where nothing can be cut, from the means of units' distances and of the distances' product.
 
@@ -213,11 +214,12 @@ def of_distances(
         share, share_noise: released share of the declared people who are there, and the noise in it.
         largest: difference of one unit's distances.
         counted: whether ``units`` were counted with noise, and are as likely too many as too few.
+        part: share of the people who are asked, each by a coin: a unit's variance is ``E[x^2] - part E[x]^2``.
     """
     widest = apart(*estimates)
     own = [units * (e.sampling_standard_error / unit) ** 2 for e in estimates]
     most = [units * ((e.sampling_standard_error_at_most or math.inf) / unit) ** 2 for e in estimates]
-    variance = max(sum(own) - 2.0 * (product - means[0] * means[1]), 0.0)
+    variance = max(sum(own) - 2.0 * (product - part * means[0] * means[1]), 0.0)
     errors = [(b - a) / t for a, b in zip(own, most, strict=True)]  # noise in each variance
     upper = variance + VARIANCE_MARGIN * math.hypot(*errors, 2.0 * product_noise)
     upper = min(upper, sum(math.sqrt(v) for v in most) ** 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from dprl.accounting.calibration import noise_multiplier_for
 from dprl.added import in_calibration
 from dprl.engine.options import Program, PublicFacts, Query, Stage, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan, calibrated_stages, epsilon_within, event_of_stages, filtered_stage, without_sampler
+from dprl.engine.two_parts import FirstPart
 from dprl.engine.value_query import ValueQuery, value_mechanism
 from dprl.errors import DprlError
 from dprl.evaluation.anchored import AnchoredQuery
@@ -114,7 +115,7 @@ def plan_of_best(
     config: Algorithm,
     bounds: Bounds,
     budget: Budget,
-    policies: Sequence[Any],
+    policies: Mapping[str, Any],
     features: str = "columns",
     total_variation: float = 0.0,
     unit: str = "trajectory",
@@ -123,12 +124,11 @@ def plan_of_best(
     """Return the plan of a release that chooses the best of ``policies`` on one part of the people, and values it on
     the other.
 
-    Each part may spend the whole budget, for nobody is in both. Of one policy it is the ordinary plan: there is nothing
-    to choose.
+    Of one policy it is the ordinary plan: there is nothing to choose.
 
     Args:
         config, bounds, budget, features, total_variation, unit: see :func:`make_plan`.
-        policies: to choose from; what their values cost does not depend on which one it will be.
+        policies: to choose from, by name; what their values cost does not depend on which one it will be.
         share: of the people who choose; None for the default.
 
     Raises:
@@ -136,20 +136,51 @@ def plan_of_best(
     """
     how = (features, total_variation, unit)
     checked_share(share)
+    valued = list(policies.values())[:1]
     if len(policies) == 1:
-        return make_plan(config, bounds, budget, policies, *how)
+        return make_plan(config, bounds, budget, valued, *how)
     budget.check_units(bounds.units)
     estimator = config.estimator if isinstance(config, ImportanceSampling) else "auto"
     asked = bounds.of_one_transition() if unit == "transition" else bounds
-    choice = make_choice(config.discount, estimator, asked, len(policies), budget.epsilon, share)
-    parts = choice.parts
+    return after_first(
+        make_choice(config.discount, estimator, asked, policies, budget.epsilon, share),
+        config,
+        bounds,
+        budget,
+        valued,
+        *how,
+    )
+
+
+def after_first(
+    first: FirstPart,
+    config: Algorithm,
+    bounds: Bounds,
+    budget: Budget,
+    policies: Sequence[Any],
+    features: str = "columns",
+    total_variation: float = 0.0,
+    unit: str = "trajectory",
+    contrasts: Sequence[tuple[int, int]] = (),
+) -> Plan:
+    """Return the plan of a release in which a second part of the people values what came of the first.
+
+    Each part may spend the whole budget, for nobody is in both.
+
+    Args:
+        first: question to the first part; its event costs at most the budget's epsilon.
+        config, budget, features, total_variation, unit, contrasts: see :func:`make_plan`.
+        bounds: of all people.
+        policies: that are valued; one that is not known yet by what stands for it.
+    """
+    parts, how = first.parts, (features, total_variation, unit, contrasts)
     of_values = parts.bounds_of(bounds, False)
-    plan = make_plan(config, of_values, budget, policies[:1], *how, share=parts.second / parts.units)
+    plan = make_plan(config, of_values, budget, policies, *how, share=parts.second / parts.units)
     if plan.claim is not None:
         raise DprlError(f"{plan.name}: a paper's formula gives the noise: it values no best policy.")
-    event = events.parallel([choice.mechanism.event(), plan.event])
+    event = events.parallel([first.event(), plan.event])
     epsilon = max(budget.epsilon, plan.epsilon_of_event)
-    return replace(plan, event=event, epsilon_of_event=epsilon, choice=choice)
+    return replace(plan, event=event, epsilon_of_event=epsilon, first=first)
 
 
 def program_for(

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dprl.errors import DprlError
-from dprl.policies.loading import ColumnPolicy, policy_probabilities
+from dprl.policies.loading import UNASKED, policy_probabilities
 from dprl.protocols import Bounds
 
 MOST = 2_000
@@ -140,8 +140,10 @@ class Strata:
             DprlError: a policy is a column of the log, or differs within a stratum.
         """
         actions = self.bounds.actions
-        if actions is None or any(isinstance(policy, ColumnPolicy) for policy in policies):
-            raise DprlError("Within strata policies are functions of states: a column of the log cannot be evaluated.")
+        if actions is None or any(isinstance(policy, UNASKED) for policy in policies):
+            raise DprlError(
+                "Within strata policies are functions of states: neither a column of the log nor logged is."
+            )
         states = self._states()
         out = []
         for number, policy in enumerate(policies, start=1):

@@ -13,16 +13,32 @@ Only public facts enter: policies and bounds. Whatever the rows hold, the mechan
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from dprl.policies.loading import ColumnPolicy, policy_probabilities
+from dprl.policies.loading import UNASKED, LoggedPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
 _GRID, _ITERATIONS = 4096, 2000
+
+
+@dataclass(frozen=True)
+class UnknownPolicy:
+    """Stands for a policy that is not known yet when a release is planned; it may be any."""
+
+
+def public_states(bounds: Bounds) -> Float[np.ndarray, "points d"]:
+    """Return many public states within the bounds; half of them are whole numbers, as codes and counts are."""
+    low, high = np.array(bounds.state, dtype=np.float64).T
+    draws = np.random.default_rng(0).random((_GRID, len(low)))  # noqa: TID251 (public)
+    states = low + draws * (high - low)
+    states[::2] = np.clip(np.round(states[::2]), low, high)
+    return states
 
 
 def public_patterns(policies: Sequence[Any], bounds: Bounds) -> Float[np.ndarray, "patterns policies"]:
@@ -30,18 +46,47 @@ def public_patterns(policies: Sequence[Any], bounds: Bounds) -> Float[np.ndarray
 
     Known only for logs of one decision with discrete actions, from the policies at many public states; otherwise every
     policy may agree with what was done at once, and the only pattern is all ones.
+
+    What was done has a ratio of one, in units of the largest ratio; an unknown policy any that the largest allows.
     """
-    k = len(policies)
-    if k == 1 or bounds.horizon > 1 or bounds.actions is None or any(isinstance(p, ColumnPolicy) for p in policies):
+    k, steady = len(policies), LoggedPolicy(steady=True)
+    unasked = any(isinstance(p, UNASKED) and p != steady for p in policies)
+    if k == 1 or bounds.horizon > 1 or bounds.actions is None or unasked:
         return np.ones((1, k))
-    low, high = np.array(bounds.state, dtype=np.float64).T
-    draws = np.random.default_rng(0).random((_GRID, len(low)))  # noqa: TID251 (public)
-    # half of the points are whole numbers, as codes and counts are
-    states = low + draws * (high - low)
-    states[::2] = np.clip(np.round(states[::2]), low, high)
-    table = np.stack([policy_probabilities(p, states, bounds.actions) for p in policies], axis=-1).reshape(-1, k)
-    table = table[table.max(axis=1) > 0.0]
-    return np.unique(np.round(table / table.max(axis=1, keepdims=True), 6), axis=0)
+    known = [place for place, p in enumerate(policies) if not isinstance(p, UnknownPolicy | LoggedPolicy)]
+    states = public_states(bounds)
+    table = [policy_probabilities(policies[place], states, bounds.actions) for place in known]
+    rows = np.stack(table, axis=-1).reshape(-1, len(known)) if known else np.zeros((1, 0))
+    if len(known) < k:
+        return _with_unknown(policies, np.unique(rows, axis=0), known, 1.0 / bounds.max_importance_ratio)
+    rows = rows[rows.max(axis=1) > 0.0]
+    return np.unique(np.round(rows / rows.max(axis=1, keepdims=True), 6), axis=0)
+
+
+def _with_unknown(
+    policies: Sequence[Any], rows: Float[np.ndarray, "rows known"], known: Sequence[int], least: float
+) -> Float[np.ndarray, "patterns policies"]:
+    """Return patterns of all policies from the probabilities of those that are known.
+
+    A unit's vector is, in units of the largest ratio, ``x p`` for probabilities p of what the unit did, with ``x`` one
+    over the largest ratio and the behaviour probability. Their largest entry is at most one; what was done has
+    ``least``, and an unknown policy anything up to ``min(x, 1)``. Points between the ends are for what is no linear
+    function of the vector.
+    """
+    most = rows.max(axis=1, initial=0.0)
+    found = []
+    for x, share in itertools.product(np.linspace(0.0, 1.0, 3), np.linspace(0.0, 1.0, 3)):
+        ends = np.minimum(1.0 / np.maximum(most, least), 1.0 / least)  # of x: the largest entry, or certainty
+        times = least + x * (ends - least)
+        out = np.empty((len(rows), len(policies)))
+        out[:, known] = rows * times[:, None]
+        for place, policy in enumerate(policies):
+            if isinstance(policy, UnknownPolicy):
+                out[:, place] = share * np.minimum(times, 1.0)
+            elif isinstance(policy, LoggedPolicy):
+                out[:, place] = least
+        found.append(out)
+    return np.unique(np.round(np.concatenate(found), 12), axis=0)
 
 
 def least_noise_strategy(

@@ -16,6 +16,8 @@ from typing import Any, cast
 import numpy as np
 
 from dprl.errors import DprlError
+from dprl.policies.rules import FILE as RULE
+from dprl.policies.rules import read_rule
 from dprl.protocols import Bounds, Policy
 from dprl.user_code import load_python, quietly
 
@@ -30,6 +32,21 @@ class ColumnPolicy:
     """Stands for a column of the log that holds the policy's probability of the logged action; not callable."""
 
     name: str = DEFAULT_COLUMN
+
+
+@dataclass(frozen=True)
+class LoggedPolicy:
+    """Stands for what was done in the log, whose importance ratios are one; not callable.
+
+    Attributes:
+        steady: whether it is public that nobody is lost from the log, so that the ratios are one and nothing else.
+    """
+
+    steady: bool = False
+
+
+UNASKED = (ColumnPolicy, LoggedPolicy)
+"""Kinds of policies that a log knows, and that nobody can ask for probabilities."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +73,14 @@ class AlwaysPolicy:
         return np.tile(np.eye(self.actions)[self.action], (len(states), 1))
 
 
-def load_policy(
-    spec: str | Path | Policy | ColumnPolicy, actions: int | None = None, names: Sequence[str] | None = None
-) -> Policy | ColumnPolicy:
+def load_policy(spec: Any, actions: int | None = None, names: Sequence[str] | None = None) -> Any:
     """Return the policy that ``spec`` names.
 
     Args:
-        spec: ``uniform``; ``always:ACTION`` for one action everywhere; ``FILE.py:function`` (the file is executed);
-            ``column`` or ``column:NAME`` for a column of the log; the folder of a release that holds a policy, or its
-            file ``policy.safetensors``; or a policy itself, which is returned as it is.
+        spec: ``uniform``; ``always:ACTION`` for one action everywhere; ``logged`` for what was done in the log;
+            ``FILE.py:function`` (the file is executed); ``column`` or ``column:NAME`` for a column of the log; the
+            folder of a release that holds a policy, or its file ``policy.safetensors`` or ``policy.json``; or a policy
+            itself, which is returned as it is.
         actions: number of discrete actions, which ``uniform`` and ``always`` need; None where actions are continuous.
         names: what the actions are called, by which ``always`` knows them, too.
 
@@ -72,16 +88,21 @@ def load_policy(
         DprlError: ``spec`` names nothing, or the file cannot be executed.
     """
     if _is_released(spec):
+        path = Path(str(spec))
+        if path.name == RULE or (path / RULE).is_file():
+            return read_rule(path)
         from dprl.policies.released import read_policy
 
-        return read_policy(str(spec))
+        return read_policy(path)
     if not isinstance(spec, str):
-        if isinstance(spec, ColumnPolicy) or callable(spec):
+        if isinstance(spec, UNASKED) or callable(spec):
             return spec
         raise DprlError(
-            "A policy must be a callable, 'uniform', 'always:ACTION', 'FILE.py:function', 'column', 'column:NAME' or "
-            "the folder of a released policy."
+            "A policy must be a callable, 'uniform', 'always:ACTION', 'logged', 'FILE.py:function', 'column', "
+            "'column:NAME' or the folder of a released policy."
         )
+    if spec == "logged":
+        return LoggedPolicy()
     if spec == "uniform":
         if actions is None:
             raise DprlError("The uniform policy needs discrete actions; give a column of the log instead.")
@@ -107,16 +128,21 @@ def load_policy(
     if spec.endswith(".py"):
         raise DprlError(f"The policy {spec!r} names no function; write {spec}:FUNCTION.")
     raise DprlError(
-        f"Unknown policy {spec!r}: use uniform, always:ACTION, FILE.py:function, column, column:NAME, or the folder "
-        "of a released policy."
+        f"Unknown policy {spec!r}: use uniform, always:ACTION, logged, FILE.py:function, column, column:NAME, or the "
+        "folder of a released policy."
     )
 
 
 def _is_released(spec: object) -> bool:
     """Tell whether a path names a released policy."""
-    if not isinstance(spec, str | Path) or str(spec).partition(":")[0] in ("uniform", "always", "column"):
+    if not isinstance(spec, str | Path) or str(spec).partition(":")[0] in ("uniform", "always", "column", "logged"):
         return False
-    return Path(spec).suffix == ".safetensors" or Path(spec).is_dir()
+    return _is_file(Path(spec)) or Path(spec).is_dir()
+
+
+def _is_file(path: Path) -> bool:
+    """Tell whether a path is that of a released policy's file, by its name alone."""
+    return path.suffix == ".safetensors" or path.name == RULE
 
 
 def policies_in_file(spec: Any) -> dict[str, Any] | None:
@@ -135,16 +161,16 @@ def policies_in_file(spec: Any) -> dict[str, Any] | None:
     return None
 
 
-def policy_name(spec: str | Path | Policy | ColumnPolicy) -> str:
+def policy_name(spec: Any) -> str:
     """Return a short public name: ``uniform``, ``always_2``, the function's or column's name, that of a folder."""
     if _is_released(spec):
         path = Path(str(spec)).resolve()
-        name = path.parent.name if path.suffix == ".safetensors" else path.name
+        name = path.parent.name if _is_file(path) else path.name
         return name if name.isidentifier() else "policy"
     if isinstance(spec, ColumnPolicy):
         return spec.name
-    if isinstance(spec, UniformPolicy):
-        return "uniform"
+    if isinstance(spec, UniformPolicy | LoggedPolicy):
+        return "uniform" if isinstance(spec, UniformPolicy) else "logged"
     if isinstance(spec, AlwaysPolicy):
         return f"always_{spec.action}"
     if isinstance(spec, str):
@@ -181,18 +207,18 @@ def synthetic_states(bounds: Bounds) -> np.ndarray:
     return low + (high - low) * np.vstack([midpoint, corners, inside])
 
 
-def check_policy(policy: Policy | ColumnPolicy, bounds: Bounds, name: str | None = None) -> None:
+def check_policy(policy: Any, bounds: Bounds, name: str | None = None) -> None:
     """Ask ``policy`` on public synthetic states and refuse one that does not answer with probabilities row by row.
 
     Args:
-        policy: what :func:`load_policy` returned; a column of the log is taken as it is.
+        policy: what :func:`load_policy` returned; what the log alone knows is taken as it is.
         bounds: public bounds of the observation, and the number of actions.
         name: what to call it in a message.
 
     Raises:
         DprlError: it raised, or its answer has a wrong shape, is no probability, or depends on the other rows.
     """
-    if isinstance(policy, ColumnPolicy):
+    if isinstance(policy, UNASKED):
         return
     who = f"The policy {name or policy_name(policy)!r}"
     if bounds.actions is None:

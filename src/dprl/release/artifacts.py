@@ -8,12 +8,12 @@ from typing import Any
 
 from dprl.accounting.accountant import accountant_name
 from dprl.accounting.certificate import NOT_A_TRAJECTORY
-from dprl.config import DERIVED, LIBRARY_DEFAULT
+from dprl.config import DERIVED
 from dprl.data.readers import Log
 from dprl.engine.plan import Plan
 from dprl.engine.program import ValueFunctionConfig
 from dprl.engine.value_query import LearningQuery
-from dprl.evaluation.best import POINTS, SHARE
+from dprl.evaluation.contrasts import Contrast
 from dprl.evaluation.intervals import (
     NO_OVERLAP,
     OUTSIDE_RANGE,
@@ -28,6 +28,8 @@ from dprl.evaluation.protected import Protected
 from dprl.evaluation.subgroups import GroupedQuery, Subgroup
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
+from dprl.policies.loading import AlwaysPolicy
+from dprl.policies.rules import Rule
 from dprl.release.certificate import certificate_from
 from dprl.release.touch import Released
 
@@ -38,8 +40,6 @@ NOT_PROTECTED = (
     "What follows about a person from facts that do not depend on that person's own record.",
 )
 
-CHOSEN = "the chosen policy"
-"""What a policy is called before anybody knows which one it is."""
 RETURN, MEAN_REWARD = "discounted return of a trajectory", "mean reward of a transition"
 """What a value is of."""
 
@@ -52,11 +52,19 @@ def estimate_of(
     references: list[float] | None,
     status: str,
     outcome: str | None,
-    policies: int = 1,
 ) -> dict[str, Any]:
-    """Return ``estimate.json``: released values and public facts. There were so many ``policies`` to choose from."""
-    public = public_cautions(plan, list(values) if plan.choice is None else [CHOSEN])
-    choice = {} if plan.choice is None else {"choice": {"policy": next(iter(values))} | choice_of(plan, policies)}
+    """Return ``estimate.json``: released values and public facts."""
+    first, contrasts, twice = {}, found.contrasts, []
+    if plan.first is not None and found.first is not None:
+        contrasts, of_rule = _of_rule(list(found.first.policies.values()), contrasts)
+        name, *others = values
+        twice = [
+            f"{name} and {others[c.against - 1]} are one policy; each of their values has noise of its own."
+            for c in found.contrasts
+            if c not in contrasts
+        ]
+        first = {"choice": {"policy": found.first.name} | plan.first.described() | of_rule}
+    public = public_cautions(plan, list(values) if plan.first is None else plan.first.names)
     targets = [
         {"name": name, **e.as_dict(), "reference": None if references is None else references[i]}
         for i, (name, e) in enumerate(values.items())
@@ -79,36 +87,45 @@ def estimate_of(
         "discount": plan.config.discount,
         "value": targets[0]["value"],
         "interval": targets[0]["interval"],
-        **choice,
+        **first,
         "targets": targets,
-        **({"contrasts": [contrast.as_dict(list(values)) for contrast in found.contrasts]} if found.contrasts else {}),
+        **({"contrasts": [contrast.as_dict(list(values)) for contrast in contrasts]} if contrasts else {}),
         **({"subgroups": [group.as_dict(list(values)) for group in found.groups]} if found.groups else {}),
         **learned,
         "public_cautions": public,
-        "cautions": public + _cautions(plan, values, log.unit) + _of_groups(plan, found.groups),
+        "cautions": public + twice + _cautions(plan, values, log.unit) + _of_groups(plan, found.groups),
         "request": request,
         "bounds": in_force(plan, log),
     }
 
 
-def choice_of(plan: Plan, policies: int) -> dict[str, Any]:
-    """Return how the policy was or will be chosen among so many, from public facts alone."""
-    choice = plan.choice
-    point = choice.query.scale.width / 2.0 / choice.parts.first / POINTS  # of the sum of scores, in values
-    return {
-        "of": policies,
-        "share": choice.share,
-        "units_that_choose": choice.parts.first,
-        "units_that_value": choice.parts.second,
-        "max_cumulative_ratio": choice.query.bounds.cumulative_ratio,
-        "largest_loss_by_noise": point * math.log(policies) / choice.mechanism.rate,
-    }
+def _of_rule(policies: Sequence[Any], contrasts: Sequence[Contrast]) -> tuple[list[Contrast], dict[str, Any]]:
+    """Return the differences without that of an action from itself, and what is known of a rule.
+
+    What the rule is worth more than the best action for everybody is the smallest of the differences from each: so are
+    both ends of its interval, which holds whenever those of all differences do.
+    """
+    rule = policies[0]
+    out: dict[str, Any] = {"cases": [list(case) for case in rule.cases()]} if isinstance(rule, Rule) else {}
+    kept, ends = [], []
+    for contrast in contrasts:
+        against = policies[contrast.against]
+        if isinstance(rule, Rule) and isinstance(against, AlwaysPolicy) and rule.tree == against.action:
+            ends.append((0.0, 0.0, 0.0))
+            continue
+        kept.append(contrast)
+        if isinstance(against, AlwaysPolicy):
+            ends.append((contrast.value, *contrast.simultaneous_interval))
+    if ends:
+        value, low, high = (min(column) for column in zip(*ends, strict=True))
+        out["less_best_action"] = {"value": value, "simultaneous_interval": [low, high]}
+    return kept, out
 
 
 def in_force(plan: Plan, log: Log) -> dict[str, Any]:
     """Return the bounds of the log, with the bound of a trajectory's ratio that its values had."""
     known = log.bounds.in_force()
-    return known if plan.choice is None else {**plan.bounds.in_force(), "units": log.bounds.units}
+    return known if plan.first is None else {**plan.bounds.in_force(), "units": log.bounds.units}
 
 
 def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
@@ -217,7 +234,7 @@ def mechanism_rows(plan: Plan) -> list[dict[str, Any]]:
     A stage's share is divided over its levels of noise: by what each adds to mu^2 if all units take part.
     """
     first = plan.config.value_budget_fraction if isinstance(plan.config, ValueFunctionConfig) else 1.0
-    found = [] if plan.choice is None else [plan.choice.mechanism.describe("choice of a policy")]
+    found = [] if plan.first is None else plan.first.rows()
     found.append(plan.value_mechanism.describe("Gaussian vector", "values and intervals") | {"share": first})
     for stage, share in zip(plan.stages, plan.shares, strict=True):
         sampled = "Poisson-sampled clipped" if stage.mechanism.sampling_rate < 1.0 else "Clipped"
@@ -244,20 +261,14 @@ def certificate_of(
         else:
             released += ", and the noisy sum of every step, from which"
         released += f" the {learned} is computed"
-    if plan.choice is not None:
-        released = (
-            f"Which of {len(policies)} policies the people of one part chose. Of the other part, for that policy: "
-            f"{released[0].lower()}{released[1:]}"
-        )
+    if plan.first is not None:
+        released = f"{plan.first.words}: {released[0].lower()}{released[1:]}"
     options = _options(plan)
     asked = plan.query.bounds
     if asked.derives_cumulative_ratio:
         options["max_cumulative_ratio"] = {"value": asked.cumulative_ratio, "provenance": DERIVED}
-    if plan.choice is not None:
-        given = LIBRARY_DEFAULT if plan.choice.share == SHARE else "stated public"
-        options["choosing_share"] = {"value": plan.choice.share, "provenance": given}
-        cut = plan.choice.query.bounds.cumulative_ratio
-        options["choice: max_cumulative_ratio"] = {"value": cut, "provenance": DERIVED}
+    if plan.first is not None:
+        options |= plan.first.options()
     if plan.features is not None:
         options["features"] = {"value": features, "provenance": "stated public"}
     if getattr(plan.config, "clip_norm", 0.0) is None:  # what an algorithm that resolves it leaves to its mechanism
@@ -269,6 +280,8 @@ def certificate_of(
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
+    if plan.first is not None and "rules" in (described := plan.first.described()):
+        public["rules"] = described["rules"]
     if log.preparation is not None:
         public["prepare"] = dict(log.preparation.declared)
     if isinstance(plan.query, GroupedQuery):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from dprl.data.parts import Parts
 from dprl.data.readers import Log, read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
+from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.intervals import ValueEstimate
@@ -28,7 +30,9 @@ from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.mechanisms.gaussian_sum import RELATION
-from dprl.policies.loading import ColumnPolicy, check_policy, load_policy, policies_in_file, policy_name
+from dprl.policies.loading import UNASKED, ColumnPolicy, check_policy, load_policy, policies_in_file, policy_name
+from dprl.policies.rules import FILE as RULE
+from dprl.policies.rules import Rule, read_rule
 from dprl.protocols import Bounds
 from dprl.registry import default_for, find
 from dprl.release.artifacts import certificate_of, estimate_of
@@ -47,6 +51,7 @@ class Release(Handout):
     Attributes:
         value, interval: of the first target policy, or of the chosen one.
         values: of every target policy, by name; of the chosen one alone, where the best was asked for.
+        policy: the chosen policy, where one was chosen.
         learned: what was released besides: the value function of that first target policy, propensities, or
             projections; None where the algorithm learns nothing.
         certificate: the guarantee; sealed with digests when it is saved.
@@ -56,6 +61,7 @@ class Release(Handout):
     document_name = "estimate.json"
     values: Mapping[str, ValueEstimate]
     learned: Learned | None = field(repr=False)
+    policy: Any = field(default=None, repr=False)
 
     @property
     def value_function(self) -> ValueFunction | None:
@@ -112,7 +118,8 @@ class Release(Handout):
     @property
     def files(self) -> Mapping[str, bytes]:
         """Further files of the release, by name."""
-        return {} if self.learned is None else {self.learned.file: self.learned.to_bytes()}
+        learned = {} if self.learned is None else {self.learned.file: self.learned.to_bytes()}
+        return learned | ({RULE: self.policy.to_bytes()} if isinstance(self.policy, Rule) else {})
 
 
 def evaluate(
@@ -148,9 +155,9 @@ def evaluate(
         log: a :class:`Log` from :func:`dprl.read_log`, loaded :class:`Trajectories`, or whatever ``read_log`` reads
             (then ``bounds`` is needed). One in parts is read block by block, in bounded memory.
         target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``, ``"uniform"``,
-            ``"always:ACTION"``, ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from
-            names, or as ``"FILE.py:NAME"`` of a list or a mapping. Neither the policies nor the features may have been
-            fitted on this log.
+            ``"always:ACTION"``, ``"logged"`` for what was done, ``"FILE.py:function"``, ``"column:NAME"``; or several
+            as a list, or as a mapping from names, or as ``"FILE.py:NAME"`` of a list or a mapping. Neither the policies
+            nor the features may have been fitted on this log.
         budget: what may be spent in all.
         algorithm: options of any registered evaluation algorithm; by default ``Recommended()``, which chooses
             by public facts alone, or ``Stratified()`` where the bounds declare strata. All of them give values and
@@ -197,9 +204,9 @@ def evaluate(
         resume=resume,
     )
     chosen = check_engine(engine, shards, address)
-    named = _named_policies(target_policy)
+    named = named_policies(target_policy)
     check_best(best, choosing_share, named, compare, subgroups)
-    log = _opened(log, named, bounds, unit, person, behavior_policy)
+    log = opened_log(log, named, bounds, unit, person, behavior_policy)
     algorithm = find(default_for(log.bounds)).load_config()() if algorithm is None else algorithm
     if not isinstance(algorithm, ValueFunctionConfig | ValuesConfig):
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
@@ -213,28 +220,55 @@ def evaluate(
     policies = load_policies(named, log.bounds)
     targets = list(policies.values())
     below = log.behavior_policy if behavior_policy is None else behavior_policy
-    if below is not None and log.bounds.strata is not None:
-        raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
-    behavior = None if below is None else load_policy(below, log.bounds.actions)
-    if behavior is not None:
-        if isinstance(behavior, ColumnPolicy):
-            raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
-        check_policy(behavior, log.bounds, "behaviour policy")
+    behavior = load_behavior(below, log.bounds)
     pairs = asked_pairs(compare, list(policies))
     noise = asked.noise()
-    sampler = noise.total_variation_per_draw if noise.secure else 0.0
-    facts = algorithm, log.bounds, budget, targets, features, sampler, log.unit
-    plan = plan_of_best(*facts, choosing_share) if best else make_plan(*facts, pairs, subgroups)
+    facts, how = (algorithm, log.bounds, budget), (features, draw_variation(noise), log.unit)
+    if best:
+        plan = plan_of_best(*facts, policies, *how, choosing_share)
+    else:
+        plan = make_plan(*facts, targets, *how, pairs, subgroups)
+    if chosen == "ray":  # a file's function is loaded again where it is needed
+        sent, below = [_sent(named[name], policy) for name, policy in policies.items()], _sent(below, behavior)
+    else:
+        sent, below = targets, behavior
+    request = {"compare": [list(pair) for pair in pairs]} if pairs else {}
+    request |= {"subgroups": list(subgroups)} if subgroups else {}
+    request |= {"best": plan.first.parts.share} if plan.first is not None else {}
+    opened = partial(open_engine, chosen, log, plan, sent, below, exact=simulated, shards=shards, address=address)
+    return carry_out(asked, plan, log, policies, behavior, noise, outcome, request, features, opened)
+
+
+def carry_out(
+    asked: ReleaseRequest,
+    plan: Plan,
+    log: Log,
+    policies: Mapping[str, Any],
+    behavior: Any,
+    noise: Any,
+    outcome: str | None,
+    request: Mapping[str, Any],
+    features: str = "columns",
+    opened: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Release:
+    """Charge a plan, release it and certify it.
+
+    Args:
+        asked: what every front door shares.
+        policies: target policies by name; of a plan with a first part those that a certificate names.
+        behavior: public behaviour policy, or None where the log has probabilities.
+        noise: source of the release.
+        outcome, features: see :func:`evaluate`.
+        request: what a resumed run must have been asked for besides.
+        opened: gives the engine that reads a log in parts; none for one in memory.
+    """
+    simulated, targets = asked.simulated, [] if plan.first is not None else list(policies.values())
     plan.refuse_the_hopeless()
     asked.expect(plan.steps)
     status = status_of(plan, noise.secure, simulated)
     certificate = certificate_of(plan, log, policies, noise, status, features)
     account = asked.account()
-    if chosen == "ray":  # a file's function is loaded again where it is needed
-        sent, below = [_sent(named[name], policy) for name, policy in policies.items()], _sent(below, behavior)
-    else:
-        sent, below = targets, behavior
-    with open_engine(chosen, log, plan, sent, below, exact=simulated, shards=shards, address=address) as units:
+    with opened() as units:
 
         def made(loaded: Trajectories | None, folder: RunFolder | None) -> Release:
             if units is not None:
@@ -242,27 +276,42 @@ def evaluate(
             else:
                 assert loaded is not None
                 rows = InMemory(plan, loaded, targets, behavior)
-            found = release_rows(plan, rows, noise, folder, progress)
+            found = release_rows(plan, rows, noise, folder, asked.progress)
             exact = references(plan, found.rows, found.learned) if simulated else None
-            names = list(policies) if found.chosen is None else [list(policies)[found.chosen]]
-            values = dict(zip(names, found.estimates, strict=True))
-            estimate = estimate_of(plan, log, values, found, exact, status, outcome, len(policies))
-            return Release(values, found.learned, document=estimate)
+            valued = policies if found.first is None else found.first.policies
+            values = dict(zip(valued, found.estimates, strict=True))
+            estimate = estimate_of(plan, log, values, found, exact, status, outcome)
+            policy = None if found.first is None else next(iter(valued.values()))
+            return Release(values, found.learned, policy, document=estimate)
 
-        request = {
+        shared = {
             "log": log.name, "unit_column": log.unit_column, "outcome": outcome,
             "behavior_policy": None if behavior is None else policy_name(behavior),
             "strategy": plan.query.strategy.tolist(),
         }  # fmt: skip
-        request |= {"compare": [list(pair) for pair in pairs]} if pairs else {}
-        request |= {"subgroups": list(subgroups)} if subgroups else {}
-        request |= {"best": plan.choice.share} if plan.choice is not None else {}
         purpose = Purpose(log.unit, RELATION, f"evaluate {plan.name}")
-        reading = partial(read_rows, log, units)
-        return release(asked, certificate, account, purpose, request, read=reading, make=made, restore=_restored)
+        reading, whole = partial(read_rows, log, units), {**shared, **request}
+        return release(asked, certificate, account, purpose, whole, read=reading, make=made, restore=_restored)
 
 
-def _opened(log: Any, policies: Mapping[str, Any], bounds: Any, unit: Any, person: Any, behavior_policy: Any) -> Log:
+def draw_variation(noise: Any) -> float:
+    """Return the total variation of one draw that a plan pays for; none of noise that protects nobody."""
+    return noise.total_variation_per_draw if noise.secure else 0.0
+
+
+def load_behavior(below: Any, bounds: Bounds) -> Any:
+    """Return the public behaviour policy that ``below`` names, tried on public states; None for None."""
+    if below is not None and bounds.strata is not None:
+        raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
+    behavior = None if below is None else load_policy(below, bounds.actions)
+    if behavior is not None:
+        if isinstance(behavior, UNASKED):
+            raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
+        check_policy(behavior, bounds, "behaviour policy")
+    return behavior
+
+
+def opened_log(log: Any, policies: Mapping[str, Any], bounds: Any, unit: Any, person: Any, behavior_policy: Any) -> Log:
     """Return the log with the columns that the policies need; no row is read."""
     columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
     if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):
@@ -286,11 +335,10 @@ def _sent(spec: Any, policy: Any) -> Any:
 
 def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
     """Target policies by name, each tried on public states; see :func:`evaluate`."""
-    policies = {
-        name: load_policy(p, bounds.actions, bounds.action_names) for name, p in _named_policies(target).items()
-    }
+    actions = bounds.actions, bounds.action_names
+    policies = {name: load_policy(policy, *actions) for name, policy in named_policies(target).items()}
     for name, policy in policies.items():
-        if not isinstance(policy, ColumnPolicy):
+        if not isinstance(policy, UNASKED):
             if bounds.actions is None:
                 raise DprlError("Actions are continuous: give the target policy as a column of the log (column:NAME).")
             check_policy(policy, bounds, name)
@@ -315,13 +363,14 @@ def check_best(
         raise DprlError("best: the chosen policy is valued for all people together: leave subgroups out.")
     seen: dict[Any, str] = {}
     for name, policy in named.items():
-        key = policy if isinstance(policy, str | Path | ColumnPolicy) else id(policy)
+        key = policy if isinstance(policy, (str, Path, *UNASKED)) else id(policy)
         if key in seen:
             raise DprlError(f"best: the policies {seen[key]} and {name} are one and the same: name it once.")
         seen[key] = name
 
 
-def _named_policies(target: Any) -> dict[str, Any]:
+def named_policies(target: Any) -> dict[str, Any]:
+    """Return target policies by name, as they were asked for; those of a list have names of their own."""
     if isinstance(target, Mapping):
         named = dict(target)
     else:
@@ -345,4 +394,5 @@ def _restored(path: Path) -> Release:
     for kind, load in ((Propensities.kind, load_propensities), (Projections.kind, load_projections)):
         function = load(path) if kind in estimate else function
     values = {target["name"]: ValueEstimate.from_mapping(target) for target in estimate["targets"]}
-    return Release(values, function, document=estimate)
+    policy = read_rule(path) if (path / RULE).exists() else None
+    return Release(values, function, policy, document=estimate)

@@ -13,12 +13,14 @@ from dprl.data.readers import UNITS, read_log
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs, expected_noise
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy, UniformPolicy
-from dprl.release.artifacts import CHOSEN, MEAN_REWARD, RETURN, choice_of, mechanism_rows, public_cautions
-from dprl.release.evaluate import check_best, load_policies
+from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
+from dprl.release.evaluate import check_best, load_behavior, load_policies
 
 
 def plan_release(
@@ -36,9 +38,11 @@ def plan_release(
     subgroups: Sequence[str] = (),
     best: bool = False,
     choosing_share: float | None = None,
+    learn: bool = False,
+    cuts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
-    read.
+    read. Of a rule that is to be learned, no policies are asked.
     """
     known = read_bounds(bounds)
     policies = load_policies(target_policy, known)
@@ -54,11 +58,27 @@ def plan_release(
     if unit not in UNITS:
         raise DprlError(f"unit must be one of {', '.join(UNITS)}.")
     names = list(policies)
-    check_best(best, choosing_share, policies, compare, subgroups)
+    if learn and (best or compare or subgroups):
+        raise DprlError("learn: what a rule is compared with is part of it: leave best, compare and subgroups out.")
+    check_best(best or learn, choosing_share, policies, compare, subgroups)
+    if cuts and not learn:
+        raise DprlError("cuts are of a rule that is to be learned: ask for learn, or leave them out.")
     pairs = asked_pairs(compare, names)
-    facts = algorithm, known, budget, list(policies.values()), features, TOTAL_VARIATION, unit
-    plan = plan_of_best(*facts, choosing_share) if best else make_plan(*facts, pairs, subgroups)
-    valued = names if plan.choice is None else [CHOSEN]
+    facts, how = (algorithm, known, budget), (features, TOTAL_VARIATION, unit)
+    if learn:
+        config = (
+            algorithm if isinstance(algorithm, ImportanceSampling) else ImportanceSampling(discount=algorithm.discount)
+        )
+        below = None if behavior_policy is None else load_behavior(behavior_policy, known)
+        plan = plan_of_learned(
+            config, known, budget, TOTAL_VARIATION, unit, cuts=cuts, behavior=below, share=choosing_share
+        )
+        pairs, names = plan.contrasts, list(plan.first.names)  # type: ignore[union-attr]
+    elif best:
+        plan = plan_of_best(*facts, policies, *how, choosing_share)
+    else:
+        plan = make_plan(*facts, list(policies.values()), *how, pairs, subgroups)
+    valued = names if plan.first is None else plan.first.names
     plan.refuse_the_hopeless()
     return {
         "algorithm": plan.name,
@@ -69,7 +89,7 @@ def plan_release(
         "epsilon_of_event": plan.epsilon_of_event,
         "unit": unit,
         "mechanisms": mechanism_rows(plan),
-        **({} if plan.choice is None else {"choice": choice_of(plan, len(names))}),
+        **({} if plan.first is None else {"choice": plan.first.described()}),
         "cautions": public_cautions(plan, valued),
         "max_cumulative_ratio": {
             "value": plan.query.bounds.cumulative_ratio,

@@ -19,6 +19,7 @@ from dprl.engine.plan import Plan
 from dprl.engine.program import Learned, run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import ALWAYS
+from dprl.engine.two_parts import FromFirst
 from dprl.engine.value_query import LearningQuery, as_numbers, clipped_total, exact_sum, release_total
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import ValueEstimate
@@ -27,9 +28,6 @@ from dprl.protocols import NO_JOURNAL
 from dprl.release.engines.engine import Engine
 from dprl.release.pipeline import Claim
 from dprl.release.run_folder import RunFolder
-
-CHOICE = "choice"
-"""Stream of the noise, and of the journal, of a choice among policies."""
 
 
 class PrivateRows(Protocol):
@@ -52,8 +50,8 @@ class PrivateRows(Protocol):
         """Return the sum without clipping; see :func:`~dprl.engine.value_query.exact_sum`."""
         ...
 
-    def chosen(self, noise: Any, journal: Any) -> tuple[int, PrivateRows]:
-        """Return the place of the policy that is valued, and the rows of those who value it; by plans with a choice."""
+    def after_first(self, noise: Any, journal: Any) -> tuple[FromFirst, PrivateRows]:
+        """Return what the first part released, and the rows of those who value it; by plans with a first part."""
         ...
 
 
@@ -83,13 +81,14 @@ class InMemory:
 
     def entering(self) -> Iterator[Any]:
         """Yield vectors, or all that they are made of, and the program's rows: policies, features and row order too."""
-        log, choice = self.log, self.plan.choice
-        if self.plan.around_function or choice is not None:
+        log, first = self.log, self.plan.first
+        if self.plan.around_function or first is not None:
             yield from (log.observation, log.reward, log.valid, log.episode_offsets, log.unit_offsets)
             yield from (step_ratios(policy, log, self.behavior) for policy in self.policies)
         else:
             yield self._vectors
-        if choice is not None:  # who is valued, and by whom, is not known yet
+        if first is not None:  # who is valued, and by whom, is not known yet
+            yield from first.entering(log, self.behavior)
             yield from (log.next_observation, log.terminated, log.has_next)
             return
         units = self.units
@@ -109,21 +108,14 @@ class InMemory:
         """Return the sum without clipping."""
         return exact_sum(self._vectors_around(function))
 
-    def chosen(self, noise: Any, journal: Any) -> tuple[int, InMemory]:
-        """Return the place of the chosen policy, and the rows of the second part with that policy alone.
-
-        A choice that ``journal`` holds is not made again.
-        """
-        choice, log = self.plan.choice, self.log
-        first = choice.parts.in_first(noise, log.units)
-
-        def place() -> Any:
-            total = choice.total(log.of_units(first, choice.query.bounds), self.policies, self.behavior)
-            return np.array([choice.mechanism.choose(noise.stream(CHOICE), total)], dtype=np.int64)
-
-        found = int(journal.stream(CHOICE).step(0, 1, place)[0])
-        second = log.of_units(~first, self.plan.bounds)
-        return found, InMemory(self.plan, second, [self.policies[found]], self.behavior)
+    def after_first(self, noise: Any, journal: Any) -> tuple[FromFirst, InMemory]:
+        """Return what the first part released, and the rows of the second part with the policies that it values."""
+        first, log = self.plan.first, self.log
+        assert first is not None
+        chooses = first.parts.in_first(noise, log.units)
+        found = first.released(log.of_units(chooses, log.bounds), self.behavior, noise, journal)
+        second = log.of_units(~chooses, self.plan.bounds)
+        return found, InMemory(self.plan, second, list(found.policies.values()), self.behavior)
 
 
 class InParts:
@@ -149,9 +141,9 @@ class InParts:
         del function
         return self._pass.exact
 
-    def chosen(self, noise: Any, journal: Any) -> tuple[int, InParts]:
+    def after_first(self, noise: Any, journal: Any) -> tuple[FromFirst, InParts]:
         """Refuse: parts are read by workers, who are told neither of two parts of the people nor of scores."""
-        raise RuntimeError("A choice among policies reads a log in memory.")
+        raise RuntimeError("Two parts of the people are made of a log in memory.")
 
 
 def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectories | None:
@@ -170,11 +162,11 @@ class Released(NamedTuple):
     """All that was released, and the rows of whom was valued.
 
     Attributes:
-        estimates: one for each target policy; of a plan with a choice that of the chosen one alone.
+        estimates: one for each target policy, or for each that came of the first part of the people.
         contrasts: one for each contrast of the plan.
         groups: one for each subgroup that the plan asks for.
         learned: value function, propensities or projections, where the algorithm learns some.
-        chosen: place of the chosen policy, of a plan with a choice.
+        first: what the first part of the people released, of a plan with one.
         rows: of the units of the values. Private.
     """
 
@@ -182,14 +174,14 @@ class Released(NamedTuple):
     contrasts: list[Contrast]
     groups: list[Subgroup]
     learned: Learned | None
-    chosen: int | None
+    first: FromFirst | None
     rows: PrivateRows
 
 
 def release_rows(
     plan: Plan, rows: PrivateRows, noise: Any, folder: RunFolder | None = None, progress: Any = None
 ) -> Released:
-    """Release the choice, the values, their differences, those of subgroups and what is learned, in the plan's order.
+    """Release what the first part is asked, the values, their differences, those of subgroups and what is learned.
 
     Args:
         noise: source of all noise of a release without a run folder.
@@ -200,9 +192,9 @@ def release_rows(
     if folder is not None:
         noise = folder.bind_noise_to_data(rows.entering())
         journal = folder.journal
-    chosen = None
-    if plan.choice is not None:
-        chosen, rows = rows.chosen(noise, journal)
+    first = None
+    if plan.first is not None:
+        first, rows = rows.after_first(noise, journal)
 
     def value_vector(function: Learned | None) -> Float[np.ndarray, " dim"]:
         own = noise.stream("value"), lambda: rows.total(function), journal.stream("value")
@@ -220,7 +212,7 @@ def release_rows(
         function = query.learned(plan.value_mechanism, noisy)
     contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
     groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
-    return Released(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, chosen, rows)
+    return Released(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, first, rows)
 
 
 def references(plan: Plan, rows: PrivateRows, function: Learned | None) -> list[float]:

@@ -28,7 +28,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
     confidence = f"{100.0 * (as_number(estimate.get('confidence')) or 0.95):.6g}%"
     policies = _policies(targets, _value_bounds(estimate))
     rows = [p["row"] for p in policies]
-    request = section(estimate.get("request"))
+    request, learned = section(estimate.get("request")), learned_words(estimate)
     return view | {
         "confidence": confidence,
         "policies": policies,
@@ -38,6 +38,8 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "subgroups": _subgroups(estimate, confidence),
         "choice": _choice(section(estimate.get("choice"))),
         "projections": projections_view(section(estimate.get("projections"))),
+        "learned": learned,
+        "tree": charts.rule_tree(learned["cases"], "The learned rule") if learned and len(learned["cases"]) > 1 else "",
         "outcome": text(request.get("outcome"), ""),
         "of_transitions": _is_of_transitions(estimate),
         "probability": _probability(estimate),
@@ -103,6 +105,80 @@ def _choice(choice: dict[str, Any]) -> dict[str, str] | None:
     """Return from how many policies the one on the page was chosen, and by how many; None where it was not."""
     known = {"of": "of", "choose": "units_that_choose", "value": "units_that_value"}
     return {name: plain(choice.get(key)) for name, key in known.items()} if choice else None
+
+
+def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what is said of a learned rule, from ``estimate.json``; None where nothing was learned.
+
+    Returns:
+        ``lead``, whether it is better than what was done, and ``against_best``, whether than one action for everybody;
+        its ``cases``; ``classes`` of rules that it was chosen from, and ``why`` another one was left out.
+    """
+    choice = section(estimate.get("choice"))
+    rules = section(choice.get("rules"))
+    if not rules:
+        return None
+    contrasts = {c["against"]: c for c in _contrasts(estimate)}
+    logged, alone = contrasts.get("logged"), section(choice.get("less_best_action"))
+    rule = text(choice.get("policy"), "(unnamed)")
+    better = logged is not None and logged["better"] not in ("", "logged")
+    if logged is None:
+        lead = f"This release does not tell whether the learned rule is better than what was done: {rule}"
+    elif better:
+        lead = f"The learned rule, {rule}, is worth {logged['amount']} more than what was done"
+    elif logged["better"]:
+        lead = f"The learned rule is worse than what was done: {rule}, is worth {logged['amount']} less"
+    else:
+        lead = "This release does not show that the learned rule is better than what was done: it estimates that the "
+        lead += f"rule, {rule}, is worth {logged['amount']} more"
+    between = f" ({logged['between']})" if logged and logged["between"] else ""
+    cases = [c for c in items(choice.get("cases")) if isinstance(c, list) and len(c) == 2]
+    cases = [([text(test, "") for test in items(tests)], plain(action)) for tests, action in cases]
+    single = len(cases) == 1
+    return {
+        "better": better,
+        "lead": f"{lead}{between}.",
+        "against_best": _against_best(alone, single, _total_error(next(iter(items(estimate.get("contrasts"))), {}))),
+        "cases": cases,
+        "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
+        "why": _left_out(section(rules.get("left_out"))),
+    }
+
+
+def _against_best(found: dict[str, Any], single: bool, error: float | None) -> str:
+    """Return the sentence on a rule and the best action for everybody; an empty one where no action was valued."""
+    low, high = endpoints(found.get("simultaneous_interval"))
+    if low is None or high is None:
+        return ""
+    places, value = decimals(error, resolution=2.0), as_number(found.get("value"))
+    if single:
+        if low >= 0.0:
+            return "It is the same for everybody, and worth more than any other action for everybody."
+        return (
+            f"It is the same for everybody; another action for everybody is worth at most {number(-low, places)} more."
+        )
+    between = f" ({_words_of((low, high), places)})"
+    if low > 0.0:
+        return f"It is worth {number(value, places)} more than the best single action for everybody{between}."
+    if high < 0.0:
+        more = number(-(value or 0.0), places)
+        return f"One action for everybody is worth {more} more than it ({_words_of((-high, -low), places)})."
+    return (
+        "It is not shown to be better than the best single action for everybody: it is estimated to be worth "
+        f"{number(value, places)} more{between}."
+    )
+
+
+def _left_out(found: dict[str, Any]) -> str:
+    """Return why larger rules were not looked for; an empty sentence where they were."""
+    handicap = as_number(found.get("handicap"))
+    if handicap is None:
+        return ""
+    return (
+        f"Rules of {text(found.get('level'), 'several comparisons')} were not looked for: with so few people and so "
+        f"small an epsilon, chance and noise, for which {percent(handicap / 2.0)} of the value range would be allowed, "
+        "would decide which of them looks best."
+    )
 
 
 def _contrasts(estimate: dict[str, Any]) -> list[dict[str, str]]:

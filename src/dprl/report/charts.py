@@ -186,6 +186,31 @@ def action_curves(
     return markup(frame.svg)
 
 
+def rule_tree(cases: Sequence[tuple[Sequence[str], str]], title: str) -> Markup:
+    """Return the comparisons of a rule as a tree, from left to right.
+
+    Args:
+        cases: of each leaf, from above, the comparisons that hold there, the first one first, and its action.
+    """
+    heights: dict[tuple[str, ...], list[float]] = {}
+    for row, (tests, _) in enumerate(cases):
+        for depth in range(len(tests) + 1):
+            heights.setdefault(tuple(tests[:depth]), []).append(28.0 + 44.0 * row)
+    step = max((text_width(test) for tests, _ in cases for test in tests), default=0.0) + 36.0
+    at = {tests: (12.0 + step * len(tests), sum(ys) / len(ys)) for tests, ys in heights.items()}
+    svg = new_svg(max(640.0, 12.0 + step * max(map(len, at)) + 100.0), 12.0 + 44.0 * len(cases), title)
+    for tests, (x, y) in at.items():
+        if tests:
+            before, above = at[tests[:-1]]
+            draw_line(svg, before, above, before, y, "axis")
+            draw_line(svg, before, y, x, y, "axis")
+            draw_text(svg, before + 12.0, y - 6.0, tests[-1], "tick")
+    for tests, action in cases:
+        x, y = at[tuple(tests)]
+        draw_text(svg, x + 8.0, y + 4.0, f"action {action}", "name")
+    return markup(svg)
+
+
 def line_chart(
     grid: Sequence[float],
     lines: Mapping[str, Sequence[float]],

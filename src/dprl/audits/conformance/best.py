@@ -1,4 +1,4 @@
-"""How a choice among policies, and the value of the winner, are released on neighbouring logs; nothing is private.
+"""How a choice among policies or rules, and what it is worth, are released on neighbouring logs; nothing is private.
 
 Everything is as with :class:`EvaluationConformance`, but that one of the policies is chosen on one part of the people
 and valued on the other. The attack sees the choice alone, which is all that the people of the first part are told of.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,36 +16,48 @@ import numpy as np
 
 from dprl.accounting.budget import Budget
 from dprl.audits.conformance.evaluation import EvaluationConformance
+from dprl.audits.conformance.suite import handed_out
+from dprl.audits.record_replay import Call
 from dprl.engine.algorithm import Setting
 from dprl.engine.plan import Plan
 from dprl.evaluation.importance_sampling import ALGORITHM, ImportanceSampling
+from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.plan import plan_of_best
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.protocols import Precondition
 from dprl.registry import Entry
+from dprl.release.learn import learn
 
 _OPTIONS = ImportanceSampling(discount=0.9)
 SETTINGS = {
     "best of two, one decision": Setting(_OPTIONS, facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
     "best of two, several steps": Setting(_OPTIONS),
+    "learned rule, one decision": Setting(_OPTIONS, facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
+    "learned rule, several steps": Setting(_OPTIONS, facts={"units": 16}),
 }
+
+
+LEARNED = frozenset(name for name in SETTINGS if name.startswith("learned"))
 
 
 @dataclass(frozen=True)
 class BestConformance(EvaluationConformance):
-    """The audits of a choice among the suite's policies, valued by importance sampling."""
+    """The audits of a choice among the suite's policies, or of a rule, valued by importance sampling."""
 
     def plan(self, setting: str) -> Plan:
         """Return the plan of a release under the suite's bounds."""
         chosen = self.algorithm.settings[setting]
         bounds = replace(self.bounds, **chosen.facts)
-        return plan_of_best(chosen.config, bounds, self.budget, list(self.policies), total_variation=2.0**-49)
+        if setting in LEARNED:
+            return plan_of_learned(chosen.config, bounds, self.budget, 2.0**-49)
+        policies = {f"policy {place}": policy for place, policy in enumerate(self.policies)}
+        return plan_of_best(chosen.config, bounds, self.budget, policies, total_variation=2.0**-49)
 
     def mechanisms(self, setting: str) -> dict[str, Any]:
         """Return the noisy maximum, and the values' noisy sum."""
-        plan = self.plan(setting)
-        return {"choice": plan.choice.mechanism, "value": plan.value_mechanism}
+        plan: Any = self.plan(setting)
+        return {"choice": plan.first.mechanism, "value": plan.value_mechanism}
 
     def sources(self, setting: str) -> tuple[str, ...]:
         """Return in which form a log is read; one in parts is refused."""
@@ -56,6 +68,17 @@ class BestConformance(EvaluationConformance):
         """Return what the public call is told besides."""
         del setting
         return {"best": True}
+
+    def releasing(self, setting: str, log: Any, budget: Budget | None = None, **engine: Any) -> Call:
+        """Return the public call that releases ``log`` in this setting."""
+        if setting not in LEARNED:
+            return super().releasing(setting, log, budget, **engine)
+
+        def call(seed: int) -> Mapping[str, np.ndarray]:
+            release = learn(log, budget or self.budget, algorithm=self.config(setting), seed=seed)
+            return handed_out({"estimate": release.estimate, "certificate": release.certificate})
+
+        return call
 
 
 @dataclass(frozen=True)

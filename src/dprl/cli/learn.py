@@ -1,0 +1,63 @@
+"""``dprl learn``: which rule should decide, learned from a log, and is it better than what was done?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dprl.cli.command import configure
+from dprl.cli.evaluate import lines
+from dprl.cli.requests import Budgeted, Configured, Kept, OfPeople, Printed, expert, may
+from dprl.cli.running import Progress, check_out, printing, show, stoppable
+from dprl.registry import evaluating
+
+VALUES = "importance-sampling"
+"""By which values are told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
+    """Learn a rule from a log, privately: one action for everybody, or one that one or two comparisons decide.
+
+    One part of the people chooses the rule, the others value it, what was done, and every action for everybody. The
+    rule is written to OUT/policy.json, and --target-policy OUT reads it back.
+
+    Attributes:
+        log: .parquet or .csv file, one row per transition.
+        cuts: NAME:30,50 for a component that rules may look at, with cut points. Or NAME for each value of a whole
+            number. Repeat the option for several; by default all components, cut at public points.
+        outcome: what a value means, in words, for the report.
+        policies: policy of your own to choose from as well, as a target policy of dprl evaluate. It may be repeated.
+    """
+
+    cuts: list[str] | None = may(metavar="NAME:CUTS")
+    policies: list[str] | None = expert(metavar="POLICY")
+    outcome: str | None = expert(metavar="TEXT")
+
+    algorithms = staticmethod(lambda: {VALUES: evaluating()[VALUES]})
+
+
+def learn(asked: Learn) -> None:
+    """Check the request, release, and print the rule and what it is worth."""
+    mistakes, private = asked.mistakes, asked.seed is None and not asked.simulated
+    run = check_out(
+        asked, private, "--resume goes on with a private release: --seed and --simulated begin anew each time."
+    )
+    with stoppable(run):
+        budget, configured = asked.budget(), mistakes.attempt(configure, asked, VALUES)
+        mistakes.check()
+        assert asked.out is not None
+
+        from dprl.release.learn import learn as release_of
+
+        with Progress(quiet=asked.as_json) as progress:
+            release = release_of(
+                str(asked.log), budget, algorithm=configured, cuts=asked.cuts or [], policies=asked.policies or [],
+                person=asked.person_column, progress=progress, run=run,
+                **asked.only("bounds", "unit", "behavior_policy", "choosing_share", "outcome"), **asked.kept(),
+            )  # fmt: skip
+        paths = release.save(asked.out, asked.sign)
+    names = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts")
+    result = {name: release.estimate[name] for name in names if name in release.estimate}
+    with printing(asked.out):
+        words = "\n".join(lines(release, asked.out))
+        show(result | {"paths": {k: str(p) for k, p in paths.items()}}, lambda _: words, asked.as_json)

@@ -1,0 +1,156 @@
+"""A rule learned from a log: the best of a declared class, chosen by one part of the people and valued by the other.
+
+The class is made of public facts: the same action for everybody, then rules of one comparison, then of two. The larger
+a level, the better its luckiest rule looks by chance and noise: so it starts behind by a public handicap, and is left
+out where that is too large. The second part values the rule, what was done and, after one decision, every action for
+everybody: with simultaneous intervals of what the rule is worth more than each.
+
+Privacy unit, relation, event and proofs: those of :mod:`dprl.evaluation.best`. Proof: docs/proofs/two-parts.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.accounting.rows import MOST_CANDIDATES
+from dprl.engine.plan import Plan
+from dprl.errors import DprlError
+from dprl.evaluation.best import Choice, make_choice
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.plan import after_first
+from dprl.evaluation.strata import read_axis
+from dprl.evaluation.strategy import UnknownPolicy, public_states
+from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_name, policy_probabilities
+from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
+from dprl.protocols import Bounds
+
+# All numbers were chosen on the seeds for choosing of benchmarks/handicaps.py.
+CHANCE, NOISE = 0.3, 2.0
+"""Handicap of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
+TOO_FAR = 0.25
+"""Of half the value range: a level whose handicap is larger is left out."""
+LEVELS = ("one action for everybody", "one comparison", "two comparisons")
+LEARNED = "the learned rule"
+"""What the rule is called among the policies that are valued."""
+LOGGED = "logged"
+
+
+def plan_of_learned(
+    config: ImportanceSampling,
+    bounds: Bounds,
+    budget: Budget,
+    total_variation: float = 0.0,
+    unit: str = "trajectory",
+    *,
+    cuts: Sequence[str] = (),
+    candidates: Mapping[str, Any] | None = None,
+    behavior: Any = None,
+    censored: bool = False,
+    share: float | None = None,
+) -> Plan:
+    """Return the plan of a release that learns a rule.
+
+    Args:
+        config, bounds, budget, total_variation, unit: see :func:`~dprl.evaluation.plan.make_plan`.
+        cuts: components that rules may look at, each with or without cut points, as subgroups are declared; by default
+            all of them, at public cut points.
+        candidates: policies of the analyst's own that are chosen from as well, by name.
+        behavior: public behaviour policy. Rules that propose what it never does at some states are left out.
+        censored: whether the log tells who was lost from it.
+        share: of the people who choose; None for the default.
+
+    Raises:
+        DprlError: actions are continuous, no rule is left to propose, or the budget cannot be met.
+    """
+    if bounds.actions is None:
+        raise DprlError("learn: rules propose discrete actions; these are continuous.")
+    if bounds.strata is not None:
+        raise DprlError("learn: behaviour probabilities must be known: leave strata out of the bounds.")
+    budget.check_units(bounds.units)
+    asked = bounds.of_one_transition() if unit == "transition" else bounds
+    own = dict(candidates or {})
+    fixed = _supported(fixed_actions(bounds.actions, bounds.state_names), bounds, behavior, bounds.actions)
+    beside: dict[str, Any] = {LOGGED: LoggedPolicy(steady=not censored)}
+    if asked.horizon == 1:  # there they exclude one another, and cost little more than one
+        actions = [AlwaysPolicy(int(rule.tree), rule.actions) for rule in fixed]  # type: ignore[arg-type]
+        beside |= {policy_name(policy): policy for policy in actions}
+    nobody: dict[str, Any] = {LEARNED: None}
+    choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)
+    choice = replace(_with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior), beside=beside)
+    pairs = tuple((0, place) for place in range(1, len(beside) + 1))
+    valued = [UnknownPolicy(), *beside.values()]
+    return after_first(choice, config, bounds, budget, valued, "columns", total_variation, unit, pairs)
+
+
+def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
+    """Return where rules may cut components, from declarations such as ``age:30,50`` or ``site``."""
+    if isinstance(cuts, str) or not all(isinstance(declared, str) for declared in cuts):
+        raise DprlError('cuts must be a list of texts, such as ["age:30,50", "site"].')
+    if not cuts:
+        return public_cuts(bounds.state)
+    axes = [read_axis(declared, bounds, "cuts") for declared in cuts]
+    if len({axis.component for axis in axes}) < len(axes):
+        raise DprlError("cuts name a component twice: put all of its cut points into one.")
+    return tuple((axis.component, edge) for axis in axes for edge in axis.edges)
+
+
+def _with_class(
+    first: Choice, fixed: Sequence[Rule], bounds: Bounds, cuts: Sequence[Cut], own: dict[str, Any], behavior: Any
+) -> Choice:
+    """Return the choice among all levels that are not too far behind, and the analyst's own policies.
+
+    Handicaps are counted from that of the fixed actions.
+    """
+    names, actions = bounds.state_names, bounds.actions or 1
+    rules, behind, room = list(fixed), [0.0] * len(fixed), MOST_CANDIDATES - len(fixed) - len(own)
+    if room < 0:
+        raise DprlError(f"learn: at most {MOST_CANDIDATES - len(fixed)} policies of your own fit beside fixed actions.")
+    levels, left_out = {LEVELS[0]: len(fixed)}, None
+    for level, more in zip(LEVELS[1:], (thresholds, trees), strict=True):
+        found = _supported(more(actions, names, cuts), bounds, behavior, room)
+        handicap = _handicap(first, len(rules) + len(found)) - _handicap(first, len(fixed))
+        if handicap > TOO_FAR and fixed:
+            left_out = {"level": level, "rules": len(found), "handicap": handicap}
+            break
+        if found:
+            levels[level] = len(found)
+        rules, behind, room = rules + found, behind + [handicap] * len(found), room - len(found)
+    candidates: dict[str, Any] = {rule.words: rule for rule in rules} | own
+    if not candidates:
+        raise DprlError("learn: the behaviour policy never does at some states what any of these rules would propose.")
+    low, high = first.query.bounds.value_interval(first.query.config.discount)
+    points = [round(first.points_of(h * (high - low) / 2.0)) for h in behind] + [0] * len(own)
+    made_of: dict[str, Any] = {"levels": levels, "own": len(own), "left_out": left_out}
+    made_of["cuts"] = {name: sorted(at for i, at in cuts if i == place) for place, name in enumerate(names)}
+    return replace(
+        first,
+        mechanism=replace(first.mechanism, candidates=len(candidates)),
+        candidates=candidates,
+        handicaps=tuple(points),
+        called=LEARNED,
+        made_of=made_of,
+    )
+
+
+def _handicap(first: Choice, rules: int) -> float:
+    """Return how far the luckiest of so many rules is ahead by chance and noise, in halves of the value range."""
+    ratio, people = first.query.scale.largest, first.parts.first
+    chance = math.sqrt(ratio * math.log(max(rules, 1)) / people)
+    return CHANCE * chance + NOISE * ratio * math.log(max(rules, 1)) / (people * first.mechanism.epsilon)
+
+
+def _supported(rules: Any, bounds: Bounds, behavior: Any, most: int) -> list[Rule]:
+    """Return the first rules that propose only what is likely enough in the log for the declared ratio."""
+    if behavior is None:  # then the declared ratio says that every action is
+        return list(islice(rules, most))
+    states = public_states(bounds)
+    taken = policy_probabilities(behavior, states, bounds.actions or 1)
+    never = taken < (1.0 - 1e-9) / bounds.max_importance_ratio
+    return list(islice((rule for rule in rules if not never[np.arange(len(states)), rule.action(states)].any()), most))

@@ -1,0 +1,198 @@
+"""Rules that people can read: one action for everybody, or the action that one or two comparisons decide.
+
+A class of rules is made of public facts alone, in a fixed order: the smaller rules first, and coarse cuts before fine
+ones. A rule says itself in words, and is written to a file that ``--target-policy`` reads back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from dprl.errors import DprlError
+from dprl.protocols import Interval
+from dprl.states import state_rows
+from dprl.strict_json import read_regular, strict_object
+
+FILE = "policy.json"
+_SCHEMA = "dprl.rule/1"
+_MOST_CODES = 8
+"""Values of a whole-numbered component that are told apart one by one."""
+_HALVINGS = 3
+_DEEPEST = 8
+Cut = tuple[int, float]
+"""A component, and where it is cut."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A comparison: ``below`` decides where the component is below ``cut``, and ``above`` everywhere else."""
+
+    component: int
+    cut: float
+    below: Split | int
+    above: Split | int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A policy that comparisons decide; the same whatever the precision of states.
+
+    Attributes:
+        tree: an action, or a comparison.
+        actions: number of actions.
+        names: of the components of a state.
+    """
+
+    tree: Split | int
+    actions: int
+    names: tuple[str, ...]
+
+    def __call__(self, states: Any, /) -> Float[np.ndarray, "rows actions"]:
+        """Return probability one of the rule's action in each of ``(N, d)`` states."""
+        return np.eye(self.actions)[self.action(states)]
+
+    def action(self, states: Any) -> np.ndarray:
+        """Return ``(N,)`` the rule's action in each of ``(N, d)`` states."""
+        rows = state_rows(states, len(self.names)).astype(np.float32)
+
+        def decided(tree: Split | int) -> np.ndarray:
+            if isinstance(tree, int):
+                return np.full(len(rows), tree)
+            is_below = rows[:, tree.component] < np.float32(tree.cut)
+            return np.where(is_below, decided(tree.below), decided(tree.above))
+
+        return decided(self.tree)
+
+    @property
+    def words(self) -> str:
+        """The rule as a sentence says it."""
+        *cases, (_, last) = self.cases()
+        said = [f"action {action} where {' and '.join(tests)}" for tests, action in cases if action != last]
+        return "; ".join([*said, f"else action {last}"]) if said else f"action {last} for everybody"
+
+    def cases(self) -> list[tuple[tuple[str, ...], int]]:
+        """Return the rule's cases: comparisons in words, all of which hold there, and the action."""
+
+        def within(tree: Split | int, tests: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+            if isinstance(tree, int):
+                yield tests, tree
+                return
+            name = self.names[tree.component]
+            yield from within(tree.below, (*tests, f"{name} < {tree.cut:.6g}"))
+            yield from within(tree.above, (*tests, f"{name} >= {tree.cut:.6g}"))
+
+        return list(within(self.tree, ()))
+
+    def to_bytes(self) -> bytes:
+        """Write the rule as a JSON file; the same bytes for the same rule."""
+
+        def plain(tree: Split | int) -> Any:
+            if isinstance(tree, int):
+                return tree
+            of = {"component": tree.component, "cut": tree.cut}
+            return of | {"below": plain(tree.below), "above": plain(tree.above)}
+
+        content = {
+            "schema": _SCHEMA, "words": self.words, "actions": self.actions, "components": list(self.names),
+            "rule": plain(self.tree),
+        }  # fmt: skip
+        return json.dumps(content, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def read_rule(path: str | Path) -> Rule:
+    """Read a rule back, from its file or from the results folder it lies in.
+
+    Raises:
+        DprlError: there is none, or it is damaged.
+    """
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    content = strict_object(path, read_regular(path))
+    if content.get("schema") != _SCHEMA:
+        raise DprlError(f"{path.name!r} is not a rule of a version that this dprl reads.")
+    actions: Any = content.get("actions")
+    names: Any = content.get("components")
+
+    def tree(node: Any, depth: int = 0) -> Split | int:
+        if not isinstance(node, dict):
+            if type(node) is not int or not 0 <= node < actions:
+                raise ValueError
+            return node
+        if depth == _DEEPEST or set(node) != {"component", "cut", "below", "above"}:
+            raise ValueError
+        component, cut = node["component"], float(node["cut"])
+        if type(component) is not int or not 0 <= component < len(names) or not math.isfinite(cut):
+            raise ValueError
+        return Split(component, cut, tree(node["below"], depth + 1), tree(node["above"], depth + 1))
+
+    try:
+        if type(actions) is not int or not isinstance(names, list) or not names:
+            raise ValueError
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError
+        return Rule(tree(content["rule"]), actions, tuple(names))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DprlError(f"{path.name!r} is damaged: it holds no rule.") from error
+
+
+# --- a class of rules -------------------------------------------------------------------------------------------------
+
+
+def public_cuts(state: Sequence[Interval]) -> tuple[Cut, ...]:
+    """Return where components are cut if nobody says so, the middle of each first.
+
+    A component with a few whole numbers is cut between them, any other one at eighths of its range. From 0 to 1 it may
+    be either, and is cut at quarters.
+    """
+    found = []
+    for component, (low, high) in enumerate(state):
+        steps = high - low
+        if low == int(low) and 2 <= steps < _MOST_CODES and steps == int(steps):
+            middle = (low + high) / 2.0
+            cuts = sorted((low + 0.5 + i for i in range(int(steps))), key=lambda cut: (abs(cut - middle), cut))
+            found += [(place, component, cut) for place, cut in enumerate(cuts)]
+        elif steps > 0.0:
+            halvings = _HALVINGS - (low == 0.0 and high == 1.0)
+            places = [(2 * i + 1) / 2.0**n for n in range(1, halvings + 1) for i in range(2 ** (n - 1))]
+            found += [(place, component, low + steps * at) for place, at in enumerate(places)]
+    return tuple((component, cut) for _, component, cut in sorted(found))
+
+
+def fixed_actions(actions: int, names: Sequence[str]) -> Iterator[Rule]:
+    """Yield one rule for everybody for each action."""
+    return (Rule(action, actions, tuple(names)) for action in range(actions))
+
+
+def thresholds(actions: int, names: Sequence[str], cuts: Sequence[Cut]) -> Iterator[Rule]:
+    """Yield every rule of one comparison, at these cuts."""
+    for (component, cut), (below, above) in itertools.product(cuts, itertools.permutations(range(actions), 2)):
+        yield Rule(Split(component, cut, below, above), actions, tuple(names))
+
+
+def trees(actions: int, names: Sequence[str], cuts: Sequence[Cut]) -> Iterator[Rule]:
+    """Yield every rule of two comparisons, of which the second is made on one side of the first; each once."""
+    order = ((a, b) for last in range(len(cuts)) for other in range(last + 1) for a, b in _both(last, other))
+    for (outer, inner), is_below in itertools.product(order, (True, False)):
+        (component, cut), (other, at) = cuts[outer], cuts[inner]
+        same = component == other
+        if same and not (is_below and at < cut):  # a band has one name; and nothing is to be told apart elsewhere
+            continue
+        for (below, above), rest in itertools.product(itertools.permutations(range(actions), 2), range(actions)):
+            if (same and rest == above) or (not same and rest in (below, above) and outer > inner):
+                continue  # one comparison says it; or the same two the other way round
+            own = Split(other, at, below, above)
+            pair = (own, rest) if is_below else (rest, own)
+            yield Rule(Split(component, cut, *pair), actions, tuple(names))
+
+
+def _both(a: int, b: int) -> Iterator[tuple[int, int]]:
+    yield from ((a, b), (b, a)) if a != b else ()

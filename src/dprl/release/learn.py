@@ -1,0 +1,97 @@
+"""The front door to learning from a log: a rule that people can read, what it is worth, and whether it is better.
+
+One part of the people chooses the rule, the other values it (docs/proofs/two-parts.md). Order matters, as in an
+evaluation: public facts are checked, the ledger is charged, and only then is the first row read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dprl.accounting.budget import Budget
+from dprl.accounting.ledger import Ledger
+from dprl.data.parts import Parts
+from dprl.errors import DprlError
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.learned import plan_of_learned
+from dprl.protocols import Bounds
+from dprl.release.evaluate import (
+    Release,
+    carry_out,
+    draw_variation,
+    load_behavior,
+    load_policies,
+    named_policies,
+    opened_log,
+)
+from dprl.release.pipeline import ReleaseRequest
+
+
+def learn(
+    log: Any,
+    budget: Budget,
+    *,
+    algorithm: ImportanceSampling | None = None,
+    bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
+    unit: str | None = None,
+    person: str | None = None,
+    cuts: Sequence[str] = (),
+    policies: Any = (),
+    behavior_policy: Any = None,
+    choosing_share: float | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    seed: int | None = None,
+    simulated: bool = False,
+    outcome: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    run: str | Path | None = None,
+    resume: bool = False,
+) -> Release:
+    """Learn a rule from a log, privately, and say what it is worth.
+
+    Each person is in one of two parts by a coin. The first part chooses a rule of a class that public facts declare:
+    the same action for everybody, or one that one or two comparisons of a state's components decide. The second part
+    values it, and what was done, and after one decision every action for everybody. Each part costs the whole budget,
+    and both together no more.
+
+    Args:
+        log, budget, bounds, unit, person, behavior_policy: see :func:`dprl.evaluate`. Actions must be discrete, and the
+            log in memory.
+        algorithm: options of the values, of importance sampling: above all ``discount`` and ``confidence``.
+        cuts: components that rules may look at: ``"age:30,50"`` with cut points, or ``"site"`` for each value of a
+            whole number. By default all components, at cut points that the bounds give.
+        policies: of your own, to choose from as well; as :func:`dprl.evaluate` takes target policies.
+        choosing_share: share of the people who choose; by default 0.4.
+        ledger, dataset, seed, simulated, outcome, progress, run, resume: see :func:`dprl.evaluate`.
+
+    Returns:
+        A release whose :attr:`~dprl.Release.policy` is the rule, a callable policy that is saved as ``policy.json``;
+        ``release.chosen`` says it in words. ``release.contrasts`` has what it is worth more than what was done, and
+        than each action for everybody, with intervals that hold together.
+
+    Raises:
+        DprlError: one sentence about the request; never about what is in the rows.
+    """
+    asked = ReleaseRequest(
+        budget=budget, ledger=ledger, dataset=dataset, seed=seed, simulated=simulated, progress=progress, run=run,
+        resume=resume,
+    )  # fmt: skip
+    config = ImportanceSampling() if algorithm is None else algorithm
+    if not isinstance(config, ImportanceSampling):
+        raise DprlError("learn: values are by importance sampling: give dprl.ImportanceSampling(...), or nothing.")
+    named = named_policies(policies) if policies else {}
+    opened = opened_log(log, named, bounds, unit, person, behavior_policy)
+    if isinstance(opened.source, Parts):
+        raise DprlError("learn: a log in parts is read by its engine alone: learn from the file that it was made of.")
+    own = load_policies(named, opened.bounds) if named else {}
+    below = opened.behavior_policy if behavior_policy is None else behavior_policy
+    behavior, noise = load_behavior(below, opened.bounds), asked.noise()
+    plan = plan_of_learned(
+        config, opened.bounds, budget, draw_variation(noise), opened.unit, cuts=cuts, candidates=own,
+        behavior=behavior, censored="censored" in opened.schema.scalars, share=choosing_share,
+    )  # fmt: skip
+    assert plan.first is not None
+    return carry_out(asked, plan, opened, own, behavior, noise, outcome, {"learn": plan.first.described()})
