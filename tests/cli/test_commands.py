@@ -287,7 +287,7 @@ def test_plan_says_what_to_expect_and_reads_no_row(dprl, trial):
     assert 0 < target["privacy_standard_error"] < low < high
     said = dprl(*arguments).out
     assert "max_cumulative_ratio: 2, derived" in said
-    assert said.count("\n") == 5
+    assert said.count("\n") == 6
     assert trial.charges() == 0
 
 

@@ -73,6 +73,10 @@ def _words(made: dict[str, Any]) -> str:
             f"choice: about {c['units_that_choose']} units choose, {c['units_that_value']} value; noise costs the "
             f"choice at most {c['largest_loss_by_noise']:.4g} of value in the mean"
         )
+    if made["quantity"].startswith("discounted") and made["discount"] < 1.0:
+        lines.append(
+            f"rewards count {made['discount']:g} of what they are for each step later; --discount 1 adds them up"
+        )
     width = max(len(t["name"]) for t in made["targets"])
     for t in made["targets"]:
         low, high = t["interval_half_width"]

@@ -22,6 +22,11 @@ from dprl.policies.loading import ColumnPolicy, UniformPolicy
 from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
 from dprl.release.evaluate import check_best, load_behavior, load_policies
 
+_OF_PROPENSITIES = (
+    "The privacy noise above is that with known behaviour probabilities; what the noise in estimated ones adds depends "
+    "on the log, and can be more."
+)
+
 
 def plan_release(
     source: Any,
@@ -90,7 +95,8 @@ def plan_release(
         "unit": unit,
         "mechanisms": mechanism_rows(plan),
         **({} if plan.first is None else {"choice": plan.first.described()}),
-        "cautions": public_cautions(plan, valued),
+        "discount": plan.config.discount,
+        "cautions": public_cautions(plan, valued) + [_OF_PROPENSITIES] * (known.strata is not None),
         "max_cumulative_ratio": {
             "value": plan.query.bounds.cumulative_ratio,
             "derived": plan.query.bounds.derives_cumulative_ratio,

@@ -17,6 +17,8 @@ _OWN_NAMES = {"importance-sampling": ""} | {
 """Algorithms whose name on the page is not the one by which they are asked for."""
 _MOST_STRATA = 40
 
+_SILENT = "says-nothing"  # the note of an interval that is the whole declared range
+
 
 def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
     """Return everything that the template of an evaluation prints, as text, booleans and charts."""
@@ -51,6 +53,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "forest": charts.forest(rows, confidence),
         "forest_leaves_axis": charts.leaves_axis(rows),
         "propensities": _propensities(section(estimate.get("propensities"))),
+        "actions": [text(name, "") for name in items(section(estimate.get("bounds")).get("action_names"))],
         "has_reference": any(row.reference is not None for row in rows),
         "has_weights": any(p["weight"] for p in policies),
         "has_clipped": any(p["clipped"] for p in policies),
@@ -94,11 +97,18 @@ def _policy(target: dict[str, Any], places: int | None, bounds: tuple[float, flo
     }
 
 
-def _headline(target: dict[str, Any]) -> dict[str, str]:
-    """Return name, value and interval with the decimals of a sentence: fewer than those of a table."""
+def _headline(target: dict[str, Any]) -> dict[str, Any]:
+    """Return name, value and interval with the decimals of a sentence: fewer than those of a table; and whether the
+    interval is the whole declared range.
+    """
     places = decimals(_total_error(target), resolution=2.0)
     value, interval = number(as_number(target.get("value")), places), _words_of(_interval(target), places)
-    return {"name": _name(target), "value": value, "interval": interval}
+    return {
+        "name": _name(target),
+        "value": value,
+        "interval": interval,
+        "silent": _SILENT in items(target.get("notes")),
+    }
 
 
 def _choice(choice: dict[str, Any]) -> dict[str, str] | None:
@@ -181,9 +191,10 @@ def _left_out(found: dict[str, Any]) -> str:
     )
 
 
-def _contrasts(estimate: dict[str, Any]) -> list[dict[str, str]]:
+def _contrasts(estimate: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the differences that were asked for: of several, with intervals that hold together."""
     found = [c for c in items(estimate.get("contrasts")) if isinstance(c, dict)]
+    least, most = _value_bounds(estimate) or (-math.inf, math.inf)
     out = []
     for contrast in found:
         places, coarse = (decimals(_total_error(contrast), resolution) for resolution in (10.0, 2.0))
@@ -198,7 +209,8 @@ def _contrasts(estimate: dict[str, Any]) -> list[dict[str, str]]:
         amount = -value if value is not None and high < 0.0 else value
         out.append({
             "policy": names[0], "against": names[1], "better": better if low > 0.0 or high < 0.0 else "",
-            "worse": worse, "amount": number(amount, coarse), "between": _words_of(turned, coarse),
+            "worse": worse, "silent": low <= least - most < most - least <= high,
+            "amount": number(amount, coarse), "between": _words_of(turned, coarse),
             "value": number(value, places), "interval": _words_of(interval, places),
             "privacy": error(privacy, places), "sampling": error(sampling, places),
             "confounding": _confounding(as_number(contrast.get("confounding"))),
