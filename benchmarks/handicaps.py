@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.harness import pin, table
+from dprl.evaluation.learned import TOO_FAR
 from dprl.policies.rules import Rule, fixed_actions, public_cuts, thresholds, trees
 
 CHOOSING, JUDGING = range(25), range(100, 125)
@@ -69,7 +70,8 @@ def gains(seed: int) -> np.ndarray:
         scores = (agrees * reward / behavior[did] / ratio).sum(axis=1) + rng.exponential(1.0 / epsilon, len(rules))
         for (i, chance), (j, loud) in itertools.product(enumerate(CHANCES), enumerate(NOISES)):
             behind = chance * np.sqrt(ratio * np.log(sizes) / people) + loud * ratio * np.log(sizes) / people / epsilon
-            behind = (behind - behind[0]) * people / ratio
+            behind -= behind[0]
+            behind = np.where(behind > TOO_FAR, np.inf, behind * people / ratio)  # such a level is left out
             out[i, j] += true[int(np.argmax(scores - behind[level]))] - best
     return out / (len(PEOPLE) * len(EPSILONS) * LOGS)
 

@@ -57,25 +57,30 @@ def neighbours_of_a_choice(lab: Lab) -> None:
 
 
 def _learned(seed: int) -> dprl.Release:
-    """A rule of people whose rewards are coins, whatever is done: none is worth more than a half."""
+    """A rule of people whose rewards are coins, whatever is done: none is worth more than a half.
+
+    With a second step that nobody takes, fixed actions are not valued, and plans are made at once.
+    """
     rng, people = np.random.default_rng(seed), 200
     log = {
-        "observation": rng.random(people), "action": rng.integers(0, 2, people), "behavior_prob": np.full(people, 0.5),
-        "reward": rng.integers(0, 2, people).astype(float),
+        "episode_id": np.arange(people), "t": np.zeros(people, int), "observation": rng.random(people),
+        "action": rng.integers(0, 2, people), "behavior_prob": np.full(people, 0.5),
+        "reward": rng.integers(0, 2, people).astype(float), "terminated": np.ones(people, bool),
     }  # fmt: skip
     bounds = dprl.Bounds(
-        units=people, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0
-    )
+        units=people, horizon=2, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0,
+        return_range=(0.0, 1.0),
+    )  # fmt: skip
     return dprl.learn(log, dprl.Budget(8.0, 1e-3), bounds=bounds, choosing_share=0.5, seed=seed)
 
 
 @check
 def value_of_a_learned_rule() -> None:
     """Who chose a rule among many by luck does not value it: in the mean it is worth a half."""
-    found = [_learned(seed) for seed in range(24)]
+    found = [_learned(seed) for seed in range(40)]
     values = np.array([release.value for release in found])
     require(values.mean() <= 0.5 + 4.0 * values.std() / math.sqrt(len(values)), "a lucky rule is valued by its luck")
-    single = sum(release.chosen.endswith("for everybody") for release in found)
+    single = sum(str(release.chosen).endswith("for everybody") for release in found)
     require(single >= 2, "larger classes of rules win by their number")
 
 
