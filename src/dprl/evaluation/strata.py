@@ -60,7 +60,12 @@ def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> A
     name, colon, cuts = (part.strip() for part in declared.partition(":"))
     known = names if name in names else plain
     if name not in known:
-        raise DprlError(f"{where}: there is no component {name!r}; there are {', '.join(names)}.")
+        numbers = ""
+        if any(one.startswith(f"{name} = ") for one in names):
+            numbers = (
+                f" To tell cells apart by {name}, declare its codes as numbers, such as {name} = {{ A = 0, B = 1 }}."
+            )
+        raise DprlError(f"{where}: there is no component {name!r}; there are {', '.join(names)}.{numbers}")
     component = known.index(name)
     low, high = bounds.state[component]
     if colon:
