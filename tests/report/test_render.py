@@ -509,3 +509,20 @@ def test_without_a_band_the_page_says_so(estimate: Artifact, certificate: Artifa
 @pytest.mark.parametrize("broken", [{}, 7, projection(0, 1, slices=[{"grid": [1, 2]}, 3]), projection(0, math.nan)])
 def test_broken_projections_make_a_page(estimate: Artifact, certificate: Artifact, broken: Any) -> None:
     Page(render({**estimate, "projections": {"found": [broken]}}, certificate))
+
+
+def test_event_free_probabilities_are_drawn_over_time(estimate: Artifact, certificate: Artifact) -> None:
+    curve = [[0.5, 0.9, 0.85, 0.95], [1.0, 0.7, 0.6, 0.8]]
+    targets = [{**target, "curve": curve} for target in estimate["targets"]]
+    page = render({**estimate, "targets": targets}, certificate)
+    assert page.count("Event-free probability along time, from 1.00 to 0.700") == len(targets)
+    broken = [{**target, "curve": [[0.5, None, 0.85, 0.95], [1.0]]} for target in estimate["targets"]]
+    assert "Event-free probability" not in render({**estimate, "targets": broken}, certificate)
+
+
+def test_where_an_interval_is_the_whole_range_no_number_stands_first(estimate: Artifact, certificate: Artifact) -> None:
+    first = {**estimate["targets"][0], "notes": ["says-nothing"]}
+    page = Page(render({**estimate, "targets": [first]}, certificate))
+    assert "This release says nothing about what the policy" in page.text
+    page = Page(render({**estimate, "contrasts": [difference(-1e9, 1e9)]}, certificate))
+    assert "This release says nothing about which of the policies" in page.text

@@ -39,6 +39,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "contrasts": _contrasts(estimate),
         "subgroups": _subgroups(estimate, confidence),
         "choice": _choice(section(estimate.get("choice"))),
+        "over_time": _over_time(targets),
         "projections": projections_view(section(estimate.get("projections"))),
         "learned": learned,
         "tree": charts.rule_tree(learned["cases"], "The learned rule") if learned and len(learned["cases"]) > 1 else "",
@@ -294,6 +295,19 @@ def _row_of_group(
             text=value_words + (f" ({interval_words})" if interval_words else ""),
         ),
     }  # fmt: skip
+
+
+def _over_time(targets: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """Return a chart of each event-free probability over time, with the interval at each time."""
+    out = []
+    for target in targets:
+        points = [numbers(point) for point in items(target.get("curve"))]
+        sound = [[x for x in point if x is not None and math.isfinite(x)] for point in points]
+        if len(sound) > 1 and all(len(point) == 4 for point in sound):
+            time, value, low, high = zip((0.0, 1.0, 1.0, 1.0), *sound, strict=True)
+            name, of = _name(target), "event-free probability"
+            out.append((name, charts.curve(time, value, "time", (0.0, 1.0), len(targets) == 1, (low, high), of)))
+    return out
 
 
 def _method(estimate: dict[str, Any]) -> str:

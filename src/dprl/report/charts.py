@@ -127,8 +127,9 @@ def curve(
     domain: tuple[float, float],
     wide: bool,
     band: tuple[Sequence[float], Sequence[float]] | None = None,
+    quantity: str = "estimated value",
 ) -> Markup:
-    """Return the value function along one component.
+    """Return the value function along one component, or another quantity.
 
     Args:
         grid: ``(P,)`` places, increasing.
@@ -137,9 +138,10 @@ def curve(
         domain: the value axis, which all the curves share.
         wide: whether the chart stands by itself.
         band: lower and upper ends, ``(P,)`` each.
+        quantity: what the values are.
     """
-    title = f"Estimated value along {name}, from {number(values[0])} to {number(values[-1])}"
-    frame = _frame((560.0, 250.0) if wide else (386.0, 220.0), 12.0, grid, domain, title, name, "estimated value")
+    title = f"{quantity.capitalize()} along {name}, from {number(values[0])} to {number(values[-1])}"
+    frame = _frame((560.0, 250.0) if wide else (386.0, 220.0), 12.0, grid, domain, title, name, quantity)
     if band is not None:
         ends = [*zip(grid, band[0], strict=True), *zip(grid[::-1], band[1][::-1], strict=True)]
         draw_path(frame.svg, [(frame.x(a), frame.y(b)) for a, b in ends], "ribbon", close=True)
