@@ -16,7 +16,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.plan import make_plan
-from dprl.evaluation.strata import Axis
+from dprl.evaluation.strata import Axis, Strata, read_axis
 from dprl.evaluation.subgroups import (
     MOST,
     GroupedQuery,
@@ -286,3 +286,22 @@ def test_a_release_says_which_subgroups_it_was_asked_for():
     ]  # fmt: skip
     assert {t["name"] for g in made.subgroups for t in g["targets"]} == {"treat", "leave"}
     assert all(g["contrasts"][0]["policy"] == "leave" for g in made.subgroups)
+
+
+def test_a_category_tells_its_values_apart():
+    names = ("age", "site = Basel", "site = Bern", "site = Genf", "sex")
+    bounds = Bounds(
+        units=9, horizon=1, reward=(0.0, 1.0), observation=((20.0, 90.0), *[(0.0, 1.0)] * 4), actions=2,
+        observation_names=names, strata=("site", "age:50"),
+    )  # fmt: skip
+    axis = read_axis("site", bounds)
+    assert axis.labels() == ["site Basel", "site Bern", "site Genf"]
+    states = np.array([[30.0, 0.0, 1.0, 0.0, 1.0], [60.0, 0.0, 0.0, 1.0, 0.0], [60.0, 1.0, 0.0, 0.0, 0.0]])
+    assert axis.cells(states).tolist() == [1, 2, 0]
+    strata = Strata(bounds)
+    assert strata.cells(states).tolist() == [2, 5, 1]
+    assert strata.labels[5] == "site Genf, age >= 50"
+    at_bern = strata.table([lambda s: np.stack([s[:, 2], 1.0 - s[:, 2]], axis=1)])
+    assert at_bern[0, :, 0].tolist() == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+    with pytest.raises(DprlError, match="there is no component 'site'"):
+        read_axis("site:30", bounds)

@@ -98,7 +98,7 @@ def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
     axes = [read_axis(declared, bounds, "cuts") for declared in cuts]
     if len({axis.component for axis in axes}) < len(axes):
         raise DprlError("cuts name a component twice: put all of its cut points into one.")
-    return tuple((axis.component, edge) for axis in axes for edge in axis.edges)
+    return tuple(cut for axis in axes for cut in axis.cuts())
 
 
 def _with_class(

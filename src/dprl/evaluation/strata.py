@@ -33,22 +33,34 @@ class Axis(NamedTuple):
         name: of the component.
         edges: smallest values of all cells but the first, in ascending order.
         codes: whether the component is a whole number with a cell for each value.
+        values: of a category, whose components from the place on are one for its value and zero else.
     """
 
     component: int
     name: str
     edges: tuple[float, ...]
     codes: bool
+    values: tuple[str, ...] = ()
 
     def labels(self) -> list[str]:
         """Return what each cell is called."""
+        if self.values:
+            return [f"{self.name} {value}" for value in self.values]
         if self.codes:
             return [f"{self.name} {edge - 0.5:g}" for edge in (*self.edges, self.edges[-1] + 1.0)]
         inside = [f"{low:g} <= {self.name} < {high:g}" for low, high in itertools.pairwise(self.edges)]
         return [f"{self.name} < {self.edges[0]:g}", *inside, f"{self.name} >= {self.edges[-1]:g}"]
 
+    def cuts(self) -> list[tuple[int, float]]:
+        """Return components and values at which a comparison tells cells apart."""
+        if self.values:
+            return [(self.component + place, 0.5) for place in range(len(self.values))]
+        return [(self.component, edge) for edge in self.edges]
+
     def cells(self, states: Any, xp: Any = np) -> Any:
         """Return ``(...)`` numbers of the cells of ``states`` ``(..., d)``; the same whatever their precision."""
+        if self.values:
+            return xp.argmax(states[..., self.component : self.component + len(self.values)], axis=-1).astype(np.int32)
         component = states[..., self.component].astype(np.float32)
         return (component[..., None] >= xp.asarray(self.edges, dtype=np.float32)).sum(axis=-1).astype(np.int32)
 
@@ -59,13 +71,13 @@ def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> A
     names = list(bounds.state_names)
     name, colon, cuts = (part.strip() for part in declared.partition(":"))
     known = names if name in names else plain
+    of_category = [place for place, one in enumerate(names) if one.startswith(f"{name} = ")]
+    if len(of_category) > 1 and not colon and name not in known:
+        values = tuple(names[place].removeprefix(f"{name} = ") for place in of_category)
+        edges = tuple(place + 0.5 for place in range(len(values) - 1))
+        return Axis(of_category[0], name, edges, codes=True, values=values)
     if name not in known:
-        numbers = ""
-        if any(one.startswith(f"{name} = ") for one in names):
-            numbers = (
-                f" To tell cells apart by {name}, declare its codes as numbers, such as {name} = {{ A = 0, B = 1 }}."
-            )
-        raise DprlError(f"{where}: there is no component {name!r}; there are {', '.join(names)}.{numbers}")
+        raise DprlError(f"{where}: there is no component {name!r}; there are {', '.join(names)}.")
     component = known.index(name)
     low, high = bounds.state[component]
     if colon:
@@ -168,6 +180,10 @@ class Strata:
         places = np.random.default_rng(0).random((self.count, _STATES, len(low)))  # noqa: TID251 (public)
         bottom, top = np.tile(low, (self.count, 1)), np.tile(high, (self.count, 1))
         for axis, place in zip(self.axes, np.unravel_index(np.arange(self.count), self.shape or (1,)), strict=False):
+            if axis.values:
+                one = slice(axis.component, axis.component + len(axis.values))
+                bottom[:, one] = top[:, one] = place[:, None] == np.arange(len(axis.values))
+                continue
             ends = np.array([low[axis.component], *axis.edges, high[axis.component]])
             bottom[:, axis.component], top[:, axis.component] = ends[place], ends[place + 1]
             if axis.codes:
