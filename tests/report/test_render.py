@@ -526,3 +526,13 @@ def test_where_an_interval_is_the_whole_range_no_number_stands_first(estimate: A
     assert "This release says nothing about what the policy" in page.text
     page = Page(render({**estimate, "contrasts": [difference(-1e9, 1e9)]}, certificate))
     assert "This release says nothing about which of the policies" in page.text
+
+
+@pytest.mark.parametrize(("half", "said"), [(1.0, False), (2.0, True)])
+def test_an_interval_that_its_errors_do_not_explain_is_explained(
+    estimate: Artifact, certificate: Artifact, half: float, said: bool
+) -> None:
+    errors = {"privacy_standard_error": 0.3, "sampling_standard_error": 0.4, "value": 0.0}
+    target = {**estimate["targets"][0], **errors, "interval": [-half, half]}
+    page = Page(render({**estimate, "targets": [target]}, certificate))
+    assert ("reaches farther than both errors" in page.text) == said

@@ -57,6 +57,7 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
         "actions": [text(name, "") for name in items(section(estimate.get("bounds")).get("action_names"))],
         "has_reference": any(row.reference is not None for row in rows),
         "has_weights": any(p["weight"] for p in policies),
+        "wide": [_name(target) for target in targets if _reaches_far(target)],
         "has_clipped": any(p["clipped"] for p in policies),
         "curves": _curves(section(estimate.get("value_function")), section(estimate.get("bounds"))),
         "words": words | {"protected": words["protected"].format(units=view["units"])},
@@ -430,6 +431,12 @@ def _errors(target: dict[str, Any]) -> tuple[float | None, float | None]:
     values = (as_number(target.get(key)) for key in ("privacy_standard_error", "sampling_standard_error"))
     privacy, sampling = (value if value is not None and value >= 0.0 else None for value in values)
     return privacy, sampling
+
+
+def _reaches_far(target: dict[str, Any]) -> bool:
+    """Return whether an interval is half as wide again as two standard errors to both sides."""
+    known, (low, high) = [e for e in _errors(target) if e is not None], endpoints(target.get("interval"))
+    return len(known) == 2 and None not in (low, high) and high - low > 6.0 * math.hypot(*known) > 0.0  # type: ignore[operator]
 
 
 def _interval(target: dict[str, Any]) -> tuple[float, float] | None:
