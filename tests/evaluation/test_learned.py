@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dprl
 from dprl.accounting import events
 from dprl.errors import DprlError
-from dprl.evaluation.importance_sampling import _parts, _rest, mixed
+from dprl.evaluation.importance_vectors import mixed, parts_of, rest_of
 from dprl.evaluation.intervals import ValueEstimate, of_distances
 from dprl.evaluation.learned import LEVELS, TOO_FAR, declared_cuts, plan_of_learned
 from dprl.evaluation.strategy import UnknownPolicy, public_patterns
@@ -117,9 +117,9 @@ def test_no_unit_of_an_unknown_rule_is_cut(of, chance, rule, outcome):
         ratios = np.array([rule / behaves, 1.0, *((a == done) / behaves for a in fixed)])
         share = ratios / largest
         above, below = (share * x for x in ((1.0 + outcome) / 2.0, (1.0 - outcome) / 2.0))
-        parts = _parts(query, above[None], below[None])
+        parts = parts_of(query, above[None], below[None])
         vector = [mixed(part, query.strategy) for part in parts]
-        vector.append(_rest(query, above[None], below[None], np.ones(1)))
+        vector.append(rest_of(query, above[None], below[None], np.ones(1)))
         assert np.linalg.norm(np.concatenate(vector, axis=1)) <= query.clip_norm * (1.0 + 1e-9)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dprl
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
-from dprl.evaluation.importance_sampling import unit_pairs
+from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.plan import make_plan
 from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.evaluation.residual_design import Design

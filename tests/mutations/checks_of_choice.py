@@ -10,7 +10,7 @@ import dprl
 from dprl.accounting.rows import KINDS
 from dprl.audits.conformance.best import BEST
 from dprl.audits.neighbours import Case
-from dprl.evaluation.importance_sampling import _parts, _rest
+from dprl.evaluation.importance_vectors import parts_of, rest_of
 from dprl.evaluation.strategy import UnknownPolicy
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
@@ -93,6 +93,6 @@ def norm_of_an_unknown_rule() -> None:
     )
     query = dprl.ImportanceSampling().value_query(bounds, policies, ((0, 1), (0, 2), (0, 3)))
     pair = np.array([[1.0, 0.5, 1.0, 0.0]]), np.zeros((1, 4))
-    parts = [part @ query.strategy.T for part in _parts(query, *pair)]
-    vector = np.concatenate([*parts, _rest(query, *pair, np.ones(1))], axis=1)
+    parts = [part @ query.strategy.T for part in parts_of(query, *pair)]
+    vector = np.concatenate([*parts, rest_of(query, *pair, np.ones(1))], axis=1)
     require(np.linalg.norm(vector) <= query.clip_norm * (1.0 + 1e-9), "a unit's vector is cut")

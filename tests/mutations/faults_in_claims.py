@@ -17,6 +17,7 @@ from dprl.engine import shards
 from dprl.engine.ratios import probability_of_logged
 from dprl.errors import DprlError
 from dprl.evaluation import importance_sampling as importance
+from dprl.evaluation import importance_vectors as vectors
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.release import evaluate as front
@@ -64,7 +65,7 @@ def _(original: Any, target: Any, trajectories: Any, behavior: Any = None) -> An
     return probability_of_logged(target, trajectories) / trajectories.behavior_prob
 
 
-@fault("a trajectory's ratio not clipped", "ratios are bounded", (importance, "cumulative_ratios"))
+@fault("a trajectory's ratio not clipped", "ratios are bounded", (vectors, "cumulative_ratios"))
 def _(original: Any, ratios: Any, trajectories: Any) -> Any:
     starts = np.repeat(trajectories.episode_offsets[:-1], trajectories.lengths())
     logs = np.cumsum(np.log(np.maximum(ratios, 1e-300)))

@@ -19,7 +19,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.loading import AlwaysPolicy
 from dprl.policies.rules import Rule
 from dprl.protocols import Bounds
-from dprl.report.answer import learned_words
+from dprl.report.comparisons import learned_words
 
 from ..sample_log import write_parquet
 from .resumable import Trial

@@ -11,7 +11,7 @@ from dprl.cli.command import configure_named
 from dprl.cli.requests import Budgeted, OfLog, Printed, Released, expert
 from dprl.cli.running import Progress, check_out, end_of, printing, show, stoppable
 from dprl.registry import evaluating
-from dprl.report.answer import learned_words
+from dprl.report.comparisons import learned_words
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,8 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios
 from dprl.engine.two_parts import FromFirst, TwoParts
 from dprl.errors import DprlError
-from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query, unit_pairs
+from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, make_query
+from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.protocols import Bounds
 

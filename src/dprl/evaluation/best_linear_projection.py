@@ -24,7 +24,8 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means
-from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling, mixed, unit_pairs
+from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
+from dprl.evaluation.importance_vectors import mixed, unit_pairs
 from dprl.evaluation.intervals import WEIGHTS_ABOVE_ONE, WEIGHTS_BELOW_ONE, Difference, ValueEstimate, product_weight
 from dprl.evaluation.projections import Moments, Projection, Projections, critical_value, powers, solve, tensor
 from dprl.evaluation.subgroups import first_states

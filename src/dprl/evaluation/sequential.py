@@ -17,7 +17,8 @@ from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios, unit_means
-from dprl.evaluation.importance_sampling import ImportanceQuery, unit_pairs
+from dprl.evaluation.importance_sampling import ImportanceQuery
+from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.intervals import VARIANCE_MARGIN, Difference, ValueEstimate, quantile
 from dprl.evaluation.propensities import Propensities
 from dprl.mechanisms.gaussian_sum import GaussianSum

@@ -1,0 +1,196 @@
+"""What the page of an evaluation says of several policies: differences, subgroups, the best one, a learned rule."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dprl.report import charts
+from dprl.report.fields import endpoints, items, section, text
+from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
+from dprl.report.targets import errors_of, interval_of, name_of, total_error, value_bounds, words_of
+
+
+def choice_view(choice: dict[str, Any]) -> dict[str, str] | None:
+    """Return from how many policies the one on the page was chosen, and by how many; None where it was not."""
+    known = {"of": "of", "choose": "units_that_choose", "value": "units_that_value"}
+    return {name: plain(choice.get(key)) for name, key in known.items()} if choice else None
+
+
+def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what is said of a learned rule, from ``estimate.json``; None where nothing was learned.
+
+    Returns:
+        ``lead``, whether it is better than what was done, and ``against_best``, whether than one action for everybody;
+        its ``cases``; ``classes`` of rules that it was chosen from, and ``why`` another one was left out.
+    """
+    choice = section(estimate.get("choice"))
+    rules = section(choice.get("rules"))
+    if not rules:
+        return None
+    contrasts = {c["against"]: c for c in contrasts_view(estimate)}
+    logged, alone = contrasts.get("logged"), section(choice.get("less_best_action"))
+    rule = text(choice.get("policy"), "(unnamed)")
+    better = logged is not None and logged["better"] not in ("", "logged")
+    if logged is None:
+        lead = f"This release does not tell whether the learned rule is better than what was done: {rule}"
+    elif better:
+        lead = f"The learned rule, {rule}, is worth {logged['amount']} more than what was done"
+    elif logged["better"]:
+        lead = f"The learned rule is worse than what was done: {rule}, is worth {logged['amount']} less"
+    else:
+        lead = "This release does not show that the learned rule is better than what was done: it estimates that the "
+        lead += f"rule, {rule}, is worth {logged['amount']} more"
+    between = f" ({logged['between']})" if logged and logged["between"] else ""
+    cases = [c for c in items(choice.get("cases")) if isinstance(c, list) and len(c) == 2]
+    cases = [([text(test, "") for test in items(tests)], plain(action)) for tests, action in cases]
+    single = len(cases) == 1
+    return {
+        "better": better,
+        "lead": f"{lead}{between}.",
+        "against_best": _against_best(alone, single, total_error(next(iter(items(estimate.get("contrasts"))), {}))),
+        "cases": cases,
+        "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
+        "why": _left_out(section(rules.get("left_out"))),
+    }
+
+
+def _against_best(found: dict[str, Any], single: bool, error: float | None) -> str:
+    """Return the sentence on a rule and the best action for everybody; an empty one where no action was valued."""
+    low, high = endpoints(found.get("simultaneous_interval"))
+    if low is None or high is None:
+        return ""
+    places, value = decimals(error, resolution=2.0), as_number(found.get("value"))
+    if single:
+        if low >= 0.0:
+            return "It is the same for everybody, and worth more than any other action for everybody."
+        return (
+            f"It is the same for everybody; another action for everybody is worth at most {number(-low, places)} more."
+        )
+    between = f" ({words_of((low, high), places)})"
+    if low > 0.0:
+        return f"It is worth {number(value, places)} more than the best single action for everybody{between}."
+    if high < 0.0:
+        more = number(-(value or 0.0), places)
+        return f"One action for everybody is worth {more} more than it ({words_of((-high, -low), places)})."
+    return (
+        "It is not shown to be better than the best single action for everybody: it is estimated to be worth "
+        f"{number(value, places)} more{between}."
+    )
+
+
+def _left_out(found: dict[str, Any]) -> str:
+    """Return why larger rules were not looked for; an empty sentence where they were."""
+    handicap = as_number(found.get("handicap"))
+    if handicap is None:
+        return ""
+    return (
+        f"Rules of {text(found.get('level'), 'several comparisons')} were not looked for: with so few people and so "
+        f"small an epsilon, chance and noise, for which {percent(handicap / 2.0)} of the value range would be allowed, "
+        "would decide which of them looks best."
+    )
+
+
+def contrasts_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the differences that were asked for: of several, with intervals that hold together."""
+    found = [c for c in items(estimate.get("contrasts")) if isinstance(c, dict)]
+    least, most = value_bounds(estimate) or (-math.inf, math.inf)
+    out = []
+    for contrast in found:
+        places, coarse = (decimals(total_error(contrast), resolution) for resolution in (10.0, 2.0))
+        interval = interval_of(contrast)
+        if len(found) > 1:
+            interval = interval_of({"interval": contrast.get("simultaneous_interval")})
+        value, privacy, sampling = as_number(contrast.get("value")), *errors_of(contrast)
+        low, high = interval or (-math.inf, math.inf)
+        names = [text(contrast.get(name), "(unnamed)") for name in ("policy", "against")]
+        better, worse = names if low > 0.0 else names[::-1]
+        turned = interval if interval is None or high >= 0.0 else (-high, -low)  # so that the better one comes first
+        amount = -value if value is not None and high < 0.0 else value
+        out.append({
+            "policy": names[0], "against": names[1], "better": better if low > 0.0 or high < 0.0 else "",
+            "worse": worse, "silent": low <= least - most < most - least <= high,
+            "amount": number(amount, coarse), "between": words_of(turned, coarse),
+            "value": number(value, places), "interval": words_of(interval, places),
+            "privacy": error(privacy, places), "sampling": error(sampling, places),
+            "confounding": _confounding(as_number(contrast.get("confounding"))),
+        })  # fmt: skip
+    return out
+
+
+def _confounding(strength: float | None) -> str:
+    """Return how strong a confounder must be to carry an interval to zero, where it is away from zero and known."""
+    return "" if strength is None or strength <= 1.0 else number(strength, 2)
+
+
+def subgroups_view(estimate: dict[str, Any], confidence: str) -> list[dict[str, Any]]:
+    """Return the axes of subgroups: of each a chart, a sentence for each group, and the rows of a table.
+
+    All intervals are those that hold together. Chart and sentences are of the first comparison, or of the first policy.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for group in map(section, items(estimate.get("subgroups"))):
+        found.setdefault(text(group.get("axis"), "groups"), []).append(group)
+    bounds, out = value_bounds(estimate), []
+    for axis, groups in found.items():
+        entries = [_subgroup(group, bounds) for group in groups]
+        firsts = [entry["rows"][0] for entry in entries if entry["rows"]]
+        of_what = firsts[0]["name"] if firsts else ""
+        rows = [row["row"] for row in firsts]
+        title = f"{of_what} in subgroups, with the {confidence} interval of all together"
+        out.append({
+            "axis": axis,
+            "groups": entries,
+            "of_what": of_what,
+            "forest": charts.forest(rows, confidence, title) if rows else "",
+            "leaves_axis": bool(rows) and charts.leaves_axis(rows),
+        })  # fmt: skip
+    return out
+
+
+def _subgroup(group: dict[str, Any], bounds: tuple[float, float] | None) -> dict[str, Any]:
+    name, people = text(group.get("name"), "(unnamed)"), as_number(group.get("people"))
+    noise = as_number(group.get("people_standard_error"))
+    places = decimals(noise, resolution=2.0)
+    found = [(c, True) for c in items(group.get("contrasts")) if isinstance(c, dict)]
+    found += [(t, False) for t in items(group.get("targets")) if isinstance(t, dict)]
+    rows = [_row_of_group(name, entry, compares, bounds) for entry, compares in found]
+    about = "" if people is None else f"about {number(max(people, 0.0), places)}"
+    return {"name": name, "people": about, "rows": rows, "sentence": rows[0]["sentence"] if rows else ""}
+
+
+def _row_of_group(
+    group: str, found: dict[str, Any], compares: bool, bounds: tuple[float, float] | None
+) -> dict[str, Any]:
+    """Return a value in a subgroup, or a difference, with the interval that holds together with all others."""
+    places, value = decimals(total_error(found), resolution=5.0), as_number(found.get("value"))
+    interval = interval_of({"interval": found.get("simultaneous_interval")})
+    low, high = interval or (-math.inf, math.inf)
+    least, most = bounds or (-math.inf, math.inf)
+    if compares:
+        least, most = least - most, most - least
+    first, second = (text(found.get(key), "(unnamed)") for key in ("policy", "against"))
+    name = f"{first} less {second}" if compares else name_of(found)
+    value_words, interval_words = number(value, places), words_of(interval, places)
+    between = interval_words.replace(" to ", " and ")
+    if low <= least < most <= high:
+        sentence = "the budget does not suffice for a group of this size."
+        value_words = MISSING
+    elif not compares:
+        sentence = f"{name} is worth {value_words}, between {between}."
+    elif low <= 0.0 <= high:
+        sentence = f"this release does not tell whether {first} or {second} is worth more (between {between})."
+    else:
+        more, ends = ("more", interval) if low > 0.0 else ("less", (-high, -low))
+        between = words_of(ends, places).replace(" to ", " and ")
+        amount = number(None if value is None else abs(value), places)
+        sentence = f"{first} is worth {amount} {more} than {second}, between {between} {more}."
+    privacy, sampling = errors_of(found)
+    return {
+        "name": name, "value": value_words, "interval": interval_words, "sentence": sentence,
+        "privacy": error(privacy, places), "sampling": error(sampling, places),
+        "row": charts.Row(
+            name=group, value=None if value_words == MISSING else value, interval=interval, reference=None,
+            text=value_words + (f" ({interval_words})" if interval_words else ""),
+        ),
+    }  # fmt: skip
