@@ -2,7 +2,8 @@
 
 A change that is meant to change bytes records them again, and says here why. So far: evaluations release the number of
 people who are there beside the values, one coordinate more (0.2.0); dp-pg's default step size follows from what was
-released (0.2.0); the default's values follow its value function where products of ratios are cut (0.2.0).
+released (0.2.0); the default's values follow its value function where products of ratios are cut (0.2.0); of several steps an action that
+is not supported in a stratum no longer takes the weights of the others with it (0.2.0).
 """
 
 from __future__ import annotations
