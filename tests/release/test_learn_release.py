@@ -89,6 +89,22 @@ def test_the_rule_is_a_file_that_an_evaluation_reads_back(tmp_path):
     assert "<title>The learned rule</title>" in page
 
 
+def test_actions_are_called_what_the_bounds_call_them(tmp_path):
+    """In words, in the file, in the names of what was valued beside, and in the picture."""
+    found = learned(bounds=replace(BOUNDS, action_names=("placebo", "drug A & drug B")), seed=1)
+    assert found.chosen == "drug A & drug B where age < 50; else placebo"
+    assert list(found.values) == ["the learned rule", "logged", "always_placebo", "always_drug A & drug B"]
+    found.save(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "policy.json").read_text())["words"] == found.chosen
+    assert dprl.load_policy(tmp_path / "out") == found.policy
+    page = (tmp_path / "out" / "report.html").read_text()
+    saved = json.loads((tmp_path / "out" / "estimate.json").read_text())
+    assert learned_words(saved)["cases"] == [(["age < 50"], "drug A & drug B"), (["age >= 50"], "placebo")]
+    assert page.count("drug A &amp; drug B where age &lt; 50; else placebo") >= 1
+    assert ">drug A &amp; drug B</text>" in page
+    assert "action 1" not in page
+
+
 def test_where_nothing_is_better_the_first_line_says_so():
     found = learned(columns(gain=0.0), Budget(1.0, 1e-5), seed=2)
     said = learned_words(dict(found.estimate))
@@ -111,7 +127,7 @@ def test_one_action_for_everybody_is_not_compared_with_itself():
     said = learned_words(dict(found.estimate))
     assert said["against_best"].startswith("It is the same for everybody, and worth more than any other")
     assert "were not looked for" in said["why"]
-    assert said["cases"] == [([], "1")]
+    assert said["cases"] == [([], "action 1")]
 
 
 def test_what_the_rule_is_worth_more_than_the_best_action_is_the_smallest_difference():
