@@ -24,7 +24,7 @@ TREES = st.recursive(
 )
 
 
-CALLED = ("nothing", "action 7", "drug A", "")
+CALLED = ("nothing", "action 7", "Médicament A", "")
 
 
 @given(TREES, st.lists(st.tuples(FINITE, FINITE, FINITE), min_size=1, max_size=5), st.sampled_from([None, CALLED]))

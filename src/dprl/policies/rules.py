@@ -107,13 +107,12 @@ class Rule:
             of = {"component": tree.component, "cut": tree.cut}
             return of | {"below": plain(tree.below), "above": plain(tree.above)}
 
+        called = {} if self.action_names is None else {"action_names": list(self.action_names)}
         content = {
-            "schema": _SCHEMA, "words": self.words, "actions": self.actions, "components": list(self.names),
+            "schema": _SCHEMA, "words": self.words, "actions": self.actions, **called, "components": list(self.names),
             "rule": plain(self.tree),
         }  # fmt: skip
-        if self.action_names is not None:
-            content["action_names"] = list(self.action_names)
-        return json.dumps(content, indent=2, allow_nan=False).encode() + b"\n"
+        return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
 
 
 def read_rule(path: str | Path) -> Rule:
