@@ -43,7 +43,8 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
         lead += f"rule, {rule}, is worth {logged['amount']} more"
     between = f" ({logged['between']})" if logged and logged["between"] else ""
     cases = [c for c in items(choice.get("cases")) if isinstance(c, list) and len(c) == 2]
-    cases = [([text(test, "") for test in items(tests)], plain(action)) for tests, action in cases]
+    called = items(section(estimate.get("bounds")).get("action_names"))
+    cases = [([text(test, "") for test in items(tests)], _action(action, called)) for tests, action in cases]
     single = len(cases) == 1
     return {
         "better": better,
@@ -53,6 +54,12 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
         "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
         "why": _left_out(section(rules.get("left_out"))),
     }
+
+
+def _action(action: Any, called: list[Any]) -> str:
+    """Return an action by the name that the bounds declare, or by its number."""
+    known = isinstance(action, int) and 0 <= action < len(called)
+    return text(called[action], "") if known else f"action {plain(action)}"
 
 
 def _against_best(found: dict[str, Any], single: bool, error: float | None) -> str:
