@@ -12,6 +12,7 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
+from dprl.accounting.certificate import seal, write
 from dprl.cli import main
 from dprl.data.partition import partition
 from dprl.errors import DprlError
@@ -87,6 +88,32 @@ def test_the_rule_is_a_file_that_an_evaluation_reads_back(tmp_path):
         "Worth means"
     )
     assert "<title>The learned rule</title>" in page
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": [2]}, {"levels": {"one": 1000, "two": -2}}, {"levels": {"one": 2.0}}, {"own": True}, {"own": 1},
+    ],
+)  # fmt: skip
+def test_a_class_of_rules_that_cannot_be_is_refused(change, tmp_path):
+    folder = tmp_path / "out"
+    learned(cuts=["site"], budget=Budget(0.3, 1e-5)).save(folder)
+    for name, of in (("estimate.json", lambda c: c["choice"]["rules"]), ("certificate.json", _rules_of)):
+        content = json.loads((folder / name).read_text())
+        of(content).update(change)
+        (folder / name).write_text(json.dumps(content))
+    content = json.loads((folder / "certificate.json").read_text())
+    artifacts = content.pop("artifacts")
+    del content["digest"]
+    (folder / "certificate.json").unlink()
+    write(seal(content, folder, artifacts), folder)
+    with pytest.raises(DprlError, match="The choice in the release of"):
+        verification.verify(folder)
+
+
+def _rules_of(content):
+    return content["assumed_public"]["rules"]
 
 
 def test_actions_are_called_what_the_bounds_call_them(tmp_path):
@@ -180,6 +207,8 @@ def test_where_people_are_lost_those_who_stay_stand_for_them():
     bounds = replace(STEPS, horizon=1, max_importance_ratio=2.5, censoring_hazard=0.2)
     found = dprl.learn(log, AMPLE, bounds=bounds, person="person_id", seed=1)
     assert found.chosen == "action 1 for everybody"
+    opened = dprl.read_log(log, bounds=bounds, person="person_id").load(None)  # which says as well who was lost
+    assert dprl.learn(opened, AMPLE, seed=1).values == found.values
     for name, value in (("the learned rule", 1.0), ("logged", 0.5), ("always_0", 0.0)):
         low, high = found.values[name].interval
         assert low <= value <= high

@@ -262,6 +262,11 @@ def called(column: str, lag: int) -> str:
     return column if lag == 0 else f"previous {column}" if lag == 1 else f"{column} {lag} steps before"
 
 
+def is_lagged(name: str) -> bool:
+    """Tell whether a name is what :func:`called` calls a column as it was some steps before."""
+    return name.startswith("previous ") or name.endswith(" steps before")
+
+
 def wrong(sentence: str) -> DprlError:
     """Return the error of a section in which something is wrong."""
     return DprlError(f"[prepare]: {sentence}")

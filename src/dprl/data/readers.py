@@ -258,7 +258,10 @@ def _of_trajectories(source: Trajectories, target_columns: Sequence[str], behavi
     for column in target_columns:
         if column not in source.target_prob:
             raise DprlError(f"The trajectories carry no target probabilities called {column!r}.")
-    known = schemas.Schema({f"target:{c}": c for c in source.target_prob}, {"observation": ("observation",)})
+    scalars = {f"target:{c}": c for c in source.target_prob}
+    if source.stays is not None:
+        scalars["censored"] = "censored"
+    known = schemas.Schema(scalars, {"observation": ("observation",)})
     return Log("trajectories in memory", source.bounds, source.unit, None, known, source, behavior_policy)
 
 

@@ -25,7 +25,7 @@ from dprl.errors import DprlError
 from dprl.evaluation.best import Choice, make_choice
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import after_first
-from dprl.evaluation.strata import read_axis
+from dprl.evaluation.strata import check_apart, read_axis
 from dprl.evaluation.strategy import UnknownPolicy, public_states
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
@@ -36,6 +36,8 @@ CHANCE, NOISE = 0.3, 2.0
 """Handicap of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
 TOO_FAR = 0.25
 """Of half the value range: a level whose handicap is larger is left out."""
+MOST_BESIDE = 20
+"""Actions that are valued beside a rule; of more the plan alone would take minutes."""
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
 LEARNED = "the learned rule"
 """What the rule is called among the policies that are valued."""
@@ -78,7 +80,9 @@ def plan_of_learned(
     own = dict(candidates or {})
     fixed = _supported(fixed_actions(bounds.actions, bounds.state_names), bounds, behavior, bounds.actions)
     beside: dict[str, Any] = {LOGGED: LoggedPolicy(steady=not censored)}
-    if asked.horizon == 1:  # there they exclude one another, and cost little more than one
+    if (
+        asked.horizon == 1 and len(fixed) <= MOST_BESIDE
+    ):  # there they exclude one another, and cost little more than one
         actions = [AlwaysPolicy(int(rule.tree), rule.actions) for rule in fixed]  # type: ignore[arg-type]
         called = bounds.action_names or range(bounds.actions)
         beside |= {f"always_{called[policy.action]}": policy for policy in actions}
@@ -97,8 +101,7 @@ def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
     if not cuts:
         return public_cuts(bounds.state)
     axes = [read_axis(declared, bounds, "cuts") for declared in cuts]
-    if len({axis.component for axis in axes}) < len(axes):
-        raise DprlError("cuts name a component twice: put all of its cut points into one.")
+    check_apart(axes, "cuts")
     return tuple(cut for axis in axes for cut in axis.cuts())
 
 
@@ -112,7 +115,10 @@ def _with_class(
     names, actions = bounds.state_names, bounds.actions or 1
     rules, behind, room = list(fixed), [0.0] * len(fixed), MOST_CANDIDATES - len(fixed) - len(own)
     if room < 0:
-        raise DprlError(f"learn: at most {MOST_CANDIDATES - len(fixed)} policies of your own fit beside fixed actions.")
+        raise DprlError(
+            f"learn: at most {MOST_CANDIDATES} policies fit in one choice; there are {len(fixed)} actions, and "
+            f"{len(own)} policies of your own."
+        )
     levels, left_out = {LEVELS[0]: len(fixed)}, None
     for level, more in zip(LEVELS[1:], (thresholds, trees), strict=True):
         found = _supported(more(actions, names, cuts), bounds, behavior, room)
@@ -124,6 +130,8 @@ def _with_class(
             levels[level] = len(found)
         rules, behind, room = rules + found, behind + [handicap] * len(found), room - len(found)
     candidates: dict[str, Any] = {rule.words: rule for rule in rules} | own
+    if len(candidates) < len(rules) + len(own):
+        raise DprlError("learn: two of the rules and policies have the same words: cut points and names must differ.")
     if not candidates:
         raise DprlError("learn: the behaviour policy never does at some states what any of these rules would propose.")
     low, high = first.query.bounds.value_interval(first.query.config.discount)

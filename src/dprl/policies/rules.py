@@ -93,8 +93,8 @@ class Rule:
                 yield tests, tree
                 return
             name = self.names[tree.component]
-            yield from within(tree.below, (*tests, f"{name} < {tree.cut:.6g}"))
-            yield from within(tree.above, (*tests, f"{name} >= {tree.cut:.6g}"))
+            yield from within(tree.below, (*tests, f"{name} < {digits(tree.cut)}"))
+            yield from within(tree.above, (*tests, f"{name} >= {digits(tree.cut)}"))
 
         return list(within(self.tree, ()))
 
@@ -152,6 +152,11 @@ def read_rule(path: str | Path) -> Rule:
         return Rule(tree(content["rule"]), actions, tuple(names), None if called is None else tuple(called))
     except (KeyError, TypeError, ValueError) as error:
         raise DprlError(f"{path.name!r} is damaged: it holds no rule.") from error
+
+
+def digits(cut: float) -> str:
+    """Return a cut point in six digits where they tell it, and in all of its digits elsewhere."""
+    return f"{cut:.6g}" if math.isclose(float(f"{cut:.6g}"), cut, rel_tol=1e-12) else repr(cut)
 
 
 # --- a class of rules -------------------------------------------------------------------------------------------------
