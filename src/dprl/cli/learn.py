@@ -32,7 +32,7 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
     """
 
     cuts: list[str] | None = may(metavar="NAME:CUTS")
-    return_deviation: float | None = may(metavar="NUMBER")
+    return_deviation: float | None = expert(metavar="NUMBER")
     policies: list[str] | None = expert(metavar="POLICY")
     outcome: str | None = expert(metavar="TEXT")
 
