@@ -25,11 +25,14 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
         log: .parquet or .csv file, one row per transition.
         cuts: NAME:30,50 for a component that rules may look at, with cut points. Or NAME for each value of a whole
             number. Repeat the option for several; by default all components, cut at public points.
+        return_deviation: how far returns lie from the middle of their range, as the root of the mean square that an
+            earlier study reports. The smaller it is, the sooner larger rules are chosen.
         outcome: what a value means, in words, for the report.
         policies: policy of your own to choose from as well, as a target policy of dprl evaluate. It may be repeated.
     """
 
     cuts: list[str] | None = may(metavar="NAME:CUTS")
+    return_deviation: float | None = expert(metavar="NUMBER")
     policies: list[str] | None = expert(metavar="POLICY")
     outcome: str | None = expert(metavar="TEXT")
 
@@ -53,7 +56,8 @@ def learn(asked: Learn) -> None:
             release = release_of(
                 str(asked.log), budget, algorithm=configured, cuts=asked.cuts or [], policies=asked.policies or [],
                 person=asked.person_column, progress=progress, run=run,
-                **asked.only("bounds", "unit", "behavior_policy", "choosing_share", "outcome"), **asked.kept(),
+                **asked.only("bounds", "unit", "behavior_policy", "choosing_share", "return_deviation", "outcome"),
+                **asked.kept(),
             )  # fmt: skip
         paths = release.save(asked.out, asked.sign)
     names = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts")

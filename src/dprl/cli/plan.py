@@ -20,12 +20,14 @@ class Plan(Printed, Configured, Budgeted, OfLog):
         log: the log; only its column names and types are looked at.
         learn: of the rule that dprl learn would find, in place of target policies.
         cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
+        return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
     """
 
     log: Path | None = may(metavar="LOG", argument=True)
     target_policy: list[str] | None = may(metavar="POLICY")
     learn: bool = may(default=False)
     cuts: list[str] | None = expert(metavar="NAME:CUTS")
+    return_deviation: float | None = expert(metavar="NUMBER")
 
     algorithms = staticmethod(evaluating)
 
@@ -44,6 +46,7 @@ def plan(asked: Plan) -> None:
         configured,
         learn=asked.learn,
         cuts=asked.cuts or [],
+        return_deviation=asked.return_deviation,
         **asked.facts(),
     )
     show(made, _words, asked.as_json)

@@ -32,8 +32,10 @@ from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, threshold
 from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/handicaps.py.
-CHANCE, NOISE = 0.3, 2.0
-"""Handicap of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
+HANDICAP = 0.3, 2.0
+"""Of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
+DECLARED = 0.8, 1.0
+"""The same where it is declared how far returns lie from the middle: in standard errors of such a return."""
 TOO_FAR = 0.25
 """Of half the value range: a level whose handicap is larger is left out."""
 MOST_BESIDE = 20
@@ -56,6 +58,7 @@ def plan_of_learned(
     behavior: Any = None,
     censored: bool = False,
     share: float | None = None,
+    deviation: float | None = None,
 ) -> Plan:
     """Return the plan of a release that learns a rule.
 
@@ -67,6 +70,8 @@ def plan_of_learned(
         behavior: public behaviour policy. Rules that propose what it never does at some states are left out.
         censored: whether the log tells who was lost from it.
         share: of the people who choose; None for the default.
+        deviation: how far returns lie from the middle of their range, as a root of a mean square; a public guess, by
+            which larger levels start less far behind. None for returns at the ends.
 
     Raises:
         DprlError: actions are continuous, no rule is left to propose, or the budget cannot be met.
@@ -88,7 +93,9 @@ def plan_of_learned(
         beside |= {f"always_{called[policy.action]}": policy for policy in actions}
     nobody: dict[str, Any] = {LEARNED: None}
     choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)
-    choice = replace(_with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior), beside=beside)
+    choice = replace(
+        _with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior, deviation), beside=beside
+    )
     pairs = tuple((0, place) for place in range(1, len(beside) + 1))
     valued = [UnknownPolicy(), *beside.values()]
     return after_first(choice, config, bounds, budget, valued, "columns", total_variation, unit, pairs)
@@ -106,7 +113,13 @@ def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
 
 
 def _with_class(
-    first: Choice, fixed: Sequence[Rule], bounds: Bounds, cuts: Sequence[Cut], own: dict[str, Any], behavior: Any
+    first: Choice,
+    fixed: Sequence[Rule],
+    bounds: Bounds,
+    cuts: Sequence[Cut],
+    own: dict[str, Any],
+    behavior: Any,
+    deviation: float | None,
 ) -> Choice:
     """Return the choice among all levels that are not too far behind, and the analyst's own policies.
 
@@ -115,14 +128,19 @@ def _with_class(
     names, actions = bounds.state_names, bounds.actions or 1
     rules, behind, room = list(fixed), [0.0] * len(fixed), MOST_CANDIDATES - len(fixed) - len(own)
     if room < 0:
+<<<<<<< HEAD
         raise DprlError(
             f"learn: at most {MOST_CANDIDATES} policies fit in one choice; there are {len(fixed)} actions, and "
             f"{len(own)} policies of your own."
         )
     levels, left_out = {LEVELS[0]: len(fixed)}, None
+=======
+        raise DprlError(f"learn: at most {MOST_CANDIDATES - len(fixed)} policies of your own fit beside fixed actions.")
+    levels, left_out, spread = {LEVELS[0]: len(fixed)}, None, _spread(first, deviation)
+>>>>>>> learn-audit
     for level, more in zip(LEVELS[1:], (thresholds, trees), strict=True):
         found = _supported(more(actions, names, cuts), bounds, behavior, room)
-        handicap = _handicap(first, len(rules) + len(found)) - _handicap(first, len(fixed))
+        handicap = _handicap(first, len(rules) + len(found), spread) - _handicap(first, len(fixed), spread)
         if handicap > TOO_FAR and fixed:
             left_out = {"level": level, "rules": len(found), "handicap": handicap}
             break
@@ -137,6 +155,7 @@ def _with_class(
     low, high = first.query.bounds.value_interval(first.query.config.discount)
     points = [round(first.points_of(h * (high - low) / 2.0)) for h in behind] + [0] * len(own)
     made_of: dict[str, Any] = {"levels": levels, "own": len(own), "left_out": left_out}
+    made_of |= {} if deviation is None else {"return_deviation": float(deviation)}
     made_of["cuts"] = {name: sorted(at for i, at in cuts if i == place) for place, name in enumerate(names)}
     return replace(
         first,
@@ -148,11 +167,21 @@ def _with_class(
     )
 
 
-def _handicap(first: Choice, rules: int) -> float:
+def _spread(first: Choice, deviation: float | None) -> float | None:
+    """Return a declared deviation of returns in halves of the value range."""
+    low, high = first.query.bounds.value_interval(first.query.config.discount)
+    number = isinstance(deviation, int | float) and not isinstance(deviation, bool)
+    if deviation is not None and not (number and 0.0 < deviation <= (high - low) / 2.0):
+        raise DprlError("learn: return_deviation must be above 0, and at most half of the range of a return.")
+    return None if deviation is None else deviation / ((high - low) / 2.0)
+
+
+def _handicap(first: Choice, rules: int, spread: float | None) -> float:
     """Return how far the luckiest of so many rules is ahead by chance and noise, in halves of the value range."""
     ratio, people = first.query.scale.largest, first.parts.first
-    chance = math.sqrt(ratio * math.log(max(rules, 1)) / people)
-    return CHANCE * chance + NOISE * ratio * math.log(max(rules, 1)) / (people * first.mechanism.epsilon)
+    errors, noises = HANDICAP if spread is None else DECLARED
+    chance = (spread or 1.0) * math.sqrt(ratio * math.log(max(rules, 1)) / people)
+    return errors * chance + noises * ratio * math.log(max(rules, 1)) / (people * first.mechanism.epsilon)
 
 
 def _supported(rules: Any, bounds: Bounds, behavior: Any, most: int) -> list[Rule]:

@@ -41,6 +41,7 @@ def learn(
     policies: Any = (),
     behavior_policy: Any = None,
     choosing_share: float | None = None,
+    return_deviation: float | None = None,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     seed: int | None = None,
@@ -65,6 +66,9 @@ def learn(
             whole number. By default all components, at cut points that the bounds give.
         policies: of your own, to choose from as well; as :func:`dprl.evaluate` takes target policies.
         choosing_share: share of the people who choose; by default 0.4.
+        return_deviation: how far returns lie from the middle of their range: the root of the mean square, as the
+            literature or an earlier trial has it. It is public, and makes the choice bolder where it is small. A wrong
+            one costs value, never privacy or the intervals.
         ledger, dataset, seed, simulated, outcome, progress, run, resume: see :func:`dprl.evaluate`.
 
     Returns:
@@ -92,6 +96,7 @@ def learn(
     plan = plan_of_learned(
         config, opened.bounds, budget, draw_variation(noise), opened.unit, cuts=cuts, candidates=own,
         behavior=behavior, censored="censored" in opened.schema.scalars, share=choosing_share,
+        deviation=return_deviation,
     )  # fmt: skip
     assert plan.first is not None
     return carry_out(asked, plan, opened, own, behavior, noise, outcome, {"learn": plan.first.described()})
