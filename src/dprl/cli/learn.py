@@ -25,11 +25,16 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
         log: .parquet or .csv file, one row per transition.
         cuts: NAME:30,50 for a component that rules may look at, with cut points. Or NAME for each value of a whole
             number. Repeat the option for several; by default all components, cut at public points.
+        learner: rules as above. fitted-q for a policy by fitted Q iteration, in OUT/policy.safetensors. Or recommended,
+            by public facts: fitted-q over several steps where the budget suffices for it, else rules.
+        basis: of fitted-q: table, products:0, products:1 or products:2. By default the largest that the budget serves.
         outcome: what a value means, in words, for the report.
         policies: policy of your own to choose from as well, as a target policy of dprl evaluate. It may be repeated.
     """
 
     cuts: list[str] | None = may(metavar="NAME:CUTS")
+    learner: str | None = may(metavar="NAME")
+    basis: str | None = expert(metavar="NAME")
     policies: list[str] | None = expert(metavar="POLICY")
     outcome: str | None = expert(metavar="TEXT")
 
@@ -53,6 +58,8 @@ def learn(asked: Learn) -> None:
             release = release_of(
                 str(asked.log), budget, algorithm=configured, cuts=asked.cuts or [], policies=asked.policies or [],
                 person=asked.person_column, progress=progress, run=run,
+                learner=asked.learner or "recommended",
+                basis=asked.basis,
                 **asked.only("bounds", "unit", "behavior_policy", "choosing_share", "outcome"), **asked.kept(),
             )  # fmt: skip
         paths = release.save(asked.out, asked.sign)

@@ -21,12 +21,15 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.engine.plan import Plan
+from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
-from dprl.evaluation.best import Choice, make_choice
+from dprl.evaluation.best import Choice, checked_share, make_choice
+from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import after_first
 from dprl.evaluation.strata import read_axis
 from dprl.evaluation.strategy import UnknownPolicy, public_states
+from dprl.evaluation.teaching import make_teaching
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_name, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
 from dprl.protocols import Bounds
@@ -37,8 +40,9 @@ CHANCE, NOISE = 0.3, 2.0
 TOO_FAR = 0.25
 """Of half the value range: a level whose handicap is larger is left out."""
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
-LEARNED = "the learned rule"
-"""What the rule is called among the policies that are valued."""
+LEARNED, LEARNED_POLICY = "the learned rule", "the learned policy"
+"""What the rule, or the policy of fitted Q iteration, is called among those that are valued."""
+LEARNERS = ("recommended", "rules", NAME)
 LOGGED = "logged"
 
 
@@ -54,8 +58,10 @@ def plan_of_learned(
     behavior: Any = None,
     censored: bool = False,
     share: float | None = None,
+    learner: str = "recommended",
+    basis: str | None = None,
 ) -> Plan:
-    """Return the plan of a release that learns a rule.
+    """Return the plan of a release that learns a rule or a policy.
 
     Args:
         config, bounds, budget, total_variation, unit: see :func:`~dprl.evaluation.plan.make_plan`.
@@ -65,10 +71,20 @@ def plan_of_learned(
         behavior: public behaviour policy. Rules that propose what it never does at some states are left out.
         censored: whether the log tells who was lost from it.
         share: of the people who choose; None for the default.
+        learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), or ``recommended``: fitted Q iteration over
+            several steps, where the budget serves more than one action for everybody, and rules otherwise.
+        basis: of fitted Q iteration: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
+            that the budget serves.
 
     Raises:
         DprlError: actions are continuous, no rule is left to propose, or the budget cannot be met.
     """
+    if learner not in LEARNERS:
+        raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
+    if basis is not None and learner != NAME:
+        raise DprlError("learn: a basis is for fitted-q: choose it as the learner, or leave basis out.")
+    if learner == NAME and (cuts or candidates):
+        raise DprlError("fitted-q: cuts, and policies of your own, are for rules: leave them out, or choose rules.")
     if bounds.actions is None:
         raise DprlError("learn: rules propose discrete actions; these are continuous.")
     if bounds.strata is not None:
@@ -81,12 +97,18 @@ def plan_of_learned(
     if asked.horizon == 1:  # there they exclude one another, and cost little more than one
         actions = [AlwaysPolicy(int(rule.tree), rule.actions) for rule in fixed]  # type: ignore[arg-type]
         beside |= {policy_name(policy): policy for policy in actions}
+    pairs = tuple((0, place) for place in range(1, len(beside) + 1))
+    valued = [UnknownPolicy(), *beside.values()]
+    rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
+    if learner == NAME or (learner == "recommended" and asked.horizon > 1 and not cuts and not own):
+        parts = TwoParts(bounds.units, checked_share(share))
+        first = make_teaching(asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
+        if learner == NAME or first.program.basis.size > 1:
+            return after_first(first, *rest)
     nobody: dict[str, Any] = {LEARNED: None}
     choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)
     choice = replace(_with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior), beside=beside)
-    pairs = tuple((0, place) for place in range(1, len(beside) + 1))
-    valued = [UnknownPolicy(), *beside.values()]
-    return after_first(choice, config, bounds, budget, valued, "columns", total_variation, unit, pairs)
+    return after_first(choice, *rest)
 
 
 def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
