@@ -73,6 +73,7 @@ class FittedQ:
         discount: gamma.
         allowed: of a table for each state which actions may be proposed; empty for all.
         stages: the calibrated stage.
+        caution: standard errors by which a bound is below the estimate; 0 for fitted Q iteration without pessimism.
     """
 
     bounds: Bounds
@@ -80,6 +81,7 @@ class FittedQ:
     discount: float
     allowed: tuple[tuple[bool, ...], ...] = ()
     stages: tuple[Stage, ...] = ()
+    caution: float = CAUTION
 
     columns = ("step", "raw_reward", "actions", "states", "next_states", "alive")
 
@@ -183,7 +185,7 @@ class TableQ(FittedQ):
             sampling = (1.0 + gamma**2 * jnp.maximum(spread, 0.0)) / some
             around = jnp.sum((gamma * values + middle / half - mean[..., None]) ** 2, axis=2)
             private = (noise / some) ** 2 * (KAPPA**-2 + around)
-            bound = jnp.clip(mean - CAUTION * jnp.sqrt(sampling + private), least, most)
+            bound = jnp.clip(mean - self.caution * jnp.sqrt(sampling + private), least, most)
             bound = jnp.where(seen, bound, least) + 1e-9 * mean  # of actions that nobody saw the likeliest one
             bound = jnp.where(allowed, bound, -1e300)
             return jnp.append(jnp.max(bound, axis=1), 0.0)[-self.targets :], bound
@@ -232,19 +234,20 @@ class LinearQ(FittedQ):
         return rows / (2.0 * math.sqrt(self.basis.size * self.rounds) * noise_multiplier * self.query.clip_norm)
 
     def init(self) -> tuple[Array, Array, Array]:
-        """Return the state before the first round."""
+        """Return the state before the first round: nothing is earned after the last step."""
         size = self.basis.size
         square = jnp.zeros((self.actions, size, size), jnp.float64)
-        return square, jnp.zeros((self.actions, size), jnp.float64), square
+        return square, jnp.full((self.actions, size), self._nothing * np.eye(size)[0]), square
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
         """Return each unit's sums over rows; a next state's value is that of the best bound of the round before."""
         del stage
         above, beside, scales = self._triangle
         phi, weights = self._phi(block.states), self._weights(block)
-        middle, half = scale_of(self.bounds.value_interval(self.discount))
+        middle, half = self._value
         centre, reach = scale_of(self.bounds.reward)
-        future = jnp.clip(jnp.max(self._scores(state, self._phi(block.next_states)), axis=-1), -1.0, 1.0)
+        future = jnp.max(self._scores(state, self._phi(block.next_states)), axis=-1)
+        future = jnp.clip(future, min(-1.0, self._nothing), max(1.0, self._nothing))
         going = self.discount * block.alive if self.bounds.horizon > 1 else jnp.zeros_like(block.alive)
         target = (centre + reach * block.raw_reward - middle * (1.0 - going)) / half + going * future
         target = jnp.clip(target, -1.0, 1.0)
@@ -269,7 +272,7 @@ class LinearQ(FittedQ):
         theta = jnp.einsum("aij,aj,akj,ak->ai", axes, 1.0 / whole, axes, sums[:, -size:] / self.kappa)
         private = (noise / self.kappa) ** 2 + of_gram**2 * jnp.sum(theta**2, axis=1)
         spread = jnp.sqrt(RESIDUAL * scale + private[:, None]) / whole
-        return total, theta, CAUTION * axes * spread[:, None, :]
+        return total, theta, self.caution * axes * spread[:, None, :]
 
     def answer(self, state: Any) -> Float[Array, " n"]:
         """Return weights and roots, one after the other."""
@@ -281,6 +284,17 @@ class LinearQ(FittedQ):
         theta, root = np.split(weights, [self.actions * size])
         shape = (self.actions, size, size)
         return GreedyPolicy(self.basis, theta.reshape(shape[:2]), root.reshape(shape), self.bounds.state_names)
+
+    @property
+    def _value(self) -> tuple[float, float]:
+        """Middle and half-width of the value range."""
+        return scale_of(self.bounds.value_interval(self.discount))
+
+    @property
+    def _nothing(self) -> float:
+        """The value of no rewards at all."""
+        middle, half = self._value
+        return -middle / half
 
     @property
     def _triangle(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

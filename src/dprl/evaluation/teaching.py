@@ -26,7 +26,7 @@ from dprl.engine.rows import rows_of
 from dprl.engine.two_parts import FromFirst, TwoParts
 from dprl.errors import DprlError, require
 from dprl.evaluation.best import SHARE
-from dprl.evaluation.fitted_q import CAUTION, NAME, LinearQ, TableQ, Unused
+from dprl.evaluation.fitted_q import NAME, LinearQ, TableQ, Unused
 from dprl.policies.greedy import Basis, are_codes
 from dprl.policies.loading import LoggedPolicy, policy_probabilities
 from dprl.protocols import Bounds
@@ -101,7 +101,7 @@ class Teaching:
             "units_that_value": self.parts.second,
             "learner": {
                 "name": NAME, "basis": of.basis.kind, "size": of.basis.size, "rounds": of.rounds,
-                "caution": CAUTION, "left_out": None if self.left_out is None else dict(self.left_out),
+                "caution": of.caution, "left_out": None if self.left_out is None else dict(self.left_out),
             },
         }  # fmt: skip
 
