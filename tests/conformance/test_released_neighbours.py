@@ -28,6 +28,8 @@ FURTHER = {
     ("importance-sampling", "best of two, one decision", "arrays by person"),
     ("importance-sampling", "best of two, several steps", "file by trajectory"),
     ("importance-sampling", "learned rule, one decision", "arrays by person"),
+    ("importance-sampling", "fitted Q, a table", "file by trajectory"),
+    ("importance-sampling", "fitted Q, a linear basis", "arrays by person"),
     ("dp-pg", "resampled", "parts"),
     ("dp-pg", "replace one", "file"),
     ("dp-pg", "square root", "stream without names"),
