@@ -32,9 +32,9 @@ from dprl.protocols import Bounds
 from dprl.value_functions.feature_map import Features
 
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
-CAUTION = 1.0
+CAUTION = 0.5
 """Standard errors, of sampling and privacy noise together, by which a bound is below the estimate."""
-CLIP_TABLE, CLIP_LINEAR = 1.15, 1.0
+CLIP = 1.0
 """Clip norm over that of a person of as many steps as the horizon has, all in cells or directions of their own."""
 KAPPA = 0.7
 """Weight of a reward against a count."""
@@ -132,7 +132,7 @@ class TableQ(FittedQ):
     @property
     def query(self) -> Query:
         """Counts of (state, action, next state) and sums of rewards in [-1, 1] of each (state, action)."""
-        clip = CLIP_TABLE * math.sqrt(self.bounds.horizon * (1.0 + KAPPA**2))
+        clip = CLIP * math.sqrt(self.bounds.horizon * (1.0 + KAPPA**2))
         return Query(NAME, self.basis.size * self.actions * (self.targets + 1), clip)
 
     def strength(self, noise_multiplier: float) -> float:
@@ -225,7 +225,7 @@ class LinearQ(FittedQ):
     def query(self) -> Query:
         """Upper triangles of Gram matrices, off the diagonal times sqrt 2, and products with targets in [-1, 1]."""
         size = self.basis.size
-        clip = CLIP_LINEAR * size * math.sqrt(self.bounds.horizon)
+        clip = CLIP * size * math.sqrt(self.bounds.horizon)
         return Query(NAME, self.actions * (size * (size + 1) // 2 + size), clip, steps=self.rounds)
 
     def strength(self, noise_multiplier: float) -> float:
