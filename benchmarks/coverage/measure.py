@@ -325,7 +325,7 @@ def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
         del columns["person_id"]
     budget, person = dprl.Budget(row.epsilon, row.delta), "person_id" if row.unit == "person" else None
     own: dict[str, Any] = {"unit": row.unit, "person": person, "seed": int(rng.integers(2**62))}
-    with _compiled_once(row, len(columns["reward"])):
+    with compiled_once(max(len(columns["reward"]), row.units * bounds_of(row).horizon)):
         if row.learn:
             how = {"algorithm": row.algorithm(), "bounds": bounds_of(row), "learner": row.learn}
             return dprl.learn(columns, budget, **how, **own)
@@ -336,13 +336,13 @@ def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
 
 
 @contextmanager
-def _compiled_once(row: Row, rows: int) -> Iterator[None]:
+def compiled_once(most: int) -> Iterator[None]:
     """Fill the rows of a log up with zeros, as is done for a log in parts: one compiled program serves all logs.
 
-    Otherwise each log of another number of rows is compiled for anew. No digit of a release depends on it.
+    Otherwise each log of another number of rows, of at most so many, is compiled for anew. No digit of a release
+    depends on it.
     """
-    most = max(rows, row.units * bounds_of(row).horizon) + 1
-    plain, room = touch.unit_rows, 1 << (most - 1).bit_length()
+    plain, room = touch.unit_rows, 1 << most.bit_length()
     touch.unit_rows = teaching.unit_rows = lambda rows, declared: plain(rows.with_room(room), declared)
     try:
         yield

@@ -72,7 +72,7 @@ def plan_of_learned(
         censored: whether the log tells who was lost from it.
         share: of the people who choose; None for the default.
         learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), or ``recommended``: fitted Q iteration over
-            several steps, where the budget serves more than one action for everybody, and rules otherwise.
+            several steps, where the budget serves the largest basis for it, and rules otherwise.
         basis: of fitted Q iteration: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
             that the budget serves.
 
@@ -103,7 +103,7 @@ def plan_of_learned(
     if learner == NAME or (learner == "recommended" and asked.horizon > 1 and not cuts and not own):
         parts = TwoParts(bounds.units, checked_share(share))
         first = make_teaching(asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
-        if learner == NAME or first.program.basis.size > 1:
+        if learner == NAME or first.left_out is None:
             return after_first(first, *rest)
     nobody: dict[str, Any] = {LEARNED: None}
     choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)

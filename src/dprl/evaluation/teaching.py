@@ -32,7 +32,7 @@ from dprl.policies.loading import LoggedPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
-LEAST_TABLE, LEAST_LINEAR = 4.0, 3.0
+LEAST_TABLE, LEAST_LINEAR = 3.0, 2.0
 """Least signal to noise: expected rows of an action over their noise, in a cell or in a direction of the basis."""
 MOST_SUMS, MOST_FEATURES = 2**17, 64
 PURPOSE = "learning a policy"
