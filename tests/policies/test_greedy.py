@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -65,12 +67,14 @@ def test_a_table_is_told_in_words():
     assert policy.action(np.arange(2.0, 7.0)).tolist() == [0, 0, 1, 1, 2]
     assert policy.words == "by s: action 0 at 2-3; action 1 at 4-5; action 2 at 6"
     assert policy.described()["table"] == [0, 0, 1, 1, 2]
+    named = replace(policy, action_names=("stay", "treat", "refer"))
+    assert named.words == "by s: stay at 2-3; treat at 4-5; refer at 6"
     same = GreedyPolicy(policy.basis, np.array([[1.0] * 5, [2.0] * 5]), np.zeros(0), ("s",))
     assert same.words == "action 1 for everybody"
     assert linear("products:0").words.endswith("for everybody")
 
 
-@pytest.mark.parametrize("policy", [linear(), linear("products:0"), table()])
+@pytest.mark.parametrize("policy", [linear(), linear("products:0"), replace(table(), action_names=("a", "b", "c"))])
 def test_the_file_is_the_policy(policy, tmp_path):
     (tmp_path / FILE).write_bytes(policy.to_bytes())
     again = dprl.load_policy(str(tmp_path))

@@ -100,6 +100,9 @@ class FittedQ:
         """Return the same program with noise for this budget."""
         return replace(self, stages=calibrated_stages([self.query], [], 1.0, budget))
 
+    def _greedy(self, theta: np.ndarray, root: np.ndarray) -> GreedyPolicy:
+        return GreedyPolicy(self.basis, theta, root, self.bounds.state_names, self.bounds.action_names)
+
     @property
     def _noise(self) -> float:
         return self.stages[0].mechanism.noise_std
@@ -201,7 +204,7 @@ class TableQ(FittedQ):
     def policy(self, weights: Float[np.ndarray, " n"]) -> GreedyPolicy:
         """Return the policy of the released scores."""
         theta = weights.reshape(self.actions, self.basis.size)
-        return GreedyPolicy(self.basis, theta, np.zeros(0), self.bounds.state_names)
+        return self._greedy(theta, np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -283,7 +286,7 @@ class LinearQ(FittedQ):
         size = self.basis.size
         theta, root = np.split(weights, [self.actions * size])
         shape = (self.actions, size, size)
-        return GreedyPolicy(self.basis, theta.reshape(shape[:2]), root.reshape(shape), self.bounds.state_names)
+        return self._greedy(theta.reshape(shape[:2]), root.reshape(shape))
 
     @property
     def _value(self) -> tuple[float, float]:

@@ -127,18 +127,21 @@ class GreedyPolicy:
         theta: ``(A, size)`` float64 released weights; of a table the scores themselves.
         root: ``(A, size, size)`` float64: the norm of ``phi root`` is taken off a score; empty for a table.
         names: of the components of a state.
+        action_names: what each action is called; None where they have numbers alone.
     """
 
     basis: Basis
     theta: np.ndarray = field(repr=False)
     root: np.ndarray = field(repr=False)
     names: tuple[str, ...]
+    action_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         size, actions = self.basis.size, len(self.theta)
         square = (0,) if self.basis.is_table else (actions, size, size)
         fits = self.theta.shape == (actions, size) and self.root.shape == square and actions > 0
-        if not (fits and len(self.names) == len(self.basis.bounds)):
+        named = self.action_names is None or len(self.action_names) == actions
+        if not (fits and named and len(self.names) == len(self.basis.bounds)):
             raise DprlError("These weights do not fit their policy.")
         if not (np.isfinite(self.theta).all() and np.isfinite(self.root).all()):
             raise DprlError("The weights of a policy must be finite numbers.")
@@ -165,20 +168,24 @@ class GreedyPolicy:
         return np.stack([_dot(phi, w) - np.sqrt(np.sum(_dot(phi, r) ** 2, axis=1))
                          for w, r in zip(self.theta, self.root, strict=True)], axis=1)  # fmt: skip
 
+    def called(self, action: Any) -> str:
+        """Return what an action is called: its own name, or ``action`` and its number."""
+        return f"action {action}" if self.action_names is None else self.action_names[action]
+
     @cached_property
     def words(self) -> str:
         """The policy as a sentence says it."""
         if not self.basis.is_table:
             if self.basis.size == 1:
-                return f"action {int(self.action(self._middle)[0])} for everybody"
+                return f"{self.called(self.action(self._middle)[0])} for everybody"
             return f"the action of the highest of {self.actions} scores, linear in {self.basis.size} features"
         chosen = np.argmax(self.theta, axis=0)
         if (chosen == chosen[0]).all():
-            return f"action {chosen[0]} for everybody"
+            return f"{self.called(chosen[0])} for everybody"
         if len(self.names) == 1:
             low, cases = int(self.basis.bounds[0][0]), []
             for action in np.unique(chosen):
-                cases.append(f"action {action} at {_ranges((np.flatnonzero(chosen == action) + low).tolist())}")
+                cases.append(f"{self.called(action)} at {_ranges((np.flatnonzero(chosen == action) + low).tolist())}")
             said = f"by {self.names[0]}: {'; '.join(cases)}"
             if len(said) <= _LONGEST:
                 return said
@@ -203,6 +210,7 @@ class GreedyPolicy:
             "schema": SCHEMA, "basis": self.basis.kind,
             "bounds": json.dumps([[float(low), float(high)] for low, high in self.basis.bounds]),
             "components": json.dumps(list(self.names)), "words": self.words,
+            "action_names": json.dumps(self.action_names),
         }  # fmt: skip
         return to_bytes({"theta": self.theta, "root": self.root}, metadata)
 
@@ -215,13 +223,16 @@ def greedy_policy(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> G
         KeyError, TypeError, ValueError: they are not those of a policy.
     """
     bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
-    names = json.loads(metadata["components"])
+    names, called = json.loads(metadata["components"]), json.loads(metadata["action_names"])
     sound = all(math.isfinite(end) for pair in bounds for end in pair) and all(low <= high for low, high in bounds)
-    if not sound or not bounds or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    lists = isinstance(names, list) and isinstance(called, list | None)
+    if not sound or not bounds or not lists or not all(isinstance(name, str) for name in (*names, *(called or ()))):
         raise ValueError
     if set(tensors) != {"theta", "root"} or any(t.dtype != np.float64 for t in tensors.values()):
         raise ValueError
-    return GreedyPolicy(Basis(bounds, metadata["basis"]), tensors["theta"], tensors["root"], tuple(names))
+    return GreedyPolicy(
+        Basis(bounds, metadata["basis"]), tensors["theta"], tensors["root"], tuple(names), called and tuple(called)
+    )
 
 
 def _dot(phi: Float[np.ndarray, "rows n"], weights: Float[np.ndarray, "n ..."]) -> np.ndarray:

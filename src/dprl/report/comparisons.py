@@ -59,24 +59,27 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
         "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
         "why": _left_out(section((rules or learner).get("left_out"))),
         "basis": f"{text(learner.get('basis'), '')} of {plain(learner.get('size'))} functions" if learner else "",
-        "table": _policy_table(section(choice.get("learned_policy"))),
+        "table": _policy_table(section(choice.get("learned_policy")), section(estimate.get("bounds"))),
     }
 
 
-def _policy_table(found: dict[str, Any]) -> tuple[list[str], list[list[str]]] | None:
+def _policy_table(found: dict[str, Any], bounds: dict[str, Any]) -> tuple[list[str], list[list[str]]] | None:
     """Return headings and rows of a learned policy: the action of each state, or the weights of each feature."""
     names, actions = [text(name, "") for name in items(found.get("components"))], as_number(found.get("actions"))
+    called = [text(name, "") for name in items(bounds.get("action_names"))]
+    called = called or [f"action {a}" for a in range(int(actions or 0))]
     whole = [[n for n in numbers(found.get(key)) if n is not None] for key in ("table", "counts", "lowest")]
     chosen, counts, lowest = whole
     if chosen and len(names) == len(counts) == len(lowest) and len(chosen) <= _MOST_ROWS:
         places = itertools.product(*(range(int(low), int(low + n)) for low, n in zip(lowest, counts, strict=True)))
-        return [*names, "action"], [[*map(str, at), number(a, 0)] for at, a in zip(places, chosen, strict=False)]
+        rows = [[*map(str, at), called[int(a)]] for at, a in zip(places, chosen, strict=False) if 0 <= a < len(called)]
+        return [*names, "action"], rows
     features, weights = [text(name, "") for name in items(found.get("features"))], items(found.get("weights"))
     columns = [numbers(row) for row in weights]
     if not features or not actions or any(len(column) != len(features) for column in columns):
         return None
     rows = [[name, *(number(w, 4) for w in row)] for name, *row in zip(features, *columns, strict=True)]
-    return ["feature", *(f"action {a}" for a in range(len(columns)))], rows
+    return ["feature", *called[: len(columns)]], rows
 
 
 def _against_best(found: dict[str, Any], single: bool, error: float | None) -> str:
