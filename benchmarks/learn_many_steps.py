@@ -26,6 +26,7 @@ from dprl.engine.options import Stage
 from dprl.evaluation.learned import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
+from dprl.protocols import NO_JOURNAL
 
 EPSILONS, DELTA = (1.0, 4.0), 1e-5
 CHOOSING, JUDGING = range(10), range(100, 200)
@@ -230,12 +231,12 @@ def taught(problem: Any, epsilon: float, seed: int, release: bool = True) -> dic
     teach = first.parts.in_first(noise, loaded.units)
     own = loaded.of_units(teach, problem.bounds)
     low, high = problem.ends
-    policies = {"no noise": without_noise(first).released(own, None, noise, dprl.protocols.NO_JOURNAL)}
+    policies = {"no noise": without_noise(first).released(own, None, noise, NO_JOURNAL)}
     if release:
         found = dprl.learn(log, budget, algorithm=options, seed=seed)
         ends, policy = found.interval, found.policy
     else:
-        told = first.released(own, None, noise, dprl.protocols.NO_JOURNAL)
+        told = first.released(own, None, noise, NO_JOURNAL)
         ends, policy = (-np.inf, np.inf), next(iter(told.policies.values()))
     value = problem.value(policy.action)
     of_plain = next(iter(policies["no noise"].policies.values()))

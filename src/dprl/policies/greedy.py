@@ -231,7 +231,11 @@ def greedy_policy(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> G
     if set(tensors) != {"theta", "root"} or any(t.dtype != np.float64 for t in tensors.values()):
         raise ValueError
     return GreedyPolicy(
-        Basis(bounds, metadata["basis"]), tensors["theta"], tensors["root"], tuple(names), called and tuple(called)
+        Basis(bounds, metadata["basis"]),
+        tensors["theta"],
+        tensors["root"],
+        tuple(names),
+        None if called is None else tuple(called),
     )
 
 
