@@ -30,7 +30,7 @@ from dprl.evaluation.plan import after_first
 from dprl.evaluation.strata import read_axis
 from dprl.evaluation.strategy import UnknownPolicy, public_states
 from dprl.evaluation.teaching import make_teaching
-from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_name, policy_probabilities
+from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
 from dprl.protocols import Bounds
 
@@ -96,7 +96,8 @@ def plan_of_learned(
     beside: dict[str, Any] = {LOGGED: LoggedPolicy(steady=not censored)}
     if asked.horizon == 1:  # there they exclude one another, and cost little more than one
         actions = [AlwaysPolicy(int(rule.tree), rule.actions) for rule in fixed]  # type: ignore[arg-type]
-        beside |= {policy_name(policy): policy for policy in actions}
+        called = bounds.action_names or range(bounds.actions)
+        beside |= {f"always_{called[policy.action]}": policy for policy in actions}
     pairs = tuple((0, place) for place in range(1, len(beside) + 1))
     valued = [UnknownPolicy(), *beside.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
@@ -169,7 +170,10 @@ def _handicap(first: Choice, rules: int) -> float:
 
 
 def _supported(rules: Any, bounds: Bounds, behavior: Any, most: int) -> list[Rule]:
-    """Return the first rules that propose only what is likely enough in the log for the declared ratio."""
+    """Return the first rules that propose only what is likely enough in the log for the declared ratio; their actions
+    are called what the bounds call them.
+    """
+    rules = (replace(rule, action_names=bounds.action_names) for rule in rules)
     if behavior is None:  # then the declared ratio says that every action is
         return list(islice(rules, most))
     states = public_states(bounds)

@@ -48,7 +48,8 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
         lead += f"that the {what}, {rule}, is worth {logged['amount']} more"
     between = f" ({logged['between']})" if logged and logged["between"] else ""
     cases = [c for c in items(choice.get("cases")) if isinstance(c, list) and len(c) == 2]
-    cases = [([text(test, "") for test in items(tests)], plain(action)) for tests, action in cases]
+    called = items(section(estimate.get("bounds")).get("action_names"))
+    cases = [([text(test, "") for test in items(tests)], _action(action, called)) for tests, action in cases]
     single = len(cases) == 1
     return {
         "what": what,
@@ -80,6 +81,12 @@ def _policy_table(found: dict[str, Any], bounds: dict[str, Any]) -> tuple[list[s
         return None
     rows = [[name, *(number(w, 4) for w in row)] for name, *row in zip(features, *columns, strict=True)]
     return ["feature", *called[: len(columns)]], rows
+
+
+def _action(action: Any, called: list[Any]) -> str:
+    """Return an action by the name that the bounds declare, or by its number."""
+    known = isinstance(action, int) and 0 <= action < len(called)
+    return text(called[action], "") if known else f"action {plain(action)}"
 
 
 def _against_best(found: dict[str, Any], single: bool, error: float | None) -> str:
