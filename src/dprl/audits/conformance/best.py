@@ -95,10 +95,10 @@ class BestConformance(EvaluationConformance):
         return load(self.algorithm.canary)(self.algorithm.config, **asked)
 
 
-def _suite(config: Any, settings: dict[str, Setting]) -> BestConformance:
+def _suite(config: Any, settings: dict[str, Setting], more: tuple[Attack, ...] = ()) -> BestConformance:
     # of many who choose the choice is seen, of few the values
     shares = ({"choosing_share": share} for share in (0.95, 0.05))
-    attacks = (*(Attack(options=share, trials=TRIALS) for share in shares), Attack(epsilon=4.0, trials=TRIALS))
+    attacks = (*(Attack(options=share, trials=TRIALS) for share in shares), Attack(epsilon=4.0, trials=TRIALS), *more)
     return BestConformance(Algorithm(config, settings, attacks, _CANARY))
 
 
@@ -117,4 +117,8 @@ LEARN = _suite(
         "fitted Q, a table": Setting(_OPTIONS, facts={"units": 16}),
         "fitted Q, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
     },
+    tuple(
+        Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": NAME}, trials=TRIALS)
+        for epsilon in (1.0, 4.0)
+    ),
 )
