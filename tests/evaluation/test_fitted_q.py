@@ -129,6 +129,28 @@ def test_a_person_counts_once_however_many_trajectories():
         np.testing.assert_allclose(counts[counts > 0.0].min(), each, rtol=1e-6)
 
 
+def test_a_transition_counts_as_a_whole_one():
+    """However many steps a trajectory could have: the counts are nearly those of the people who teach."""
+    columns = {name: values for name, values in log_of(4_000).items() if name not in ("person_id", "episode_id", "t")}
+    columns["next_observation_0"] = columns["observation_0"]
+    log = dprl.read_log(columns, bounds=replace(BOUNDS, units=12_000), unit="transition").load(None)
+    first = plan(dprl.Budget(4.0, 1e-5), log.bounds, unit="transition", learner="fitted-q", basis="table").first
+    assert first.program.bounds.horizon == 1
+    seen = []
+
+    class Kept:
+        def stream(self, name):
+            return self
+
+        def step(self, step, dimension, compute):
+            seen.append(np.asarray(compute()))
+            return seen[-1]
+
+    first.released(log, None, SeededNoise.from_seed(0), Kept())
+    counts = seen[0][: STATES * ACTIONS] * first.program.stages[0].mechanism.grid_step
+    assert 0.99 * log.units < counts.sum() < 1.01 * log.units
+
+
 def test_the_bound_is_the_further_below_the_louder_the_noise():
     """By the released noise alone: theta is what it is for any noise, and the bound goes down with it."""
     program = LinearQ(BOUNDS, Basis(BOUNDS.state, "products:1"), DISCOUNT)

@@ -164,8 +164,9 @@ def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Map
     event, public = content["event"], content["assumed_public"]
     stated: Any = next(iter(data.values())).get("choice")
     parts = event.get("events", []) if event is not None and event.get("type") == "Parallel" else []
-    learner = public.get("learner")
-    two = len(parts) == 2 and (parts[0].get("type") == "Pure" or learner is not None)
+    learner, of_first = public.get("learner"), parts[0].get("type") if parts else None
+    one = of_first == "Pure" if learner is None else of_first in ("Gaussian", "SelfComposed")  # and one mechanism
+    two = len(parts) == 2 and one
     require(two or not (parts or stated), f"{path} has parts of the people of which none makes a choice.")
     if not two:
         return

@@ -209,9 +209,10 @@ class TableQ(FittedQ):
 
 @dataclass(frozen=True)
 class LinearQ(FittedQ):
-    """Q of a linear basis: a release for each round; values are in halves of the value range around its middle.
+    """Q of a linear basis: a release for each round; values are in halves of what so many steps can return.
 
-    The state is the sum of the Gram matrices so far, and for each action the weights and the root of their covariance.
+    The state is the sum of the Gram matrices so far, for each action the weights and the root of their covariance, and
+    how many rounds there were.
     """
 
     @property
@@ -236,24 +237,23 @@ class LinearQ(FittedQ):
         rows = self.bounds.units * self.bounds.horizon / self.actions
         return rows / (2.0 * math.sqrt(self.basis.size * self.rounds) * noise_multiplier * self.query.clip_norm)
 
-    def init(self) -> tuple[Array, Array, Array]:
+    def init(self) -> tuple[Array, Array, Array, Array]:
         """Return the state before the first round: nothing is earned after the last step."""
-        size = self.basis.size
-        square = jnp.zeros((self.actions, size, size), jnp.float64)
-        return square, jnp.full((self.actions, size), self._nothing * np.eye(size)[0]), square
+        square = jnp.zeros((self.actions, self.basis.size, self.basis.size), jnp.float64)
+        return square, square[:, 0], square, jnp.zeros((), jnp.int32)
 
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
         """Return each unit's sums over rows; a next state's value is that of the best bound of the round before."""
         del stage
         above, beside, scales = self._triangle
         phi, weights = self._phi(block.states), self._weights(block)
-        middle, half = self._value
-        centre, reach = scale_of(self.bounds.reward)
-        future = jnp.max(self._scores(state, self._phi(block.next_states)), axis=-1)
-        future = jnp.clip(future, min(-1.0, self._nothing), max(1.0, self._nothing))
+        (before, reach), (middle, half) = jnp.asarray(self._ranges, weights.dtype)[state[3] + jnp.arange(2)]
+        future = before + reach * jnp.clip(
+            jnp.max(self._scores(state, self._phi(block.next_states)), axis=-1), -1.0, 1.0
+        )
         going = self.discount * block.alive if self.bounds.horizon > 1 else jnp.zeros_like(block.alive)
-        target = (centre + reach * block.raw_reward - middle * (1.0 - going)) / half + going * future
-        target = jnp.clip(target, -1.0, 1.0)
+        centre, width = scale_of(self.bounds.reward)
+        target = jnp.clip((centre + width * block.raw_reward + going * future - middle) / half, -1.0, 1.0)
         chosen = (block.actions[..., None] == jnp.arange(self.actions)) * weights[..., None]
         gram = jnp.einsum("bla,bln,blm->banm", chosen, phi, phi)[..., above, beside] * scales
         products = jnp.einsum("bla,bln->ban", chosen * target[..., None], phi) * self.kappa
@@ -275,7 +275,7 @@ class LinearQ(FittedQ):
         theta = jnp.einsum("aij,aj,akj,ak->ai", axes, 1.0 / whole, axes, sums[:, -size:] / self.kappa)
         private = (noise / self.kappa) ** 2 + of_gram**2 * jnp.sum(theta**2, axis=1)
         spread = jnp.sqrt(RESIDUAL * scale + private[:, None]) / whole
-        return total, theta, self.caution * axes * spread[:, None, :]
+        return total, theta, self.caution * axes * spread[:, None, :], state[3] + 1
 
     def answer(self, state: Any) -> Float[Array, " n"]:
         """Return weights and roots, one after the other."""
@@ -289,15 +289,16 @@ class LinearQ(FittedQ):
         return self._greedy(theta.reshape(shape[:2]), root.reshape(shape))
 
     @property
-    def _value(self) -> tuple[float, float]:
-        """Middle and half-width of the value range."""
-        return scale_of(self.bounds.value_interval(self.discount))
+    def _ranges(self) -> list[tuple[float, float]]:
+        """Middle and half-width of what no step, one step, and so on up to all rounds can return.
 
-    @property
-    def _nothing(self) -> float:
-        """The value of no rewards at all."""
-        middle, half = self._value
-        return -middle / half
+        Where rewards have one sign, no part of a return exceeds what the whole is declared to be.
+        """
+        (low, high), (least, most) = self.bounds.reward, self.bounds.value_interval(self.discount)
+        least, most = (least if high <= 0.0 else -math.inf), (most if low >= 0.0 else math.inf)
+        lengths = np.cumsum(self.discount ** np.arange(self.rounds, dtype=np.float64))
+        ends = [(max(min(low, low * n), least), min(max(high, high * n), most)) for n in lengths.tolist()]
+        return [(0.0, 1.0), *map(scale_of, ends)]
 
     @property
     def _triangle(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -309,6 +310,6 @@ class LinearQ(FittedQ):
         return flat.reshape(*states.shape[:-1], self.basis.size)
 
     def _scores(self, state: Any, phi: Any) -> Any:
-        _, theta, root = (part.astype(phi.dtype) for part in state)
+        theta, root = (part.astype(phi.dtype) for part in state[1:3])
         away = jnp.einsum("bln,anm->blam", phi, root)
         return jnp.einsum("bln,an->bla", phi, theta) - jnp.sqrt(jnp.sum(away**2, axis=-1))

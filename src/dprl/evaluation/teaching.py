@@ -114,6 +114,7 @@ class Teaching:
     def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
         """Return the learned policy, and with it what is valued."""
         of = self.program
+        log = replace(log, bounds=of.bounds)  # where a transition is the unit, a trajectory has one step
         ratios = step_ratios(LoggedPolicy(), log, behavior)
         value = of.bounds.value_interval(of.discount)
         rows = rows_of(log, ratios, Unused(of.bounds.state), of.discount, value, columns=of.columns)

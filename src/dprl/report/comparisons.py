@@ -66,21 +66,27 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
 
 def _policy_table(found: dict[str, Any], bounds: dict[str, Any]) -> tuple[list[str], list[list[str]]] | None:
     """Return headings and rows of a learned policy: the action of each state, or the weights of each feature."""
-    names, actions = [text(name, "") for name in items(found.get("components"))], as_number(found.get("actions"))
-    called = [text(name, "") for name in items(bounds.get("action_names"))]
-    called = called or [f"action {a}" for a in range(int(actions or 0))]
+    names, called = [text(name, "") for name in items(found.get("components"))], items(bounds.get("action_names"))
     whole = [[n for n in numbers(found.get(key)) if n is not None] for key in ("table", "counts", "lowest")]
     chosen, counts, lowest = whole
-    if chosen and len(names) == len(counts) == len(lowest) and len(chosen) <= _MOST_ROWS:
+    states = math.prod(counts) if counts and min(counts) >= 1.0 else 0.0
+    if len(names) == len(counts) == len(lowest) and len(chosen) == states and 0 < len(chosen) <= _MOST_ROWS:
         places = itertools.product(*(range(int(low), int(low + n)) for low, n in zip(lowest, counts, strict=True)))
-        rows = [[*map(str, at), called[int(a)]] for at, a in zip(places, chosen, strict=False) if 0 <= a < len(called)]
-        return [*names, "action"], rows
+        return [*names, "action"], [
+            [*map(str, at), _action(int(a), called)] for at, a in zip(places, chosen, strict=False)
+        ]
     features, weights = [text(name, "") for name in items(found.get("features"))], items(found.get("weights"))
     columns = [numbers(row) for row in weights]
-    if not features or not actions or any(len(column) != len(features) for column in columns):
+    if not features or len(columns) > _MOST_ROWS or any(len(column) != len(features) for column in columns):
         return None
     rows = [[name, *(number(w, 4) for w in row)] for name, *row in zip(features, *columns, strict=True)]
-    return ["feature", *called[: len(columns)]], rows
+    return ["feature", *(_action(action, called) for action in range(len(columns)))], rows
+
+
+def _action(action: Any, called: list[Any]) -> str:
+    """Return an action by the name that the bounds declare, or by its number."""
+    known = isinstance(action, int) and 0 <= action < len(called)
+    return text(called[action], "") if known else f"action {plain(action)}"
 
 
 def _action(action: Any, called: list[Any]) -> str:
