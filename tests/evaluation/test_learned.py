@@ -54,6 +54,20 @@ def test_with_little_budget_it_is_one_action_for_everybody_and_says_why():
     assert levels(plan(dprl.Budget(4.0, 1e-5))).keys() == set(LEVELS)
 
 
+def test_with_a_declared_deviation_larger_levels_start_less_far_behind():
+    """And whatever is declared, the winner is valued by the same mechanism for the same noise."""
+    without, small, large = (plan(deviation=deviation) for deviation in (None, 0.1, 1.0))
+    of = [np.array(found.first.handicaps) for found in (without, small, large)]
+    assert (of[1] <= of[0]).all() and (of[1] < of[2]).any() and (of[1] <= of[2]).all()  # noqa: PT018
+    assert small.value_mechanism == without.value_mechanism
+    assert small.event == without.event
+    assert small.first.described()["rules"]["return_deviation"] == 0.1
+    assert "return_deviation" not in without.first.described()["rules"]
+    for wrong in (0.0, -0.1, 1.1, float("nan"), "0.1", True):
+        with pytest.raises(DprlError, match="return_deviation must be above 0"):
+            plan(deviation=wrong)
+
+
 def test_declared_cuts_are_those_of_the_class():
     assert declared_cuts(["age:3,5"], BOUNDS) == ((0, 3.0), (0, 5.0))
     assert declared_cuts(["site"], BOUNDS) == ((1, 0.5), (1, 1.5), (1, 2.5))

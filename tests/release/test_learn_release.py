@@ -303,7 +303,7 @@ def test_it_goes_on_with_the_same_rows_policies_and_rules_alone(trial):
     for log in (other, moved):
         refused(trial, "cannot be resumed: it was begun on other data", log=log)
     refused(trial, "cannot be resumed: it was begun on other data", policies=[_own(0)])
-    for changes in ({"policies": []}, {"cuts": ["age:30"]}, {"choosing_share": 0.5}):
+    for changes in ({"policies": []}, {"cuts": ["age:30"]}, {"choosing_share": 0.5}, {"return_deviation": 0.5}):
         refused(trial, "cannot be resumed: the request is another one", **changes)
     trial.finish()
     assert len(trial.ledger.history()) == 1

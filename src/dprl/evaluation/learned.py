@@ -35,8 +35,10 @@ from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, threshold
 from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/handicaps.py.
-CHANCE, NOISE = 0.3, 2.0
-"""Handicap of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
+HANDICAP = 0.3, 2.0
+"""Of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
+DECLARED = 0.8, 1.0
+"""The same where it is declared how far returns lie from the middle: in standard errors of such a return."""
 TOO_FAR = 0.25
 """Of half the value range: a level whose handicap is larger is left out."""
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
@@ -60,6 +62,7 @@ def plan_of_learned(
     share: float | None = None,
     learner: str = "recommended",
     basis: str | None = None,
+    deviation: float | None = None,
 ) -> Plan:
     """Return the plan of a release that learns a rule or a policy.
 
@@ -75,6 +78,8 @@ def plan_of_learned(
             several steps, where the budget serves the largest basis for it, and rules otherwise.
         basis: of fitted Q iteration: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
             that the budget serves.
+        deviation: how far returns lie from the middle of their range, as a root of a mean square; a public guess, by
+            which larger levels start less far behind. None for returns at the ends.
 
     Raises:
         DprlError: actions are continuous, no rule is left to propose, or the budget cannot be met.
@@ -83,8 +88,8 @@ def plan_of_learned(
         raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
     if basis is not None and learner != NAME:
         raise DprlError("learn: a basis is for fitted-q: choose it as the learner, or leave basis out.")
-    if learner == NAME and (cuts or candidates):
-        raise DprlError("fitted-q: cuts, and policies of your own, are for rules: leave them out, or choose rules.")
+    if learner == NAME and (cuts or candidates or deviation is not None):
+        raise DprlError("fitted-q: cuts, policies of your own and a return_deviation are for rules: leave them out.")
     if bounds.actions is None:
         raise DprlError("learn: rules propose discrete actions; these are continuous.")
     if bounds.strata is not None:
@@ -101,14 +106,17 @@ def plan_of_learned(
     pairs = tuple((0, place) for place in range(1, len(beside) + 1))
     valued = [UnknownPolicy(), *beside.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
-    if learner == NAME or (learner == "recommended" and asked.horizon > 1 and not cuts and not own):
+    for_rules = bool(cuts or own) or deviation is not None
+    if learner == NAME or (learner == "recommended" and asked.horizon > 1 and not for_rules):
         parts = TwoParts(bounds.units, checked_share(share))
         first = make_teaching(asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
         if learner == NAME or first.left_out is None:
             return after_first(first, *rest)
     nobody: dict[str, Any] = {LEARNED: None}
     choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)
-    choice = replace(_with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior), beside=beside)
+    choice = replace(
+        _with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior, deviation), beside=beside
+    )
     return after_first(choice, *rest)
 
 
@@ -125,7 +133,13 @@ def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
 
 
 def _with_class(
-    first: Choice, fixed: Sequence[Rule], bounds: Bounds, cuts: Sequence[Cut], own: dict[str, Any], behavior: Any
+    first: Choice,
+    fixed: Sequence[Rule],
+    bounds: Bounds,
+    cuts: Sequence[Cut],
+    own: dict[str, Any],
+    behavior: Any,
+    deviation: float | None,
 ) -> Choice:
     """Return the choice among all levels that are not too far behind, and the analyst's own policies.
 
@@ -135,10 +149,10 @@ def _with_class(
     rules, behind, room = list(fixed), [0.0] * len(fixed), MOST_CANDIDATES - len(fixed) - len(own)
     if room < 0:
         raise DprlError(f"learn: at most {MOST_CANDIDATES - len(fixed)} policies of your own fit beside fixed actions.")
-    levels, left_out = {LEVELS[0]: len(fixed)}, None
+    levels, left_out, spread = {LEVELS[0]: len(fixed)}, None, _spread(first, deviation)
     for level, more in zip(LEVELS[1:], (thresholds, trees), strict=True):
         found = _supported(more(actions, names, cuts), bounds, behavior, room)
-        handicap = _handicap(first, len(rules) + len(found)) - _handicap(first, len(fixed))
+        handicap = _handicap(first, len(rules) + len(found), spread) - _handicap(first, len(fixed), spread)
         if handicap > TOO_FAR and fixed:
             left_out = {"level": level, "rules": len(found), "handicap": handicap}
             break
@@ -151,6 +165,7 @@ def _with_class(
     low, high = first.query.bounds.value_interval(first.query.config.discount)
     points = [round(first.points_of(h * (high - low) / 2.0)) for h in behind] + [0] * len(own)
     made_of: dict[str, Any] = {"levels": levels, "own": len(own), "left_out": left_out}
+    made_of |= {} if deviation is None else {"return_deviation": float(deviation)}
     made_of["cuts"] = {name: sorted(at for i, at in cuts if i == place) for place, name in enumerate(names)}
     return replace(
         first,
@@ -162,11 +177,21 @@ def _with_class(
     )
 
 
-def _handicap(first: Choice, rules: int) -> float:
+def _spread(first: Choice, deviation: float | None) -> float | None:
+    """Return a declared deviation of returns in halves of the value range."""
+    low, high = first.query.bounds.value_interval(first.query.config.discount)
+    number = isinstance(deviation, int | float) and not isinstance(deviation, bool)
+    if deviation is not None and not (number and 0.0 < deviation <= (high - low) / 2.0):
+        raise DprlError("learn: return_deviation must be above 0, and at most half of the range of a return.")
+    return None if deviation is None else deviation / ((high - low) / 2.0)
+
+
+def _handicap(first: Choice, rules: int, spread: float | None) -> float:
     """Return how far the luckiest of so many rules is ahead by chance and noise, in halves of the value range."""
     ratio, people = first.query.scale.largest, first.parts.first
-    chance = math.sqrt(ratio * math.log(max(rules, 1)) / people)
-    return CHANCE * chance + NOISE * ratio * math.log(max(rules, 1)) / (people * first.mechanism.epsilon)
+    errors, noises = HANDICAP if spread is None else DECLARED
+    chance = (spread or 1.0) * math.sqrt(ratio * math.log(max(rules, 1)) / people)
+    return errors * chance + noises * ratio * math.log(max(rules, 1)) / (people * first.mechanism.epsilon)
 
 
 def _supported(rules: Any, bounds: Bounds, behavior: Any, most: int) -> list[Rule]:

@@ -89,12 +89,6 @@ def _action(action: Any, called: list[Any]) -> str:
     return text(called[action], "") if known else f"action {plain(action)}"
 
 
-def _action(action: Any, called: list[Any]) -> str:
-    """Return an action by the name that the bounds declare, or by its number."""
-    known = isinstance(action, int) and 0 <= action < len(called)
-    return text(called[action], "") if known else f"action {plain(action)}"
-
-
 def _against_best(found: dict[str, Any], single: bool, error: float | None) -> str:
     """Return the sentence on a rule and the best action for everybody; an empty one where no action was valued."""
     low, high = endpoints(found.get("simultaneous_interval"))

@@ -115,7 +115,8 @@ class ReleaseCanary:
 
     def traces(self, key: bytes, present: bool) -> tuple[ReleaseTrace, ReleaseTrace]:
         """Return the run with a ``key`` of 32 bytes, and the other log's along the same outputs."""
-        noise, recorder = SecureNoise(key), Recorder()
+        noise: Any = SecureNoise(key)
+        recorder = Recorder()
         seen = recorder.record(self._releasing(present), noise=noise)
         # the sums of the other log follow from the coins, and from what was released before the last of them
         coins = (np.asarray(self.plan.first.parts.in_first(noise, log.units)).tobytes() for log in self.pair)  # type: ignore[union-attr]
@@ -132,7 +133,7 @@ class ReleaseCanary:
         rows = InMemory(self.plan, self.pair[present], [])
 
         def call(seed: int) -> Mapping[str, np.ndarray]:
-            noise = SeededNoise.from_seed(seed)
+            noise: Any = SeededNoise.from_seed(seed)
             second = rows.after_first(noise, NO_JOURNAL)[1]
             release_total(self.plan.value_mechanism, noise.stream("value"), lambda: second.total(None))
             return {}
