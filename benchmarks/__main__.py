@@ -31,6 +31,7 @@ NAMES = (
     "best_of_k",
     "icu_sepsis",
     "learn_from_log",
+    "learn_many_steps",
     "learning_families",
 )
 

@@ -18,6 +18,7 @@ import dprl
 from benchmarks.coverage.domains import Domain
 from benchmarks.coverage.rows import Row
 from benchmarks.coverage.standard import PLANNED
+from dprl.evaluation import teaching
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.strata import read_axis
 from dprl.protocols import Bounds
@@ -52,7 +53,7 @@ def plan_of(row: Row) -> dict[str, Any]:
     from dprl.release.plan import plan_release
 
     if row.learn:
-        plan = plan_of_learned(row.algorithm(), bounds_of(row), dprl.Budget(row.epsilon, row.delta))
+        plan = plan_of_learned(row.algorithm(), bounds_of(row), dprl.Budget(row.epsilon, row.delta), learner=row.learn)
         widest = [{"interval_half_width": [0.0, one["interval_half_width_at_most"]]} for one in plan.expectation()]
         return {"targets": widest, "estimator": plan.estimator}
     return plan_release(
@@ -124,8 +125,8 @@ def _of_winners(domain: Domain, releases: list[Any], expected: dict[str, Any], s
 
 
 def _of_rules(domain: Domain, releases: list[Any], expected: dict[str, Any], span: float) -> list[dict[str, Any]]:
-    """What the intervals of learned rules did: of the value, of what it is worth more than what was done and than the
-    best action for everybody, and of all differences together.
+    """What the intervals of learned rules did: of the value, of what it is worth more than what was done and, after one
+    decision, than the best action for everybody, and of all differences together.
     """
     law: Any = domain
     states, actions = np.arange(len(law.start), dtype=np.float64)[:, None], law.behavior.shape[1]
@@ -136,19 +137,22 @@ def _of_rules(domain: Domain, releases: list[Any], expected: dict[str, Any], spa
     values, less_logged, less_best, together = [], [], [], 0
     for release in releases:
         truth = replace(law, targets={"rule": release.policy(states)}).value("rule")
-        values.append((release.values["the learned rule"], truth))
-        first, best = release.contrasts[0], release.estimate["choice"]["less_best_action"]
+        learned, first = next(iter(release.values)), release.contrasts[0]
+        values.append((release.values[learned], truth))
         less_logged.append((SimpleNamespace(**first, bias_bound=0.0, notes=()), truth - known["logged"]))
-        own = {**first, **best, "interval": best["simultaneous_interval"]}
-        less_best.append((SimpleNamespace(**own, bias_bound=0.0, notes=()), truth - max(known[n] for n in fixed)))
+        if best := release.estimate["choice"].get("less_best_action"):
+            own = {**first, **best, "interval": best["simultaneous_interval"]}
+            less_best.append((SimpleNamespace(**own, bias_bound=0.0, notes=()), truth - max(known[n] for n in fixed)))
         ends = [(c["simultaneous_interval"], truth - known[c["against"]]) for c in release.contrasts]
         together += all(low <= difference <= high for (low, high), difference in ends)
     z_of_all = NormalDist().inv_cdf(1.0 - 0.025 / (actions + 1))  # its interval is of all differences together
     out = [
-        _each_against_its_own("the learned rule", values, widest, span),
+        _each_against_its_own(learned, values, widest, span),
         _each_against_its_own("less what was done", less_logged, 2.0 * widest, 2.0 * span),
-        _each_against_its_own("less the best action", less_best, 2.0 * widest, 2.0 * span, z_of_all),
     ]
+    if not less_best:
+        return out
+    out.append(_each_against_its_own("less the best action", less_best, 2.0 * widest, 2.0 * span, z_of_all))
     return [*out, out[1] | {"policy": "all together", "hits": together, "below": len(releases) - together, "above": 0}]
 
 
@@ -320,30 +324,30 @@ def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
     if row.unit == "trajectory":
         del columns["person_id"]
     budget, person = dprl.Budget(row.epsilon, row.delta), "person_id" if row.unit == "person" else None
-    if row.learn:
-        own: dict[str, Any] = {"unit": row.unit, "person": person, "seed": int(rng.integers(2**62))}
-        return dprl.learn(columns, budget, algorithm=row.algorithm(), bounds=bounds_of(row), **own)
-    with _compiled_once(row, len(columns["reward"])):
+    own: dict[str, Any] = {"unit": row.unit, "person": person, "seed": int(rng.integers(2**62))}
+    with compiled_once(max(len(columns["reward"]), row.units * bounds_of(row).horizon)):
+        if row.learn:
+            how = {"algorithm": row.algorithm(), "bounds": bounds_of(row), "learner": row.learn}
+            return dprl.learn(columns, budget, **how, **own)
         return dprl.evaluate(
-            columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row), unit=row.unit,
-            person=person, seed=int(rng.integers(2**62)), compare=row.compare,
-            subgroups=row.subgroups, best=row.best,
+            columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row),
+            compare=row.compare, subgroups=row.subgroups, best=row.best, **own,
         )  # fmt: skip
 
 
 @contextmanager
-def _compiled_once(row: Row, rows: int) -> Iterator[None]:
+def compiled_once(most: int) -> Iterator[None]:
     """Fill the rows of a log up with zeros, as is done for a log in parts: one compiled program serves all logs.
 
-    Otherwise each log of another number of rows is compiled for anew. No digit of a release depends on it.
+    Otherwise each log of another number of rows, of at most so many, is compiled for anew. No digit of a release
+    depends on it.
     """
-    most = max(rows, row.units * bounds_of(row).horizon) + 1
-    plain, room = touch.unit_rows, 1 << (most - 1).bit_length()
-    touch.unit_rows = lambda rows, declared: plain(rows.with_room(room), declared)
+    plain, room = touch.unit_rows, 1 << most.bit_length()
+    touch.unit_rows = teaching.unit_rows = lambda rows, declared: plain(rows.with_room(room), declared)
     try:
         yield
     finally:
-        touch.unit_rows = plain
+        touch.unit_rows = teaching.unit_rows = plain
 
 
 def _count(truth: float, estimates: list[Any], span: float) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Row:
         compare: differences of policies that are released besides, and counted.
         subgroups: whose values and differences are released besides; of a law whose states are whole numbers.
         best: whether the best of the policies is chosen, and the winner alone is counted.
-        learn: whether a rule is learned; its value and its differences are counted.
+        learn: learner of a rule or policy; its value and its differences are counted. Empty where none is learned.
         quick: whether the suite runs it too, with few logs.
         needs: a package that is not among dprl's dependencies.
     """
@@ -50,7 +50,7 @@ class Row:
     compare: tuple[str, ...] = ()
     subgroups: tuple[str, ...] = ()
     best: bool = False
-    learn: bool = False
+    learn: str = ""
     quick: bool = False
     needs: str | None = None
 
@@ -221,6 +221,25 @@ def _by_state(gain: float) -> Domain:
         behavior=np.full((8, 2), 0.5),
         targets={"logged": np.full((8, 2), 0.5)},
         horizon=1,
+    )
+
+
+def _to_the_right() -> Domain:
+    """Eight states over three steps: the second action mostly moves to the right, where success is likelier."""
+    right, state = np.minimum(np.arange(8) + 1, 7), np.arange(8)
+    following = np.zeros((8, 2, 9))
+    for action, chance in enumerate((0.2, 0.8)):
+        np.add.at(following[:, action], (state, right), chance)
+        np.add.at(following[:, action], (state, np.maximum(state - 1, 0)), 1.0 - chance)
+    success = np.tile((0.1 + 0.1 * state)[:, None, None], (1, 2, 1))
+    return Process(
+        start=np.full(8, 0.125),
+        following=following,
+        outcomes=np.concatenate([1.0 - success, success], axis=2),
+        rewards=np.array([0.0, 1.0]),
+        behavior=np.full((8, 2), 0.5),
+        targets={"logged": np.full((8, 2), 0.5)},
+        horizon=3,
     )
 
 
@@ -540,11 +559,19 @@ ROWS = (
     ),
     Row(
         name="learned-rule", title="a rule learned from one step, where one is better", domain=lambda: _by_state(0.3),
-        algorithm=_weighted(), units=1000, learn=True, bounds=_BY_STATE,
+        algorithm=_weighted(), units=1000, learn="rules", bounds=_BY_STATE,
     ),
     Row(
         name="learned-by-luck", title="a rule learned from one step, where none is better",
-        domain=lambda: _by_state(0.0), algorithm=_weighted(), units=1000, learn=True, bounds=_BY_STATE,
+        domain=lambda: _by_state(0.0), algorithm=_weighted(), units=1000, learn="rules", bounds=_BY_STATE,
+    ),
+    Row(
+        name="learned-policy", title="a policy learned from one step, where one is better",
+        domain=lambda: _by_state(0.3), algorithm=_weighted(), units=1000, learn="fitted-q", bounds=_BY_STATE,
+    ),
+    Row(
+        name="learned-policy-steps", title="a policy learned from three steps", domain=_to_the_right,
+        algorithm=_weighted(), units=2000, learn="fitted-q", bounds={**_BY_STATE, "horizon": 3},
     ),
     Row(
         name="best-of-100", title="importance sampling, one step, the winner of 100 policies",

@@ -35,6 +35,18 @@ def unit_states(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any:
     return xp.clip((states - xp.asarray(low, dtype=states.dtype)) / xp.asarray(width, dtype=states.dtype), 0.0, 1.0)
 
 
+def cell_numbers(states: Any, bounds: tuple[Interval, ...], xp: Any = np) -> Any:
+    """Return the ``(...)`` int32 number of the cell of each of ``(..., d)`` states of whole numbers, from low to high.
+
+    Components are rounded to the nearest whole number within their public bounds; the last one counts fastest.
+    """
+    out = xp.zeros(states.shape[:-1], dtype=np.int32)
+    for i, (low, high) in enumerate(bounds):
+        count = int(high) - int(low) + 1
+        out = out * np.int32(count) + xp.clip(xp.round(states[..., i] - low), 0, count - 1).astype(np.int32)
+    return out
+
+
 def along_components(
     bounds: tuple[Interval, ...], points: int, most: int, whole: bool = False
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

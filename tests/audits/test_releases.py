@@ -34,10 +34,12 @@ def test_the_odds_of_a_choice_are_those_of_all_coins():
     np.testing.assert_allclose(odds(mechanism, total), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("suite", [BEST, LEARN])
-def test_a_person_moves_one_part_as_far_as_is_accounted_for(suite):
+@pytest.mark.parametrize(
+    ("suite", "options"), [(BEST, {}), (LEARN, {"learner": "rules"}), (LEARN, {"learner": "fitted-q"})]
+)
+def test_a_person_moves_one_part_as_far_as_is_accounted_for(suite, options):
     """Whoever it is in the other part: what that releases tells nothing."""
-    attack = canary(suite, choosing_share=0.5)
+    attack = canary(suite, choosing_share=0.5, **options)
     moved = np.array([[_moved(m, *traces) for m in traces[0].mechanisms] for traces in _all_traces(attack)])
     assert (moved.min(axis=1) == 0.0).all()
     assert moved.max() <= 1.0 + 1e-9

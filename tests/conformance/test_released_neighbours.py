@@ -26,6 +26,8 @@ FURTHER = {
     ("best", "best of two, one decision", "arrays by person"),
     ("best", "best of two, several steps", "file by trajectory"),
     ("learn", "learned rule, one decision", "arrays by person"),
+    ("learn", "fitted Q, a table", "file by trajectory"),
+    ("learn", "fitted Q, a linear basis", "arrays by person"),
     ("dp-pg", "resampled", "parts"),
     ("dp-pg", "replace one", "file"),
     ("dp-pg", "square root", "stream without names"),

@@ -122,7 +122,7 @@ def test_what_cannot_be_learned_is_refused():
 
 
 def test_over_several_steps_the_rule_and_what_was_done_are_valued():
-    found = plan(bounds=replace(BOUNDS, horizon=3, max_importance_ratio=1.5))
+    found = plan(bounds=replace(BOUNDS, horizon=3, max_importance_ratio=1.5), learner="rules")
     assert found.first.names == ("the learned rule", "logged")
     assert len(found.query.patterns) == 1
 

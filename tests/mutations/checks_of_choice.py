@@ -80,7 +80,7 @@ def _learned(seed: int) -> dprl.Release:
         units=people, horizon=2, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0,
         return_range=(0.0, 1.0),
     )  # fmt: skip
-    return dprl.learn(log, dprl.Budget(8.0, 1e-3), bounds=bounds, choosing_share=0.5, seed=seed)
+    return dprl.learn(log, dprl.Budget(8.0, 1e-3), bounds=bounds, learner="rules", choosing_share=0.5, seed=seed)
 
 
 @check

@@ -38,8 +38,8 @@ CHECKS: dict[str, Callable[[Lab], None]] = {}
 SLOW: set[str] = set()
 """Names of the checks that run with the slow tests, and their faults with them."""
 # networks and many releases take long, but for the quickest
-_LONG = ("checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours")
-_QUICK = ("neighbours in logs", "neighbours in places of a log")
+_LONG = ("checks_of_primal_dual", "checks_of_learning", "checks_of_neighbours", "checks_of_learners")
+_QUICK = ("neighbours in logs", "neighbours in places of a log", "costs of a learner")
 
 
 def check(function: Callable[..., None], name: str | None = None) -> Callable[..., None]:

@@ -194,7 +194,7 @@ STEPS = Bounds(units=PEOPLE, horizon=3, reward=(0, 1), observation=((0, 1),), ac
 
 
 def test_over_several_steps_the_rule_is_compared_with_what_was_done():
-    found = dprl.learn(walks(PEOPLE, 3), AMPLE, bounds=STEPS, person="person_id", seed=1)
+    found = dprl.learn(walks(PEOPLE, 3), AMPLE, bounds=STEPS, person="person_id", seed=1, learner="rules")
     assert list(found.values) == ["the learned rule", "logged"]
     assert found.chosen == "action 1 for everybody"
     assert found.contrasts[0]["sign"] == 1

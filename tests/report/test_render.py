@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dprl.report import render
+from dprl.report.comparisons import learned_words
 
 from .page import Page
 
@@ -536,3 +537,24 @@ def test_an_interval_that_its_errors_do_not_explain_is_explained(
     target = {**estimate["targets"][0], **errors, "interval": [-half, half]}
     page = Page(render({**estimate, "targets": [target]}, certificate))
     assert ("reaches farther than both errors" in page.text) == said
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"components": ["a"], "counts": [1e18], "lowest": [0], "table": [0, 1]},
+        {"components": ["a"], "counts": [2], "lowest": [None], "table": [0, 1]},
+        {"components": ["a"], "counts": [0], "lowest": [0], "table": []},
+        {"features": ["1"], "weights": [[1.0, 2.0]]},
+        {"features": ["1", "2"], "weights": [["none"]]},
+        {},
+    ],
+)
+def test_a_learned_policy_that_makes_no_sense_has_no_table(found):
+    estimate = {"choice": {"policy": "p", "learner": {"basis": "table", "size": 2}, "learned_policy": found}}
+    said = learned_words(estimate)
+    assert said["table"] is None
+    found = {"components": ["a"], "counts": [2], "lowest": [3], "table": [0, 1]}
+    estimate["choice"]["learned_policy"] = found
+    estimate["bounds"] = {"action_names": ["stay", "go"]}
+    assert learned_words(estimate)["table"] == (["a", "action"], [["3", "stay"], ["4", "go"]])

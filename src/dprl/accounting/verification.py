@@ -158,22 +158,27 @@ def _check_algorithm(path: Path, data: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse two parts of the people but for a choice among the stated policies, of which the values are; and the
-    other way round: nothing else is proved to touch each person in one part alone.
+    """Refuse two parts of the people but for a choice among the stated policies, or a policy learned as stated, of
+    which the values are; and the other way round: nothing else is proved to touch each person in one part alone.
     """
     event, public = content["event"], content["assumed_public"]
     stated: Any = next(iter(data.values())).get("choice")
     parts = event.get("events", []) if event is not None and event.get("type") == "Parallel" else []
-    two = len(parts) == 2 and parts[0].get("type") == "Pure"
+    learner, of_first = public.get("learner"), parts[0].get("type") if parts else None
+    one = of_first == "Pure" if learner is None else of_first in ("Gaussian", "SelfComposed")  # and one mechanism
+    two = len(parts) == 2 and one
     require(two or not (parts or stated), f"{path} has parts of the people of which none makes a choice.")
     if not two:
         return
     try:
         row, policies, share = content["mechanisms"][0], public["policies"], public["hyper_parameters"][_SHARE]["value"]
-        same = row["candidates"] == stated["of"] and row["spread"] in rows.SPREADS and stated["share"] == share
-        same = same and type(share) is float and 0.0 < share < 1.0 and type(stated["policy"]) is str
+        same = learner is not None or (row["candidates"] == stated["of"] and row["spread"] in rows.SPREADS)
+        same = same and stated["share"] == share and type(share) is float and 0.0 < share < 1.0
+        same = same and type(stated["policy"]) is str
         rules = public.get("rules")  # a declared class, beside policies of the analyst's own
-        if rules is None:
+        if learner is not None:
+            same = same and row["steps"] == learner["rounds"] and stated["learner"] == learner
+        elif rules is None:
             same = same and stated["of"] == len(policies) and stated["policy"] in policies
         else:
             counts = [*rules["levels"].values(), rules["own"]]

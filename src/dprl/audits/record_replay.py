@@ -135,7 +135,7 @@ class RecordingNoise:
     def participation_mask(self, step: Any, count: int, rate: float) -> Any:
         """Return coins ``(count,)``; the number of units is private and is not compared."""
         self.calls.append((self.name, "coins", int(step), float(rate)))
-        if self.missing is None:
+        if self.missing is None or rate == 1.0:  # everybody; of a part of the people, too, where places are others
             return self.inner.participation_mask(step, count, rate)
         return np.delete(np.asarray(self.inner.participation_mask(step, count + 1, rate)), self.missing)
 

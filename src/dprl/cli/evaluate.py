@@ -73,7 +73,8 @@ def lines(release: Any, out: Path) -> Iterator[str]:
     choice, learned = estimate.get("choice"), learned_words(dict(estimate))
     if learned is not None:
         yield from (line for line in (learned["lead"], learned["against_best"], learned["why"]) if line)
-        yield f"chosen from {choice['of']} candidates: it is the chosen one, not proven the best"
+        made = "learned by fitted Q iteration" if "learner" in choice else f"chosen from {choice['of']} candidates"
+        yield f"{made}: it is the chosen one, not proven the best"
     elif choice is not None:
         yield (
             f"chosen of {choice['of']} policies: {choice['policy']}. It is the chosen one, not proven the best; of the "

@@ -25,6 +25,9 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
         log: .parquet or .csv file, one row per transition.
         cuts: NAME:30,50 for a component that rules may look at, with cut points. Or NAME for each value of a whole
             number. Repeat the option for several; by default all components, cut at public points.
+        learner: rules as above. fitted-q for a policy by fitted Q iteration, in OUT/policy.safetensors. Or recommended,
+            by public facts: fitted-q over several steps where the budget suffices for it, else rules.
+        basis: of fitted-q: table, products:0, products:1 or products:2. By default the largest that the budget serves.
         return_deviation: how far returns lie from the middle of their range, as the root of the mean square that an
             earlier study reports. The smaller it is, the sooner larger rules are chosen.
         outcome: what a value means, in words, for the report.
@@ -32,6 +35,8 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
     """
 
     cuts: list[str] | None = may(metavar="NAME:CUTS")
+    learner: str | None = may(metavar="NAME")
+    basis: str | None = expert(metavar="NAME")
     return_deviation: float | None = expert(metavar="NUMBER")
     policies: list[str] | None = expert(metavar="POLICY")
     outcome: str | None = expert(metavar="TEXT")
@@ -56,6 +61,7 @@ def learn(asked: Learn) -> None:
             release = release_of(
                 str(asked.log), budget, algorithm=configured, cuts=asked.cuts or [], policies=asked.policies or [],
                 person=asked.person_column, progress=progress, run=run,
+                learner=asked.learner or "recommended", basis=asked.basis,
                 **asked.only("bounds", "unit", "behavior_policy", "choosing_share", "return_deviation", "outcome"),
                 **asked.kept(),
             )  # fmt: skip

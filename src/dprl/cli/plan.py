@@ -20,6 +20,8 @@ class Plan(Printed, Configured, Budgeted, OfLog):
         log: the log; only its column names and types are looked at.
         learn: of the rule that dprl learn would find, in place of target policies.
         cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
+        learner: with learn, rules, fitted-q or recommended, as dprl learn takes it.
+        basis: with learn, of fitted-q, as dprl learn takes it.
         return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
     """
 
@@ -27,6 +29,8 @@ class Plan(Printed, Configured, Budgeted, OfLog):
     target_policy: list[str] | None = may(metavar="POLICY")
     learn: bool = may(default=False)
     cuts: list[str] | None = expert(metavar="NAME:CUTS")
+    learner: str | None = expert(metavar="NAME")
+    basis: str | None = expert(metavar="NAME")
     return_deviation: float | None = expert(metavar="NUMBER")
 
     algorithms = staticmethod(evaluating)
@@ -45,6 +49,8 @@ def plan(asked: Plan) -> None:
         budget,
         configured,
         learn=asked.learn,
+        learner=asked.learner or "recommended",
+        basis=asked.basis,
         cuts=asked.cuts or [],
         return_deviation=asked.return_deviation,
         **asked.facts(),
@@ -73,8 +79,12 @@ def _words(made: dict[str, Any]) -> str:
     if "choice" in made:
         c = made["choice"]
         lines.append(
-            f"choice: about {c['units_that_choose']} units choose, {c['units_that_value']} value; noise costs the "
-            f"choice at most {c['largest_loss_by_noise']:.4g} of value in the mean"
+            f"choice: about {c['units_that_choose']} units choose, {c['units_that_value']} value; "
+            + (
+                f"noise costs the choice at most {c['largest_loss_by_noise']:.4g} of value in the mean"
+                if "largest_loss_by_noise" in c
+                else f"fitted Q iteration with the basis {c['learner']['basis']} of {c['learner']['size']} functions"
+            )
         )
     if made["quantity"].startswith("discounted") and made["discount"] < 1.0:
         lines.append(

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from dprl.accounting.budget import Budget
 from dprl.accounting.events import DpEvent
 from dprl.data.trajectories import Trajectories
 from dprl.errors import DprlError
@@ -50,6 +51,15 @@ class FirstPart(Protocol):
     @property
     def words(self) -> str:
         """What is released of both parts, as a certificate says it before it names what the second releases."""
+        ...
+
+    @property
+    def draws(self) -> int:
+        """Number of Gaussian numbers that the first part draws; none where its coins are exact."""
+        ...
+
+    def calibrated(self, budget: Budget) -> Self:
+        """Return the same question for what the precision of all draws leaves of the budget."""
         ...
 
     def event(self) -> DpEvent:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from dprl.accounting.budget import Budget
 from dprl.accounting.events import DpEvent
 from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.config import DERIVED, LIBRARY_DEFAULT
@@ -89,6 +90,16 @@ class Choice:
             f"Which of {len(self.candidates)} policies the people of one part chose. Of the other part, for that policy"
             f"{others}"
         )
+
+    @property
+    def draws(self) -> int:
+        """No Gaussian number: its coins are exact."""
+        return 0
+
+    def calibrated(self, budget: Budget) -> Self:
+        """Return itself: its coins are exact, and epsilon is that of the budget."""
+        del budget
+        return self
 
     def event(self) -> DpEvent:
         """Return the event of the choice."""

@@ -21,12 +21,15 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.engine.plan import Plan
+from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
-from dprl.evaluation.best import Choice, make_choice
+from dprl.evaluation.best import Choice, checked_share, make_choice
+from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import after_first
 from dprl.evaluation.strata import check_apart, read_axis
 from dprl.evaluation.strategy import UnknownPolicy, public_states
+from dprl.evaluation.teaching import make_teaching
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
 from dprl.protocols import Bounds
@@ -41,8 +44,9 @@ TOO_FAR = 0.25
 MOST_BESIDE = 20
 """Actions that are valued beside a rule; of more the plan alone would take minutes."""
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
-LEARNED = "the learned rule"
-"""What the rule is called among the policies that are valued."""
+LEARNED, LEARNED_POLICY = "the learned rule", "the learned policy"
+"""What the rule, or the policy of fitted Q iteration, is called among those that are valued."""
+LEARNERS = ("recommended", "rules", NAME)
 LOGGED = "logged"
 
 
@@ -58,9 +62,11 @@ def plan_of_learned(
     behavior: Any = None,
     censored: bool = False,
     share: float | None = None,
+    learner: str = "recommended",
+    basis: str | None = None,
     deviation: float | None = None,
 ) -> Plan:
-    """Return the plan of a release that learns a rule.
+    """Return the plan of a release that learns a rule or a policy.
 
     Args:
         config, bounds, budget, total_variation, unit: see :func:`~dprl.evaluation.plan.make_plan`.
@@ -70,12 +76,22 @@ def plan_of_learned(
         behavior: public behaviour policy. Rules that propose what it never does at some states are left out.
         censored: whether the log tells who was lost from it.
         share: of the people who choose; None for the default.
+        learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), or ``recommended``: fitted Q iteration over
+            several steps, where the budget serves the largest basis for it, and rules otherwise.
+        basis: of fitted Q iteration: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
+            that the budget serves.
         deviation: how far returns lie from the middle of their range, as a root of a mean square; a public guess, by
             which larger levels start less far behind. None for returns at the ends.
 
     Raises:
         DprlError: actions are continuous, no rule is left to propose, or the budget cannot be met.
     """
+    if learner not in LEARNERS:
+        raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
+    if basis is not None and learner != NAME:
+        raise DprlError("learn: a basis is for fitted-q: choose it as the learner, or leave basis out.")
+    if learner == NAME and (cuts or candidates or deviation is not None):
+        raise DprlError("fitted-q: cuts, policies of your own and a return_deviation are for rules: leave them out.")
     if bounds.actions is None:
         raise DprlError("learn: rules propose discrete actions; these are continuous.")
     if bounds.strata is not None:
@@ -91,14 +107,21 @@ def plan_of_learned(
         actions = [AlwaysPolicy(int(rule.tree), rule.actions) for rule in fixed]  # type: ignore[arg-type]
         called = bounds.action_names or range(bounds.actions)
         beside |= {f"always_{called[policy.action]}": policy for policy in actions}
+    pairs = tuple((0, place) for place in range(1, len(beside) + 1))
+    valued = [UnknownPolicy(), *beside.values()]
+    rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
+    for_rules = bool(cuts or own) or deviation is not None
+    if learner == NAME or (learner == "recommended" and asked.horizon > 1 and not for_rules):
+        parts = TwoParts(bounds.units, checked_share(share))
+        first = make_teaching(asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
+        if learner == NAME or first.left_out is None:
+            return after_first(first, *rest)
     nobody: dict[str, Any] = {LEARNED: None}
     choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)
     choice = replace(
         _with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior, deviation), beside=beside
     )
-    pairs = tuple((0, place) for place in range(1, len(beside) + 1))
-    valued = [UnknownPolicy(), *beside.values()]
-    return after_first(choice, config, bounds, budget, valued, "columns", total_variation, unit, pairs)
+    return after_first(choice, *rest)
 
 
 def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:

@@ -168,19 +168,27 @@ def after_first(
     Each part may spend the whole budget, for nobody is in both.
 
     Args:
-        first: question to the first part; its event costs at most the budget's epsilon.
+        first: question to the first part, which is calibrated here.
         config, budget, features, total_variation, unit, contrasts: see :func:`make_plan`.
         bounds: of all people.
         policies: that are valued; one that is not known yet by what stands for it.
     """
     parts, how = first.parts, (features, total_variation, unit, contrasts)
     of_values = parts.bounds_of(bounds, False)
-    plan = make_plan(config, of_values, budget, policies, *how, share=parts.second / parts.units)
+    inner, sampler = without_sampler(budget, first.draws, total_variation)  # each part pays for the draws of both
+    plan = make_plan(config, of_values, inner, policies, *how, share=parts.second / parts.units)
     if plan.claim is not None:
         raise DprlError(f"{plan.name}: a paper's formula gives the noise: it values no best policy.")
+    first = first.calibrated(Budget(budget.epsilon, plan.delta_of_event))
     event = events.parallel([first.event(), plan.event])
-    epsilon = max(budget.epsilon, plan.epsilon_of_event)
-    return replace(plan, event=event, epsilon_of_event=epsilon, first=first)
+    return replace(
+        plan,
+        budget=budget,
+        event=event,
+        epsilon_of_event=epsilon_of(event, plan.delta_of_event),
+        delta_sampler=plan.delta_sampler + sampler,
+        first=first,
+    )
 
 
 def program_for(

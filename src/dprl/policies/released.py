@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from dprl.errors import DprlError
+from dprl.policies.greedy import SCHEMA as GREEDY
+from dprl.policies.greedy import GreedyPolicy, greedy_policy
 from dprl.policies.parametric import CONSTANT, Parametric
 from dprl.states import along_components, state_rows
 from dprl.tensor_file import read, to_bytes
@@ -93,7 +95,7 @@ class ReleasedPolicy:
         return state_rows(states, len(self.parametric.observation))
 
 
-def read_policy(path: str | Path) -> ReleasedPolicy:
+def read_policy(path: str | Path) -> ReleasedPolicy | GreedyPolicy:
     """Read a policy back, from its file or from the results folder it lies in.
 
     Raises:
@@ -102,9 +104,12 @@ def read_policy(path: str | Path) -> ReleasedPolicy:
     path = Path(path)
     path = path / FILE if path.is_dir() else path
     tensors, metadata = read(path, "a policy")
-    if metadata.get("schema") != _SCHEMA or metadata.get("constant") != json.dumps(CONSTANT):
+    greedy = metadata.get("schema") == GREEDY
+    if not greedy and (metadata.get("schema") != _SCHEMA or metadata.get("constant") != json.dumps(CONSTANT)):
         raise DprlError(f"{path.name!r} is not a policy of a version that this dprl reads.")
     try:
+        if greedy:
+            return greedy_policy(tensors, metadata)
         observation, action = _intervals(metadata["observation"]), _intervals(metadata["action"])
         actions, std = json.loads(metadata["actions"]), json.loads(metadata["std"])
         if observation is None or not (actions is None or type(actions) is int) or not isinstance(std, float):

@@ -28,6 +28,7 @@ from dprl.evaluation.protected import Protected
 from dprl.evaluation.subgroups import GroupedQuery, Subgroup
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
+from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.loading import AlwaysPolicy
 from dprl.policies.rules import Rule
 from dprl.release.certificate import certificate_from
@@ -107,6 +108,7 @@ def _of_rule(policies: Sequence[Any], contrasts: Sequence[Contrast]) -> tuple[li
     """
     rule = policies[0]
     out: dict[str, Any] = {"cases": [list(case) for case in rule.cases()]} if isinstance(rule, Rule) else {}
+    out |= {"learned_policy": rule.described()} if isinstance(rule, GreedyPolicy) else {}
     kept, ends = [], []
     for contrast in contrasts:
         against = policies[contrast.against]
@@ -281,8 +283,9 @@ def certificate_of(
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
-    if plan.first is not None and "rules" in (described := plan.first.described()):
-        public["rules"] = described["rules"]
+    if plan.first is not None:
+        described = plan.first.described()
+        public |= {name: described[name] for name in ("rules", "learner") if name in described}
     if log.preparation is not None:
         public["prepare"] = dict(log.preparation.declared)
     if isinstance(plan.query, GroupedQuery):

@@ -30,9 +30,11 @@ from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.mechanisms.gaussian_sum import RELATION
+from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.loading import UNASKED, ColumnPolicy, check_policy, load_policy, policies_in_file, policy_name
+from dprl.policies.released import FILE as POLICY
 from dprl.policies.rules import FILE as RULE
-from dprl.policies.rules import Rule, read_rule
+from dprl.policies.rules import Rule
 from dprl.protocols import Bounds
 from dprl.registry import default_for, find
 from dprl.release.artifacts import certificate_of, estimate_of
@@ -119,6 +121,8 @@ class Release(Handout):
     def files(self) -> Mapping[str, bytes]:
         """Further files of the release, by name."""
         learned = {} if self.learned is None else {self.learned.file: self.learned.to_bytes()}
+        if isinstance(self.policy, GreedyPolicy):
+            return learned | {POLICY: self.policy.to_bytes()}
         return learned | ({RULE: self.policy.to_bytes()} if isinstance(self.policy, Rule) else {})
 
 
@@ -394,5 +398,5 @@ def _restored(path: Path) -> Release:
     for kind, load in ((Propensities.kind, load_propensities), (Projections.kind, load_projections)):
         function = load(path) if kind in estimate else function
     values = {target["name"]: ValueEstimate.from_mapping(target) for target in estimate["targets"]}
-    policy = read_rule(path) if (path / RULE).exists() else None
+    policy = load_policy(path) if any((path / name).exists() for name in (RULE, POLICY)) else None
     return Release(values, function, policy, document=estimate)

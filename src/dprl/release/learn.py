@@ -41,6 +41,8 @@ def learn(
     policies: Any = (),
     behavior_policy: Any = None,
     choosing_share: float | None = None,
+    learner: str = "recommended",
+    basis: str | None = None,
     return_deviation: float | None = None,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
@@ -66,15 +68,21 @@ def learn(
             whole number. By default all components, at cut points that the bounds give.
         policies: of your own, to choose from as well; as :func:`dprl.evaluate` takes target policies.
         choosing_share: share of the people who choose; by default 0.4.
+        learner: ``rules`` as above; ``fitted-q`` for a policy by fitted Q iteration, which looks at every component and
+            values what follows a decision; or ``recommended``, by public facts: ``fitted-q`` over several steps where
+            the budget suffices for it, else ``rules``.
+        basis: of ``fitted-q``: ``"table"``, ``"products:0"``, ``"products:1"`` or ``"products:2"``; by default the
+            largest that the budget serves. See :class:`~dprl.policies.greedy.Basis`.
         return_deviation: how far returns lie from the middle of their range: the root of the mean square, as the
             literature or an earlier trial has it. It is public, and makes the choice bolder where it is small. A wrong
             one costs value, never privacy or the intervals.
         ledger, dataset, seed, simulated, outcome, progress, run, resume: see :func:`dprl.evaluate`.
 
     Returns:
-        A release whose :attr:`~dprl.Release.policy` is the rule, a callable policy that is saved as ``policy.json``;
-        ``release.chosen`` says it in words. ``release.contrasts`` has what it is worth more than what was done, and
-        than each action for everybody, with intervals that hold together.
+        A release whose :attr:`~dprl.Release.policy` is the rule, a callable policy that is saved as ``policy.json``, or
+        the policy of ``fitted-q``, saved as ``policy.safetensors``; ``release.chosen`` says it in words.
+        ``release.contrasts`` has what it is worth more than what was done, and than each action for everybody, with
+        intervals that hold together.
 
     Raises:
         DprlError: one sentence about the request; never about what is in the rows.
@@ -96,7 +104,7 @@ def learn(
     plan = plan_of_learned(
         config, opened.bounds, budget, draw_variation(noise), opened.unit, cuts=cuts, candidates=own,
         behavior=behavior, censored="censored" in opened.schema.scalars, share=choosing_share,
-        deviation=return_deviation,
+        learner=learner, basis=basis, deviation=return_deviation,
     )  # fmt: skip
     assert plan.first is not None
     return carry_out(asked, plan, opened, own, behavior, noise, outcome, {"learn": plan.first.described()})

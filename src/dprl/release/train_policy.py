@@ -122,7 +122,10 @@ def train_policy(
 
 def _restored(path: Path) -> TrainedPolicy:
     """Return the release in a folder."""
-    return TrainedPolicy(read_policy(path / FILE), document=json.loads((path / TRAINING).read_bytes()))
+    policy = read_policy(path / FILE)
+    if not isinstance(policy, ReleasedPolicy):
+        raise DprlError(f"The policy in {path} was not trained, but learned from a log.")
+    return TrainedPolicy(policy, document=json.loads((path / TRAINING).read_bytes()))
 
 
 def _learn(

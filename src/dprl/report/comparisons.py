@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 from dprl.report import charts
-from dprl.report.fields import endpoints, items, section, text
+from dprl.report.fields import endpoints, items, numbers, section, text
 from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
 from dprl.report.targets import errors_of, interval_of, name_of, total_error, value_bounds, words_of
+
+_MOST_ROWS = 100  # of a table of states
 
 
 def choice_view(choice: dict[str, Any]) -> dict[str, str] | None:
@@ -18,42 +21,66 @@ def choice_view(choice: dict[str, Any]) -> dict[str, str] | None:
 
 
 def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what is said of a learned rule, from ``estimate.json``; None where nothing was learned.
+    """Return what is said of a learned rule or policy, from ``estimate.json``; None where nothing was learned.
 
     Returns:
-        ``lead``, whether it is better than what was done, and ``against_best``, whether than one action for everybody;
-        its ``cases``; ``classes`` of rules that it was chosen from, and ``why`` another one was left out.
+        ``what`` it is; ``lead``, whether it is better than what was done, and ``against_best``, whether than one action
+        for everybody; ``cases`` of a rule; ``classes`` of rules that it was chosen from, and ``why`` another one was
+        left out; ``basis`` and ``table`` of a policy.
     """
     choice = section(estimate.get("choice"))
-    rules = section(choice.get("rules"))
-    if not rules:
+    rules, learner = section(choice.get("rules")), section(choice.get("learner"))
+    if not rules and not learner:
         return None
+    what = "policy" if learner else "rule"
     contrasts = {c["against"]: c for c in contrasts_view(estimate)}
     logged, alone = contrasts.get("logged"), section(choice.get("less_best_action"))
     rule = text(choice.get("policy"), "(unnamed)")
     better = logged is not None and logged["better"] not in ("", "logged")
     if logged is None:
-        lead = f"This release does not tell whether the learned rule is better than what was done: {rule}"
+        lead = f"This release does not tell whether the learned {what} is better than what was done: {rule}"
     elif better:
-        lead = f"The learned rule, {rule}, is worth {logged['amount']} more than what was done"
+        lead = f"The learned {what}, {rule}, is worth {logged['amount']} more than what was done"
     elif logged["better"]:
-        lead = f"The learned rule is worse than what was done: {rule}, is worth {logged['amount']} less"
+        lead = f"The learned {what} is worse than what was done: {rule}, is worth {logged['amount']} less"
     else:
-        lead = "This release does not show that the learned rule is better than what was done: it estimates that the "
-        lead += f"rule, {rule}, is worth {logged['amount']} more"
+        lead = f"This release does not show that the learned {what} is better than what was done: it estimates "
+        lead += f"that the {what}, {rule}, is worth {logged['amount']} more"
     between = f" ({logged['between']})" if logged and logged["between"] else ""
     cases = [c for c in items(choice.get("cases")) if isinstance(c, list) and len(c) == 2]
     called = items(section(estimate.get("bounds")).get("action_names"))
     cases = [([text(test, "") for test in items(tests)], _action(action, called)) for tests, action in cases]
     single = len(cases) == 1
     return {
+        "what": what,
         "better": better,
         "lead": f"{lead}{between}.",
         "against_best": _against_best(alone, single, total_error(next(iter(items(estimate.get("contrasts"))), {}))),
         "cases": cases,
         "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
-        "why": _left_out(section(rules.get("left_out"))),
+        "why": _left_out(section((rules or learner).get("left_out"))),
+        "basis": f"{text(learner.get('basis'), '')} of {plain(learner.get('size'))} functions" if learner else "",
+        "table": _policy_table(section(choice.get("learned_policy")), section(estimate.get("bounds"))),
     }
+
+
+def _policy_table(found: dict[str, Any], bounds: dict[str, Any]) -> tuple[list[str], list[list[str]]] | None:
+    """Return headings and rows of a learned policy: the action of each state, or the weights of each feature."""
+    names, called = [text(name, "") for name in items(found.get("components"))], items(bounds.get("action_names"))
+    whole = [[n for n in numbers(found.get(key)) if n is not None] for key in ("table", "counts", "lowest")]
+    chosen, counts, lowest = whole
+    states = math.prod(counts) if counts and min(counts) >= 1.0 else 0.0
+    if len(names) == len(counts) == len(lowest) and len(chosen) == states and 0 < len(chosen) <= _MOST_ROWS:
+        places = itertools.product(*(range(int(low), int(low + n)) for low, n in zip(lowest, counts, strict=True)))
+        return [*names, "action"], [
+            [*map(str, at), _action(int(a), called)] for at, a in zip(places, chosen, strict=False)
+        ]
+    features, weights = [text(name, "") for name in items(found.get("features"))], items(found.get("weights"))
+    columns = [numbers(row) for row in weights]
+    if not features or len(columns) > _MOST_ROWS or any(len(column) != len(features) for column in columns):
+        return None
+    rows = [[name, *(number(w, 4) for w in row)] for name, *row in zip(features, *columns, strict=True)]
+    return ["feature", *(_action(action, called) for action in range(len(columns)))], rows
 
 
 def _action(action: Any, called: list[Any]) -> str:
@@ -87,7 +114,13 @@ def _against_best(found: dict[str, Any], single: bool, error: float | None) -> s
 
 
 def _left_out(found: dict[str, Any]) -> str:
-    """Return why larger rules were not looked for; an empty sentence where they were."""
+    """Return why larger rules, or a larger basis, were not looked for; an empty sentence where they were."""
+    strength = as_number(found.get("strength"))
+    if strength is not None:
+        return (
+            f"A larger basis, {text(found.get('basis'), '')}, was not taken: for it an action's rows would be only "
+            f"{number(strength, 1)} times the noise in their sums."
+        )
     handicap = as_number(found.get("handicap"))
     if handicap is None:
         return ""

@@ -16,6 +16,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
+from dprl.states import cell_numbers
 from dprl.value_functions.feature_map import Features as Features
 from dprl.value_functions.network import MLP
 
@@ -82,11 +83,7 @@ class Tabular(Features):
 
     def index(self, states: Any, xp: Any = np) -> Any:
         """Return ``(N,)`` number of each state."""
-        out = xp.zeros(states.shape[0], dtype=np.int32)
-        for i, count in enumerate(self.counts):
-            position = xp.clip(xp.round(states[:, i] - self.bounds[i][0]), 0, count - 1).astype(np.int32)
-            out = out * np.int32(count) + position
-        return out
+        return cell_numbers(states, self.bounds, xp)
 
     def __call__(self, states: Any, xp: Any = np) -> Any:
         """Return the features ``(N, n)`` of ``states`` ``(N, d)``."""

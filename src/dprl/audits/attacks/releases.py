@@ -75,11 +75,14 @@ class LearnAudit(BestAudit):
 
     algorithm: ClassVar[str] = "learn"
 
-    learner: Literal["rules"] = "rules"
+    learner: Literal["rules", "fitted-q"] = "rules"
 
     def plan(self, bounds: Bounds, budget: Budget) -> Plan:
-        """Return the plan of a release with the smallest class of rules: one for each action."""
-        return plan_of_learned(ImportanceSampling(), bounds, budget, share=self.choosing_share)
+        """Return the plan of a release with the smallest class of rules: one for each action; or with one regression
+        for each.
+        """
+        how = {"share": self.choosing_share, "learner": self.learner}
+        return plan_of_learned(ImportanceSampling(), bounds, budget, **how)
 
 
 class Pair(NamedTuple):

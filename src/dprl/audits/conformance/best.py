@@ -1,6 +1,6 @@
-"""How a choice among policies or rules, and what it is worth, are released on neighbouring logs; nothing is private.
+"""How a chosen or learned policy, and what it is worth, are released on neighbouring logs; nothing is private.
 
-Everything is as with :class:`EvaluationConformance`, but that one of the policies is chosen on one part of the people
+Everything is as with :class:`EvaluationConformance`, but that the policy is chosen or learned on one part of the people
 and valued on the other. The attack, :mod:`dprl.audits.attacks.releases`, sees all that is released of both parts.
 """
 
@@ -20,6 +20,8 @@ from dprl.audits.record_replay import Call
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
+from dprl.evaluation.best import Choice
+from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.plan import plan_of_best
@@ -31,6 +33,13 @@ _ONE = {"horizon": 1, "max_cumulative_ratio": 1.6}
 _CANARY = "dprl.audits.attacks.releases:release_canary"
 TRIALS = 10_000
 """Of a published attack: each run is a whole release, and the other log's beside it."""
+LEARNED: Mapping[str, Mapping[str, Any]] = {
+    "learned rule, one decision": {"learner": "rules"},
+    "learned rule, several steps": {"learner": "rules"},
+    "fitted Q, a table": {"learner": NAME, "basis": "table"},
+    "fitted Q, a linear basis": {"learner": NAME, "basis": "products:2"},
+}
+"""How each setting that learns asks for it."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +56,16 @@ class BestConformance(EvaluationConformance):
         chosen = self.algorithm.settings[setting]
         bounds = replace(self.bounds, **chosen.facts)
         if self.learns:
-            return plan_of_learned(chosen.config, bounds, self.budget, 2.0**-49)
+            return plan_of_learned(chosen.config, bounds, self.budget, 2.0**-49, **LEARNED[setting])
         policies = {f"policy {place}": policy for place, policy in enumerate(self.policies)}
         return plan_of_best(chosen.config, bounds, self.budget, policies, total_variation=2.0**-49)
 
     def mechanisms(self, setting: str) -> dict[str, Any]:
-        """Return the noisy maximum, and the values' noisy sum."""
+        """Return the noisy maximum or the learner's noisy sum, and that of the values."""
         plan: Any = self.plan(setting)
-        return {"choice": plan.first.mechanism, "value": plan.value_mechanism}
+        first = plan.first
+        own = {"choice": first.mechanism} if isinstance(first, Choice) else {NAME: first.program.stages[0].mechanism}
+        return own | {"value": plan.value_mechanism}
 
     def sources(self, setting: str) -> tuple[str, ...]:
         """Return in which form a log is read; one in parts is refused."""
@@ -72,7 +83,7 @@ class BestConformance(EvaluationConformance):
             return super().releasing(setting, log, budget, **engine)
 
         def call(seed: int) -> Mapping[str, np.ndarray]:
-            release = learn(log, budget or self.budget, algorithm=self.config(setting), seed=seed)
+            release = learn(log, budget or self.budget, algorithm=self.config(setting), seed=seed, **LEARNED[setting])
             return handed_out({"estimate": release.estimate, "certificate": release.certificate})
 
         return call
@@ -84,10 +95,10 @@ class BestConformance(EvaluationConformance):
         return load(self.algorithm.canary)(self.algorithm.config, **asked)
 
 
-def _suite(config: Any, settings: dict[str, Setting]) -> BestConformance:
+def _suite(config: Any, settings: dict[str, Setting], more: tuple[Attack, ...] = ()) -> BestConformance:
     # of many who choose the choice is seen, of few the values
     shares = ({"choosing_share": share} for share in (0.95, 0.05))
-    attacks = (*(Attack(options=share, trials=TRIALS) for share in shares), Attack(epsilon=4.0, trials=TRIALS))
+    attacks = (*(Attack(options=share, trials=TRIALS) for share in shares), Attack(epsilon=4.0, trials=TRIALS), *more)
     return BestConformance(Algorithm(config, settings, attacks, _CANARY))
 
 
@@ -103,5 +114,11 @@ LEARN = _suite(
     {
         "learned rule, one decision": Setting(_OPTIONS, facts=_ONE),
         "learned rule, several steps": Setting(_OPTIONS, facts={"units": 16}),
+        "fitted Q, a table": Setting(_OPTIONS, facts={"units": 16}),
+        "fitted Q, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
     },
+    tuple(
+        Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": NAME}, trials=TRIALS)
+        for epsilon in (1.0, 4.0)
+    ),
 )

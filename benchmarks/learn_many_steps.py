@@ -1,0 +1,310 @@
+"""Policies of several steps learned from a log by fitted Q iteration: how much of what it finds without noise is left.
+
+``python -m benchmarks learn_many_steps``: a treatment regime of two stages with two measurements, 5,000 people, and
+random processes of twenty states, three actions and ten steps, 20,000 people. Of each release: the true value of the
+learned policy, as a share of the way from a baseline (the best fixed regime; what was done) to the optimum; the same of
+the same learner without noise on the same people, and of fitted Q iteration in NumPy without noise or pessimism; and
+whether the interval holds that value. Constants were chosen on other seeds: ``python -m benchmarks.learn_many_steps``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+import dprl
+from benchmarks.coverage.measure import compiled_once
+from benchmarks.harness import goal, pin, table
+from dprl.engine.options import Stage
+from dprl.evaluation.learned import plan_of_learned
+from dprl.mechanisms.noise import SeededNoise
+from dprl.policies.greedy import Basis
+from dprl.protocols import NO_JOURNAL
+
+EPSILONS, DELTA = (1.0, 4.0), 1e-5
+CHOOSING, JUDGING = range(10), range(100, 200)
+GOALS = (80.0, 95.0)
+"""Percent of the improvement without noise, at each epsilon."""
+_DRAWS = 20_000
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Two decisions of two actions each, of a severity that changes and a marker that does not; rewards are 0 or 1/2.
+
+    In the first stage the treatment pays where the marker is above a threshold, and moves the severity; in the second
+    it pays where the severity is above another one.
+    """
+
+    seed: int
+
+    people = 5_000
+    actions = 2
+    bounds = dprl.Bounds(
+        units=5_000, horizon=2, reward=(0.0, 0.5), observation=((0.0, 1.0), (-1.0, 1.0), (-1.0, 1.0)), actions=2,
+        max_importance_ratio=2.0, observation_names=("stage", "severity", "marker"),
+    )  # fmt: skip
+
+    @cached_property
+    def law(self) -> np.ndarray:
+        """Gain and threshold of the second stage, of the first, and how far the first moves the severity."""
+        rng = np.random.default_rng([self.seed, 0])
+        return rng.uniform([0.15, -0.3, 0.1, -0.3, 0.1], [0.4, 0.3, 0.3, 0.3, 0.4])
+
+    def means(self, stage: int, states: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """Return expected rewards."""
+        gain, cut, first, at, _ = self.law
+        if stage == 0:
+            return 0.5 * np.clip(0.5 + first * (2 * action - 1) * (states[:, 2] - at), 0.0, 1.0)
+        return 0.5 * np.clip(0.5 - 0.2 * states[:, 1] + gain * (2 * action - 1) * (states[:, 1] - cut), 0.0, 1.0)
+
+    def second(self, first: np.ndarray, action: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return states of the second stage."""
+        severity = np.clip(0.6 * first[:, 1] + 0.5 * self.law[4] * (2 * action - 1) + noise, -1.0, 1.0)
+        return np.column_stack([np.ones(len(first)), severity, first[:, 2]])
+
+    def start(self, rng: np.random.Generator, people: int) -> np.ndarray:
+        """Return states of the first stage."""
+        return np.column_stack([np.zeros(people), rng.uniform(-1.0, 1.0, (people, 2))])
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return a log in which every action is as likely."""
+        n, first = self.people, self.start(rng, self.people)
+        action = rng.integers(0, 2, (n, 2))
+        states = np.stack([first, self.second(first, action[:, 0], rng.normal(0.0, 0.3, n))], axis=1)
+        mean = np.column_stack([self.means(t, states[:, t], action[:, t]) for t in range(2)])
+        return _columns(states, action, 0.5 * (rng.random((n, 2)) < 2.0 * mean), np.full((n, 2), 0.5))
+
+    def value(self, policy: Any) -> float:
+        """Return the value of a function from states to actions, by the same draws for every policy."""
+        rng = np.random.default_rng([self.seed, 1])
+        first = self.start(rng, _DRAWS)
+        action = policy(first)
+        second = self.second(first, action, rng.normal(0.0, 0.3, _DRAWS))
+        return float(np.mean(self.means(0, first, action) + self.means(1, second, policy(second))))
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """Values of the best of the four fixed regimes, and of the best regime."""
+        cut = self.law[1]
+        noise = 0.3 * norm.ppf((np.arange(50) + 0.5) / 50)
+
+        def best(states: np.ndarray) -> np.ndarray:
+            if states[0, 0] > 0.0:
+                return (states[:, 1] > cut).astype(int)
+            worth = np.zeros((len(states), 2))
+            for a in range(2):
+                action = np.full(len(states), a)
+                worth[:, a] = self.means(0, states, action)
+                for z in noise:
+                    after = self.second(states, action, np.full(len(states), z))
+                    worth[:, a] += self.means(1, after, (after[:, 1] > cut).astype(int)) / len(noise)
+            return np.argmax(worth, axis=1)
+
+        fixed = [
+            self.value(lambda states, pair=pair: np.full(len(states), pair[int(states[0, 0])]))
+            for pair in product(range(2), repeat=2)
+        ]
+        return max(fixed), self.value(best)
+
+    def plain(self, columns: Mapping[str, np.ndarray]) -> Any:
+        """Return the policy of regressions in NumPy, the last stage first, without noise or pessimism."""
+        states = np.column_stack([columns[f"observation_{i}"] for i in range(3)])
+        basis, fits, after = Basis(self.bounds.state, "products:2"), np.zeros((2, 7)), np.zeros(len(states))
+        for stage in (1, 0):
+            own = columns["t"] == stage
+            y = columns["reward"] + after
+            new = np.zeros((2, 7))
+            for a in range(2):
+                rows = (columns["t"] >= stage) & (columns["action"] == a)
+                new[a] = np.linalg.lstsq(basis(states[rows]), y[rows], rcond=None)[0]
+            fits = new
+            after = np.where(~own & (columns["t"] == 0), np.roll((basis(states) @ fits.T).max(axis=1), -1), 0.0)
+        return lambda states: np.argmax(basis(states) @ fits.T, axis=1)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A random process of twenty states and three actions over ten steps, logged by a policy that prefers some."""
+
+    seed: int
+
+    people = 20_000
+    actions, states, horizon = 3, 20, 10
+    bounds = dprl.Bounds(
+        units=20_000, horizon=10, reward=(0.0, 1.0), observation=((0.0, 19.0),), actions=3, max_importance_ratio=10.0
+    )
+
+    @cached_property
+    def law(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Following states ``(S, A, S)``, chances of a reward ``(S, A)``, and behaviour ``(S, A)``."""
+        rng = np.random.default_rng([self.seed, 3])
+        following = rng.dirichlet(np.full(self.states, (0.1, 0.3, 1.0)[self.seed % 3]), (self.states, self.actions))
+        rewards = rng.random((self.states, self.actions))
+        return following, rewards, 0.7 * rng.dirichlet(np.ones(self.actions), self.states) + 0.3 / self.actions
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return a log."""
+        following, rewards, behavior = self.law
+        shape = (self.people, self.horizon)
+        s, a, r = np.zeros((self.people, self.horizon + 1), int), np.zeros(shape, int), np.zeros(shape)
+        s[:, 0] = rng.integers(0, self.states, self.people)
+        for t in range(self.horizon):
+            a[:, t] = _pick(rng, behavior[s[:, t]])
+            r[:, t] = rng.random(self.people) < rewards[s[:, t], a[:, t]]
+            s[:, t + 1] = _pick(rng, following[s[:, t], a[:, t]])
+        return _columns(s[:, :-1, None].astype(float), a, r, behavior[s[:, :-1], a])
+
+    def value(self, policy: Any) -> float:
+        """Return the exact value of a function from states to actions."""
+        return self._value(np.eye(self.actions)[policy(np.arange(self.states, dtype=float)[:, None])])
+
+    def _value(self, chances: np.ndarray) -> float:
+        following, rewards, _ = self.law
+        ahead = np.zeros(self.states)
+        for _ in range(self.horizon):
+            ahead = np.sum(chances * (rewards + following @ ahead), axis=1)
+        return float(ahead.mean())
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """Values of what was done, and of the best policy of each step."""
+        following, rewards, behavior = self.law
+        ahead = np.zeros(self.states)
+        for _ in range(self.horizon):
+            ahead = np.max(rewards + following @ ahead, axis=1)
+        return self._value(behavior), float(ahead.mean())
+
+    def plain(self, columns: Mapping[str, np.ndarray]) -> Any:
+        """Return the policy of fitted Q iteration on a table in NumPy, without noise or pessimism."""
+        s, a, end = columns["observation_0"].astype(int), columns["action"], columns["terminated"]
+        cell, after = s * self.actions + a, np.append(s[1:], 0)
+        many, q = np.maximum(np.bincount(cell, minlength=60), 1), np.zeros((self.states, self.actions))
+        for _ in range(self.horizon):
+            target = columns["reward"] + np.where(end, 0.0, q[after].max(axis=1))
+            q = (np.bincount(cell, target, minlength=60) / many).reshape(q.shape)
+        return lambda states: np.argmax(q[states[:, 0].astype(int)], axis=1)
+
+
+PROBLEMS: Mapping[str, Any] = {"two stages": Regime, "ten steps": Walk}
+
+
+def _pick(rng: np.random.Generator, chances: np.ndarray) -> np.ndarray:
+    edges = np.cumsum(chances, axis=1)[:, :-1]
+    return np.sum(rng.random(len(chances))[:, None] >= edges, axis=1)
+
+
+def _columns(states: np.ndarray, action: np.ndarray, reward: np.ndarray, chance: np.ndarray) -> dict[str, np.ndarray]:
+    people, steps = action.shape
+    observed = {f"observation_{i}": states[:, :, i].ravel() for i in range(states.shape[2])}
+    return observed | {
+        "episode_id": np.repeat(np.arange(people), steps), "t": np.tile(np.arange(steps), people),
+        "action": action.ravel(), "reward": reward.ravel(), "behavior_prob": chance.ravel(),
+        "terminated": np.tile(np.arange(steps) == steps - 1, people),
+    }  # fmt: skip
+
+
+def without_noise(first: Any) -> Any:
+    """Return the same learner without noise, for whose pessimism there is none either."""
+    stage = first.program.stages[0]
+    return replace(first, program=replace(first.program, stages=(Stage(stage.name, stage.mechanism.plain()),)))
+
+
+def taught(problem: Any, epsilon: float, seed: int, release: bool = True) -> dict[str, float]:
+    """Return shares of the way from the baseline to the optimum of one log, and whether the interval holds.
+
+    Args:
+        release: also value the policy; otherwise the first part alone is asked.
+    """
+    options, budget = dprl.ImportanceSampling(discount=1.0), dprl.Budget(epsilon, DELTA)
+    columns = problem.draw(np.random.default_rng([seed, 4]))
+    log = dprl.read_log(columns, bounds=problem.bounds)
+    first: Any = plan_of_learned(options, problem.bounds, budget).first
+    loaded, noise, out = log.load(None), SeededNoise.from_seed(seed), {}
+    teach = first.parts.in_first(noise, loaded.units)
+    own = loaded.of_units(teach, problem.bounds)
+    low, high = problem.ends
+    policies = {"no noise": without_noise(first).released(own, None, noise, NO_JOURNAL)}
+    if release:
+        found = dprl.learn(log, budget, algorithm=options, seed=seed)
+        ends, policy = found.interval, found.policy
+    else:
+        told = first.released(own, None, noise, NO_JOURNAL)
+        ends, policy = (-np.inf, np.inf), next(iter(told.policies.values()))
+    value = problem.value(policy.action)
+    of_plain = next(iter(policies["no noise"].policies.values()))
+    kept = np.repeat(teach, problem.bounds.horizon)
+    numpy = problem.plain({name: column[kept] for name, column in columns.items()})
+    for name, one in (("own", policy.action), ("no noise", of_plain.action), ("numpy", numpy)):
+        out[name] = (problem.value(one) - low) / (high - low)
+    return out | {"hit": float(ends[0] <= value <= ends[1]), "width": (ends[1] - ends[0]) / (high - low)}
+
+
+def measure(name: str, epsilon: float, seeds: Sequence[int], release: bool = True) -> dict[str, float]:
+    """Return mean shares over one log of each problem of these seeds."""
+    problem = PROBLEMS[name]
+    with compiled_once(problem.people * problem.bounds.horizon):
+        found = [taught(problem(seed), epsilon, seed, release) for seed in seeds]
+    mean = {key: float(np.mean([one[key] for one in found])) for key in found[0]}
+    mean["of no noise"] = mean["own"] / mean["no noise"]
+    return mean | {"worst": float(min(one["own"] for one in found)), "of": len(found)}
+
+
+def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Return the figures of both problems at each epsilon; they are printed as they come."""
+    out = {}
+    for name, epsilon in product(PROBLEMS, EPSILONS):
+        out[f"{name}, {epsilon:g}"] = found = measure(name, epsilon, seeds)
+        print(name, epsilon, found, flush=True)
+    return out
+
+
+def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return the benchmark's record."""
+    shares = ("own", "of no noise", "no noise", "numpy", "worst")
+    rows = [
+        [*name.split(", "), *(f"{f[each]:.0%}" for each in shares), f"{f['hit'] * f['of']:.0f}", f"{f['width']:.1f}"]
+        for name, f in figures.items()
+    ]
+    goals = [
+        goal(f"improvement kept, {name.replace(', ', ', epsilon ')}", 100.0 * f["of no noise"], limit, True, "%")
+        for name, f in figures.items()
+        for epsilon, limit in zip(EPSILONS, GOALS, strict=True)
+        if name.endswith(f", {epsilon:g}")
+    ]
+    logs = int(next(iter(figures.values()))["of"])
+    goals += [goal(f"intervals that hold, {n}", 100.0 * f["hit"], 93.0, True, "%") for n, f in figures.items()]
+    return {
+        "title": "Policies of several steps learned from a log",
+        "notes": [
+            f"Delta {DELTA:g}; {logs} problems, one log of each; 40% of the people teach, the others value. Shares of "
+            "the way from the baseline to the optimum: of the learned policy; what that is of the same learner's "
+            "without noise on the same people; that itself; of fitted Q iteration in NumPy without noise or "
+            "pessimism, on the same people; and of the worst log. Then of how many logs the interval holds the "
+            "policy's value, and how wide it is against that way. Two stages: the baseline is the best of four "
+            "fixed regimes; 5,000 people. Ten steps: it is what was done; 20,000 people. Nothing was chosen on these."
+        ],
+        "table": table(
+            ["problem", "epsilon", "share", "of no noise", "no noise", "NumPy", "worst", "held", "width"], rows
+        ),
+        "goals": goals,
+        "figures": dict(figures),
+    }
+
+
+def run() -> dict[str, Any]:
+    """Return the record of a hundred problems of each kind."""
+    return record(figures_of(JUDGING))
+
+
+if __name__ == "__main__":
+    pin(1)
+    for problem, size in product(PROBLEMS, EPSILONS):
+        print(problem, size, measure(problem, size, CHOOSING, release=len(sys.argv) > 1), flush=True)

@@ -1,0 +1,315 @@
+"""Fitted Q iteration on noisy statistics, with pessimism that counts sampling and privacy noise.
+
+A table: counts of (state, action, next state) and sums of rewards are released once, and planned on (DP-APVI).
+Otherwise Q is linear in a public basis: each of K rounds releases for every action the Gram matrix of its features, and
+their products with reward plus the value that the round before gave to the next state (DP-VAPVI). The learned policy
+takes the action of the highest lower bound. Qiao and Wang (2023), "Offline reinforcement learning with differential
+privacy".
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one. Released: every noisy
+sum; the policy is post-processing. The bounds steer what is learned and promise nothing: other people value the policy.
+Proofs: docs/proofs/fitted-q.md, docs/proofs/two-parts.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from dprl.accounting.budget import Budget
+from dprl.engine.layouts import Block
+from dprl.engine.options import Query, Stage
+from dprl.engine.plan import calibrated_stages
+from dprl.engine.rows import scale_of
+from dprl.policies.greedy import Basis, GreedyPolicy
+from dprl.protocols import Bounds
+from dprl.value_functions.feature_map import Features
+
+# All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
+CAUTION = 0.5
+"""Standard errors, of sampling and privacy noise together, by which a bound is below the estimate."""
+CLIP = 1.0
+"""Clip norm over that of a person of as many steps as the horizon has, all in cells or directions of their own."""
+KAPPA = 0.7
+"""Weight of a reward against a count."""
+RESIDUAL = 0.25
+"""Variance of a linear target around its mean, in halves of the value range."""
+RIDGE = 1.0
+"""Ridge over the spectral norm of a noisy Gram matrix's noise."""
+ROUNDS = 20
+"""Most rounds of a linear basis."""
+NAME = "fitted-q"
+"""Of the learner, of its noise stream, and of the journal's."""
+
+
+class Unused(Features):
+    """No features: rows hold states, and the program makes of them what it needs."""
+
+    name = "none"
+
+    @property
+    def size(self) -> int:
+        """Number of features: none."""
+        return 0
+
+    def __call__(self, states: Any, xp: Any = np) -> Any:
+        """Return ``(N, 0)``."""
+        return xp.zeros((states.shape[0], 0), dtype=states.dtype)
+
+
+@dataclass(frozen=True)
+class FittedQ:
+    """What both programs of the engine have in common, from public facts alone; see the module.
+
+    Attributes:
+        bounds: of the part of the people who teach.
+        basis: in which Q is linear.
+        discount: gamma.
+        allowed: of a table for each state which actions may be proposed; empty for all.
+        stages: the calibrated stage.
+        caution: standard errors by which a bound is below the estimate; 0 for fitted Q iteration without pessimism.
+    """
+
+    bounds: Bounds
+    basis: Basis
+    discount: float
+    allowed: tuple[tuple[bool, ...], ...] = ()
+    stages: tuple[Stage, ...] = ()
+    caution: float = CAUTION
+
+    columns = ("step", "raw_reward", "actions", "states", "next_states", "alive")
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        assert self.bounds.actions is not None
+        return self.bounds.actions
+
+    @property
+    def query(self) -> Query:
+        """What is asked of everybody in the part."""
+        raise NotImplementedError
+
+    def calibrated(self, budget: Budget) -> Self:
+        """Return the same program with noise for this budget."""
+        return replace(self, stages=calibrated_stages([self.query], [], 1.0, budget))
+
+    def _greedy(self, theta: np.ndarray, root: np.ndarray) -> GreedyPolicy:
+        return GreedyPolicy(self.basis, theta, root, self.bounds.state_names, self.bounds.action_names)
+
+    @property
+    def _noise(self) -> float:
+        return self.stages[0].mechanism.noise_std
+
+    def finish(self, stage: int, state: Any) -> Any:
+        """Return the state as it is."""
+        del stage
+        return state
+
+    def _weights(self, block: Block) -> Any:
+        """Return ``(B, L)`` weights of rows: one over the unit's number of trajectories; zero in what is unusable.
+
+        A row in which a person was lost has no outcome: its ratio is zero.
+        """
+        usable = (block.actions >= 0) & (block.rho > 0.0)
+        return jnp.where(usable, block.step * self.bounds.horizon, 0.0)
+
+
+@dataclass(frozen=True)
+class TableQ(FittedQ):
+    """Q of a table: one release, of which the state after it is the table of scores ``(A S,)``."""
+
+    rounds = 1
+
+    @property
+    def targets(self) -> int:
+        """Number of next states, the end last; of one decision the end alone."""
+        return self.basis.size + 1 if self.bounds.horizon > 1 else 1
+
+    @property
+    def query(self) -> Query:
+        """Counts of (state, action, next state) and sums of rewards in [-1, 1] of each (state, action)."""
+        clip = CLIP * math.sqrt(self.bounds.horizon * (1.0 + KAPPA**2))
+        return Query(NAME, self.basis.size * self.actions * (self.targets + 1), clip)
+
+    def strength(self, noise_multiplier: float) -> float:
+        """Return expected rows of a state and action over the noise of their number."""
+        rows = self.bounds.units * self.bounds.horizon / (self.basis.size * self.actions)
+        return rows / (noise_multiplier * self.query.clip_norm * math.sqrt(self.targets))
+
+    def init(self) -> Float[Array, " n"]:
+        """Return the state before the release."""
+        return jnp.zeros(self.basis.size * self.actions, jnp.float64)
+
+    def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
+        """Return each unit's counts and sums; rows are added up in their order."""
+        del stage, state
+        end, weights = self.targets - 1, self._weights(block)
+        cells = self.basis.index(block.states, jnp) * self.actions + jnp.maximum(block.actions, 0).astype(jnp.int32)
+        following = end
+        if end:
+            following = jnp.where(block.alive > 0.0, self.basis.index(block.next_states, jnp), end)
+        moves, counts = cells * self.targets + following, self.basis.size * self.actions * self.targets
+        unit = jnp.arange(len(weights))
+
+        def add(total: Any, row: Any) -> tuple[Any, None]:
+            move, cell, weight, reward = row
+            total = total.at[unit, move].add(weight)
+            return total.at[unit, counts + cell].add(KAPPA * weight * reward), None
+
+        rows = (moves.T, cells.T, weights.T, block.raw_reward.T)
+        return jax.lax.scan(add, jnp.zeros((len(weights), self.query.dimension), weights.dtype), rows)[0]
+
+    def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
+        """Return lower bounds of Q after as many backups as there are steps, in halves of the reward range."""
+        del stage, state, step
+        size, actions, gamma = self.basis.size, self.actions, self.discount
+        middle, half = scale_of(self.bounds.reward)
+        low, high = (end / half for end in self.bounds.reward)
+        moves = noisy[: size * actions * self.targets].reshape(size, actions, self.targets)
+        rows, noise = jnp.sum(moves, axis=2), self._noise
+        sums = noisy[size * actions * self.targets :].reshape(size, actions) / KAPPA + middle / half * rows
+        error = noise * math.sqrt(self.targets)
+        some = jnp.maximum(rows, max(error, 1.0))
+        shares = jnp.maximum(moves, 0.0) / jnp.maximum(jnp.sum(jnp.maximum(moves, 0.0), axis=2, keepdims=True), 1e-9)
+        seen, allowed = rows >= 2.0 * error, jnp.asarray(self.allowed or True)
+
+        def backup(values: Any, steps: Any) -> tuple[Any, Any]:
+            """Return values ``(targets,)`` one step earlier, the end's last, and bounds of Q ``(S, A)``."""
+            least, most = jnp.minimum(low, low * steps), jnp.maximum(high, high * steps)
+            mean = jnp.clip((sums + gamma * moves @ values) / some, least, most)
+            spread = shares @ values**2 - (shares @ values) ** 2
+            sampling = (1.0 + gamma**2 * jnp.maximum(spread, 0.0)) / some
+            around = jnp.sum((gamma * values + middle / half - mean[..., None]) ** 2, axis=2)
+            private = (noise / some) ** 2 * (KAPPA**-2 + around)
+            bound = jnp.clip(mean - self.caution * jnp.sqrt(sampling + private), least, most)
+            bound = jnp.where(seen, bound, least) + 1e-9 * mean  # of actions that nobody saw the likeliest one
+            bound = jnp.where(allowed, bound, -1e300)
+            return jnp.append(jnp.max(bound, axis=1), 0.0)[-self.targets :], bound
+
+        lengths = np.cumsum(gamma ** np.arange(self.bounds.horizon, dtype=np.float64))
+        _, found = jax.lax.scan(backup, jnp.zeros(self.targets, jnp.float64), jnp.asarray(lengths))
+        return found[-1].T.ravel()
+
+    def answer(self, state: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Return the scores."""
+        return state
+
+    def policy(self, weights: Float[np.ndarray, " n"]) -> GreedyPolicy:
+        """Return the policy of the released scores."""
+        theta = weights.reshape(self.actions, self.basis.size)
+        return self._greedy(theta, np.zeros(0))
+
+
+@dataclass(frozen=True)
+class LinearQ(FittedQ):
+    """Q of a linear basis: a release for each round; values are in halves of what so many steps can return.
+
+    The state is the sum of the Gram matrices so far, for each action the weights and the root of their covariance, and
+    how many rounds there were.
+    """
+
+    @property
+    def rounds(self) -> int:
+        """As many as there are steps, up to a limit."""
+        return min(self.bounds.horizon, ROUNDS)
+
+    @property
+    def kappa(self) -> float:
+        """Weight of a feature times a target against a product of two features."""
+        return math.sqrt(self.basis.size)
+
+    @property
+    def query(self) -> Query:
+        """Upper triangles of Gram matrices, off the diagonal times sqrt 2, and products with targets in [-1, 1]."""
+        size = self.basis.size
+        clip = CLIP * size * math.sqrt(self.bounds.horizon)
+        return Query(NAME, self.actions * (size * (size + 1) // 2 + size), clip, steps=self.rounds)
+
+    def strength(self, noise_multiplier: float) -> float:
+        """Return an action's expected rows over the spectral norm of the noise in its Gram matrix."""
+        rows = self.bounds.units * self.bounds.horizon / self.actions
+        return rows / (2.0 * math.sqrt(self.basis.size * self.rounds) * noise_multiplier * self.query.clip_norm)
+
+    def init(self) -> tuple[Array, Array, Array, Array]:
+        """Return the state before the first round: nothing is earned after the last step."""
+        square = jnp.zeros((self.actions, self.basis.size, self.basis.size), jnp.float64)
+        return square, square[:, 0], square, jnp.zeros((), jnp.int32)
+
+    def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
+        """Return each unit's sums over rows; a next state's value is that of the best bound of the round before."""
+        del stage
+        above, beside, scales = self._triangle
+        phi, weights = self._phi(block.states), self._weights(block)
+        (before, reach), (middle, half) = jnp.asarray(self._ranges, weights.dtype)[state[3] + jnp.arange(2)]
+        future = before + reach * jnp.clip(
+            jnp.max(self._scores(state, self._phi(block.next_states)), axis=-1), -1.0, 1.0
+        )
+        going = self.discount * block.alive if self.bounds.horizon > 1 else jnp.zeros_like(block.alive)
+        centre, width = scale_of(self.bounds.reward)
+        target = jnp.clip((centre + width * block.raw_reward + going * future - middle) / half, -1.0, 1.0)
+        chosen = (block.actions[..., None] == jnp.arange(self.actions)) * weights[..., None]
+        gram = jnp.einsum("bla,bln,blm->banm", chosen, phi, phi)[..., above, beside] * scales
+        products = jnp.einsum("bla,bln->ban", chosen * target[..., None], phi) * self.kappa
+        return jnp.concatenate([gram, products], axis=-1).reshape(len(weights), -1)
+
+    def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Any:
+        """Return the ridge regression of each action on the noisy sums, and the root of its error's covariance."""
+        del stage
+        size, noise = self.basis.size, self._noise
+        above, beside, scales = self._triangle
+        sums = noisy.reshape(self.actions, -1)
+        upper = jnp.zeros((self.actions, size, size), jnp.float64).at[:, above, beside].set(sums[:, :-size] / scales)
+        total = state[0] + upper + jnp.swapaxes(jnp.triu(upper, 1), 1, 2)
+        rounds = jnp.asarray(step, jnp.float64) + 1.0  # the mean of all Gram matrices so far has their noise over that
+        of_gram = noise / jnp.sqrt(rounds)
+        scale, axes = jnp.linalg.eigh(total / rounds)
+        scale = jnp.maximum(scale, 0.0)
+        whole = scale + RIDGE * of_gram * math.sqrt(size) + 1e-6
+        theta = jnp.einsum("aij,aj,akj,ak->ai", axes, 1.0 / whole, axes, sums[:, -size:] / self.kappa)
+        private = (noise / self.kappa) ** 2 + of_gram**2 * jnp.sum(theta**2, axis=1)
+        spread = jnp.sqrt(RESIDUAL * scale + private[:, None]) / whole
+        return total, theta, self.caution * axes * spread[:, None, :], state[3] + 1
+
+    def answer(self, state: Any) -> Float[Array, " n"]:
+        """Return weights and roots, one after the other."""
+        return jnp.concatenate([state[1].ravel(), state[2].ravel()])
+
+    def policy(self, weights: Float[np.ndarray, " n"]) -> GreedyPolicy:
+        """Return the policy of the released weights."""
+        size = self.basis.size
+        theta, root = np.split(weights, [self.actions * size])
+        shape = (self.actions, size, size)
+        return self._greedy(theta.reshape(shape[:2]), root.reshape(shape))
+
+    @property
+    def _ranges(self) -> list[tuple[float, float]]:
+        """Middle and half-width of what no step, one step, and so on up to all rounds can return.
+
+        Where rewards have one sign, no part of a return exceeds what the whole is declared to be.
+        """
+        (low, high), (least, most) = self.bounds.reward, self.bounds.value_interval(self.discount)
+        least, most = (least if high <= 0.0 else -math.inf), (most if low >= 0.0 else math.inf)
+        lengths = np.cumsum(self.discount ** np.arange(self.rounds, dtype=np.float64))
+        ends = [(max(min(low, low * n), least), min(max(high, high * n), most)) for n in lengths.tolist()]
+        return [(0.0, 1.0), *map(scale_of, ends)]
+
+    @property
+    def _triangle(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        above, beside = np.triu_indices(self.basis.size)
+        return above, beside, np.where(above == beside, 1.0, math.sqrt(2.0))
+
+    def _phi(self, states: Any) -> Any:
+        flat = self.basis(states.reshape(-1, states.shape[-1]), jnp)
+        return flat.reshape(*states.shape[:-1], self.basis.size)
+
+    def _scores(self, state: Any, phi: Any) -> Any:
+        theta, root = (part.astype(phi.dtype) for part in state[1:3])
+        away = jnp.einsum("bln,anm->blam", phi, root)
+        return jnp.einsum("bln,an->bla", phi, theta) - jnp.sqrt(jnp.sum(away**2, axis=-1))

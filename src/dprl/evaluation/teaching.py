@@ -1,0 +1,191 @@
+"""A policy learned by fitted Q iteration: what one part of the people is asked, of which comes what the other values.
+
+The basis of Q is the largest that the budget serves, by public facts alone: expected rows of an action against the
+noise in their sums. Privacy unit, relation and event: see :mod:`dprl.evaluation.fitted_q`. Proof:
+docs/proofs/fitted-q.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dprl.accounting import events
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import noise_multiplier_for
+from dprl.config import DERIVED, LIBRARY_DEFAULT
+from dprl.data.trajectories import Trajectories
+from dprl.engine.layouts import unit_rows
+from dprl.engine.program import run_on_host
+from dprl.engine.ratios import step_ratios
+from dprl.engine.rows import rows_of
+from dprl.engine.two_parts import FromFirst, TwoParts
+from dprl.errors import DprlError, require
+from dprl.evaluation.best import SHARE
+from dprl.evaluation.fitted_q import NAME, LinearQ, TableQ, Unused
+from dprl.policies.greedy import Basis, are_codes
+from dprl.policies.loading import LoggedPolicy, policy_probabilities
+from dprl.protocols import Bounds
+
+# All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
+LEAST_TABLE, LEAST_LINEAR = 3.0, 2.0
+"""Least signal to noise: expected rows of an action over their noise, in a cell or in a direction of the basis."""
+MOST_SUMS, MOST_FEATURES = 2**17, 64
+PURPOSE = "learning a policy"
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """How a policy is learned by fitted Q iteration; a :class:`~dprl.engine.two_parts.FirstPart`.
+
+    Attributes:
+        parts: of the people: those who teach, and those who value.
+        program: with noise for the budget.
+        beside: policies that are valued besides the learned one, by name.
+        called: what the learned policy is called among them.
+        left_out: why the basis is no larger, as plain data; None where there is none larger.
+    """
+
+    parts: TwoParts
+    program: TableQ | LinearQ
+    beside: Mapping[str, Any]
+    called: str
+    left_out: Mapping[str, Any] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the valued policies are called."""
+        return (self.called, *self.beside)
+
+    @property
+    def words(self) -> str:
+        """What is released, as a certificate begins to say it."""
+        return (
+            "Every noisy sum of fitted Q iteration over the people of one part, of which the learned policy is made. "
+            f"Of the other part, for that policy and {len(self.beside)} others"
+        )
+
+    @property
+    def draws(self) -> int:
+        """Number of Gaussian numbers that are drawn."""
+        return self.program.query.dimension * self.program.query.steps
+
+    def calibrated(self, budget: Budget) -> Teaching:
+        """Return the same with noise for ``budget``."""
+        return replace(self, program=self.program.calibrated(budget))
+
+    def event(self) -> events.DpEvent:
+        """Return the event of all rounds."""
+        return self.program.stages[0].mechanism.event()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the row of the noisy sum."""
+        return [row | {"share": 1.0} for row in self.program.stages[0].mechanism.rows("Clipped Gaussian sum", PURPOSE)]
+
+    def options(self) -> dict[str, dict[str, Any]]:
+        """Return the share of the people."""
+        given = LIBRARY_DEFAULT if self.parts.share == SHARE else "stated public"
+        known = {"learner": {"value": NAME, "provenance": DERIVED}}
+        return known | {"choosing_share": {"value": self.parts.share, "provenance": given}}
+
+    def described(self) -> dict[str, Any]:
+        """Return how the policy was or will be learned, from public facts alone."""
+        of = self.program
+        return {
+            "share": self.parts.share,
+            "units_that_choose": self.parts.first,
+            "units_that_value": self.parts.second,
+            "learner": {
+                "name": NAME, "basis": of.basis.kind, "size": of.basis.size, "rounds": of.rounds,
+                "caution": of.caution, "left_out": None if self.left_out is None else dict(self.left_out),
+            },
+        }  # fmt: skip
+
+    def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
+        """Yield actions, and the ratios of what is valued besides. Private."""
+        yield log.action
+        for policy in self.beside.values():
+            yield step_ratios(policy, log, behavior)
+
+    def released(self, log: Trajectories, behavior: Any, noise: Any, journal: Any) -> FromFirst:
+        """Return the learned policy, and with it what is valued."""
+        of = self.program
+        log = replace(log, bounds=of.bounds)  # where a transition is the unit, a trajectory has one step
+        ratios = step_ratios(LoggedPolicy(), log, behavior)
+        value = of.bounds.value_interval(of.discount)
+        rows = rows_of(log, ratios, Unused(of.bounds.state), of.discount, value, columns=of.columns)
+        _, weights = run_on_host(of, noise, unit_rows(rows, of.bounds.units), journal=journal)
+        policy = of.policy(np.nan_to_num(np.asarray(weights, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+        return FromFirst(policy.words, {self.called: policy, **self.beside})
+
+
+def make_teaching(
+    bounds: Bounds,
+    discount: float,
+    budget: Budget,
+    parts: TwoParts,
+    beside: Mapping[str, Any],
+    called: str,
+    behavior: Any = None,
+    basis: str | None = None,
+) -> Teaching:
+    """Return how a policy is learned, with the largest basis that the budget of those who teach serves.
+
+    Args:
+        bounds: of the whole log.
+        behavior: public behaviour policy; a table does not propose what it does too rarely for the declared ratio.
+        basis: kind of :class:`~dprl.policies.greedy.Basis`; None for the largest one that the budget serves.
+
+    Raises:
+        DprlError: the basis does not fit the states, or takes too many sums.
+    """
+    facts, multiplier = parts.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
+    left_out = None
+    if basis is not None:
+        return Teaching(parts, _program(facts, discount, behavior, basis), beside, called)
+    for program in _programs(facts, discount, behavior):
+        least = LEAST_TABLE if program.basis.is_table else LEAST_LINEAR
+        strength = program.strength(multiplier)
+        if strength >= least or program.basis.kind == "products:0":
+            return Teaching(parts, program, beside, called, left_out)
+        if left_out is None:
+            left_out = {"basis": program.basis.kind, "strength": strength, "least": least}
+    raise RuntimeError("A constant is always served.")
+
+
+def _programs(bounds: Bounds, discount: float, behavior: Any) -> Iterator[TableQ | LinearQ]:
+    """Yield programs, the largest basis first: a table where every component looks like codes of categories."""
+    kinds = ["table"] * all(map(are_codes, bounds.state)) + ["products:2", "products:1", "products:0"]
+    for kind in kinds:
+        with suppress(DprlError):
+            yield _program(bounds, discount, behavior, kind)
+
+
+def _program(bounds: Bounds, discount: float, behavior: Any, kind: str) -> TableQ | LinearQ:
+    """Return the program of one basis; refuse one that does not fit."""
+    basis = Basis(bounds.state, kind)
+    if not basis.is_table:
+        require(basis.size <= MOST_FEATURES, f"fitted-q: {kind} has more than {MOST_FEATURES} functions here.")
+        return LinearQ(bounds, basis, discount)
+    table = TableQ(bounds, basis, discount)
+    require(table.query.dimension <= MOST_SUMS, f"fitted-q: a table has more than {MOST_SUMS} sums here.")
+    return replace(table, allowed=_allowed(table, behavior))
+
+
+def _allowed(table: TableQ, behavior: Any) -> tuple[tuple[bool, ...], ...]:
+    """Return for each state which actions the public behaviour policy takes often enough; all of them where it does
+    so with none.
+    """
+    if behavior is None:
+        return ()
+    low = np.array([pair[0] for pair in table.bounds.state])
+    counts = [int(high) - int(below) + 1 for below, high in table.bounds.state]
+    states = low + np.indices(counts).reshape(len(counts), -1).T
+    taken = policy_probabilities(behavior, states, table.actions)
+    often = taken >= (1.0 - 1e-9) / table.bounds.max_importance_ratio
+    often |= ~often.any(axis=1, keepdims=True)
+    return tuple(tuple(bool(x) for x in row) for row in often)

@@ -1,0 +1,253 @@
+"""The action of the highest score: a table over whole-numbered states, or scores that are linear in a public basis.
+
+A score is a lower bound of an action's value: what was estimated, less what sampling and privacy noise may have added.
+The file holds released numbers and public facts alone; ``--target-policy`` reads it back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dprl.errors import DprlError
+from dprl.protocols import Interval
+from dprl.states import cell_numbers, state_rows, unit_states
+from dprl.tensor_file import to_bytes
+
+SCHEMA = "dprl.greedy-policy/1"
+MOST_CODES = 8
+"""Values of a whole-numbered component that a linear basis tells apart one by one."""
+_LONGEST = 160  # characters of a table in words
+
+
+@dataclass(frozen=True)
+class Basis:
+    """A public map from states to numbers in which scores are linear.
+
+    ``table`` has an indicator of each whole-numbered state. ``products:0`` is a constant; ``products:1`` has each
+    component besides, and ``products:2`` the products of two components, too. A component is scaled to mean square one
+    under the uniform distribution on its bounds; one of three to eight whole numbers, none below zero, has cosines that
+    tell them apart.
+
+    Attributes:
+        bounds: of each component of a state.
+        kind: ``table``, ``products:0``, ``products:1`` or ``products:2``.
+    """
+
+    bounds: tuple[Interval, ...]
+    kind: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("table", "products:0", "products:1", "products:2"):
+            raise DprlError(f"There is no basis called {self.kind!r}: use table, products:0, products:1 or products:2.")
+        if self.is_table and any(end != int(end) for pair in self.bounds for end in pair):
+            raise DprlError("A table needs states of whole numbers.")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is an indicator of each state."""
+        return self.kind == "table"
+
+    @cached_property
+    def size(self) -> int:
+        """Number of its functions."""
+        if self.is_table:
+            return math.prod(int(high) - int(low) + 1 for low, high in self.bounds)
+        return len(self.words([""] * len(self.bounds)))
+
+    def index(self, states: Any, xp: Any = np) -> Any:
+        """Return the number of each state ``(...)`` of ``(..., d)``; of a table alone."""
+        return cell_numbers(states, self.bounds, xp)
+
+    def __call__(self, states: Any, xp: Any = np) -> Any:
+        """Return ``(N, size)`` numbers of ``(N, d)`` states; of a table they are indicators."""
+        if self.is_table:
+            return (self.index(states, xp)[:, None] == xp.arange(self.size)[None]).astype(states.dtype)
+        own = self._columns(unit_states(states, self.bounds, xp), xp)
+        columns = [column for component in own for column in component]
+        pairs = [x * y for first, second in itertools.combinations(own, 2) for x in first for y in second]
+        kept = [[], columns, columns + pairs][self.order]
+        return xp.stack([xp.ones_like(states[:, 0]), *kept], axis=1)
+
+    @property
+    def order(self) -> int:
+        """How many components meet in a product."""
+        return int(self.kind[-1])
+
+    def words(self, names: Sequence[str]) -> list[str]:
+        """Return what each function of a linear basis is called, from the ``names`` of the components."""
+        own = [[f"{name}{f' ({k})' if count > 1 else ''}" for k in range(1, count + 1)]
+               for name, count in zip(names, self._counts, strict=True)]  # fmt: skip
+        pairs = [f"{x} x {y}" for first, second in itertools.combinations(own, 2) for x in first for y in second]
+        single = [word for component in own for word in component]
+        return ["1", *[[], single, single + pairs][self.order]]
+
+    @property
+    def _counts(self) -> list[int]:
+        """Number of columns of each component."""
+        return [_codes(pair) - 1 if _codes(pair) else int(pair[1] > pair[0]) for pair in self.bounds]
+
+    def _columns(self, x: Any, xp: Any) -> list[list[Any]]:
+        out = []
+        for i, (pair, count) in enumerate(zip(self.bounds, self._counts, strict=True)):
+            if codes := _codes(pair):
+                place = (xp.round(x[:, i] * (codes - 1)) + 0.5) * (math.pi / codes)
+                out.append([math.sqrt(2.0) * xp.cos(place * k) for k in range(1, codes)])
+            else:
+                out.append([math.sqrt(3.0) * (2.0 * x[:, i] - 1.0)] * count)
+        return out
+
+
+def _codes(pair: Interval) -> int:
+    """Return how many whole numbers a component has that are told apart one by one; 0 where it is scaled."""
+    steps = pair[1] - pair[0]
+    return int(steps) + 1 if are_codes(pair) and steps < MOST_CODES else 0
+
+
+def are_codes(pair: Interval) -> bool:
+    """Tell whether public bounds look like those of three or more whole numbers, none below zero."""
+    low, high = pair
+    return 0 <= low == int(low) and high == int(high) and high - low >= 2
+
+
+@dataclass(frozen=True, eq=False)
+class GreedyPolicy:
+    """The policy; of several actions with the same score it takes the first.
+
+    Attributes:
+        basis: public basis.
+        theta: ``(A, size)`` float64 released weights; of a table the scores themselves.
+        root: ``(A, size, size)`` float64: the norm of ``phi root`` is taken off a score; empty for a table.
+        names: of the components of a state.
+        action_names: what each action is called; None where they have numbers alone.
+    """
+
+    basis: Basis
+    theta: np.ndarray = field(repr=False)
+    root: np.ndarray = field(repr=False)
+    names: tuple[str, ...]
+    action_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        size, actions = self.basis.size, len(self.theta)
+        square = (0,) if self.basis.is_table else (actions, size, size)
+        fits = self.theta.shape == (actions, size) and self.root.shape == square and actions > 0
+        named = self.action_names is None or len(self.action_names) == actions
+        if not (fits and named and len(self.names) == len(self.basis.bounds)):
+            raise DprlError("These weights do not fit their policy.")
+        if not (np.isfinite(self.theta).all() and np.isfinite(self.root).all()):
+            raise DprlError("The weights of a policy must be finite numbers.")
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        return len(self.theta)
+
+    def __call__(self, states: Any, /) -> Float[np.ndarray, "rows actions"]:
+        """Return probability one of the policy's action in each of ``(N, d)`` states."""
+        return np.eye(self.actions)[self.action(states)]
+
+    def action(self, states: Any) -> Int[np.ndarray, " rows"]:
+        """Return ``(N,)`` the policy's action in each of ``(N, d)`` states."""
+        return np.argmax(self.scores(states), axis=1)
+
+    def scores(self, states: Any) -> Float[np.ndarray, "rows actions"]:
+        """Return ``(N, A)`` scores of ``(N, d)`` states; a row's digits do not depend on the others."""
+        rows = state_rows(states, len(self.names))
+        if self.basis.is_table:
+            return self.theta.T[self.basis.index(rows)]
+        phi = self.basis(rows)
+        return np.stack([_dot(phi, w) - np.sqrt(np.sum(_dot(phi, r) ** 2, axis=1))
+                         for w, r in zip(self.theta, self.root, strict=True)], axis=1)  # fmt: skip
+
+    def called(self, action: Any) -> str:
+        """Return what an action is called: its own name, or ``action`` and its number."""
+        return f"action {action}" if self.action_names is None else self.action_names[action]
+
+    @cached_property
+    def words(self) -> str:
+        """The policy as a sentence says it."""
+        if not self.basis.is_table:
+            if self.basis.size == 1:
+                return f"{self.called(self.action(self._middle)[0])} for everybody"
+            return f"the action of the highest of {self.actions} scores, linear in {self.basis.size} features"
+        chosen = np.argmax(self.theta, axis=0)
+        if (chosen == chosen[0]).all():
+            return f"{self.called(chosen[0])} for everybody"
+        if len(self.names) == 1:
+            low, cases = int(self.basis.bounds[0][0]), []
+            for action in np.unique(chosen):
+                cases.append(f"{self.called(action)} at {_ranges((np.flatnonzero(chosen == action) + low).tolist())}")
+            said = f"by {self.names[0]}: {'; '.join(cases)}"
+            if len(said) <= _LONGEST:
+                return said
+        return f"a table of {len(chosen)} states"
+
+    @property
+    def _middle(self) -> np.ndarray:
+        return np.array([[(low + high) / 2.0 for low, high in self.basis.bounds]])
+
+    def described(self) -> dict[str, Any]:
+        """Return the policy as plain data: the action of each state, or the weight of each feature."""
+        known = {"components": list(self.names), "actions": self.actions, "basis": self.basis.kind}
+        if self.basis.is_table:
+            low = [int(pair[0]) for pair in self.basis.bounds]
+            counts = [int(pair[1]) - int(pair[0]) + 1 for pair in self.basis.bounds]
+            return known | {"lowest": low, "counts": counts, "table": np.argmax(self.theta, axis=0).tolist()}
+        return known | {"features": self.basis.words(self.names), "weights": self.theta.tolist()}
+
+    def to_bytes(self) -> bytes:
+        """Write the policy as a safetensors file; the same bytes for the same policy."""
+        metadata = {
+            "schema": SCHEMA, "basis": self.basis.kind,
+            "bounds": json.dumps([[float(low), float(high)] for low, high in self.basis.bounds]),
+            "components": json.dumps(list(self.names)), "words": self.words,
+            "action_names": json.dumps(self.action_names),
+        }  # fmt: skip
+        return to_bytes({"theta": self.theta, "root": self.root}, metadata)
+
+
+def greedy_policy(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> GreedyPolicy:
+    """Return the policy that the contents of its file are.
+
+    Raises:
+        DprlError: they do not fit each other.
+        KeyError, TypeError, ValueError: they are not those of a policy.
+    """
+    bounds = tuple((float(low), float(high)) for low, high in json.loads(metadata["bounds"]))
+    names, called = json.loads(metadata["components"]), json.loads(metadata["action_names"])
+    sound = all(math.isfinite(end) for pair in bounds for end in pair) and all(low <= high for low, high in bounds)
+    lists = isinstance(names, list) and isinstance(called, list | None)
+    if not sound or not bounds or not lists or not all(isinstance(name, str) for name in (*names, *(called or ()))):
+        raise ValueError
+    if set(tensors) != {"theta", "root"} or any(t.dtype != np.float64 for t in tensors.values()):
+        raise ValueError
+    return GreedyPolicy(
+        Basis(bounds, metadata["basis"]),
+        tensors["theta"],
+        tensors["root"],
+        tuple(names),
+        None if called is None else tuple(called),
+    )
+
+
+def _dot(phi: Float[np.ndarray, "rows n"], weights: Float[np.ndarray, "n ..."]) -> np.ndarray:
+    """Return the products with ``weights``, summed feature by feature: a row's digits do not depend on the others."""
+    out = np.zeros((len(phi), *weights.shape[1:]))
+    for column, weight in zip(phi.T, weights, strict=True):
+        out += column.reshape(-1, *(1,) * weight.ndim) * weight
+    return out
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return ascending whole numbers in words, such as ``0-3, 7``."""
+    runs = [[number for _, number in run] for _, run in itertools.groupby(enumerate(numbers), lambda x: x[1] - x[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
