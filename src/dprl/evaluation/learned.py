@@ -101,9 +101,7 @@ def plan_of_learned(
     own = dict(candidates or {})
     fixed = _supported(fixed_actions(bounds.actions, bounds.state_names), bounds, behavior, bounds.actions)
     beside: dict[str, Any] = {LOGGED: LoggedPolicy(steady=not censored)}
-    if (
-        asked.horizon == 1 and len(fixed) <= MOST_BESIDE
-    ):  # there they exclude one another, and cost little more than one
+    if asked.horizon == 1 and len(fixed) <= MOST_BESIDE:  # they exclude one another, and cost little more than one
         actions = [AlwaysPolicy(int(rule.tree), rule.actions) for rule in fixed]  # type: ignore[arg-type]
         called = bounds.action_names or range(bounds.actions)
         beside |= {f"always_{called[policy.action]}": policy for policy in actions}
@@ -151,16 +149,11 @@ def _with_class(
     names, actions = bounds.state_names, bounds.actions or 1
     rules, behind, room = list(fixed), [0.0] * len(fixed), MOST_CANDIDATES - len(fixed) - len(own)
     if room < 0:
-<<<<<<< HEAD
         raise DprlError(
             f"learn: at most {MOST_CANDIDATES} policies fit in one choice; there are {len(fixed)} actions, and "
             f"{len(own)} policies of your own."
         )
-    levels, left_out = {LEVELS[0]: len(fixed)}, None
-=======
-        raise DprlError(f"learn: at most {MOST_CANDIDATES - len(fixed)} policies of your own fit beside fixed actions.")
     levels, left_out, spread = {LEVELS[0]: len(fixed)}, None, _spread(first, deviation)
->>>>>>> learn-audit
     for level, more in zip(LEVELS[1:], (thresholds, trees), strict=True):
         found = _supported(more(actions, names, cuts), bounds, behavior, room)
         handicap = _handicap(first, len(rules) + len(found), spread) - _handicap(first, len(fixed), spread)
