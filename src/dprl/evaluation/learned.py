@@ -23,13 +23,14 @@ from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.engine.plan import Plan
 from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
+from dprl.evaluation.ascent import ASCENT
 from dprl.evaluation.best import Choice, checked_share, make_choice
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import after_first
 from dprl.evaluation.strata import read_axis
 from dprl.evaluation.strategy import UnknownPolicy, public_states
-from dprl.evaluation.teaching import make_teaching
+from dprl.evaluation.teaching import make_teaching, recommended_teaching
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_name, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
 from dprl.protocols import Bounds
@@ -42,7 +43,7 @@ TOO_FAR = 0.25
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
 LEARNED, LEARNED_POLICY = "the learned rule", "the learned policy"
 """What the rule, or the policy of fitted Q iteration, is called among those that are valued."""
-LEARNERS = ("recommended", "rules", NAME)
+LEARNERS = ("recommended", "rules", NAME, ASCENT)
 LOGGED = "logged"
 
 
@@ -81,10 +82,10 @@ def plan_of_learned(
     """
     if learner not in LEARNERS:
         raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
-    if basis is not None and learner != NAME:
-        raise DprlError("learn: a basis is for fitted-q: choose it as the learner, or leave basis out.")
-    if learner == NAME and (cuts or candidates):
-        raise DprlError("fitted-q: cuts, and policies of your own, are for rules: leave them out, or choose rules.")
+    if basis is not None and learner not in (NAME, ASCENT):
+        raise DprlError(f"learn: a basis is for {NAME} and {ASCENT}: choose one as the learner, or leave basis out.")
+    if learner in (NAME, ASCENT) and (cuts or candidates):
+        raise DprlError(f"{learner}: cuts, and policies of your own, are for rules: leave them out, or choose rules.")
     if bounds.actions is None:
         raise DprlError("learn: rules propose discrete actions; these are continuous.")
     if bounds.strata is not None:
@@ -100,10 +101,11 @@ def plan_of_learned(
     pairs = tuple((0, place) for place in range(1, len(beside) + 1))
     valued = [UnknownPolicy(), *beside.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
-    if learner == NAME or (learner == "recommended" and asked.horizon > 1 and not cuts and not own):
+    if learner in (NAME, ASCENT) or (learner == "recommended" and asked.horizon > 1 and not cuts and not own):
         parts = TwoParts(bounds.units, checked_share(share))
-        first = make_teaching(asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
-        if learner == NAME or first.left_out is None:
+        how = (asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
+        first = make_teaching(*how, learner) if learner in (NAME, ASCENT) else recommended_teaching(*how)
+        if first is not None:
             return after_first(first, *rest)
     nobody: dict[str, Any] = {LEARNED: None}
     choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)
