@@ -15,20 +15,20 @@ PEERS = Path(__file__).resolve().parent / "requirements-peers.txt"
 TOLERANCE = 1e-4
 
 
-def peers_python() -> str:
-    """The Python of PyTorch's and Opacus's own environment, made on the first run."""
-    folder = SCRATCH / "torch-venv"
+def peers_python(requirements: Path = PEERS, name: str = "torch-venv") -> str:
+    """The Python of the peers' own environment, by default of PyTorch and Opacus, made on the first run."""
+    folder = SCRATCH / name
     python, done = folder / "bin" / "python", folder / ".installed"
-    wanted = PEERS.read_text(encoding="utf-8")
+    wanted = requirements.read_text(encoding="utf-8")
     if not done.is_file() or done.read_text(encoding="utf-8") != wanted:
-        print("making the environment of torch and opacus ...", flush=True)
+        print(f"making the environment of {' and '.join(wanted.split())} ...", flush=True)
         SCRATCH.mkdir(exist_ok=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         # torch alone and first: its exact version decides which build is taken
         torch = next(line for line in wanted.splitlines() if line.startswith("torch=="))
         subprocess.run([*pip, torch], check=True)
-        subprocess.run([*pip, "-r", str(PEERS)], check=True)
+        subprocess.run([*pip, "-r", str(requirements)], check=True)
         done.write_text(wanted, encoding="utf-8")
     return str(python)
 

@@ -3,7 +3,8 @@
 ``python -m benchmarks.handicaps``: problems of one decision, drawn by seed, in which all actions are alike, differ for
 everybody, or differ by one comparison, by two, or smoothly; 200 to 4,000 people who choose, epsilon .25 to 4. It prints
 the mean, in thousandths of half the reward range, for several sizes of a handicap's two parts
-(:data:`dprl.evaluation.learned.CHANCE`, ``NOISE``), on the seeds for choosing and on those for judging.
+(:data:`dprl.evaluation.learned.HANDICAP`), on the seeds for choosing and on those for judging; and the same where it is
+declared how far rewards lie from the middle (:data:`dprl.evaluation.learned.DECLARED`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dprl.policies.rules import Rule, fixed_actions, public_cuts, thresholds, tr
 
 CHOOSING, JUDGING = range(25), range(100, 125)
 KINDS = ("none", "arms", "threshold", "tree", "smooth")
-CHANCES, NOISES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8), (0.0, 0.5, 1.0, 2.0)
+CHANCES, NOISES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2), (0.0, 0.5, 1.0, 2.0)
 PEOPLE, EPSILONS, LOGS, MOST = (200, 800, 4000), (0.25, 1.0, 4.0), 6, 1000
 
 
@@ -48,7 +49,7 @@ def problem(seed: int) -> tuple[int, float, np.ndarray, Callable[[np.ndarray], n
 
 
 def gains(seed: int) -> np.ndarray:
-    """Return ``(chances, noises)`` mean gains over the best single action."""
+    """Return ``(2, chances, noises)`` mean gains over the best single action; the second with a declared deviation."""
     size, noise, behavior, mean = problem(seed)
     actions, ratio, rng = len(behavior), 1.0 / behavior.min(), np.random.default_rng([seed, 5])
     names, cuts = tuple("abcdef"[:size]), public_cuts([(0.0, 1.0001)] * size)
@@ -59,7 +60,7 @@ def gains(seed: int) -> np.ndarray:
     sizes, states = np.cumsum([len(level) for level in levels]), rng.random((20_000, size))
     level, means = np.repeat([0, 1, 2], [len(level) for level in levels]), mean(states)
     true = np.array([means[np.arange(len(states)), rule.action(states)].mean() for rule in rules])
-    out, best = np.zeros((len(CHANCES), len(NOISES))), true[:actions].max()
+    out, best = np.zeros((2, len(CHANCES), len(NOISES))), true[:actions].max()
     for people, epsilon, _ in itertools.product(PEOPLE, EPSILONS, range(LOGS)):
         seen, did = rng.random((people, size)), rng.choice(actions, size=people, p=behavior)
         there = mean(seen)[np.arange(people), did]
@@ -68,19 +69,26 @@ def gains(seed: int) -> np.ndarray:
         agrees = np.stack([rule.action(seen) for rule in rules]) == did
         # permute and flip is the largest of scores with exponential noise (Ding et al. 2021)
         scores = (agrees * reward / behavior[did] / ratio).sum(axis=1) + rng.exponential(1.0 / epsilon, len(rules))
-        for (i, chance), (j, loud) in itertools.product(enumerate(CHANCES), enumerate(NOISES)):
-            behind = chance * np.sqrt(ratio * np.log(sizes) / people) + loud * ratio * np.log(sizes) / people / epsilon
+        spreads = (1.0, np.sqrt(np.mean(reward**2)))
+        for (k, spread), (i, chance), (j, loud) in itertools.product(*map(enumerate, (spreads, CHANCES, NOISES))):
+            behind = (
+                chance * spread * np.sqrt(ratio * np.log(sizes) / people)
+                + loud * ratio * np.log(sizes) / people / epsilon
+            )
             behind -= behind[0]
             behind = np.where(behind > TOO_FAR, np.inf, behind * people / ratio)  # such a level is left out
-            out[i, j] += true[int(np.argmax(scores - behind[level]))] - best
+            out[k, i, j] += true[int(np.argmax(scores - behind[level]))] - best
     return out / (len(PEOPLE) * len(EPSILONS) * LOGS)
 
 
 def figures_of(seeds: Sequence[int]) -> str:
-    """Return a table of mean gains, in thousandths of half the range."""
-    found = 1000.0 * np.mean([gains(seed) for seed in seeds], axis=0)
-    rows = [[f"{chance:g}", *(f"{x:.1f}" for x in row)] for chance, row in zip(CHANCES, found, strict=True)]
-    return table(["chance", *(f"noise {loud:g}" for loud in NOISES)], rows)
+    """Return tables of mean gains, in thousandths of half the range."""
+    tables = []
+    for words, found in zip(("chance", "of a declared deviation"), sum(map(gains, seeds)), strict=True):
+        means = 1000.0 * found / len(seeds)
+        rows = [[f"{chance:g}", *(f"{x:.2f}" for x in row)] for chance, row in zip(CHANCES, means, strict=True)]
+        tables.append(table([words, *(f"noise {loud:g}" for loud in NOISES)], rows))
+    return "\n\n".join(tables)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,21 @@
 ``python -m benchmarks learn_from_log``: 2,139 people, four arms, drawn from a simulator that was fitted to the trial's
 public data. In one version no rule is worth more than the best arm for everybody, in the other one is. Of each release:
 where its rule's true value lies between that of uniform arms, 0, and that of the best arm, 1; the same of the choice
-without noise among the same rules, by the same people; and whether the intervals hold.
+without noise among the same rules, by the same people; and whether the intervals hold. Beside it, on the first ten logs
+of each version, learners without privacy of all people, whose values nobody is told.
 """
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
+import json
+import statistics
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import distribution
@@ -20,15 +27,20 @@ from typing import Any
 import numpy as np
 
 import dprl
-from benchmarks.harness import goal, pin, table
+from benchmarks.gpope_chain import peers_python
+from benchmarks.harness import ROOT, figure, goal, pin, table
 from dprl.evaluation.learned import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
 
 PEOPLE, ARMS, RANGE = 2_139, 4, 500.0
 EPSILONS, DELTA, LOGS = (1.0, 4.0), 1e-5, 100
+OFFLINE, PEER_LOGS = Path(__file__).resolve().parent / "requirements-offline-peers.txt", 10
+OURS = f"dprl, epsilon {EPSILONS[-1]:g}"
 GAIN = 60.0
 """Cells per mm3 by which, in the second version, another arm is better than the best one for people of few cells."""
 CUT = 300.0
+DEVIATION = 125.0
+"""Cells per mm3 by which a change is said to differ from none, in the root of the mean square."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,17 +112,17 @@ def _hits(release: Any, found: Trial) -> tuple[bool, bool]:
     return low <= truth <= high, inside
 
 
-def measure(better: bool, epsilon: float, seeds: Sequence[int]) -> dict[str, float]:
+def measure(better: bool, epsilon: float, seeds: Sequence[int], deviation: float | None = None) -> dict[str, float]:
     """Return mean shares of the way from uniform arms to the best one, and how often intervals held."""
     found, out = trial(better), []
     uniform, best = float(found.means.mean()), float(found.means.mean(axis=0).max())
     budget, options = dprl.Budget(epsilon, DELTA), dprl.ImportanceSampling(discount=1.0)
-    first: Any = plan_of_learned(options, found.bounds, budget).first
+    first: Any = plan_of_learned(options, found.bounds, budget, deviation=deviation).first
     for seed in seeds:
         rng = np.random.default_rng([seed, better])
         log = dprl.read_log(found.draw(rng), bounds=found.bounds)
         noise = int(rng.integers(2**62))
-        release = dprl.learn(log, budget, algorithm=options, seed=noise)
+        release = dprl.learn(log, budget, algorithm=options, seed=noise, return_deviation=deviation)
         loaded = log.load(None)
         chose = loaded.of_units(first.parts.in_first(SeededNoise.from_seed(noise), loaded.units), found.bounds)
         total, rules = first.total(chose), list(first.candidates.values())
@@ -132,25 +144,73 @@ def _best_rule(found: Trial, first: Any, uniform: float, best: float) -> float:
 
 
 def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Return the figures of both versions at each epsilon; they are printed as they come."""
+    """Return the figures of both versions at each epsilon, without a declared deviation and with one."""
     out = {}
-    for better in (False, True):
-        for epsilon in EPSILONS:
-            name = f"{'a rule' if better else 'no rule'} is better, {epsilon:g}"
-            out[name] = measure(better, epsilon, seeds)
-            print(name, out[name], flush=True)
+    for better, deviation, epsilon in itertools.product((False, True), (None, DEVIATION), EPSILONS):
+        declared = "" if deviation is None else ", declared"
+        name = f"{'a rule' if better else 'no rule'} is better{declared}, {epsilon:g}"
+        out[name] = measure(better, epsilon, seeds, deviation)
+        print(name, out[name], flush=True)
     return out
 
 
-def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """Return the benchmark's record."""
+def beside(better: bool, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Return each peer's mean share of the way, and the median of its seconds on one core; and ours."""
+    found, ways, seconds = trial(better), dict[str, list[float]](), dict[str, list[float]]()
+    uniform, best = float(found.means.mean()), float(found.means.mean(axis=0).max())
+    options = dprl.ImportanceSampling(discount=1.0)
+
+    def add(name: str, actions: np.ndarray, spent: float) -> None:
+        value = float(found.means[np.arange(len(found.means)), actions].mean())
+        ways.setdefault(name, []).append((value - uniform) / (best - uniform))
+        seconds.setdefault(name, []).append(spent)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in seeds:
+            rng = np.random.default_rng([seed, better])
+            log = found.draw(rng)
+            states = np.column_stack([log["observation_0"], log["observation_1"]])
+            np.savez(
+                Path(folder) / f"{seed:06d}.npz", states=states, action=log["action"], reward=log["reward"],
+                asked=found.covariates,
+            )  # fmt: skip
+            noise = int(rng.integers(2**62))
+            for epsilon in EPSILONS:
+                start = time.process_time()
+                release = dprl.learn(
+                    log, dprl.Budget(epsilon, DELTA), bounds=found.bounds, algorithm=options, seed=noise
+                )
+                spent = time.process_time() - start
+                add(f"dprl, epsilon {epsilon:g}", release.policy.action(found.covariates), spent)
+        python = peers_python(OFFLINE, "d3rlpy-venv")
+        command = [python, "-m", "benchmarks.learn_from_log_peers", folder]
+        lines = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    for line in lines:
+        if line.startswith("{"):  # PyTorch prints, too
+            for name, one in json.loads(line).items():
+                add(name, np.array(one["actions"]), one["seconds"])
+    out = {n: {"way": float(np.mean(ways[n])), "seconds": statistics.median(seconds[n])} for n in ways}
+    print("beside, a rule is better" if better else "beside, no rule is better", out, flush=True)
+    return out
+
+
+def record(
+    figures: Mapping[str, Mapping[str, float]], none: Mapping[str, Any], one: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the benchmark's record, with what stands beside it where no rule is better and where one is."""
     shares, counts = ("way", "without_noise", "plain", "best_rule"), ("single", "shown", "hits", "together")
     rows = [
-        [*name.split(", "), *(f"{f[each]:.0%}" for each in shares), *(f"{f[each]:.0f}" for each in counts)]
+        [*name.rsplit(", ", 1), *(f"{f[each]:.0%}" for each in shares), *(f"{f[each]:.0f}" for each in counts)]
         for name, f in figures.items()
     ]
+
+    def words(name: str) -> str:
+        way, other, spent = none[name]["way"], one[name]["way"], one[name]["seconds"]
+        where = f"{name} {way:.0%} where no rule is better and {other:.0%} where one is"
+        return f"{where}, {figure(spent)} s ({figure(spent / one[OURS]['seconds'])} times ours)"
+
     goals = [
-        goal(f"way to the best arm, {name.replace(', ', ', epsilon ')}", 100.0 * f["way"], limit, True, "%")
+        goal(f"way to the best arm, {', epsilon '.join(name.rsplit(', ', 1))}", 100.0 * f["way"], limit, True, "%")
         for name, f in figures.items()
         for epsilon, limit in zip(EPSILONS, (90.0, 100.0), strict=True)
         if name.endswith(f", {epsilon:g}")
@@ -163,20 +223,25 @@ def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
             "best by the same scores and handicaps without noise, of the same people; of the best without handicaps, "
             "too (plain); and of the best rule of the class. Then of how many logs the rule is one arm for everybody, "
             "is shown to be better than what was done, has its value in its interval, and has all differences in "
-            "theirs together. Nothing was chosen on these logs."
+            f"theirs together. Declared: a deviation of {DEVIATION:g} cells is stated. Nothing was chosen on these "
+            "logs.",
+            f"Beside it, on {PEER_LOGS} of the logs: learners without privacy, of all people, that tell no value. "
+            "Seconds are the median of one core's; dprl's are of the rule, its values and their intervals. "
+            + "; ".join(words(name) for name in one) + ".",
         ],
         "table": table(
             ["version", "epsilon", "way", "no noise", "plain", "best rule", "one arm", "better", "value", "all"],
             rows,
         ),
         "goals": goals,
-        "figures": dict(figures),
+        "figures": dict(figures) | {"beside, no rule is better": none, "beside, a rule is better": one},
     }  # fmt: skip
 
 
 def run() -> dict[str, Any]:
     """Return the record of a hundred logs."""
-    return record(figures_of(range(100, 100 + LOGS)))
+    peers = (beside(better, range(100, 100 + PEER_LOGS)) for better in (False, True))
+    return record(figures_of(range(100, 100 + LOGS)), *peers)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ class Paths:
         target: of each policy that is a column of the log, ``(N, H)`` its probability of the action.
         ended: ``(N,)`` whether a trajectory came to its end, rather than to the horizon; the log of :meth:`columns`
             takes the horizon for an end.
+        lost: ``(N,)`` whether the person was lost in the last step, of a law in which people are.
+        stays: ``(N, H)`` probability of staying in a step, where the log states it.
     """
 
     state: np.ndarray
@@ -35,6 +37,8 @@ class Paths:
     person: np.ndarray
     target: Mapping[str, np.ndarray] = field(default_factory=dict)
     ended: np.ndarray | None = None
+    lost: np.ndarray | None = None
+    stays: np.ndarray | None = None
 
     def columns(self) -> dict[str, np.ndarray]:
         """The log as columns of rows, with everything that ``dprl.read_log`` asks for."""
@@ -42,6 +46,13 @@ class Paths:
         time = np.broadcast_to(np.arange(steps), (trajectories, steps))
         alive = time < self.length[:, None]
         whole = {"action": self.action, "reward": self.reward, "behavior_prob": self.probability, **self.target}
+        if self.stays is not None:
+            whole["uncensored_prob"] = self.stays
+        ends, gone = time == self.length[:, None] - 1, {}
+        if self.lost is not None:
+            gone = {"censored": (ends & self.lost[:, None])[alive]}
+            whole["reward"] = np.where(ends & self.lost[:, None], np.nan, self.reward)  # nobody saw it
+            ends = ends & ~self.lost[:, None]
         state = self.state if self.state.ndim == 3 else self.state[..., None]
         return {
             "person_id": np.repeat(self.person, self.length),
@@ -49,7 +60,8 @@ class Paths:
             "t": time[alive],
             **{f"observation_{i}": state[alive][:, i].astype(np.float64) for i in range(state.shape[-1])},
             **{name: cells[alive] for name, cells in whole.items()},
-            "terminated": (time == self.length[:, None] - 1)[alive],
+            "terminated": ends[alive],
+            **gone,
         }
 
 
@@ -94,6 +106,8 @@ class Process:
         visits: ``(S,)`` number of trajectories of a person who starts in a state, all of them from there.
         observed: ``(S, d)``, what is seen of a state, where that is not its number; of a law whose policies are the
             same in all states.
+        hazard: ``(S, A)`` probability with which a person is lost in a step, whose reward nobody then sees.
+        tells_hazard: whether the log states it.
     """
 
     start: np.ndarray
@@ -107,6 +121,8 @@ class Process:
     stated: np.ndarray | None = None
     visits: np.ndarray | None = None
     observed: np.ndarray | None = None
+    hazard: np.ndarray | None = None
+    tells_hazard: bool = False
 
     @property
     def policies(self) -> dict[str, TablePolicy]:
@@ -144,7 +160,17 @@ class Process:
         probability = stated[state, action]
         ratio = {name: table[state, action] / probability for name, table in self.targets.items()}
         seen = state if self.observed is None else self.observed[state]
-        return Paths(seen, action, rewards, probability, ratio, length, person, ended=~alive)
+        paths = Paths(seen, action, rewards, probability, ratio, length, person, ended=~alive)
+        return paths if self.hazard is None else self._lose(rng, paths, self.hazard[state, action])
+
+    def _lose(self, rng: np.random.Generator, paths: Paths, hazard: np.ndarray) -> Paths:
+        """The same trajectories, up to the step in which each person was lost."""
+        gone = (rng.random(hazard.shape) < hazard) & (np.arange(self.horizon) < paths.length[:, None])
+        lost = gone.any(axis=1)
+        length = np.where(lost, gone.argmax(axis=1) + 1, paths.length)
+        ratio = {name: np.where(gone, 0.0, r / (1.0 - hazard)) for name, r in paths.ratio.items()}
+        stays = 1.0 - hazard if self.tells_hazard else None
+        return replace(paths, ratio=ratio, length=length, lost=lost, stays=stays)
 
     def value(self, policy: str) -> float:
         return self.value_of(self.targets[policy])

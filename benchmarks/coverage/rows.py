@@ -90,7 +90,7 @@ def _stratified() -> Any:
     return dprl.Stratified(discount=1.0)
 
 
-def _four_strata() -> Domain:
+def _four_strata() -> Process:
     """Sicker people are treated more often, and do worse: the means of the treated and of the others deceive."""
     often = (0.25, 0.4, 0.6, 0.75)
     return laws.confounded(
@@ -99,7 +99,7 @@ def _four_strata() -> Domain:
     )  # fmt: skip
 
 
-def _five_rungs() -> Domain:
+def _five_rungs() -> Process:
     """Two policies on a ladder whose climbers climb more readily the higher they stand; products of at most 24."""
     law, up = _falling(5), np.linspace(0.4, 0.6, 5)
     targets = {name: 0.5 + 0.5 * (table - 0.5) for name, table in law.targets.items()}
@@ -120,6 +120,33 @@ def _estimated(steps: int, units: int, epsilon: float) -> Row:
         domain=_four_strata if one else _five_rungs, algorithm=_stratified, units=units, epsilon=epsilon,
         bounds=bounds,
         compare=("treated:untreated",) if one else (),
+    )  # fmt: skip
+
+
+def _lost_from_strata() -> Domain:
+    """The sicker people are, the more readily they are lost, above all untreated."""
+    return replace(_four_strata(), hazard=np.array([[0.05, 0.05], [0.1, 0.05], [0.2, 0.1], [0.3, 0.15]]))
+
+
+def _lost_from_rungs(told: bool) -> Domain:
+    """Those who stand low on the ladder are lost more readily."""
+    hazard = np.tile(np.linspace(0.12, 0.02, 5)[:, None], (1, 2))
+    return replace(_five_rungs(), hazard=hazard, tells_hazard=told)
+
+
+def _lost(steps: int, units: int, epsilon: float, told: bool = False) -> Row:
+    """People are lost, at hazards that the log tells or that are estimated beside propensities."""
+    row = _estimated(steps, units, epsilon)
+    bounds = {**row.bounds, "censoring_hazard": "estimate", **({"max_importance_ratio": 6.0} if steps == 1 else {})}
+    if told:
+        bounds = {name: value for name, value in bounds.items() if name not in ("strata", "censoring_hazard")}
+    many = "one step" if steps == 1 else "five steps"
+    known = "people are lost, hazards known" if told else "propensities and hazards of being lost estimated"
+    return replace(
+        row, name=f"lost-{'known-' if told else ''}{steps}-{units}-{epsilon:g}",
+        title=f"{known}, {many}, epsilon {epsilon:g}",
+        domain=_lost_from_strata if steps == 1 else lambda: _lost_from_rungs(told), bounds=bounds,
+        algorithm=_weighted() if told else _stratified, quick=False,
     )  # fmt: skip
 
 
@@ -502,6 +529,8 @@ ROWS = (
         bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 5.0, "max_importance_ratio": 1.6},
     ),
     *(_estimated(steps, units, eps) for steps in (1, 5) for units in (2000, 20_000) for eps in (1.0, 0.3)),
+    *(_lost(steps, units, eps) for steps in (1, 5) for units in (2000, 20_000) for eps in (1.0, 0.3)),
+    *(_lost(5, units, eps, told=True) for units, eps in ((2000, 1.0), (20_000, 0.3))),
     *(
         Row(
             name=f"subgroups-{len(shares)}-{units}{'-strict' if epsilon < 1.0 else ''}",

@@ -8,6 +8,9 @@ from typing import Any
 
 from dprl.errors import DprlError
 
+ESTIMATE = "estimate"
+"""In place of a hazard: it is estimated, within the declared strata."""
+
 
 def check_fill(fill: object, flagged: object, observation: Sequence[tuple[float, float]]) -> None:
     """Refuse values outside of the declared bounds, and flags of components that are not filled.
@@ -35,12 +38,24 @@ def check_fill(fill: object, flagged: object, observation: Sequence[tuple[float,
         raise DprlError("bounds: flag_missing lists a component twice.")
 
 
-def check_hazard(hazard: object, max_importance_ratio: float) -> None:
-    """Refuse a hazard of being censored that is none, or weights of people who stay that the bounds would cut."""
+def check_hazard(hazard: object, max_importance_ratio: float, in_strata: bool) -> None:
+    """Refuse a hazard of being censored that is none, or weights of people who stay that the bounds would cut.
+
+    Args:
+        hazard: a number; :data:`ESTIMATE`; or None.
+        max_importance_ratio: of the bounds.
+        in_strata: whether the bounds declare strata.
+    """
     if hazard is None:
         return
+    if hazard == ESTIMATE:
+        if not in_strata:
+            raise DprlError(
+                'bounds: censoring_hazard = "estimate" needs strata, within which it is estimated beside propensities.'
+            )
+        return
     if not isinstance(hazard, int | float) or isinstance(hazard, bool) or not 0.0 <= hazard < 1.0:
-        raise DprlError("bounds: censoring_hazard must be at least 0 and below 1.")
+        raise DprlError('bounds: censoring_hazard must be at least 0 and below 1, or "estimate".')
     if max_importance_ratio * (1.0 - hazard) < 1.0 - 1e-9:
         raise DprlError(
             f"bounds: max_importance_ratio must be at least {1.0 / (1.0 - hazard):.6g}, one over the chance of staying "

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl.fill import by_number, check_fill, check_hazard
+from dprl.fill import ESTIMATE, by_number, check_fill, check_hazard
 
 Interval = tuple[float, float]
 
@@ -157,7 +157,8 @@ class Bounds:
         fill: what a missing value of each observation component becomes; None for one that must be there.
         flag_missing: numbers of components for each of which a state has one component more, after all others: 1 where
             the value is missing and 0 elsewhere.
-        censoring_hazard: probability with which a person is censored in a step, of a log that does not state it by row.
+        censoring_hazard: probability with which a person is censored in a step, of a log that does not state it by row;
+            or ``estimate``, to estimate it within ``strata``, for each action, beside propensities.
     """
 
     units: int
@@ -174,7 +175,7 @@ class Bounds:
     strata: tuple[str, ...] | None = None
     fill: tuple[float | None, ...] | None = None
     flag_missing: tuple[int, ...] | None = None
-    censoring_hazard: float | None = None
+    censoring_hazard: float | Literal["estimate"] | None = None
 
     def __post_init__(self) -> None:
         def whole(name: str, value: object) -> None:
@@ -232,7 +233,14 @@ class Bounds:
         if strata is not None and not (isinstance(strata, tuple) and all(isinstance(s, str) for s in strata)):
             raise DprlError('bounds: strata must be a list of texts, such as ["site", "age:30,50"].')
         check_fill(self.fill, self.flag_missing, self.observation)
-        check_hazard(self.censoring_hazard, self.max_importance_ratio)
+        check_hazard(self.censoring_hazard, self.max_importance_ratio, strata is not None)
+
+    @property
+    def kinds(self) -> int:
+        """Number of things that may have been done in a step: the discrete actions and, where that is to be estimated,
+        being lost from the log.
+        """
+        return (self.actions or 1) + (self.censoring_hazard == ESTIMATE)
 
     @property
     def state(self) -> tuple[Interval, ...]:

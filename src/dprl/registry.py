@@ -37,6 +37,7 @@ class Entry:
         unit: what it protects: the unit of a log, the reward function, or a user of whom is learned.
         calibration: dprl's own, or what another distribution calls the one that it brings.
         source: where it comes from, in Markdown.
+        suite: ``module:name`` of what runs its audits, where it is not that of all others that protect the same.
     """
 
     name: str
@@ -45,9 +46,12 @@ class Entry:
     unit: Unit = "unit of the log"
     calibration: str = added.VERIFIED
     source: str = ""
+    suite: str = ""
 
     def load(self) -> Algorithm:
         """Return what its file says of it."""
+        if self.suite:
+            return self.load_conformance().algorithm
         return _load(f"{self.module}:ALGORITHM")
 
     def load_config(self) -> type[Any]:
@@ -56,7 +60,7 @@ class Entry:
 
     def load_conformance(self) -> Any:
         """Return its :class:`dprl.audits.conformance.suite.Suite`: canary, event and releases of small data."""
-        return _load(_SUITES[self.unit])(self.load())
+        return _load(self.suite) if self.suite else _load(_SUITES[self.unit])(self.load())
 
     def load_canary(self, attack: Attack) -> Canary:
         """Return the pair of logs, and the attack on it, that a standard attack names."""
@@ -179,6 +183,13 @@ LEARNING: dict[str, Entry] = entries(
 AUDITED = ALGORITHMS | LEARNING
 """All that are dprl's own: these alone certify."""
 
+_BEST = "dprl.audits.conformance.best"
+IN_TWO_PARTS: dict[str, Entry] = {
+    "best": Entry("best", _BEST, "the best policy of many and its value, together", suite=f"{_BEST}:BEST"),
+    "learn": Entry("learn", _BEST, "a learned policy and its values, together", suite=f"{_BEST}:LEARN"),
+}
+"""Releases of two parts of the people, which are audited as a whole: no algorithms of their own."""
+
 
 @cache
 def of_others() -> dict[str, Entry]:
@@ -197,8 +208,13 @@ def evaluating() -> dict[str, Entry]:
 
 
 def audited() -> dict[str, Entry]:
-    """Return all that can be audited: dprl's own, and what is installed beside it."""
+    """Return all algorithms that can be audited: dprl's own, and what is installed beside it."""
     return AUDITED | of_others()
+
+
+def attacked() -> dict[str, Entry]:
+    """Return all that can be audited: algorithms, and releases of two parts of the people."""
+    return audited() | IN_TWO_PARTS
 
 
 def find_learning(name: str) -> Entry:
@@ -209,8 +225,8 @@ def find_learning(name: str) -> Entry:
 
 
 def find_audited(name: str, calibration: str = added.VERIFIED) -> Entry:
-    """Return the entry called ``name`` in a calibration, whether it evaluates or learns."""
-    entry = _find(name, AUDITED if name in AUDITED else audited())
+    """Return the entry called ``name`` in a calibration, whether it evaluates, learns or is of two parts."""
+    entry = _find(name, AUDITED if name in AUDITED else attacked())
     return entry if calibration == entry.calibration else added.calibrated(name, calibration)
 
 
@@ -219,7 +235,7 @@ def in_every_calibration() -> list[Entry]:
     tables = [added.load(added.CALIBRATIONS, name, name) for name in added.names(added.CALIBRATIONS)]
     return [
         found
-        for name, entry in audited().items()
+        for name, entry in attacked().items()
         for found in (entry, *(table[name] for table in tables if name in table))
     ]
 

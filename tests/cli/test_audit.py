@@ -8,7 +8,7 @@ import re
 import pytest
 
 from dprl.audits import audit_page
-from dprl.registry import audited
+from dprl.registry import attacked
 
 PUBLISHED = ("audit", "gpope", "--calibration", "as-published", "--units", 200, "--steps", 200, "--epsilon", 1)
 
@@ -17,12 +17,12 @@ def test_what_can_be_audited(dprl):
     for arguments in (("audit",), ("audit", "--list")):
         found = dprl(*arguments)
         assert (found.code, found.err) == (0, "")
-        for name, entry in audited().items():
+        for name, entry in attacked().items():
             assert f"{name}: {entry.summary}" in found.out
             assert f"{name}: {entry.summary}\n    calibrations: verified" in found.out
         assert "    calibrations: verified, as-published; 8 standard attacks" in found.out
     listed = json.loads(dprl("audit", "--list", "--json").out)
-    assert set(listed) == set(audited())
+    assert set(listed) == set(attacked())
 
 
 def test_a_claim_that_is_false(dprl):
@@ -192,3 +192,12 @@ def test_a_bar_only_on_a_terminal(dprl, monkeypatch):
     assert dprl("audit", "importance-sampling", "--trials", 200).err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert dprl("audit", "importance-sampling", "--trials", 200).code == 0
+
+
+def test_a_whole_release_in_two_parts(dprl):
+    """The command that the published page states, and what it refuses."""
+    found = dprl("audit", "learn", "--set", "choosing_share=0.95", "--trials", 100, "--json")
+    result = json.loads(found.out)
+    assert (found.code, result["algorithm"], result["verdict"]) == (0, "learn", "not violated")
+    assert result["options"] == {"choosing_share": 0.95}
+    dprl("audit", "learn", "--set", "learner=nobody", "--trials", 100).refused("learner")

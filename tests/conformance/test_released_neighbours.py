@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dprl.audits.conformance.best import BEST
-from dprl.audits.conformance.best import SETTINGS as OF_BEST
 from dprl.audits.neighbours import HEADING, Case, Found, cases, section, with_section
-from dprl.registry import audited, find_audited
+from dprl.registry import attacked, find_audited
 
 ROOT = Path(__file__).parents[2]
 CASES = list(cases())
@@ -25,11 +23,11 @@ SETTINGS = {
 SOURCES = ("arrays by person", "file by trajectory")
 FURTHER = {
     ("constant", "returns", "parts by person"),
-    ("importance-sampling", "best of two, one decision", "arrays by person"),
-    ("importance-sampling", "best of two, several steps", "file by trajectory"),
-    ("importance-sampling", "learned rule, one decision", "arrays by person"),
-    ("importance-sampling", "fitted Q, a table", "file by trajectory"),
-    ("importance-sampling", "fitted Q, a linear basis", "arrays by person"),
+    ("best", "best of two, one decision", "arrays by person"),
+    ("best", "best of two, several steps", "file by trajectory"),
+    ("learn", "learned rule, one decision", "arrays by person"),
+    ("learn", "fitted Q, a table", "file by trajectory"),
+    ("learn", "fitted Q, a linear basis", "arrays by person"),
     ("dp-pg", "resampled", "parts"),
     ("dp-pg", "replace one", "file"),
     ("dp-pg", "square root", "stream without names"),
@@ -39,7 +37,7 @@ FURTHER = {
 
 def _quick() -> list[Case]:
     chosen = set(FURTHER)
-    for number, (name, entry) in enumerate(audited().items()):
+    for number, (name, entry) in enumerate(attacked().items()):
         setting = SETTINGS.get(name, entry.load_conformance().settings[0])
         source = {"user": "stream", "reward function": "unhashable environments"}.get(entry.unit)
         chosen.add((name, setting, source or SOURCES[number % len(SOURCES)]))
@@ -85,9 +83,11 @@ def test_workers_of_a_cluster(case, tmp_path):
 
 def test_nothing_that_is_registered_is_left_out():
     tried = {(case.entry.name, case.setting) for case in CASES}
-    registered = {(name, setting) for name, entry in audited().items() for setting in entry.load_conformance().settings}
-    assert tried == registered | {(BEST.name, setting) for setting in OF_BEST}
-    assert {case.entry.name for case in _quick()} == set(audited())
+    registered = {
+        (name, setting) for name, entry in attacked().items() for setting in entry.load_conformance().settings
+    }
+    assert tried == registered
+    assert {case.entry.name for case in _quick()} == set(attacked())
     page = (ROOT / "docs" / "audits.md").read_text().partition(HEADING)[2]
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \| .* \| (\d\.\d{3}) \|", page, flags=re.MULTILINE)
     assert {row[:2] for row in rows} == tried

@@ -200,6 +200,26 @@ def test_ends_and_truncations():
     assert some.valid.all()
 
 
+def test_people_who_are_lost():
+    """Said by a column, or by a reward that is missing; of a first decision, whether they ever were."""
+    hazard = {"censoring_hazard": 0.2, "max_importance_ratio": 8}
+    gone = {**VISITS, "gone": ["yes", "no", "no", "no", "no", "no"], "score": [None, 20.0, 1.0, 10.0, 2.0, 30.0]}
+    codes, yes = LONG["prepare"]["codes"], {"gone": ["no", "yes"]}
+    section: dict[str, Any] = {"observation": ["site", {"previous": "arm"}]}
+    four = {"observation": [[0, 1]] * 4, **hazard}
+    for said in ({"censored": "gone", "codes": codes | yes}, {"censored": True}):
+        found = loaded(pa.table(gone), declared(LONG, section | said, **four))
+        assert found.valid.all()
+        np.testing.assert_array_equal(found.stays, [0.8, 0.8, 0.0, 0.8, 0.8, 0.8])
+        np.testing.assert_array_equal(found.terminated, [False, False, False, False, True, True])
+        once = section | said | {"outcome": "last", "decisions": "first", "observation": ["site", "sex"]}
+        once["codes"] = said.get("codes", codes) | {"sex": ["f", "m"]}
+        first = loaded(pa.table(gone), declared(LONG, once, **four, horizon=1))
+        np.testing.assert_array_equal(first.stays, [0.0, 0.8, 0.8])
+    with pytest.raises(DprlError, match="censored tells who was lost: say in the bounds how readily"):
+        loaded(pa.table(gone), declared(LONG, section | said, observation=four["observation"]))
+
+
 def test_rows_without_an_order_are_decisions_of_their_own():
     section = {"step": None, "observation": ["score"]}
     found = loaded(pa.table(VISITS), declared(LONG, section, horizon=1, observation=[[0, 100]]))

@@ -137,9 +137,9 @@ REFUSED = {
 }  # fmt: skip
 
 
-def test_one_decision_with_estimated_propensities_loses_nobody():
+def test_hazards_of_one_decision_are_estimated_where_propensities_are():
     columns = {column: values for column, values in LOG.items() if column != "behavior_prob"}
-    with pytest.raises(DprlError, match=r"^bounds: of one decision whose behaviour probabilities are estimated"):
+    with pytest.raises(DprlError, match=r"^bounds: of one decision with strata hazards are estimated within them"):
         read_log(columns, bounds=replace(BOUNDS, horizon=1, max_cumulative_ratio=None, strata=()))
     with pytest.raises(DprlError, match=r"leave the behaviour policy out"):
         read_log(columns, bounds=replace(BOUNDS, strata=()), behavior_policy="uniform")

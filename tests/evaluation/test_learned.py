@@ -15,7 +15,7 @@ from dprl.accounting import events
 from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import mixed, parts_of, rest_of
 from dprl.evaluation.intervals import ValueEstimate, of_distances
-from dprl.evaluation.learned import LEVELS, TOO_FAR, declared_cuts, plan_of_learned
+from dprl.evaluation.learned import LEVELS, MOST_BESIDE, TOO_FAR, declared_cuts, plan_of_learned
 from dprl.evaluation.strategy import UnknownPolicy, public_patterns
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
 from dprl.protocols import Bounds
@@ -54,6 +54,36 @@ def test_with_little_budget_it_is_one_action_for_everybody_and_says_why():
     assert levels(plan(dprl.Budget(4.0, 1e-5))).keys() == set(LEVELS)
 
 
+def test_rules_are_told_apart_in_words_or_refused():
+    seconds = replace(BOUNDS, observation=((1.6e9, 1.6e9 + 1000.0), (0.0, 3.0)))
+    assert len(plan(bounds=seconds).first.handicaps) == len(plan(bounds=seconds).first.candidates)
+    with pytest.raises(DprlError, match="two of the rules and policies have the same words"):
+        plan(bounds=replace(BOUNDS, observation_names=("age", "age")))
+    with pytest.raises(DprlError, match="two of the rules and policies have the same words"):
+        plan(candidates={"action 0 for everybody": AlwaysPolicy(0, 3)})
+    with pytest.raises(DprlError, match="at most 1000 policies fit in one choice; there are 1200 actions, and 0 pol"):
+        plan(bounds=replace(BOUNDS, actions=1200))
+
+
+def test_of_many_actions_none_is_valued_by_itself():
+    found = plan(bounds=replace(BOUNDS, actions=MOST_BESIDE + 1, units=50_000))
+    assert found.first.names == ("the learned rule", "logged")
+
+
+def test_with_a_declared_deviation_larger_levels_start_less_far_behind():
+    """And whatever is declared, the winner is valued by the same mechanism for the same noise."""
+    without, small, large = (plan(deviation=deviation) for deviation in (None, 0.1, 1.0))
+    of = [np.array(found.first.handicaps) for found in (without, small, large)]
+    assert (of[1] <= of[0]).all() and (of[1] < of[2]).any() and (of[1] <= of[2]).all()  # noqa: PT018
+    assert small.value_mechanism == without.value_mechanism
+    assert small.event == without.event
+    assert small.first.described()["rules"]["return_deviation"] == 0.1
+    assert "return_deviation" not in without.first.described()["rules"]
+    for wrong in (0.0, -0.1, 1.1, float("nan"), "0.1", True):
+        with pytest.raises(DprlError, match="return_deviation must be above 0"):
+            plan(deviation=wrong)
+
+
 def test_declared_cuts_are_those_of_the_class():
     assert declared_cuts(["age:3,5"], BOUNDS) == ((0, 3.0), (0, 5.0))
     assert declared_cuts(["site"], BOUNDS) == ((1, 0.5), (1, 1.5), (1, 2.5))
@@ -87,7 +117,7 @@ def test_what_cannot_be_learned_is_refused():
         plan(bounds=continuous)
     with pytest.raises(DprlError, match="leave strata out"):
         plan(bounds=replace(BOUNDS, strata=()))
-    with pytest.raises(DprlError, match="at most 997 policies of your own"):
+    with pytest.raises(DprlError, match="there are 3 actions, and 998 policies of your own"):
         plan(candidates=dict.fromkeys(map(str, range(998))))
 
 

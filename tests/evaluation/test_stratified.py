@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
+from dprl.engine.layouts import padded_units
 from dprl.engine.ratios import step_ratios
 from dprl.errors import DprlError
 from dprl.evaluation.importance_vectors import unit_pairs
@@ -70,16 +71,35 @@ def test_whether_a_component_is_missing_tells_strata_apart():
 
 def counted(columns: dict[str, Any], bounds: Bounds, noise: Any = 0.0, deviation: float = SILENT) -> Propensities:
     """What the first sum gives for a log of one trajectory a unit, with ``noise`` added to it."""
-    cell = columns["observation_0"].astype(int) * ACTIONS + columns["action"]
-    counts = np.bincount(cell, minlength=CELLS * ACTIONS)
+    gone = columns.get("censored", np.zeros(len(columns["t"]), dtype=bool))
+    kind = np.where(gone, ACTIONS, columns["action"])
+    cell = columns["observation_0"].astype(int) * bounds.kinds + kind
+    counts = np.bincount(cell, minlength=CELLS * bounds.kinds)
     parts = [2.0 * counts / bounds.horizon]
     if bounds.horizon == 1:
-        parts.append(np.bincount(cell, columns["reward"] - 1.0, minlength=CELLS * ACTIONS))
+        cell = columns["observation_0"].astype(int) * ACTIONS + columns["action"]
+        parts.append(np.bincount(cell[~gone], columns["reward"][~gone] - 1.0, minlength=CELLS * ACTIONS))
     return Propensities(np.concatenate(parts) + noise, Strata(bounds), deviation)
 
 
 def mechanism_of(query: Any) -> GaussianSum:
     return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=1.0).plain()
+
+
+def lose(columns: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The same log, in which people are lost: the more readily the higher their stratum, and under action 0."""
+    rng, keep = np.random.default_rng(seed), np.ones(len(columns["t"]), dtype=bool)
+    gone = rng.random(len(keep)) < 0.1 + 0.1 * columns["observation_0"] + 0.1 * (columns["action"] == 0)
+    for row in range(1, len(keep)):
+        if columns["t"][row]:
+            keep[row] = keep[row - 1] and not gone[row - 1]
+    lost = {**columns, "censored": gone, "terminated": columns["terminated"] & ~gone}
+    lost["reward"] = np.where(gone, np.nan, columns["reward"])
+    return {name: values[keep] for name, values in lost.items()}
+
+
+LOST = {"censoring_hazard": "estimate"}
+WIDE = {"max_importance_ratio": 9.0, "max_cumulative_ratio": 9.0**3}
 
 
 def asked(bounds: Bounds, policies: Sequence[Any] = (FIRST, MIXED), **options: Any) -> Any:
@@ -161,6 +181,108 @@ def test_a_confounder_of_the_stated_strength_moves_the_value_by_the_distance_to_
     assert odds * design.reach(table) * math.sqrt(squares) == pytest.approx(distance, rel=1e-6)
 
 
+LOST = {"censoring_hazard": "estimate"}
+WIDE = {"max_importance_ratio": 9.0, "max_cumulative_ratio": 9.0**3}
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_the_first_sum_counts_who_was_lost_beside_the_actions(horizon):
+    columns, bounds = lose(people(200, 8, horizon), 8), facts(horizon, max_importance_ratio=9.0, **LOST)
+    config = Stratified(discount=1.0)
+    program = one_shot.make(config, bounds, "columns")
+    log = one_shot.load(columns, bounds)
+    released = one_shot.plain(program, padded_units(one_shot.rows(log, program, config, "columns")))[1]
+    assert released == pytest.approx(counted(columns, bounds).theta, abs=1e-9)
+    assert len(released) == CELLS * (ACTIONS + 1) + (CELLS * ACTIONS if horizon == 1 else 0)
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_of_people_who_are_lost_it_is_the_stratified_mean_of_the_others(seed):
+    columns, bounds = lose(people(600, seed), seed), facts(**LOST)
+    query, log = asked(bounds).around(counted(columns, bounds)), one_shot.load(columns, bounds)
+    vectors = query.unit_vectors(log, [FIRST, MIXED])
+    assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1.0 + 1e-12)
+    estimates = query.decode(mechanism_of(query), vectors.sum(axis=0))
+    seen = {name: values[~columns["censored"]] for name, values in columns.items()}
+    for estimate, policy in zip(estimates, (FIRST, MIXED), strict=True):
+        expected = sum(
+            np.mean(columns["observation_0"] == cell) * policy(np.array([[float(cell)]]))[0][action]
+            * seen["reward"][(seen["observation_0"] == cell) & (seen["action"] == action)].mean()
+            for cell in range(CELLS) for action in range(ACTIONS)
+        )  # fmt: skip
+        assert estimate.value == pytest.approx(expected, abs=1e-9)
+
+
+def test_of_several_steps_people_who_stay_stand_for_those_who_are_lost():
+    columns, bounds = (
+        lose(people(500, 9, 3), 9),
+        facts(3, **WIDE, **LOST),
+    )
+    known = counted(columns, bounds)
+    log = one_shot.load(columns, bounds)
+    query = asked(bounds).around(known)
+    estimate = query.decode(mechanism_of(query), query.unit_vectors(log, [FIRST, MIXED]).sum(axis=0))[0]
+    with_lost = {**columns, "kind": np.where(columns["censored"], ACTIONS, columns["action"])}
+    shares = np.array([
+        [np.mean(with_lost["kind"][columns["observation_0"] == cell] == kind) for kind in range(ACTIONS + 1)]
+        for cell in range(CELLS)
+    ])  # fmt: skip
+    chances = shares[columns["observation_0"].astype(int), columns["action"]]
+    told = {**columns, "behavior_prob": chances, "uncensored_prob": np.ones(len(chances))}
+    plain = facts(3, max_importance_ratio=9.0, max_cumulative_ratio=9.0**3, strata=None)
+    above, below = unit_pairs(
+        query.sampling, one_shot.load(told, plain), step_ratios(FIRST, one_shot.load(told, plain))
+    )
+    low, high, _ = query.sampling.scale
+    assert estimate.value == pytest.approx(low + (high - low) * above.sum() / (above + below).sum(), abs=1e-6)
+    assert known.shape == (CELLS, ACTIONS)
+    assert known.shares(0.0) == pytest.approx(shares[:, :ACTIONS])
+
+
+def test_an_action_that_is_not_supported_leaves_the_others_of_its_stratum_their_weights():
+    columns, bounds = people(600, 1, 3, never=(0, 0)), facts(3, max_importance_ratio=4.0)
+    query, log = asked(bounds).around(counted(columns, bounds)), one_shot.load(columns, bounds)
+    always = lambda states: np.tile([0.0, 1.0], (len(states), 1))  # noqa: E731
+    assert (query.unit_vectors(log, [always, MIXED])[:, 0] > 0.0).any()
+
+
+@pytest.mark.parametrize("decision", [0, 1])
+def test_no_confounder_of_one_decision_weaker_than_stated_carries_the_interval_to_zero(decision):
+    columns = people(3000, 10, 2)
+    most = {"units": 3000, "max_importance_ratio": 4.0, "max_cumulative_ratio": 16.0}
+    bounds = facts(2, **most)
+    always = lambda states: np.tile([0.0, 1.0], (len(states), 1))  # noqa: E731
+    plan = make_plan(Stratified(discount=1.0), bounds, dprl.Budget(1.0, 1e-5), [always, FIRST], contrasts=((0, 1),))
+    query, log = plan.query.around(counted(columns, bounds)), one_shot.load(columns, bounds)
+    noisy, mechanism = query.unit_vectors(log, [always, FIRST]).sum(axis=0), mechanism_of(query)
+    found = query.difference(mechanism, noisy, query.decode(mechanism, noisy), 0, 1)
+    assert found.interval[0] > 0.0
+    assert 1.0 < found.confounding < 4.0
+    own = counted(columns, bounds).shares(0.0)
+    chances = own[columns["observation_0"].astype(int), columns["action"]]
+    told = one_shot.load({**columns, "behavior_prob": chances}, facts(2, **most, strata=None))
+    low, high, largest = query.sampling.scale
+    moved = np.zeros(3000)
+    for policy, sign in ((always, 1.0), (FIRST, -1.0)):
+        above, below = unit_pairs(query.sampling, told, step_ratios(policy, told))
+        moved += sign * (high - low) * largest * (above - above.sum() / (above + below).sum() * (above + below))
+    shape = (3000, 2)
+    stratum, action = columns["observation_0"].reshape(shape).astype(int), columns["action"].reshape(shape)
+    history = (stratum * ACTIONS + action)[:, : decision + 1] @ np.array([10, 1])[: decision + 1]
+    propensity, g = own[stratum[:, decision], action[:, decision]], found.confounding
+    factor = np.ones(3000)
+    for group in np.unique(history):  # the worst: who loses most stands for most
+        mine = np.flatnonzero(history == group)
+        order = mine[np.argsort(moved[mine])]
+        cut = math.floor(len(order) / (1.0 + g))  # of them, for a mean of one
+        factor[order[:cut]], factor[order[cut:]] = g, 1.0 / g
+        assert factor[mine].mean() == pytest.approx(1.0, abs=g / len(mine))
+    shift = float(np.mean(moved * (factor - 1.0) * (1.0 - propensity)))
+    assert abs(shift) <= found.interval[0]
+    assert abs(shift) > 0.2 * found.interval[0]  # the bound is no empty one
+
+
 @pytest.mark.parametrize("horizon", [2, 4])
 def test_moves_of_weights_are_those_of_dense_vectors(horizon):
     columns, bounds = people(200, 3, horizon), facts(horizon, max_importance_ratio=4.0)
@@ -215,6 +337,7 @@ def test_no_vector_of_several_steps_is_longer_than_its_clip(seed, deviation):
         ({"horizon": 3}, {}, [FIRST], "declare max_importance_ratio"),
         ({"horizon": 3, "max_importance_ratio": 2.0}, {"overlap": "trim"}, [FIRST], "nothing can be trimmed"),
         ({}, {"min_propensity": 0.9}, [FIRST], "min_propensity"),
+        ({"strata": None, **LOST}, {}, [FIRST], 'censoring_hazard = "estimate" needs strata'),
     ],
 )
 def test_what_cannot_be_served_is_refused(bounds, options, policies, words):

@@ -305,3 +305,28 @@ def test_a_category_tells_its_values_apart():
     assert at_bern[0, :, 0].tolist() == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
     with pytest.raises(DprlError, match="there is no component 'site'"):
         read_axis("site:30", bounds)
+
+
+def test_a_category_whose_values_stand_apart_and_may_be_missing_has_a_cell_for_none():
+    """A flag of what is missing is no value, and neither is the component between two values."""
+    names = ("site = Basel", "age", "site = Bern")
+    known: Any = {"observation": ((0.0, 1.0), (20.0, 90.0), (0.0, 1.0)), "observation_names": names}
+    bounds = Bounds(
+        units=9, horizon=1, reward=(0.0, 1.0), actions=2, fill=(0.0, None, 0.0), flag_missing=(0,), strata=("site",),
+        **known,
+    )  # fmt: skip
+    axis = read_axis("site", bounds)
+    assert axis.labels() == ["site Basel", "site Bern", "no site"]
+    assert axis.cuts() == [(0, 0.5), (2, 0.5)]
+    states = np.array([[1.0, 30.0, 0.0, 0.0], [0.0, 80.0, 1.0, 0.0], [0.0, 40.0, 0.0, 1.0]])
+    assert axis.cells(states).tolist() == [0, 1, 2]
+    nowhere = Strata(bounds).table([lambda s: np.eye(2)[(s[:, [0, 2]].max(axis=1) > 0.5).astype(int)]])
+    assert nowhere[0, :, 0].tolist() == [0.0, 0.0, 1.0]
+    sure = replace(bounds, fill=None, flag_missing=None)
+    assert read_axis("site", sure).labels() == ["site Basel", "site Bern"]
+    before = replace(sure, observation_names=tuple(f"previous {name}" if "=" in name else name for name in names))
+    assert read_axis("previous site", before).labels() == [
+        "previous site Basel", "previous site Bern", "no previous site",
+    ]  # fmt: skip
+    with pytest.raises(DprlError, match="subgroups name a component twice"):
+        asked_axes(["site", "site = Bern"], bounds, "person")

@@ -1,8 +1,9 @@
 """What every algorithm releases, in every setting, with one key: recorded before the code is moved, compared after.
 
-A change that is meant to change bytes records them again, and says here why. So far: evaluations release the number of
-people who are there beside the values, one coordinate more (0.2.0); dp-pg's default step size follows from what was
-released (0.2.0); the default's values follow its value function where products of ratios are cut (0.2.0).
+A change that is meant to change bytes records them again, and says here why. So far, of 0.2.0: evaluations release the
+number of people who are there beside the values, one coordinate more; dp-pg's default step size follows from what was
+released; the default's values follow its value function where products of ratios are cut; of several steps an action
+without support in a stratum no longer takes the weights of the others with it.
 """
 
 from __future__ import annotations

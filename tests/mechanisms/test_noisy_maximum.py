@@ -14,8 +14,6 @@ from scipy.stats import chi2
 
 from dprl.accounting import events
 from dprl.accounting.rows import KINDS, read
-from dprl.audits.audit import run_audit
-from dprl.audits.conformance.best import choice_canary
 from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum, below, heads_of, heads_of_exponential, words_of
@@ -191,10 +189,3 @@ def test_what_is_out_of_range_is_refused(change):
 
 def test_one_candidate_wins():
     assert mechanism(1).choose(noise(0), np.array([-5])) == 0
-
-
-def test_the_attack_comes_near_its_epsilon_and_not_beyond():
-    import dprl
-
-    found = run_audit(choice_canary(dprl.Budget(1.0, 1e-5)), trials=5000, seed=0)
-    assert 0.8 < found.epsilon_lower <= 1.0

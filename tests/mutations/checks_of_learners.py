@@ -10,7 +10,7 @@ import numpy as np
 import dprl
 from dprl.accounting import certificate, events, verification
 from dprl.accounting.budget import Budget
-from dprl.audits.conformance.best import BEST
+from dprl.audits.conformance.best import LEARN
 from dprl.audits.neighbours import Case
 from dprl.errors import DprlError
 from dprl.evaluation.learned import plan_of_learned
@@ -28,7 +28,7 @@ _BUDGET, _LEARNER = Budget(4.0, 1e-5), {"learner": "fitted-q", "basis": "product
 @check
 def neighbours_of_a_learner(lab: Lab) -> None:
     """People with two trajectories each; they teach, or they value."""
-    hold(Case(BEST, "fitted Q, a linear basis", "arrays by person"), lab)
+    hold(Case(LEARN, "fitted Q, a linear basis", "arrays by person"), lab)
 
 
 @check

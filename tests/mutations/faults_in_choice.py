@@ -73,12 +73,27 @@ def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     return place, replace(second, log=log)
 
 
+@fault("rows are divided and not people", "neighbours of a choice", (InMemory, "after_first"))
+def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
+    """Each trajectory has a coin and is a unit, so a person may be in both parts, or twice in one."""
+    log = rows.log
+    return original(replace(rows, log=replace(log, unit_offsets=np.arange(log.episodes + 1))), noise, journal)
+
+
+@fault("a policy is chosen by its sum without noise", "neighbours of a choice", (Choice, "released"))
+def _(original: Any, self: Any, log: Any, behavior: Any, noise: Any, journal: Any) -> Any:
+    """The mechanism draws, too, but the winner is the one with the largest sum."""
+    found = original(self, log, behavior, noise, journal)
+    name = list(self.candidates)[int(np.argmax(self.total(log, behavior)))]
+    return found._replace(name=name, policies={self.called or name: self.candidates[name], **self.beside})
+
+
 @fault("scores are scaled by the largest of the part", "neighbours of a choice", (NoisyMaximum, "clipped"))
 def _(original: Any, self: Any, scores: Any) -> Any:
     return original(self, scores / max(np.abs(scores).max(initial=0.0) / self.spread, 1e-3))
 
 
-@fault("a learned rule is valued by those who chose it", "value of a learned rule", (InMemory, "after_first"))
+@fault("a learned rule is valued by those who chose it", "coverage of a lucky rule", (InMemory, "after_first"))
 def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     found, second = original(rows, noise, journal)
     chooses = rows.plan.first.parts.in_first(noise, rows.log.units)
@@ -91,6 +106,6 @@ def _(original: Any, policies: Any, *more: Any) -> Any:
     return patterns[patterns[:, 0] == 0.0]
 
 
-@fault("larger classes of rules start ahead", "value of a learned rule", (Choice, "total"))
+@fault("larger classes of rules start ahead", "class of a learned rule", (Choice, "total"))
 def _(original: Any, self: Any, log: Any, behavior: Any = None) -> Any:
     return original(self, log, behavior) + 2 * np.array(self.handicaps)

@@ -24,22 +24,31 @@ TREES = st.recursive(
 )
 
 
-@given(TREES, st.lists(st.tuples(FINITE, FINITE, FINITE), min_size=1, max_size=5))
-def test_a_rule_is_read_back_as_it_was_written(tmp_path_factory, tree, states):
-    rule, folder = Rule(tree, 4, NAMES), tmp_path_factory.mktemp("rule")
+CALLED = ("nothing", "action 7", "Médicament A", "")
+
+
+@given(TREES, st.lists(st.tuples(FINITE, FINITE, FINITE), min_size=1, max_size=5), st.sampled_from([None, CALLED]))
+def test_a_rule_is_read_back_as_it_was_written(tmp_path_factory, tree, states, called):
+    rule, folder = Rule(tree, 4, NAMES, called), tmp_path_factory.mktemp("rule")
     (folder / FILE).write_bytes(rule.to_bytes())
     for path in (folder, folder / FILE):
         found = load_policy(path, 4)
         assert found == rule
         np.testing.assert_array_equal(found(np.array(states)), rule(np.array(states)))
     *cases, (_, last) = rule.cases()
-    assert rule.words.count("action") == 1 + sum(action != last for _, action in cases)
+    if called is None:
+        assert rule.words.count("action") == 1 + sum(action != last for _, action in cases)
 
 
 def test_comparisons_decide_and_words_say_so():
     rule = Rule(Split(1, 350.0, Split(0, 30.0, 2, 1), 0), 3, NAMES)
     assert rule.words == "action 2 where CD4 count < 350 and age < 30; action 1 where CD4 count < 350 and age >= 30; " \
         "else action 0"  # fmt: skip
+    named = Rule(rule.tree, 3, NAMES, ("nothing", "A", "A and B"))
+    assert (
+        named.words == "A and B where CD4 count < 350 and age < 30; A where CD4 count < 350 and age >= 30; else nothing"
+    )
+    assert Rule(1, 3, NAMES, named.action_names).words == "A for everybody"
     states = np.array([[20, 349, 1], [30, 349, 1], [20, 350, 1]])
     np.testing.assert_array_equal(rule.action(states), [2, 1, 0])
     np.testing.assert_array_equal(rule(states).sum(axis=1), 1.0)
@@ -55,6 +64,7 @@ def test_comparisons_decide_and_words_say_so():
         {"rule": 4}, {"rule": True}, {"rule": {"component": 3, "cut": 0.0, "below": 0, "above": 1}}, {"rule": None},
         {"rule": {"component": 0, "cut": "1", "below": 0, "above": []}}, {"actions": None}, {"components": []},
         {"components": "age"}, {"rule": {"component": 0, "below": 0, "above": 1}}, {"schema": "dprl.rule/2"},
+        {"action_names": ["a", "b"]}, {"action_names": "abcd"}, {"action_names": [0, 1, 2, 3]},
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused(change, tmp_path):

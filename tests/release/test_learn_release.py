@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import replace
 
@@ -11,18 +12,21 @@ import pytest
 import dprl
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
+from dprl.accounting.certificate import seal, write
 from dprl.cli import main
 from dprl.data.partition import partition
 from dprl.errors import DprlError
 from dprl.evaluation.learned import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
+from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy
 from dprl.policies.rules import Rule
 from dprl.protocols import Bounds
+from dprl.release import touch
 from dprl.report.comparisons import learned_words
 
 from ..sample_log import write_parquet
-from .resumable import Trial
+from .resumable import Trial, fix_key, refused
 
 PEOPLE = 3_000
 BOUNDS = Bounds(
@@ -86,6 +90,48 @@ def test_the_rule_is_a_file_that_an_evaluation_reads_back(tmp_path):
     assert "<title>The learned rule</title>" in page
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": [2]}, {"levels": {"one": 1000, "two": -2}}, {"levels": {"one": 2.0}}, {"own": True}, {"own": 1},
+    ],
+)  # fmt: skip
+def test_a_class_of_rules_that_cannot_be_is_refused(change, tmp_path):
+    folder = tmp_path / "out"
+    learned(cuts=["site"], budget=Budget(0.3, 1e-5)).save(folder)
+    for name, of in (("estimate.json", lambda c: c["choice"]["rules"]), ("certificate.json", _rules_of)):
+        content = json.loads((folder / name).read_text())
+        of(content).update(change)
+        (folder / name).write_text(json.dumps(content))
+    content = json.loads((folder / "certificate.json").read_text())
+    artifacts = content.pop("artifacts")
+    del content["digest"]
+    (folder / "certificate.json").unlink()
+    write(seal(content, folder, artifacts), folder)
+    with pytest.raises(DprlError, match="The choice in the release of"):
+        verification.verify(folder)
+
+
+def _rules_of(content):
+    return content["assumed_public"]["rules"]
+
+
+def test_actions_are_called_what_the_bounds_call_them(tmp_path):
+    """In words, in the file, in the names of what was valued beside, and in the picture."""
+    found = learned(bounds=replace(BOUNDS, action_names=("placebo", "drug A & drug B")), seed=1)
+    assert found.chosen == "drug A & drug B where age < 50; else placebo"
+    assert list(found.values) == ["the learned rule", "logged", "always_placebo", "always_drug A & drug B"]
+    found.save(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "policy.json").read_text())["words"] == found.chosen
+    assert dprl.load_policy(tmp_path / "out") == found.policy
+    page = (tmp_path / "out" / "report.html").read_text()
+    saved = json.loads((tmp_path / "out" / "estimate.json").read_text())
+    assert learned_words(saved)["cases"] == [(["age < 50"], "drug A & drug B"), (["age >= 50"], "placebo")]
+    assert page.count("drug A &amp; drug B where age &lt; 50; else placebo") >= 1
+    assert ">drug A &amp; drug B</text>" in page
+    assert "action 1" not in page
+
+
 def test_where_nothing_is_better_the_first_line_says_so():
     found = learned(columns(gain=0.0), Budget(1.0, 1e-5), seed=2)
     said = learned_words(dict(found.estimate))
@@ -108,7 +154,7 @@ def test_one_action_for_everybody_is_not_compared_with_itself():
     said = learned_words(dict(found.estimate))
     assert said["against_best"].startswith("It is the same for everybody, and worth more than any other")
     assert "were not looked for" in said["why"]
-    assert said["cases"] == [([], "1")]
+    assert said["cases"] == [([], "action 1")]
 
 
 def test_what_the_rule_is_worth_more_than_the_best_action_is_the_smallest_difference():
@@ -161,6 +207,8 @@ def test_where_people_are_lost_those_who_stay_stand_for_them():
     bounds = replace(STEPS, horizon=1, max_importance_ratio=2.5, censoring_hazard=0.2)
     found = dprl.learn(log, AMPLE, bounds=bounds, person="person_id", seed=1)
     assert found.chosen == "action 1 for everybody"
+    opened = dprl.read_log(log, bounds=bounds, person="person_id").load(None)  # which says as well who was lost
+    assert dprl.learn(opened, AMPLE, seed=1).values == found.values
     for name, value in (("the learned rule", 1.0), ("logged", 0.5), ("always_0", 0.0)):
         low, high = found.values[name].interval
         assert low <= value <= high
@@ -220,3 +268,71 @@ def test_the_logged_behaviour_is_worth_what_was_paid():
     )
     assert isinstance(dprl.load_policy("always:1", 2), AlwaysPolicy)
     assert both.contrasts[0]["policy"] == "always_1"
+
+
+# --- resumed ----------------------------------------------------------------------------------------------------------
+
+
+def _own(young: int):
+    def policy(states):
+        return np.eye(2)[np.where(states[:, 0] < 30.0, young, 1 - young)]
+
+    policy.__name__ = "own"
+    return policy
+
+
+class Learning(Trial):
+    """A request to learn from this log, which may be made again."""
+
+    def evaluate(self, **changes):
+        options = {
+            "budget": Budget(4.0, 1e-5), "policies": [_own(1)], "ledger": self.ledger, "dataset": "trial",
+            "run": self.run, "resume": self.run.exists(),
+        }  # fmt: skip
+        return learned(changes.pop("log", self.log), **options | changes)
+
+    def stop_before_values(self) -> None:
+        """Interrupt where the choice is on disk, and no value is."""
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(touch, "release_total", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                self.evaluate()
+        gc.collect()  # a process that has ended holds no lock
+        assert (self.run / "journal").stat().st_size == 16 + 8 + 32  # stream and step, which rule, and what seals it
+
+
+@pytest.fixture
+def trial(tmp_path, monkeypatch):
+    fix_key(monkeypatch)
+    return Learning(tmp_path / "trial", columns())
+
+
+def test_interrupted_after_the_choice_it_comes_to_the_same_end(trial, tmp_path, monkeypatch):
+    whole = Learning(tmp_path / "whole", trial.log)
+    whole.finish()
+    trial.stop_before_values()
+    with monkeypatch.context() as patch:
+        patch.setattr(NoisyMaximum, "choose", None)  # the choice was made, and is not made again
+        trial.finish()
+    assert trial.contents() == whole.contents()
+    assert "policy.json" in trial.contents()
+    assert len(trial.ledger.history()) == 1
+    assert verification.verify(trial.out).private
+
+
+def test_it_goes_on_with_the_same_rows_policies_and_rules_alone(trial):
+    trial.stop_before_values()
+    other, moved = columns(), columns()
+    other["reward"][7] = 1.0 - other["reward"][7]
+    moved["observation_0"][7] = 100.0 - moved["observation_0"][7]
+    for log in (other, moved):
+        refused(trial, "cannot be resumed: it was begun on other data", log=log)
+    refused(trial, "cannot be resumed: it was begun on other data", policies=[_own(0)])
+    for changes in ({"policies": []}, {"cuts": ["age:30"]}, {"choosing_share": 0.5}, {"return_deviation": 0.5}):
+        refused(trial, "cannot be resumed: the request is another one", **changes)
+    trial.finish()
+    assert len(trial.ledger.history()) == 1

@@ -173,15 +173,18 @@ def _check_choice(path: Path, content: Mapping[str, Any], data: Mapping[str, Map
     try:
         row, policies, share = content["mechanisms"][0], public["policies"], public["hyper_parameters"][_SHARE]["value"]
         same = learner is not None or (row["candidates"] == stated["of"] and row["spread"] in rows.SPREADS)
-        same = same and stated["share"] == share
+        same = same and stated["share"] == share and type(share) is float and 0.0 < share < 1.0
+        same = same and type(stated["policy"]) is str
         rules = public.get("rules")  # a declared class, beside policies of the analyst's own
         if learner is not None:
             same = same and row["steps"] == learner["rounds"] and stated["learner"] == learner
         elif rules is None:
             same = same and stated["of"] == len(policies) and stated["policy"] in policies
         else:
-            same = same and stated["rules"] == rules and stated["of"] == sum(rules["levels"].values()) + rules["own"]
-    except (KeyError, TypeError):
+            counts = [*rules["levels"].values(), rules["own"]]
+            same = same and all(type(count) is int and count >= 0 for count in counts) and sum(counts) == stated["of"]
+            same = same and stated["rules"] == rules and rules["own"] == len(policies)
+    except (AttributeError, KeyError, TypeError):
         same = False
     require(same, f"The choice in the release of {path} is not the one that the certificate states.")
 

@@ -15,7 +15,7 @@ from dprl.audits.lower_bound import audit as run_audit
 from dprl.config import Config
 from dprl.errors import DprlError
 from dprl.protocols import Canary
-from dprl.registry import audited, find_audited
+from dprl.registry import attacked, find_audited
 
 TRIALS = 400_000
 _FEWEST, _MOST = 100, 10**8
@@ -96,9 +96,9 @@ def canary_of(
     if isinstance(algorithm, str):
         name, stated, options = algorithm, VERIFIED, dict[str, Any]()
     else:
-        name = next((n for n, e in audited().items() if isinstance(algorithm, e.load_config())), None)
+        name = next((n for n, e in attacked().items() if isinstance(algorithm, e.load_config())), None)
         if name is None:
-            there = ", ".join(audited())
+            there = ", ".join(attacked())
             raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {there}.")
         stated, options = getattr(algorithm, "calibration", VERIFIED), changed_options(algorithm)
         options.pop("calibration", None)

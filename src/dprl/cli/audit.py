@@ -13,7 +13,7 @@ from dprl.cli.command import configure
 from dprl.cli.requests import Budgeted, Printed, Settings, expert, may
 from dprl.cli.running import Progress, conditions_of, rounded_down, show
 from dprl.errors import DprlError
-from dprl.registry import audited, in_every_calibration
+from dprl.registry import attacked, in_every_calibration
 
 if TYPE_CHECKING:
     from dprl.audits.lower_bound import Audit
@@ -26,7 +26,8 @@ class Audited(Printed, Settings, Budgeted):
     A claim that is violated is a finding and no error: the exit code is 0 either way, and the verdict says which.
 
     Attributes:
-        algorithm: its name. Without one, what can be audited is listed.
+        algorithm: its name, or best or learn for a whole release of two parts of the people. Without one, what can be
+            audited is listed.
         calibration: verified or as-published; by default verified.
         epsilon: the claim; by default 1.
         delta: the claim; by default 1e-5.
@@ -59,7 +60,7 @@ class Audited(Printed, Settings, Budgeted):
     seed: int = expert(default=0, metavar="N")
     confidence: float = expert(default=0.95, metavar="NUMBER")
 
-    algorithms = staticmethod(audited)
+    algorithms = staticmethod(attacked)
 
 
 def audit(asked: Audited) -> None:
@@ -116,7 +117,7 @@ def _run(asked: Audited, name: str) -> None:
     about = chosen | {
         "algorithm": name,
         "calibration": asked.calibration or "verified",
-        "units": None if audited()[name].unit == "reward function" else units,
+        "units": None if attacked()[name].unit == "reward function" else units,
         "options": {option: value for option, value in changed_options(config).items() if option != "calibration"},
     }
     show(result.as_dict() | about, lambda _: words(result, about), asked.as_json)

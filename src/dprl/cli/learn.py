@@ -28,6 +28,8 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
         learner: rules as above. fitted-q for a policy by fitted Q iteration, in OUT/policy.safetensors. Or recommended,
             by public facts: fitted-q over several steps where the budget suffices for it, else rules.
         basis: of fitted-q: table, products:0, products:1 or products:2. By default the largest that the budget serves.
+        return_deviation: how far returns lie from the middle of their range, as the root of the mean square that an
+            earlier study reports. The smaller it is, the sooner larger rules are chosen.
         outcome: what a value means, in words, for the report.
         policies: policy of your own to choose from as well, as a target policy of dprl evaluate. It may be repeated.
     """
@@ -35,6 +37,7 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
     cuts: list[str] | None = may(metavar="NAME:CUTS")
     learner: str | None = may(metavar="NAME")
     basis: str | None = expert(metavar="NAME")
+    return_deviation: float | None = expert(metavar="NUMBER")
     policies: list[str] | None = expert(metavar="POLICY")
     outcome: str | None = expert(metavar="TEXT")
 
@@ -58,9 +61,9 @@ def learn(asked: Learn) -> None:
             release = release_of(
                 str(asked.log), budget, algorithm=configured, cuts=asked.cuts or [], policies=asked.policies or [],
                 person=asked.person_column, progress=progress, run=run,
-                learner=asked.learner or "recommended",
-                basis=asked.basis,
-                **asked.only("bounds", "unit", "behavior_policy", "choosing_share", "outcome"), **asked.kept(),
+                learner=asked.learner or "recommended", basis=asked.basis,
+                **asked.only("bounds", "unit", "behavior_policy", "choosing_share", "return_deviation", "outcome"),
+                **asked.kept(),
             )  # fmt: skip
         paths = release.save(asked.out, asked.sign)
     names = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts")

@@ -22,6 +22,7 @@ class Plan(Printed, Configured, Budgeted, OfLog):
         cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
         learner: with learn, rules, fitted-q or recommended, as dprl learn takes it.
         basis: with learn, of fitted-q, as dprl learn takes it.
+        return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
     """
 
     log: Path | None = may(metavar="LOG", argument=True)
@@ -30,6 +31,7 @@ class Plan(Printed, Configured, Budgeted, OfLog):
     cuts: list[str] | None = expert(metavar="NAME:CUTS")
     learner: str | None = expert(metavar="NAME")
     basis: str | None = expert(metavar="NAME")
+    return_deviation: float | None = expert(metavar="NUMBER")
 
     algorithms = staticmethod(evaluating)
 
@@ -50,6 +52,7 @@ def plan(asked: Plan) -> None:
         learner=asked.learner or "recommended",
         basis=asked.basis,
         cuts=asked.cuts or [],
+        return_deviation=asked.return_deviation,
         **asked.facts(),
     )
     show(made, _words, asked.as_json)

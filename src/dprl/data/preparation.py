@@ -76,6 +76,7 @@ class Preparation:
         outcome: ``each`` step has its reward, or all of the trajectory stands at its end: the ``sum``, or the ``last``.
         decisions: ``each`` step is one, or only the ``first``.
         terminated: column, or whether every trajectory ends at its last row (true) or is cut off there (false).
+        censored: column that says whether a person was lost in a step, or true: whoever has no reward was; or None.
         behavior_prob: column, one number for all, probabilities by value, or None.
         codes: declared values of columns.
         keep: further columns of numbers, such as probabilities of a target policy.
@@ -94,6 +95,7 @@ class Preparation:
     outcome: str = "each"
     decisions: str = "each"
     terminated: str | bool = True
+    censored: str | bool | None = None
     behavior_prob: str | float | ByValue | None = None
     codes: Mapping[str, Codes] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
@@ -132,7 +134,7 @@ class Preparation:
         found += [(name, "action") for name in self.action] + [(name, "keep") for name in self.keep]
         given = self.behavior_prob
         found += [(name, "by") for name in given.by] if isinstance(given, ByValue) else [(given, "behavior_prob")]
-        found += [(self.terminated, "terminated")]
+        found += [(self.terminated, "terminated"), (self.censored, "censored")]
         return [(name, part) for name, part in dict.fromkeys(found) if isinstance(name, str)]
 
     def names(self) -> list[str]:
@@ -176,7 +178,8 @@ class Preparation:
         several = [f"action_{i}" for i in range(len(self.action))]
         row |= dict.fromkeys(several if len(several) > 1 else ["action"], pa.float64()) | {"reward": pa.float64()}
         row |= {} if self.behavior_prob is None else {"behavior_prob": pa.float64()}
-        row |= {"terminated": pa.bool_(), "truncated": pa.bool_()} | dict.fromkeys(self.keep, pa.float64())
+        flags = ("terminated", "truncated", *(("censored",) if self.censored else ()))
+        row |= dict.fromkeys(flags, pa.bool_()) | dict.fromkeys(self.keep, pa.float64())
         return pa.schema(row.items(), metadata={MARK: self.digest})
 
     def check_bounds(self, bounds: Bounds) -> None:
@@ -186,6 +189,10 @@ class Preparation:
             raise wrong(
                 f"the observation has {len(found)} components ({'; '.join(found)}), the bounds describe "
                 f"{len(bounds.observation)}."
+            )
+        if self.censored and bounds.censoring_hazard is None:
+            raise wrong(
+                'censored tells who was lost: say in the bounds how readily, censoring_hazard = "estimate" or 0.02.'
             )
         if bounds.horizon > 1 and not self.stepwise:
             raise wrong(f"horizon is {bounds.horizon}: name the column step, or the labels steps, and leave decisions.")
@@ -240,7 +247,7 @@ class Preparation:
         elif kind is not None and is_text(kind):
             raise DprlError(f"Column {column!r} holds text: declare its values under [prepare.codes].")
         else:
-            schemas.check_number(column, kind, flag=part == "terminated")
+            schemas.check_number(column, kind, flag=part in ("terminated", "censored"))
 
 
 def is_text(kind: pa.DataType | None) -> bool:
@@ -260,6 +267,11 @@ def varies(name: str) -> bool:
 def called(column: str, lag: int) -> str:
     """Return what a column is called, as it is now or was some steps before."""
     return column if lag == 0 else f"previous {column}" if lag == 1 else f"{column} {lag} steps before"
+
+
+def is_lagged(name: str) -> bool:
+    """Tell whether a name is what :func:`called` calls a column as it was some steps before."""
+    return name.startswith("previous ") or name.endswith(" steps before")
 
 
 def wrong(sentence: str) -> DprlError:

@@ -232,6 +232,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "outcome": _one_of(OUTCOMES),
     "decisions": _one_of(DECISIONS),
     "terminated": _flag,
+    "censored": _flag,
     "behavior_prob": _behavior,
     "codes": _codes,
     "keep": _names,

@@ -111,6 +111,9 @@ class _Making:
         if made.behavior_prob is not None:
             columns["behavior_prob"] = self._behavior()
         ends = self._ends() if made.decisions == "each" else np.ones(self.rows, dtype=bool)
+        if made.censored:
+            columns["censored"] = self._lost(columns["reward"])
+            ends = ends & ~columns["censored"]
         columns |= {"terminated": ends, "truncated": self.last & ~ends}
         columns |= {name: self._values(name) for name in made.keep}
         kept = self.there & ((self.place == 0) if made.decisions == "first" else True)
@@ -210,6 +213,16 @@ class _Making:
             return self.last & named
         ends = np.nan_to_num(self._values(named), nan=0.0) != 0.0
         return ends if varies(named) or not self.made.steps else ends & self.last
+
+    def _lost(self, reward: np.ndarray) -> np.ndarray:
+        """Tell in which steps people were lost; of their first decision alone, whether they ever were."""
+        named = self.made.censored
+        if not isinstance(named, str):
+            return np.isnan(reward)
+        lost = np.nan_to_num(self._values(named), nan=0.0) != 0.0
+        if self.made.decisions == "first":
+            lost = (np.bincount(self.group, lost & self.there) > 0)[self.group]
+        return lost
 
     def _behavior(self) -> np.ndarray:
         declared = self.made.behavior_prob

@@ -184,10 +184,11 @@ def read_log(
     )
     if known.strata is not None and behavior_policy is not None:
         raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
-    if known.strata is not None and known.horizon == 1 and "censored" in found.scalars:
+    lost_by_estimate = known.kinds > (known.actions or 1)
+    if known.strata is not None and known.horizon == 1 and "censored" in found.scalars and not lost_by_estimate:
         raise DprlError(
-            "bounds: of one decision whose behaviour probabilities are estimated within strata nobody may be lost: use "
-            "survival, or give behaviour probabilities."
+            'bounds: of one decision with strata hazards are estimated within them: say censoring_hazard = "estimate", '
+            "and leave a column 'uncensored_prob' out."
         )
     if "uncensored_prob" in found.scalars and known.max_importance_ratio == 1.0:
         raise DprlError(
@@ -257,7 +258,10 @@ def _of_trajectories(source: Trajectories, target_columns: Sequence[str], behavi
     for column in target_columns:
         if column not in source.target_prob:
             raise DprlError(f"The trajectories carry no target probabilities called {column!r}.")
-    known = schemas.Schema({f"target:{c}": c for c in source.target_prob}, {"observation": ("observation",)})
+    scalars = {f"target:{c}": c for c in source.target_prob}
+    if source.stays is not None:
+        scalars["censored"] = "censored"
+    known = schemas.Schema(scalars, {"observation": ("observation",)})
     return Log("trajectories in memory", source.bounds, source.unit, None, known, source, behavior_policy)
 
 
@@ -369,7 +373,8 @@ def _columns(
             continue
         out[part] = numbers(table.column(name))
     if "censored" in out and "uncensored_prob" not in out:
-        out["uncensored_prob"] = np.full(rows, 1.0 - (bounds.censoring_hazard or 0.0))
+        hazard = 0.0 if isinstance(bounds.censoring_hazard, str) else bounds.censoring_hazard or 0.0
+        out["uncensored_prob"] = np.full(rows, 1.0 - hazard)
     one_step = bounds.horizon == 1 and unit != TRANSITION
     defaults = {"t": 0.0, "terminated": 1.0 if one_step else 0.0, "truncated": 0.0, "behavior_prob": 1.0}
     for part, value in defaults.items():

@@ -71,6 +71,7 @@ def bounds_template(source: Any, person: str | None = None) -> str:
         lines += ["#                             cells everybody had the same chances; they are then estimated"]
     lines += ['# action_names = ["placebo", "drug"]  # by which always:drug knows an action']
     lines += ["# fill = {0 = 35.0}            # a missing value of component 0 becomes this; else its row is broken"]
+    lines += ['# censoring_hazard = "estimate"  # where people are lost, as a column censored tells; with strata']
     lines += ["# max_cumulative_ratio = 20    # of a trajectory, where it is known; else derived"] * steps
     lines += ["# return_range = [0, 1]        # of a discounted sum of rewards, where known more tightly"] * steps
     lines += _prepare(found, names, kinds) if raw else []
@@ -89,6 +90,7 @@ _PREPARE = """
 # reward = "?"
 # outcome = "each"  # or "sum", "last": one outcome of a person, at the last step
 # terminated = "?"  # a column that says whether an event ended it, for survival; or true, the default, or false
+# censored = "?"  # a column that says whether the person was lost then; or true: whoever has no reward was
 # behavior_prob = "?"  # a column; or one number for all; or {{ by = ["COLUMN"], table = {{ VALUE = 0.5 }} }}
 # [prepare.codes]  # every value of a column of text: a list for a category, VALUE = number for a quantity
 # {codes}"""

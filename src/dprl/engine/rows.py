@@ -147,6 +147,14 @@ def _first_visits(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     return inputs.one_per_unit(first)
 
 
+def _actions(inputs: RowInputs) -> Int[np.ndarray, " rows"]:
+    """Return the action of each row, or the number of actions where the person was lost and hazards are estimated."""
+    log = inputs.log
+    if log.stays is None or log.bounds.kinds == log.bounds.actions:
+        return log.action
+    return np.where(log.stays > 0.0, log.action, log.bounds.kinds - 1)
+
+
 COLUMNS: Mapping[str, Column] = {
     "weight": Column("weight of the row within its unit; 0 in a row that does not count", _weights),
     "rho": Column("importance ratio of the step", lambda x: np.where(x.usable, x.ratios, 0.0)),
@@ -167,7 +175,7 @@ COLUMNS: Mapping[str, Column] = {
     "raw_reward": Column(
         "reward with its public range mapped to [-1, 1]", lambda x: in_range(x.log.reward, x.log.bounds.reward)
     ),
-    "actions": Column("number of the action, negative where it is none of the declared", lambda x: x.log.action, True),
+    "actions": Column("number of the action, negative where it is none of the declared; see _actions", _actions, True),
     "states": Column("state before the step", lambda x: x.log.observation, of_transition=True),
     "next_states": Column("state after the step", lambda x: x.log.next_observation, of_transition=True),
     "alive": Column(

@@ -171,6 +171,11 @@ class Difference(NamedTuple):
     confounding: float | None = None
 
 
+def confounder_of(strength: float) -> float:
+    """Return the factor G of odds at which ``sqrt(G) - 1/sqrt(G)`` is ``strength``; see docs/proofs/stratified.md."""
+    return ((strength + math.sqrt(strength**2 + 4.0)) / 2.0) ** 2
+
+
 def apart(first: ValueEstimate, second: ValueEstimate) -> Difference:
     """Return the difference of two intervals, which holds if both do, however their errors go together."""
     (low, high), (least, most) = first.interval, second.interval

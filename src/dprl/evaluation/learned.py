@@ -28,18 +28,22 @@ from dprl.evaluation.best import Choice, checked_share, make_choice
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import after_first
-from dprl.evaluation.strata import read_axis
+from dprl.evaluation.strata import check_apart, read_axis
 from dprl.evaluation.strategy import UnknownPolicy, public_states
 from dprl.evaluation.teaching import make_teaching, recommended_teaching
-from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_name, policy_probabilities
+from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
 from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/handicaps.py.
-CHANCE, NOISE = 0.3, 2.0
-"""Handicap of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
+HANDICAP = 0.3, 2.0
+"""Of so many rules: in standard errors of a return that is either end of its range, and in mean noise."""
+DECLARED = 0.8, 1.0
+"""The same where it is declared how far returns lie from the middle: in standard errors of such a return."""
 TOO_FAR = 0.25
 """Of half the value range: a level whose handicap is larger is left out."""
+MOST_BESIDE = 20
+"""Actions that are valued beside a rule; of more the plan alone would take minutes."""
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
 LEARNED, LEARNED_POLICY = "the learned rule", "the learned policy"
 """What the rule, or the policy of fitted Q iteration, is called among those that are valued."""
@@ -61,6 +65,7 @@ def plan_of_learned(
     share: float | None = None,
     learner: str = "recommended",
     basis: str | None = None,
+    deviation: float | None = None,
 ) -> Plan:
     """Return the plan of a release that learns a rule or a policy.
 
@@ -76,16 +81,19 @@ def plan_of_learned(
             several steps, where the budget serves the largest basis for it, and rules otherwise.
         basis: of fitted Q iteration: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
             that the budget serves.
+        deviation: how far returns lie from the middle of their range, as a root of a mean square; a public guess, by
+            which larger levels start less far behind. None for returns at the ends.
 
     Raises:
         DprlError: actions are continuous, no rule is left to propose, or the budget cannot be met.
     """
     if learner not in LEARNERS:
         raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
-    if basis is not None and learner not in (NAME, ASCENT):
+    taught = learner in (NAME, ASCENT)
+    if basis is not None and not taught:
         raise DprlError(f"learn: a basis is for {NAME} and {ASCENT}: choose one as the learner, or leave basis out.")
-    if learner in (NAME, ASCENT) and (cuts or candidates):
-        raise DprlError(f"{learner}: cuts, and policies of your own, are for rules: leave them out, or choose rules.")
+    if taught and (cuts or candidates or deviation is not None):
+        raise DprlError(f"{learner}: cuts, policies of your own and a return_deviation are for rules: leave them out.")
     if bounds.actions is None:
         raise DprlError("learn: rules propose discrete actions; these are continuous.")
     if bounds.strata is not None:
@@ -95,21 +103,25 @@ def plan_of_learned(
     own = dict(candidates or {})
     fixed = _supported(fixed_actions(bounds.actions, bounds.state_names), bounds, behavior, bounds.actions)
     beside: dict[str, Any] = {LOGGED: LoggedPolicy(steady=not censored)}
-    if asked.horizon == 1:  # there they exclude one another, and cost little more than one
+    if asked.horizon == 1 and len(fixed) <= MOST_BESIDE:  # they exclude one another, and cost little more than one
         actions = [AlwaysPolicy(int(rule.tree), rule.actions) for rule in fixed]  # type: ignore[arg-type]
-        beside |= {policy_name(policy): policy for policy in actions}
+        called = bounds.action_names or range(bounds.actions)
+        beside |= {f"always_{called[policy.action]}": policy for policy in actions}
     pairs = tuple((0, place) for place in range(1, len(beside) + 1))
     valued = [UnknownPolicy(), *beside.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
-    if learner in (NAME, ASCENT) or (learner == "recommended" and asked.horizon > 1 and not cuts and not own):
+    for_rules = bool(cuts or own) or deviation is not None
+    if taught or (learner == "recommended" and asked.horizon > 1 and not for_rules):
         parts = TwoParts(bounds.units, checked_share(share))
         how = (asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
-        first = make_teaching(*how, learner) if learner in (NAME, ASCENT) else recommended_teaching(*how)
+        first = make_teaching(*how, learner) if taught else recommended_teaching(*how)
         if first is not None:
             return after_first(first, *rest)
     nobody: dict[str, Any] = {LEARNED: None}
     choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)
-    choice = replace(_with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior), beside=beside)
+    choice = replace(
+        _with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior, deviation), beside=beside
+    )
     return after_first(choice, *rest)
 
 
@@ -120,13 +132,18 @@ def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:
     if not cuts:
         return public_cuts(bounds.state)
     axes = [read_axis(declared, bounds, "cuts") for declared in cuts]
-    if len({axis.component for axis in axes}) < len(axes):
-        raise DprlError("cuts name a component twice: put all of its cut points into one.")
+    check_apart(axes, "cuts")
     return tuple(cut for axis in axes for cut in axis.cuts())
 
 
 def _with_class(
-    first: Choice, fixed: Sequence[Rule], bounds: Bounds, cuts: Sequence[Cut], own: dict[str, Any], behavior: Any
+    first: Choice,
+    fixed: Sequence[Rule],
+    bounds: Bounds,
+    cuts: Sequence[Cut],
+    own: dict[str, Any],
+    behavior: Any,
+    deviation: float | None,
 ) -> Choice:
     """Return the choice among all levels that are not too far behind, and the analyst's own policies.
 
@@ -135,11 +152,14 @@ def _with_class(
     names, actions = bounds.state_names, bounds.actions or 1
     rules, behind, room = list(fixed), [0.0] * len(fixed), MOST_CANDIDATES - len(fixed) - len(own)
     if room < 0:
-        raise DprlError(f"learn: at most {MOST_CANDIDATES - len(fixed)} policies of your own fit beside fixed actions.")
-    levels, left_out = {LEVELS[0]: len(fixed)}, None
+        raise DprlError(
+            f"learn: at most {MOST_CANDIDATES} policies fit in one choice; there are {len(fixed)} actions, and "
+            f"{len(own)} policies of your own."
+        )
+    levels, left_out, spread = {LEVELS[0]: len(fixed)}, None, _spread(first, deviation)
     for level, more in zip(LEVELS[1:], (thresholds, trees), strict=True):
         found = _supported(more(actions, names, cuts), bounds, behavior, room)
-        handicap = _handicap(first, len(rules) + len(found)) - _handicap(first, len(fixed))
+        handicap = _handicap(first, len(rules) + len(found), spread) - _handicap(first, len(fixed), spread)
         if handicap > TOO_FAR and fixed:
             left_out = {"level": level, "rules": len(found), "handicap": handicap}
             break
@@ -147,11 +167,14 @@ def _with_class(
             levels[level] = len(found)
         rules, behind, room = rules + found, behind + [handicap] * len(found), room - len(found)
     candidates: dict[str, Any] = {rule.words: rule for rule in rules} | own
+    if len(candidates) < len(rules) + len(own):
+        raise DprlError("learn: two of the rules and policies have the same words: cut points and names must differ.")
     if not candidates:
         raise DprlError("learn: the behaviour policy never does at some states what any of these rules would propose.")
     low, high = first.query.bounds.value_interval(first.query.config.discount)
     points = [round(first.points_of(h * (high - low) / 2.0)) for h in behind] + [0] * len(own)
     made_of: dict[str, Any] = {"levels": levels, "own": len(own), "left_out": left_out}
+    made_of |= {} if deviation is None else {"return_deviation": float(deviation)}
     made_of["cuts"] = {name: sorted(at for i, at in cuts if i == place) for place, name in enumerate(names)}
     return replace(
         first,
@@ -163,15 +186,28 @@ def _with_class(
     )
 
 
-def _handicap(first: Choice, rules: int) -> float:
+def _spread(first: Choice, deviation: float | None) -> float | None:
+    """Return a declared deviation of returns in halves of the value range."""
+    low, high = first.query.bounds.value_interval(first.query.config.discount)
+    number = isinstance(deviation, int | float) and not isinstance(deviation, bool)
+    if deviation is not None and not (number and 0.0 < deviation <= (high - low) / 2.0):
+        raise DprlError("learn: return_deviation must be above 0, and at most half of the range of a return.")
+    return None if deviation is None else deviation / ((high - low) / 2.0)
+
+
+def _handicap(first: Choice, rules: int, spread: float | None) -> float:
     """Return how far the luckiest of so many rules is ahead by chance and noise, in halves of the value range."""
     ratio, people = first.query.scale.largest, first.parts.first
-    chance = math.sqrt(ratio * math.log(max(rules, 1)) / people)
-    return CHANCE * chance + NOISE * ratio * math.log(max(rules, 1)) / (people * first.mechanism.epsilon)
+    errors, noises = HANDICAP if spread is None else DECLARED
+    chance = (spread or 1.0) * math.sqrt(ratio * math.log(max(rules, 1)) / people)
+    return errors * chance + noises * ratio * math.log(max(rules, 1)) / (people * first.mechanism.epsilon)
 
 
 def _supported(rules: Any, bounds: Bounds, behavior: Any, most: int) -> list[Rule]:
-    """Return the first rules that propose only what is likely enough in the log for the declared ratio."""
+    """Return the first rules that propose only what is likely enough in the log for the declared ratio; their actions
+    are called what the bounds call them.
+    """
+    rules = (replace(rule, action_names=bounds.action_names) for rule in rules)
     if behavior is None:  # then the declared ratio says that every action is
         return list(islice(rules, most))
     states = public_states(bounds)

@@ -28,20 +28,9 @@ FEWEST, CLEAR = 10.0, 3.0
 """An action is supported in a stratum by at least so many units, and standard deviations of a count's noise."""
 
 
-@dataclass(frozen=True)
-class StratumPolicy:
-    """A policy that is the same for all states of a stratum.
-
-    Attributes:
-        table: ``(S, A)`` probabilities; those of a stratum may add up to less than one.
-    """
-
-    strata: Strata
-    table: Float[np.ndarray, "strata actions"]
-
-    def __call__(self, states: Any, /) -> Float[np.ndarray, "rows actions"]:
-        """Return ``(N, A)`` probabilities at ``states`` ``(N, d)``."""
-        return self.table[self.strata.cells(np.asarray(states))]
+def size_of(bounds: Bounds) -> int:
+    """Return how many numbers are released: counts and, of one decision, sums of outcomes."""
+    return Strata(bounds).count * (bounds.kinds + (bounds.actions or 1) * (bounds.horizon == 1))
 
 
 @dataclass(frozen=True)
@@ -49,8 +38,8 @@ class Propensities:
     """Noisy counts and outcomes of each stratum and action, as released.
 
     Attributes:
-        theta: ``(2 S A,)`` released numbers: weighted counts, then sums of outcomes in [-1, 1]; of several steps
-            ``(S A,)``, the counts alone.
+        theta: ``(S K + S A,)`` released numbers: weighted counts of the K = A actions, or A + 1 with being lost from
+            the log, then sums of outcomes in [-1, 1]; of several steps ``(S K,)``, the counts alone.
         strata: public.
         noise: standard deviation of the noise in each number of ``theta``.
     """
@@ -74,8 +63,23 @@ class Propensities:
 
     @cached_property
     def counts(self) -> Float[np.ndarray, "strata actions"]:
-        """Noisy numbers of decisions; few of them may be negative."""
-        return self.theta[: math.prod(self.shape)].reshape(self.shape) * self._unit
+        """Noisy numbers of decisions; few of them may be negative. Those who are lost in one are not among them."""
+        return self._counted[:, : self.shape[1]]
+
+    @cached_property
+    def people(self) -> Float[np.ndarray, " strata"]:
+        """Noisy numbers of decisions in each stratum; those who are lost in one are among them."""
+        return self._counted.sum(axis=1)
+
+    @property
+    def people_noise(self) -> float:
+        """Standard deviation of the noise in :attr:`people`."""
+        return self.count_noise * math.sqrt(self.strata.bounds.kinds)
+
+    @property
+    def _counted(self) -> Float[np.ndarray, "strata kinds"]:
+        cells = self.shape[0], self.strata.bounds.kinds
+        return self.theta[: math.prod(cells)].reshape(cells) * self._unit
 
     @property
     def _unit(self) -> float:
@@ -85,17 +89,17 @@ class Propensities:
     @cached_property
     def sums(self) -> Float[np.ndarray, "strata actions"]:
         """Noisy sums of outcomes, of which -1 and 1 are the ends of the declared range."""
-        return self.theta[math.prod(self.shape) :].reshape(self.shape)
+        return self.theta[self.shape[0] * self.strata.bounds.kinds :].reshape(self.shape)
 
     def supported(self, least: float) -> Bool[np.ndarray, "strata actions"]:
         """Return where an action was taken clearly often, and with a propensity of at least ``least``."""
-        people = np.maximum(self.counts.sum(axis=1, keepdims=True), 0.0)
+        people = np.maximum(self.people, 0.0)[:, None]
         return self.counts >= np.maximum(least * people, max(FEWEST, CLEAR * self.count_noise))
 
-    def policy(self, least: float) -> StratumPolicy:
-        """Return the estimated behaviour policy; it never takes an action where that is not supported."""
-        people = np.maximum(self.counts.sum(axis=1, keepdims=True), 1.0)
-        return StratumPolicy(self.strata, np.where(self.supported(least), np.minimum(self.counts / people, 1.0), 0.0))
+    def shares(self, least: float) -> Float[np.ndarray, "strata actions"]:
+        """Return estimated propensities, of an action and of not being lost then; zero where it is not supported."""
+        people = np.maximum(self.people, 1.0)[:, None]
+        return np.where(self.supported(least), np.minimum(self.counts / people, 1.0), 0.0)
 
     @cached_property
     def outcomes(self) -> Float[np.ndarray, "strata actions"]:
@@ -120,11 +124,13 @@ class Propensities:
     def described(self, targets: Any, names: Any) -> dict[str, Any]:
         """Return noisy counts, propensities and the noise in a count, by stratum and action, as plain data."""
         del targets, names
-        shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1.0)
+        lost = self._counted[:, self.shape[1] :].ravel()
+        shares = self.counts / np.maximum(self.people, 1.0)[:, None]
         return {
             "file": FILE,
             "strata": self.strata.labels,
             "noisy_counts": self.counts.tolist(),
+            **({"noisy_counts_of_lost": lost.tolist()} if lost.size else {}),
             "standard_deviation_of_noise": self.count_noise,
             "propensities": np.clip(shares, 0.0, 1.0).tolist(),
         }
@@ -146,8 +152,7 @@ def load_propensities(path: str | Path) -> Propensities:
         theta = np.array(made["released"], dtype=np.float64)
         noise = COUNT_WEIGHT * float(made["standard_deviation_of_noise"]) / strata.bounds.horizon
         table = Propensities(theta, strata, noise)
-        kinds = 1 if strata.bounds.horizon > 1 else 2
-        if made["schema"] != _SCHEMA or theta.shape != (kinds * math.prod(table.shape),):
+        if made["schema"] != _SCHEMA or theta.shape != (size_of(strata.bounds),):
             raise ValueError
     except OSError as error:
         raise DprlError(f"Cannot read propensities in {path.name!r}: {error.strerror}.") from error

@@ -63,12 +63,12 @@ class Design:
     @cached_property
     def people(self) -> float:
         """Noisy number of units in the strata that are kept; at least one."""
-        return max(float(self.known.counts[self.kept].sum()), 1.0)
+        return max(float(self.known.people[self.kept].sum()), 1.0)
 
     @cached_property
     def shares(self) -> Float[np.ndarray, " strata"]:
         """Share of each stratum in the people of whom values are."""
-        return np.where(self.kept, self.known.counts.sum(axis=1), 0.0) / self.people
+        return np.where(self.kept, self.known.people, 0.0) / self.people
 
     @cached_property
     def cells(self) -> Float[np.ndarray, "strata actions"]:
@@ -189,7 +189,7 @@ class Design:
     def noise_of_shares(self, means: Float[np.ndarray, " strata"]) -> float:
         """Return what the noise in the strata's shares does to their mean of ``means``, which has been subtracted."""
         spread = np.linalg.norm(np.where(self.kept, means, 0.0))
-        return self.known.count_noise * math.sqrt(self.table.shape[2]) * float(spread) / self.people
+        return self.known.people_noise * float(spread) / self.people
 
     def noise_of_weights(self, table: Float[np.ndarray, "strata actions"]) -> float:
         """Return what the noise in the weights does: it meets what the outcome model leaves of each mean."""
@@ -213,7 +213,7 @@ class Design:
             up * (1.0 + self.outcomes) + down * (1.0 - self.outcomes),
             up * (1.0 - self.outcomes) + down * (1.0 + self.outcomes),
         )
-        noise = self.known.count_noise * math.sqrt(self.table.shape[2]) / self.people
+        noise = self.known.people_noise / self.people
         found = [
             max(float(self.shares @ x.sum(axis=1)) + t * noise * float(np.linalg.norm(x.sum(axis=1))), 0.0)
             for x in sides

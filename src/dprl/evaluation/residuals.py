@@ -25,6 +25,7 @@ from dprl.evaluation.intervals import (
     VARIANCE_MARGIN,
     Difference,
     ValueEstimate,
+    confounder_of,
     quantile,
     skew_margin,
     within_range,
@@ -122,7 +123,7 @@ class ResidualQuery:
         if not sound.any():
             return out
         action = log.action[first]
-        sound = sound & (action >= 0)
+        sound = sound & (action >= 0) & (True if log.stays is None else log.stays[first] > 0.0)
         place = design.strata.cells(log.observation[first]) * actions + np.maximum(action, 0)
         outcome = in_range(log.reward[first], self.bounds.reward)
         residual = (outcome - design.outcomes.ravel()[place]) / design.largest.ravel()[place]
@@ -186,7 +187,6 @@ class ResidualQuery:
         below, above = (t * error + skew + design.second_order(table) + side for side in (low, high))
         end = max(value - below, -value - above, 0.0)
         strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
-        confounding = ((strength + math.sqrt(strength**2 + 4.0)) / 2.0) ** 2
         found = Found(
             value,
             noise,
@@ -195,7 +195,7 @@ class ResidualQuery:
             below,
             above,
             low + high,
-            confounding,
+            confounder_of(strength),
         )
         return found if design.kept.any() else Found(0.0, noise, 1.0, 1.0, 2.0, 2.0, 4.0, 1.0)
 

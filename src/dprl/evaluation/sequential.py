@@ -19,7 +19,7 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios, unit_means
 from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.importance_vectors import unit_pairs
-from dprl.evaluation.intervals import VARIANCE_MARGIN, Difference, ValueEstimate, quantile
+from dprl.evaluation.intervals import VARIANCE_MARGIN, Difference, ValueEstimate, confounder_of, quantile
 from dprl.evaluation.propensities import Propensities
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
@@ -86,16 +86,17 @@ class SequentialQuery:
     ) -> Float[np.ndarray, "units dim"]:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         del behavior
-        estimated = self._released.policy(self.least)
+        place = self._released.strata.cells(log.observation), np.maximum(log.action, 0)
+        log = replace(log, behavior_prob=self._released.shares(self.least)[place])
         moved = self._moves.of(log) / self._moves.largest
         weight = self._weight
         columns = []
         for policy in policies:
             # of an episode at a time, for its move is its own
             alone = replace(log, unit_offsets=np.arange(log.episodes + 1))
-            pair = unit_pairs(self.sampling, alone, step_ratios(policy, log, estimated))
+            pair = unit_pairs(self.sampling, alone, step_ratios(policy, log))
             columns += [weight * unit_means(log, part * moved) for part in (sum(pair), np.abs(pair[0] - pair[1]))]
-        return np.column_stack([self.sampling.unit_vectors(log, policies, estimated), *columns])
+        return np.column_stack([self.sampling.unit_vectors(log, policies), *columns])
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""
@@ -118,7 +119,14 @@ class SequentialQuery:
     ) -> Difference:
         """Return one policy's value less another's: the difference of their intervals."""
         sampling, vector = self._uncertain(mechanism, noisy)
-        return sampling.difference(mechanism, vector, estimates, a, b)
+        found = sampling.difference(mechanism, vector, estimates, a, b)
+        if not sampling.keeps_weights:
+            return found
+        spread = sum(estimates[k].sampling_standard_error_at_most or math.inf for k in (a, b))
+        taken, needed = self._released.shares(self.least), self.table[[a, b]].max(axis=0) > 0.0
+        reach = math.sqrt(self.bounds.units) * spread * float((1.0 - taken)[needed].max())
+        distance = max(found.interval[0], -found.interval[1], 0.0)
+        return found._replace(confounding=confounder_of(distance / max(reach, 1e-12)))
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors will be if propensities are as good as known, from public facts alone."""
@@ -153,7 +161,7 @@ class SequentialQuery:
         """Whether released propensities show that every action of every policy is supported, and no ratio is cut."""
         if self.bounds.cuts_products:
             return False
-        states = self._released.policy(self.least).table
+        states = self._released.shares(self.least)
         needed = self.table.max(axis=0)
         ratios = np.divide(needed, states, out=np.full_like(needed, np.inf), where=states > 0.0)
         return bool((ratios[needed > 0.0] <= self.bounds.max_importance_ratio).all())
@@ -178,7 +186,7 @@ class Moves:
         """One over the counts of cells and of strata, zero where an action is not supported, times their noise."""
         counts, supported = self.known.counts, self.known.supported(self.least)
         cells = np.divide(1.0, counts, out=np.zeros_like(counts), where=supported)
-        strata = 1.0 / np.maximum(counts.sum(axis=1), np.where(supported, counts, 1.0).max(axis=1))
+        strata = 1.0 / np.maximum(self.known.people, np.where(supported, counts, 1.0).max(axis=1))
         return cells.ravel() * self.known.count_noise, strata * self.known.count_noise
 
     def of(self, log: Trajectories) -> Float[np.ndarray, " episodes"]:
@@ -186,7 +194,7 @@ class Moves:
 
         To it is added what is of second order, over ``t``.
         """
-        (cells, strata), actions = self._inverse, self.known.shape[1]
+        (cells, strata), actions, kinds = self._inverse, self.known.shape[1], self.known.strata.bounds.kinds
         horizon, episode = self.known.strata.bounds.horizon, log.episode_of()
         time = np.minimum(log.time(), horizon - 1)  # one that is longer cannot be used
         stratum = np.full((log.episodes, horizon), -1)
@@ -200,7 +208,7 @@ class Moves:
                 met = (stratum[:, t] == stratum[:, before]) & (stratum[:, t] >= 0)
                 own = cells[place[:, t]] * cells[place[:, before]] * (action[:, t] == action[:, before])
                 whole = strata[np.maximum(stratum[:, t], 0)]
-                crossed = actions * whole**2 - whole * (cells[place[:, t]] + cells[place[:, before]])
+                crossed = kinds * whole**2 - whole * (cells[place[:, t]] + cells[place[:, before]])
                 square = square + np.where(met, (2.0 if before < t else 1.0) * (own + crossed), 0.0)
             largest = np.maximum(largest, square)
         return self._with_second_order(np.sqrt(np.maximum(largest, 0.0)))
@@ -208,8 +216,8 @@ class Moves:
     @cached_property
     def largest(self) -> float:
         """Largest move that a trajectory can have."""
-        (cells, strata), (_, actions) = self._inverse, self.known.shape
-        step = np.sqrt(cells**2 + actions * np.repeat(strata, actions) ** 2)
+        (cells, strata), actions, kinds = self._inverse, self.known.shape[1], self.known.strata.bounds.kinds
+        step = np.sqrt(cells**2 + kinds * np.repeat(strata, actions) ** 2)
         return max(float(self._with_second_order(self.known.strata.bounds.horizon * step.max())), 1e-12)
 
     def _with_second_order(self, error: Any) -> Any:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from dprl.data.preparation import is_lagged
 from dprl.errors import DprlError
 from dprl.policies.loading import UNASKED, policy_probabilities
 from dprl.protocols import Bounds
@@ -29,23 +31,30 @@ class Axis(NamedTuple):
     """One component of the states that tells strata apart.
 
     Attributes:
-        component: place of the component.
+        component: place of the component; of a category the first.
         name: of the component.
         edges: smallest values of all cells but the first, in ascending order.
         codes: whether the component is a whole number with a cell for each value.
-        values: of a category, whose components from the place on are one for its value and zero else.
+        values: of a category, by the place of the component that is one for the value and zero else.
+        none: of a category whether a state may have none of its values, as where one was missing or nothing was before.
     """
 
     component: int
     name: str
     edges: tuple[float, ...]
     codes: bool
-    values: tuple[str, ...] = ()
+    values: Mapping[int, str] = MappingProxyType({})
+    none: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return len(self.values) + self.none if self.values else len(self.edges) + 1
 
     def labels(self) -> list[str]:
         """Return what each cell is called."""
         if self.values:
-            return [f"{self.name} {value}" for value in self.values]
+            return [f"{self.name} {value}" for value in self.values.values()] + [f"no {self.name}"] * self.none
         if self.codes:
             return [f"{self.name} {edge - 0.5:g}" for edge in (*self.edges, self.edges[-1] + 1.0)]
         inside = [f"{low:g} <= {self.name} < {high:g}" for low, high in itertools.pairwise(self.edges)]
@@ -54,13 +63,15 @@ class Axis(NamedTuple):
     def cuts(self) -> list[tuple[int, float]]:
         """Return components and values at which a comparison tells cells apart."""
         if self.values:
-            return [(self.component + place, 0.5) for place in range(len(self.values))]
+            return [(place, 0.5) for place in self.values]
         return [(self.component, edge) for edge in self.edges]
 
     def cells(self, states: Any, xp: Any = np) -> Any:
         """Return ``(...)`` numbers of the cells of ``states`` ``(..., d)``; the same whatever their precision."""
         if self.values:
-            return xp.argmax(states[..., self.component : self.component + len(self.values)], axis=-1).astype(np.int32)
+            own = states[..., list(self.values)]
+            none = self.none & (own.max(axis=-1) <= 0.5)
+            return xp.where(none, len(self.values), xp.argmax(own, axis=-1)).astype(np.int32)
         component = states[..., self.component].astype(np.float32)
         return (component[..., None] >= xp.asarray(self.edges, dtype=np.float32)).sum(axis=-1).astype(np.int32)
 
@@ -71,11 +82,11 @@ def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> A
     names = list(bounds.state_names)
     name, colon, cuts = (part.strip() for part in declared.partition(":"))
     known = names if name in names else plain
-    of_category = [place for place, one in enumerate(names) if one.startswith(f"{name} = ")]
-    if len(of_category) > 1 and not colon and name not in known:
-        values = tuple(names[place].removeprefix(f"{name} = ") for place in of_category)
-        edges = tuple(place + 0.5 for place in range(len(values) - 1))
-        return Axis(of_category[0], name, edges, codes=True, values=values)
+    observed = enumerate(bounds.observation_names or ())  # flags of what is missing are no values
+    values = {place: one.removeprefix(f"{name} = ") for place, one in observed if one.startswith(f"{name} = ")}
+    if len(values) > 1 and not colon and name not in known:
+        filled = bounds.fill is not None and any(bounds.fill[place] is not None for place in values)
+        return Axis(min(values), name, (), codes=True, values=values, none=filled or is_lagged(name))
     if name not in known:
         raise DprlError(f"{where}: there is no component {name!r}; there are {', '.join(names)}.")
     component = known.index(name)
@@ -97,6 +108,13 @@ def read_axis(declared: str, bounds: Bounds, where: str = "bounds: strata") -> A
             f"{name}:{(low + high) / 2.0:g}."
         )
     return Axis(component, name, tuple(low + 0.5 + i for i in range(int(high - low))), codes=True)
+
+
+def check_apart(axes: Sequence[Axis], where: str) -> None:
+    """Refuse axes of which two have a component in common; ``where`` begins the sentence."""
+    components = [place for axis in axes for place in (axis.values or (axis.component,))]
+    if len(set(components)) < len(components):
+        raise DprlError(f"{where} name a component twice; put all of its cut points into one.")
 
 
 @dataclass(frozen=True)
@@ -124,14 +142,13 @@ class Strata:
     def axes(self) -> tuple[Axis, ...]:
         """The components that tell strata apart."""
         axes = tuple(read_axis(declared, self.bounds) for declared in self.bounds.strata or ())
-        if len({axis.component for axis in axes}) < len(axes):
-            raise DprlError("bounds: strata name a component twice; put all of its cut points into one.")
+        check_apart(axes, "bounds: strata")
         return axes
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of cells along each component."""
-        return tuple(len(axis.edges) + 1 for axis in self.axes)
+        return tuple(axis.size for axis in self.axes)
 
     @property
     def count(self) -> int:
@@ -147,7 +164,7 @@ class Strata:
         """Return ``(...)`` numbers of the strata of ``states`` ``(..., d)``; the same whatever their precision."""
         out = xp.zeros(states.shape[:-1], dtype=np.int32)
         for axis in self.axes:
-            out = out * np.int32(len(axis.edges) + 1) + axis.cells(states, xp)
+            out = out * np.int32(axis.size) + axis.cells(states, xp)
         return out
 
     def table(self, policies: Sequence[Any]) -> Float[np.ndarray, "policies strata actions"]:
@@ -181,8 +198,8 @@ class Strata:
         bottom, top = np.tile(low, (self.count, 1)), np.tile(high, (self.count, 1))
         for axis, place in zip(self.axes, np.unravel_index(np.arange(self.count), self.shape or (1,)), strict=False):
             if axis.values:
-                one = slice(axis.component, axis.component + len(axis.values))
-                bottom[:, one] = top[:, one] = place[:, None] == np.arange(len(axis.values))
+                own = list(axis.values)
+                bottom[:, own] = top[:, own] = place[:, None] == np.arange(len(own))
                 continue
             ends = np.array([low[axis.component], *axis.edges, high[axis.component]])
             bottom[:, axis.component], top[:, axis.component] = ends[place], ends[place + 1]

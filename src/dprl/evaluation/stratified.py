@@ -27,7 +27,7 @@ from dprl.engine.layouts import Block, project
 from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
-from dprl.evaluation.propensities import COUNT_WEIGHT, Propensities
+from dprl.evaluation.propensities import COUNT_WEIGHT, Propensities, size_of
 from dprl.evaluation.residuals import ResidualQuery
 from dprl.evaluation.sequential import SequentialQuery
 from dprl.evaluation.strata import Strata
@@ -61,10 +61,8 @@ class Stratified(ValueFunctionConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums that are asked for, from public facts."""
-        cells = Strata(facts.bounds).count * (facts.bounds.actions or 1)
-        if facts.bounds.horizon > 1:
-            return (Query("propensities", cells, COUNT_WEIGHT * (1.0 + 1e-6)),)
-        return (Query("propensities", 2 * cells, math.hypot(1.0, COUNT_WEIGHT) * (1.0 + 1e-6)),)
+        outcome = 1.0 if facts.bounds.horizon == 1 else 0.0
+        return (Query("propensities", size_of(facts.bounds), math.hypot(outcome, COUNT_WEIGHT) * (1.0 + 1e-6)),)
 
     @override
     def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> StratifiedProgram:
@@ -125,14 +123,16 @@ class StratifiedProgram(PublicProgram):
     def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
         """Return shares of each stratum and action in a unit's decisions; of one decision sums of outcomes as well."""
         del stage, state
-        strata, actions = Strata(self.facts.bounds), self.facts.bounds.actions or 1
-        place = strata.cells(block.states, jnp) * actions + block.actions.astype(np.int32)
-        taken = (place[..., None] == jnp.arange(strata.count * actions)) & (block.actions >= 0.0)[..., None]
+        bounds, strata = self.facts.bounds, Strata(self.facts.bounds)
+        place = strata.cells(block.states, jnp) * bounds.kinds + block.actions.astype(np.int32)
+        seen = np.arange(strata.count * bounds.kinds)
+        taken = (place[..., None] == jnp.asarray(seen)) & (block.actions >= 0.0)[..., None]
         indicators = taken.astype(block.step.dtype)
         counts = COUNT_WEIGHT * project(block.step, indicators)
-        if self.facts.bounds.horizon > 1:
+        if bounds.horizon > 1:
             return counts
-        return jnp.concatenate([counts, project(block.step_raw_reward, indicators)], axis=-1)
+        told = seen[seen % bounds.kinds < (bounds.actions or 1)]  # nobody saw the outcome of who was lost
+        return jnp.concatenate([counts, project(block.step_raw_reward, indicators[..., told])], axis=-1)
 
     def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " dim"]:
         """Return the noisy sum."""
@@ -151,6 +151,12 @@ ALGORITHM = Algorithm(
     settings={
         "bounded": Setting(Stratified(discount=0.9), facts=_FACTS),
         "trimmed, with a difference": Setting(Stratified(discount=0.9, overlap="trim"), facts=_FACTS, compare=("all",)),
+        "people are lost": Setting(
+            Stratified(discount=0.9), facts={**_FACTS, "censoring_hazard": "estimate"}, compare=("all",)
+        ),
+        "several steps, people are lost": Setting(
+            Stratified(discount=0.9), facts={**_STEPS, "censoring_hazard": "estimate"}
+        ),
         "several steps": Setting(Stratified(discount=0.9), facts=_STEPS),
     },
     canary="dprl.audits.attacks.programs:stratified_canary",

@@ -22,7 +22,7 @@ from dprl.engine.value_query import CountingQuery, ValueQuery
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import SAYS_NOTHING, Difference, ValueEstimate
-from dprl.evaluation.strata import Axis, read_axis
+from dprl.evaluation.strata import Axis, check_apart, read_axis
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
 from dprl.value_functions.linear import ValueFunction
@@ -99,8 +99,7 @@ def asked_axes(subgroups: Sequence[str], bounds: Bounds, unit: str) -> tuple[Axi
     if subgroups and unit == "transition":
         raise DprlError("subgroups are made by the first state of a person or a trajectory: a transition has none.")
     axes = tuple(read_axis(declared, bounds, "subgroups") for declared in subgroups)
-    if len({axis.component for axis in axes}) < len(axes):
-        raise DprlError("subgroups name a component twice: put all of its cut points into one.")
+    check_apart(axes, "subgroups")
     groups = sum(len(axis.labels()) for axis in axes)
     if groups > MOST:
         raise DprlError(f"subgroups: at most {MOST} fit in one release; these are {groups}.")

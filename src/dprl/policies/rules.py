@@ -50,11 +50,13 @@ class Rule:
         tree: an action, or a comparison.
         actions: number of actions.
         names: of the components of a state.
+        action_names: what each action is called; None where they have numbers alone.
     """
 
     tree: Split | int
     actions: int
     names: tuple[str, ...]
+    action_names: tuple[str, ...] | None = None
 
     def __call__(self, states: Any, /) -> Float[np.ndarray, "rows actions"]:
         """Return probability one of the rule's action in each of ``(N, d)`` states."""
@@ -76,8 +78,12 @@ class Rule:
     def words(self) -> str:
         """The rule as a sentence says it."""
         *cases, (_, last) = self.cases()
-        said = [f"action {action} where {' and '.join(tests)}" for tests, action in cases if action != last]
-        return "; ".join([*said, f"else action {last}"]) if said else f"action {last} for everybody"
+        said = [f"{self.called(action)} where {' and '.join(tests)}" for tests, action in cases if action != last]
+        return "; ".join([*said, f"else {self.called(last)}"]) if said else f"{self.called(last)} for everybody"
+
+    def called(self, action: int) -> str:
+        """Return what an action is called: its own name, or ``action`` and its number."""
+        return f"action {action}" if self.action_names is None else self.action_names[action]
 
     def cases(self) -> list[tuple[tuple[str, ...], int]]:
         """Return the rule's cases: comparisons in words, all of which hold there, and the action."""
@@ -87,8 +93,8 @@ class Rule:
                 yield tests, tree
                 return
             name = self.names[tree.component]
-            yield from within(tree.below, (*tests, f"{name} < {tree.cut:.6g}"))
-            yield from within(tree.above, (*tests, f"{name} >= {tree.cut:.6g}"))
+            yield from within(tree.below, (*tests, f"{name} < {digits(tree.cut)}"))
+            yield from within(tree.above, (*tests, f"{name} >= {digits(tree.cut)}"))
 
         return list(within(self.tree, ()))
 
@@ -101,11 +107,12 @@ class Rule:
             of = {"component": tree.component, "cut": tree.cut}
             return of | {"below": plain(tree.below), "above": plain(tree.above)}
 
+        called = {} if self.action_names is None else {"action_names": list(self.action_names)}
         content = {
-            "schema": _SCHEMA, "words": self.words, "actions": self.actions, "components": list(self.names),
+            "schema": _SCHEMA, "words": self.words, "actions": self.actions, **called, "components": list(self.names),
             "rule": plain(self.tree),
         }  # fmt: skip
-        return json.dumps(content, indent=2, allow_nan=False).encode() + b"\n"
+        return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
 
 
 def read_rule(path: str | Path) -> Rule:
@@ -121,6 +128,7 @@ def read_rule(path: str | Path) -> Rule:
         raise DprlError(f"{path.name!r} is not a rule of a version that this dprl reads.")
     actions: Any = content.get("actions")
     names: Any = content.get("components")
+    called: Any = content.get("action_names")
 
     def tree(node: Any, depth: int = 0) -> Split | int:
         if not isinstance(node, dict):
@@ -137,11 +145,18 @@ def read_rule(path: str | Path) -> Rule:
     try:
         if type(actions) is not int or not isinstance(names, list) or not names:
             raise ValueError
-        if not all(isinstance(name, str) for name in names):
+        if called is not None and (not isinstance(called, list) or len(called) != actions):
             raise ValueError
-        return Rule(tree(content["rule"]), actions, tuple(names))
+        if not all(isinstance(name, str) for name in (*names, *(called or ()))):
+            raise ValueError
+        return Rule(tree(content["rule"]), actions, tuple(names), None if called is None else tuple(called))
     except (KeyError, TypeError, ValueError) as error:
         raise DprlError(f"{path.name!r} is damaged: it holds no rule.") from error
+
+
+def digits(cut: float) -> str:
+    """Return a cut point in six digits where they tell it, and in all of its digits elsewhere."""
+    return f"{cut:.6g}" if math.isclose(float(f"{cut:.6g}"), cut, rel_tol=1e-12) else repr(cut)
 
 
 # --- a class of rules -------------------------------------------------------------------------------------------------

@@ -143,9 +143,10 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
         )
     if asked.strata is not None:
         within = ", ".join(asked.strata) or "no covariate"
+        lost = "" if asked.kinds == asked.actions else ", and of those who got it, who was lost"
         said.append(
             f"Behaviour probabilities are estimated within strata of {within}. Values are right if, among people of "
-            "one stratum, nothing that also bears on the outcome decided who got which action."
+            f"one stratum, nothing that also bears on the outcome decided who got which action{lost}."
         )
     if isinstance(plan.query, LearningQuery):
         said += plan.query.cautions(plan.value_mechanism)

@@ -43,6 +43,7 @@ def learn(
     choosing_share: float | None = None,
     learner: str = "recommended",
     basis: str | None = None,
+    return_deviation: float | None = None,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     seed: int | None = None,
@@ -72,6 +73,9 @@ def learn(
             the budget suffices for it, else ``rules``.
         basis: of ``fitted-q``: ``"table"``, ``"products:0"``, ``"products:1"`` or ``"products:2"``; by default the
             largest that the budget serves. See :class:`~dprl.policies.greedy.Basis`.
+        return_deviation: how far returns lie from the middle of their range: the root of the mean square, as the
+            literature or an earlier trial has it. It is public, and makes the choice bolder where it is small. A wrong
+            one costs value, never privacy or the intervals.
         ledger, dataset, seed, simulated, outcome, progress, run, resume: see :func:`dprl.evaluate`.
 
     Returns:
@@ -100,7 +104,7 @@ def learn(
     plan = plan_of_learned(
         config, opened.bounds, budget, draw_variation(noise), opened.unit, cuts=cuts, candidates=own,
         behavior=behavior, censored="censored" in opened.schema.scalars, share=choosing_share,
-        learner=learner, basis=basis,
+        learner=learner, basis=basis, deviation=return_deviation,
     )  # fmt: skip
     assert plan.first is not None
     return carry_out(asked, plan, opened, own, behavior, noise, outcome, {"learn": plan.first.described()})

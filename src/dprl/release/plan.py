@@ -47,6 +47,7 @@ def plan_release(
     cuts: Sequence[str] = (),
     learner: str = "recommended",
     basis: str | None = None,
+    return_deviation: float | None = None,
 ) -> dict[str, Any]:
     """Return noise, interval widths and cost as plain data, from public facts; of a log only names and types are
     read. Of a rule that is to be learned, no policies are asked.
@@ -68,9 +69,9 @@ def plan_release(
     if learn and (best or compare or subgroups):
         raise DprlError("learn: what a rule is compared with is part of it: leave best, compare and subgroups out.")
     check_best(best or learn, choosing_share, policies, compare, subgroups)
-    if (cuts or basis or learner != "recommended") and not learn:
+    if (cuts or basis or learner != "recommended" or return_deviation is not None) and not learn:
         raise DprlError(
-            "cuts, learner and basis are of a rule that is to be learned: ask for learn, or leave them out."
+            "cuts, learner, basis and return_deviation are of what is to be learned: ask for learn, or leave them out."
         )
     pairs = asked_pairs(compare, names)
     facts, how = (algorithm, known, budget), (features, TOTAL_VARIATION, unit)
@@ -81,7 +82,7 @@ def plan_release(
         below = None if behavior_policy is None else load_behavior(behavior_policy, known)
         plan = plan_of_learned(
             config, known, budget, TOTAL_VARIATION, unit, cuts=cuts, behavior=below, share=choosing_share,
-            learner=learner, basis=basis,
+            learner=learner, basis=basis, deviation=return_deviation,
         )  # fmt: skip
         pairs, names = plan.contrasts, list(plan.first.names)  # type: ignore[union-attr]
     elif best:

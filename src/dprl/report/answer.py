@@ -178,6 +178,9 @@ def _propensities(found: dict[str, Any]) -> dict[str, Any] | None:
     """Return the estimated behaviour probabilities, a row for each stratum; None where the log has them."""
     strata = [text(name, "(unnamed)") for name in items(found.get("strata"))]
     tables = [[numbers(row) for row in items(found.get(key))] for key in ("propensities", "noisy_counts")]
+    lost = numbers(items(found.get("noisy_counts_of_lost")))
+    if len(lost) == len(strata) == len(tables[1]):
+        tables[1] = [[*counts, gone] for counts, gone in zip(tables[1], lost, strict=True)]
     if not strata or any(len(table) != len(strata) for table in tables):
         return None
     rows = [
@@ -186,7 +189,13 @@ def _propensities(found: dict[str, Any]) -> dict[str, Any] | None:
     ]
     noise = as_number(found.get("standard_deviation_of_noise"))
     shown = rows[:_MOST_STRATA]
-    return {"rows": shown, "strata": len(rows), "actions": max(len(r[2]) for r in rows), "noise": error(noise, None)}
+    return {
+        "rows": shown,
+        "strata": len(rows),
+        "actions": max(len(r[2]) for r in rows),
+        "noise": error(noise, None),
+        "lost": bool(lost),
+    }
 
 
 def _made_of(features: dict[str, Any]) -> str:

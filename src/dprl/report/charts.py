@@ -192,7 +192,7 @@ def rule_tree(cases: Sequence[tuple[Sequence[str], str]], title: str) -> Markup:
     """Return the comparisons of a rule as a tree, from left to right.
 
     Args:
-        cases: of each leaf, from above, the comparisons that hold there, the first one first, and its action.
+        cases: of each leaf, from above, the comparisons that hold there, the first one first, and its action in words.
     """
     heights: dict[tuple[str, ...], list[float]] = {}
     for row, (tests, _) in enumerate(cases):
@@ -200,7 +200,8 @@ def rule_tree(cases: Sequence[tuple[Sequence[str], str]], title: str) -> Markup:
             heights.setdefault(tuple(tests[:depth]), []).append(28.0 + 44.0 * row)
     step = max((text_width(test) for tests, _ in cases for test in tests), default=0.0) + 36.0
     at = {tests: (12.0 + step * len(tests), sum(ys) / len(ys)) for tests, ys in heights.items()}
-    svg = new_svg(max(640.0, 12.0 + step * max(map(len, at)) + 100.0), 12.0 + 44.0 * len(cases), title)
+    room = max((text_width(action) for _, action in cases), default=0.0) + 30.0
+    svg = new_svg(max(640.0, 12.0 + step * max(map(len, at)) + room), 12.0 + 44.0 * len(cases), title)
     for tests, (x, y) in at.items():
         if tests:
             before, above = at[tests[:-1]]
@@ -209,7 +210,7 @@ def rule_tree(cases: Sequence[tuple[Sequence[str], str]], title: str) -> Markup:
             draw_text(svg, before + 12.0, y - 6.0, tests[-1], "tick")
     for tests, action in cases:
         x, y = at[tuple(tests)]
-        draw_text(svg, x + 8.0, y + 4.0, f"action {action}", "name")
+        draw_text(svg, x + 8.0, y + 4.0, action, "name")
     return markup(svg)
 
 

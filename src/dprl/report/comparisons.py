@@ -48,7 +48,8 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
         lead += f"that the {what}, {rule}, is worth {logged['amount']} more"
     between = f" ({logged['between']})" if logged and logged["between"] else ""
     cases = [c for c in items(choice.get("cases")) if isinstance(c, list) and len(c) == 2]
-    cases = [([text(test, "") for test in items(tests)], plain(action)) for tests, action in cases]
+    called = items(section(estimate.get("bounds")).get("action_names"))
+    cases = [([text(test, "") for test in items(tests)], _action(action, called)) for tests, action in cases]
     single = len(cases) == 1
     return {
         "what": what,

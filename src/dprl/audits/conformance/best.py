@@ -1,45 +1,38 @@
 """How a chosen or learned policy, and what it is worth, are released on neighbouring logs; nothing is private.
 
 Everything is as with :class:`EvaluationConformance`, but that the policy is chosen or learned on one part of the people
-and valued on the other. The attack sees the choice alone, which is all that the people of the first part are told of.
+and valued on the other. The attack, :mod:`dprl.audits.attacks.releases`, sees all that is released of both parts.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.audits.attacks.releases import BestAudit, LearnAudit
 from dprl.audits.conformance.evaluation import EvaluationConformance
-from dprl.audits.conformance.suite import handed_out
+from dprl.audits.conformance.suite import handed_out, load
 from dprl.audits.record_replay import Call
-from dprl.engine.algorithm import Setting
+from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.plan import Plan
+from dprl.errors import DprlError
 from dprl.evaluation.best import Choice
 from dprl.evaluation.fitted_q import NAME
-from dprl.evaluation.importance_sampling import ALGORITHM, ImportanceSampling
+from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.plan import plan_of_best
-from dprl.mechanisms.noise import SecureNoise
-from dprl.mechanisms.noisy_maximum import NoisyMaximum
-from dprl.protocols import Precondition
-from dprl.registry import Entry
+from dprl.protocols import Attack, Canary
 from dprl.release.learn import learn
 
 _OPTIONS = ImportanceSampling(discount=0.9)
-SETTINGS = {
-    "best of two, one decision": Setting(_OPTIONS, facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
-    "best of two, several steps": Setting(_OPTIONS),
-    "learned rule, one decision": Setting(_OPTIONS, facts={"horizon": 1, "max_cumulative_ratio": 1.6}),
-    "learned rule, several steps": Setting(_OPTIONS, facts={"units": 16}),
-    "fitted Q, a table": Setting(_OPTIONS, facts={"units": 16}),
-    "fitted Q, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
-}
+_ONE = {"horizon": 1, "max_cumulative_ratio": 1.6}
+_CANARY = "dprl.audits.attacks.releases:release_canary"
+TRIALS = 10_000
+"""Of a published attack: each run is a whole release, and the other log's beside it."""
 LEARNED: Mapping[str, Mapping[str, Any]] = {
     "learned rule, one decision": {"learner": "rules"},
     "learned rule, several steps": {"learner": "rules"},
@@ -53,11 +46,16 @@ LEARNED: Mapping[str, Mapping[str, Any]] = {
 class BestConformance(EvaluationConformance):
     """The audits of a choice among the suite's policies, or of a rule, valued by importance sampling."""
 
+    @property
+    def learns(self) -> bool:
+        """Whether a policy is learned, and not one of the suite's chosen."""
+        return issubclass(self.algorithm.config, LearnAudit)
+
     def plan(self, setting: str) -> Plan:
         """Return the plan of a release under the suite's bounds."""
         chosen = self.algorithm.settings[setting]
         bounds = replace(self.bounds, **chosen.facts)
-        if setting in LEARNED:
+        if self.learns:
             return plan_of_learned(chosen.config, bounds, self.budget, 2.0**-49, **LEARNED[setting])
         policies = {f"policy {place}": policy for place, policy in enumerate(self.policies)}
         return plan_of_best(chosen.config, bounds, self.budget, policies, total_variation=2.0**-49)
@@ -81,7 +79,7 @@ class BestConformance(EvaluationConformance):
 
     def releasing(self, setting: str, log: Any, budget: Budget | None = None, **engine: Any) -> Call:
         """Return the public call that releases ``log`` in this setting."""
-        if setting not in LEARNED:
+        if not self.learns:
             return super().releasing(setting, log, budget, **engine)
 
         def call(seed: int) -> Mapping[str, np.ndarray]:
@@ -90,60 +88,37 @@ class BestConformance(EvaluationConformance):
 
         return call
 
-
-@dataclass(frozen=True)
-class BestEntry(Entry):
-    """The entry of importance sampling as a choice asks for it; it is no algorithm of its own."""
-
-    def load_conformance(self) -> BestConformance:
-        """Return its audits."""
-        return BestConformance(replace(ALGORITHM, settings=SETTINGS))
+    def attack(self, asked: dict[str, Any]) -> Canary:
+        """Return the attack on the whole release; its person has two trajectories."""
+        if asked.pop("unit") not in (None, "person"):
+            raise DprlError(f"{self.name} is attacked by who adds a person with two trajectories: leave unit out.")
+        return load(self.algorithm.canary)(self.algorithm.config, **asked)
 
 
-BEST = BestEntry("importance-sampling", "dprl.evaluation.importance_sampling", "")
+def _suite(config: Any, settings: dict[str, Setting], more: tuple[Attack, ...] = ()) -> BestConformance:
+    # of many who choose the choice is seen, of few the values
+    shares = ({"choosing_share": share} for share in (0.95, 0.05))
+    attacks = (*(Attack(options=share, trials=TRIALS) for share in shares), Attack(epsilon=4.0, trials=TRIALS), *more)
+    return BestConformance(Algorithm(config, settings, attacks, _CANARY))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChoiceCanary:
-    """The worst pair of logs for a noisy maximum, seen by who knows all but the canary; see
-    :class:`dprl.protocols.Canary`.
-
-    Everybody else's scores are told by ``gaps`` to the highest, in spreads; the canary adds a whole spread to the last
-    candidate alone. What is seen is whether it won.
-    """
-
-    mechanism: NoisyMaximum
-    gaps: tuple[float, ...]
-    delta: float = 1e-5
-    description: str = "one unit adds its whole spread to one candidate; which candidate won is seen"
-    gaussian: bool = False
-    preconditions: tuple[Precondition, ...] = field(default=())
-
-    @property
-    def epsilon(self) -> float:
-        """Claimed epsilon."""
-        return self.mechanism.epsilon
-
-    def scores(
-        self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
-    ) -> np.ndarray:
-        """Return ``(trials,)`` scores: one where the canary's candidate won."""
-        spread = self.mechanism.spread
-        total = np.array([-math.ceil(gap * spread) for gap in self.gaps], np.int64)
-        total[-1] += spread * present
-        out = np.zeros(trials)
-        for trial in range(trials):
-            key = hashlib.blake2b(f"{seed} {present} {trial}".encode(), digest_size=32).digest()
-            out[trial] = self.mechanism.choose(SecureNoise(key), total) == len(total) - 1
-            if progress is not None and trial % 1000 == 999:
-                progress(trial + 1)
-        return out
-
-
-def choice_canary(budget: Budget, candidates: int = 2) -> ChoiceCanary:
-    """Return the attack on a noisy maximum, whose canary's candidate is one spread behind: from there on the odds move
-    most.
-    """
-    mechanism = NoisyMaximum(candidates=candidates, spread=2**24, epsilon=budget.epsilon)
-    gaps = (0.0,) * (candidates - 1) + (1.0,)
-    return ChoiceCanary(mechanism=mechanism, gaps=gaps, delta=budget.delta)
+BEST = _suite(
+    BestAudit,
+    {
+        "best of two, one decision": Setting(_OPTIONS, facts=_ONE),
+        "best of two, several steps": Setting(_OPTIONS),
+    },
+)
+LEARN = _suite(
+    LearnAudit,
+    {
+        "learned rule, one decision": Setting(_OPTIONS, facts=_ONE),
+        "learned rule, several steps": Setting(_OPTIONS, facts={"units": 16}),
+        "fitted Q, a table": Setting(_OPTIONS, facts={"units": 16}),
+        "fitted Q, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
+    },
+    tuple(
+        Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": NAME}, trials=TRIALS)
+        for epsilon in (1.0, 4.0)
+    ),
+)

@@ -1,0 +1,217 @@
+"""The attack on a whole release in two parts: everything that is released of both, seen by who knows all but a person.
+
+Each run releases one of two logs and then its neighbour with the same coins, along what the first released. So the
+attacker has both logs' exact sums at the door of every mechanism, whatever these are; the score is the log-likelihood
+ratio of all that came out of them. A person who is in both parts, or whose rows are, tells twice. The coins are seen,
+too: nothing rests on their being secret. Everything is simulated; nothing is private.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from dprl.accounting.budget import Budget
+from dprl.audits.record_replay import Entry, Recorder, ReleaseTrace
+from dprl.config import Config
+from dprl.data.readers import read_log
+from dprl.data.trajectories import Trajectories
+from dprl.engine.plan import Plan
+from dprl.engine.value_query import release_total
+from dprl.errors import DprlError
+from dprl.evaluation.best import checked_share
+from dprl.evaluation.importance_sampling import ImportanceSampling
+from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.plan import plan_of_best
+from dprl.mechanisms.filtered_sum import FilteredGaussianSum
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.mechanisms.noise import SecureNoise, SeededNoise
+from dprl.mechanisms.noisy_maximum import NoisyMaximum
+from dprl.policies.loading import AlwaysPolicy
+from dprl.protocols import NO_JOURNAL, Bounds, Precondition
+from dprl.release.touch import InMemory
+
+_ALMOST = 0.98
+"""Reward of who is in both logs. At 1 nobody could be ahead where the canary is there, and a choice without noise would
+tell nothing.
+"""
+_KEPT = 64  # sums of the other log
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestAudit(Config):
+    """Options of the attack on a choice among policies.
+
+    Attributes:
+        choosing_share: share of the people who choose; by default 0.4. Of many, the choice is what is attacked; of few,
+            the values.
+    """
+
+    algorithm: ClassVar[str] = "best"
+
+    choosing_share: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_share(self.choosing_share)
+
+    def plan(self, bounds: Bounds, budget: Budget) -> Plan:
+        """Return the plan of a release with two candidates."""
+        arms = {f"always_{action}": AlwaysPolicy(action, 2) for action in range(2)}
+        return plan_of_best(ImportanceSampling(), bounds, budget, arms, share=self.choosing_share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnAudit(BestAudit):
+    """Options of the attack on a learned policy.
+
+    Attributes:
+        learner: what learns.
+    """
+
+    algorithm: ClassVar[str] = "learn"
+
+    learner: Literal["rules", "fitted-q"] = "rules"
+
+    def plan(self, bounds: Bounds, budget: Budget) -> Plan:
+        """Return the plan of a release with the smallest class of rules: one for each action; or with one regression
+        for each.
+        """
+        how = {"share": self.choosing_share, "learner": self.learner}
+        return plan_of_learned(ImportanceSampling(), bounds, budget, **how)
+
+
+class Pair(NamedTuple):
+    """Two neighbouring logs."""
+
+    without: Trajectories
+    with_canary: Trajectories
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseCanary:
+    """A plan with a first part, and the pair of logs on which it is attacked; see :class:`dprl.protocols.Canary`."""
+
+    plan: Plan
+    pair: Pair
+    description: str
+    gaussian: bool = False
+    preconditions: tuple[Precondition, ...] = ()
+    _others: dict[Any, ReleaseTrace] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def epsilon(self) -> float:
+        """Claimed epsilon."""
+        return self.plan.budget.epsilon
+
+    @property
+    def delta(self) -> float:
+        """Claimed delta."""
+        return self.plan.budget.delta
+
+    def traces(self, key: bytes, present: bool) -> tuple[ReleaseTrace, ReleaseTrace]:
+        """Return the run with a ``key`` of 32 bytes, and the other log's along the same outputs."""
+        noise: Any = SecureNoise(key)
+        recorder = Recorder()
+        seen = recorder.record(self._releasing(present), noise=noise)
+        # the sums of the other log follow from the coins, and from what was released before the last of them
+        coins = (np.asarray(self.plan.first.parts.in_first(noise, log.units)).tobytes() for log in self.pair)  # type: ignore[union-attr]
+        *before, _ = (entry.points.tobytes() for entries in seen.entries.values() for entry in entries)
+        case = (present, *coins, *before)
+        if case not in self._others:
+            if len(self._others) == _KEPT:
+                self._others.clear()
+            self._others[case] = recorder.record(self._releasing(not present), noise=noise)
+        return seen, self._others[case]
+
+    def _releasing(self, present: bool) -> Callable[[int], Mapping[str, np.ndarray]]:
+        """Return the release of one log, but for what is made of the noisy sum of the values alone."""
+        rows = InMemory(self.plan, self.pair[present], [])
+
+        def call(seed: int) -> Mapping[str, np.ndarray]:
+            noise: Any = SeededNoise.from_seed(seed)
+            second = rows.after_first(noise, NO_JOURNAL)[1]
+            release_total(self.plan.value_mechanism, noise.stream("value"), lambda: second.total(None))
+            return {}
+
+        return call
+
+    def scores(
+        self, seed: int, trials: int, present: bool, progress: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        """Return ``(trials,)`` log-likelihood ratios of runs with keys of their own."""
+        found = np.zeros(trials)
+        for trial in range(trials):
+            key = hashlib.blake2b(f"{seed} {present} {trial}".encode(), digest_size=32).digest()
+            ratio = log_ratio(*self.traces(key, present))
+            found[trial] = -ratio if present else ratio
+            if progress is not None and (trial % 1000 == 999 or trial == trials - 1):
+                progress(trial + 1)
+        return found
+
+
+def log_ratio(seen: ReleaseTrace, other: ReleaseTrace) -> float:
+    """Return how much likelier the other log makes what was seen, from the exact sums of both: its logarithm."""
+    return sum(
+        _log_ratio(mechanism, step, one, two)
+        for place, mechanism in enumerate(seen.mechanisms)
+        for step, (one, two) in enumerate(zip(seen.entries[place], other.entries[place], strict=True))
+    )
+
+
+def _log_ratio(mechanism: Any, step: int, seen: Entry, other: Entry) -> float:
+    base, there = np.array(seen.total), np.array(other.total)
+    if isinstance(mechanism, NoisyMaximum):
+        one, two = (odds(mechanism, total)[int(seen.points[0])] for total in (base, there))
+        return float(np.log(two) - np.log(one))
+    plain = isinstance(mechanism, GaussianSum) and not isinstance(mechanism, FilteredGaussianSum)
+    if not plain or mechanism.sampling_rate != 1.0:
+        raise DprlError("A release in two parts is attacked where its sums are over everybody in a part.")
+    push = (there - base).astype(np.float64)
+    return float(np.sum(push * (seen.points - base - push / 2.0)) / float(mechanism.on_grid_at(step)) ** 2)
+
+
+def odds(mechanism: NoisyMaximum, total: np.ndarray) -> np.ndarray:
+    """Return ``(K,)`` probabilities that each candidate wins a noisy maximum with these sums of scores."""
+    heads = np.exp(-mechanism.rate * (total.max() - total).astype(np.float64))
+
+    def chance(own: int) -> float:
+        others = np.ones(1)  # of each number of others with heads
+        for head in np.delete(heads, own):
+            others = np.convolve(others, [1.0 - head, head])
+        return heads[own] * float(np.sum(others / np.arange(1, len(others) + 1)))
+
+    return np.array([chance(own) for own in range(len(heads))])
+
+
+def release_canary(
+    kind: type[BestAudit], *, units: int, budget: Budget, released: str, **options: Any
+) -> ReleaseCanary:
+    """Return the attack on a release in two parts: a person who moves every sum as far as one may is added.
+
+    The person has two trajectories with the last action, at the largest ratio and reward. Of the one who is in both
+    logs, with the first action, that action is ahead by almost as much as the person can make the last one gain.
+    """
+    if released != "all":
+        raise DprlError(f"{kind.algorithm} is audited on all that it releases: leave out released.")
+    bounds = Bounds(
+        units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=2, max_importance_ratio=2.0
+    )
+    config = kind.from_mapping(options, "options")
+    who = np.array([0, 1, 1])
+    columns = {
+        "person_id": who, "episode_id": np.arange(3), "t": np.zeros(3, int), "observation": np.zeros(3), "action": who,
+        "reward": np.where(who == 1, 1.0, _ALMOST), "behavior_prob": np.full(3, 0.5), "terminated": np.ones(3, bool),
+    }  # fmt: skip
+    fewer = {name: values[who == 0] for name, values in columns.items()}
+    pair = Pair(*(read_log(rows, bounds=bounds, unit="person").load() for rows in (fewer, columns)))
+    return ReleaseCanary(
+        plan=config.plan(bounds, budget),
+        pair=pair,
+        description="a person with two trajectories, as far out as the bounds allow, is added to a log of one; the "
+        "coins, which policy was chosen and its noisy values are seen",
+    )

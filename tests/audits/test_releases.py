@@ -1,0 +1,125 @@
+"""The attack on whole releases in two parts: what it knows of each part, and what a sound and a faulty one tell."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl.audits.attacks.releases import odds
+from dprl.audits.conformance.best import BEST, LEARN
+from dprl.audits.lower_bound import audit
+from dprl.errors import DprlError
+from dprl.mechanisms.noisy_maximum import NoisyMaximum
+from dprl.release.touch import InMemory
+
+KEYS = [bytes([n]) * 32 for n in range(12)]
+
+
+def canary(suite=LEARN, **options):
+    return suite.canary(**{"epsilon": 1.0, "delta": 1e-5, **options})
+
+
+def test_the_odds_of_a_choice_are_those_of_all_coins():
+    mechanism, total = NoisyMaximum(candidates=4, spread=100, epsilon=1.5), np.array([40, 90, 0, 75])
+    heads = np.exp(-mechanism.rate * (90 - total))
+    expected = np.zeros(4)
+    for coins in itertools.product((0, 1), repeat=4):
+        chance = np.prod(np.where(coins, heads, 1.0 - heads))
+        expected += chance * np.array(coins) / max(sum(coins), 1)
+    np.testing.assert_allclose(odds(mechanism, total), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("suite", "options"), [(BEST, {}), (LEARN, {"learner": "rules"}), (LEARN, {"learner": "fitted-q"})]
+)
+def test_a_person_moves_one_part_as_far_as_is_accounted_for(suite, options):
+    """Whoever it is in the other part: what that releases tells nothing."""
+    attack = canary(suite, choosing_share=0.5, **options)
+    moved = np.array([[_moved(m, *traces) for m in traces[0].mechanisms] for traces in _all_traces(attack)])
+    assert (moved.min(axis=1) == 0.0).all()
+    assert moved.max() <= 1.0 + 1e-9
+    np.testing.assert_allclose(moved.max(axis=0), 1.0, rtol=0.02)
+
+
+def _all_traces(attack):
+    return [attack.traces(key, present=True) for key in KEYS]
+
+
+def _moved(mechanism, seen, other):
+    """How far two logs' sums lie apart, as a share of the sensitivity."""
+    place = next(i for i, known in enumerate(seen.mechanisms) if known is mechanism)
+    two, one = (np.array(trace.entries[place][0].total) for trace in (other, seen))
+    if isinstance(mechanism, NoisyMaximum):
+        return np.ptp(two - one) / mechanism.spread
+    return np.linalg.norm(two - one) * mechanism.grid_step / mechanism.sensitivity
+
+
+def test_the_score_is_the_likelihood_ratio():
+    """Its exponential has mean one without the person, and so has the inverse with that person."""
+    attack = canary(choosing_share=0.6)
+    for ratio in (np.exp(attack.scores(3, 80, present=False)), np.exp(-attack.scores(3, 80, present=True))):
+        assert abs(ratio.mean() - 1.0) < 5.0 * ratio.std() / math.sqrt(len(ratio))
+        assert ratio.max() <= math.e + 1.0  # the choice tells e at most, the values seldom more
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", [BEST, LEARN])
+def test_a_sound_release_withstands_a_good_attack(suite):
+    result = audit(canary(suite, choosing_share=0.95), trials=2000, seed=1, confidence=0.999)
+    assert 0.6 < result.epsilon_lower <= 1.0
+    assert not result.violated
+
+
+def _in_both(original):
+    def after_first(rows, noise, journal):
+        found, second = original(rows, noise, journal)
+        everybody = np.ones(rows.log.units, bool)
+        return found, replace(second, log=rows.log.of_units(everybody, second.log.bounds))
+
+    return after_first
+
+
+def _by_trajectory(original):
+    """Trajectories are divided, and each is a unit: a person may be in both parts, or twice in one."""
+
+    def after_first(rows, noise, journal):
+        log = replace(rows.log, unit_offsets=np.arange(rows.log.episodes + 1))
+        return original(replace(rows, log=log), noise, journal)
+
+    return after_first
+
+
+@pytest.mark.parametrize(
+    ("fault", "shown"), [(lambda original: original, False), (_in_both, True), (_by_trajectory, True)]
+)
+def test_a_person_in_both_parts_is_caught(monkeypatch, fault, shown):
+    """By how much the likelihoods break the claim: a delta that is at least as large as this is needed."""
+    monkeypatch.setattr(InMemory, "after_first", fault(InMemory.after_first))
+    attack = canary(choosing_share=0.95)
+    needed = np.mean(np.maximum(1.0 - np.exp(attack.epsilon - attack.scores(4, 150, present=True)), 0.0))
+    assert needed > 0.02 if shown else needed <= 1e-3
+
+
+@pytest.mark.slow
+def test_a_choice_without_noise_is_caught(monkeypatch):
+    monkeypatch.setattr(NoisyMaximum, "choose", lambda self, noise, total: int(np.argmax(total)))
+    result = audit(canary(choosing_share=0.95), trials=1000, seed=1, confidence=0.99)
+    assert result.violated
+    assert result.epsilon_lower > 2.0
+
+
+def test_what_means_nothing_is_refused():
+    for options, words in (
+        ({"released": "last"}, "leave out released"),
+        ({"unit": "transition"}, "leave unit out"),
+        ({"choosing_share": 2.0}, "choosing_share must be a share"),
+        ({"learner": "nobody"}, "learner"),
+    ):
+        with pytest.raises(DprlError, match=words):
+            canary(**options)
+    assert dprl.audit("best", dprl.Budget(1.0, 1e-5), trials=100, selection_trials=10).bound.trials == 100
