@@ -43,6 +43,8 @@ ASCENT = "policy-gradient"
 class Ascent(FittedQ):
     """The program: of its state, the weights ``(A p,)`` and the direction, the weights are the answer."""
 
+    caution: float = 0.0
+
     name: ClassVar[str] = ASCENT
     rounds: ClassVar[int] = STEPS
     columns = (*FittedQ.columns, "start")

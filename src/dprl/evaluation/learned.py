@@ -77,9 +77,10 @@ def plan_of_learned(
         behavior: public behaviour policy. Rules that propose what it never does at some states are left out.
         censored: whether the log tells who was lost from it.
         share: of the people who choose; None for the default.
-        learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), or ``recommended``: fitted Q iteration over
-            several steps, where the budget serves the largest basis for it, and rules otherwise.
-        basis: of fitted Q iteration: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
+        learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), ``policy-gradient``
+            (:mod:`dprl.evaluation.ascent`), or ``recommended``: over several steps the one of these two that the budget
+            serves, and rules otherwise.
+        basis: of a policy: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
             that the budget serves.
         deviation: how far returns lie from the middle of their range, as a root of a mean square; a public guess, by
             which larger levels start less far behind. None for returns at the ends.

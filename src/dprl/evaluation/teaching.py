@@ -168,16 +168,16 @@ def make_teaching(
 def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> Teaching | None:
     """Return the learner that public facts recommend, with arguments as :func:`make_teaching` takes them.
 
-    Fitted Q iteration where the signal in its largest basis is loud; else policy gradient, and None where the noise
-    would hide that as well.
+    Fitted Q iteration where the signal in its largest basis is loud; else policy gradient in the largest basis that the
+    budget serves, and None where that is a constant.
     """
     multiplier = noise_multiplier_for(events.gaussian, budget)
-    found = make_teaching(bounds, discount, budget, *others, NAME)
+    found = make_teaching(bounds, discount, budget, *others)
     loud = LOUD_TABLE if found.program.basis.is_table else LOUD_LINEAR
     if found.left_out is None and found.program.strength(multiplier) >= loud:
         return found
-    found = make_teaching(bounds, discount, budget, *others, ASCENT)
-    return found if found.program.strength(multiplier) >= LEAST_ASCENT else None
+    found = make_teaching(bounds, discount, budget, *others, learner=ASCENT)
+    return None if found.program.basis.kind == "products:0" else found
 
 
 def _programs(bounds: Bounds, discount: float, behavior: Any, learner: str) -> Iterator[TableQ | LinearQ | Ascent]:
