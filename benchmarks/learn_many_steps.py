@@ -328,7 +328,7 @@ def record(figures: Mapping[str, Mapping[str, float]], small: Mapping[str, Mappi
 
 def run() -> dict[str, Any]:
     """Return the record of a hundred problems of each kind."""
-    return record(figures_of(JUDGING), small_budgets(JUDGING[:50]))
+    return record(figures_of(JUDGING), small_budgets(JUDGING[:40]))
 
 
 if __name__ == "__main__":
