@@ -1,4 +1,4 @@
-"""Policies of several steps learned from a log by fitted Q iteration: how much of what it finds without noise is left.
+"""Policies of several steps learned from a log: how much of what is found without noise is left.
 
 ``python -m benchmarks learn_many_steps``: a treatment regime of two stages with two measurements, 5,000 people, and
 random processes of twenty states, three actions and ten steps, 20,000 people. Of each release: the true value of the
@@ -28,7 +28,8 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis
 from dprl.protocols import NO_JOURNAL
 
-EPSILONS, DELTA = (1.0, 4.0), 1e-5
+EPSILONS, SMALL, DELTA = (1.0, 4.0), (0.05, 0.1, 0.3), 1e-5
+LEARNERS = ("recommended", "policy-gradient", "fitted-q", "rules")
 CHOOSING, JUDGING = range(10), range(100, 200)
 GOALS = (80.0, 95.0)
 """Percent of the improvement without noise, at each epsilon."""
@@ -217,7 +218,9 @@ def without_noise(first: Any) -> Any:
     return replace(first, program=replace(first.program, stages=(Stage(stage.name, stage.mechanism.plain()),)))
 
 
-def taught(problem: Any, epsilon: float, seed: int, release: bool = True) -> dict[str, float]:
+def taught(
+    problem: Any, epsilon: float, seed: int, release: bool = True, learner: str = "recommended"
+) -> dict[str, float]:
     """Return shares of the way from the baseline to the optimum of one log, and whether the interval holds.
 
     Args:
@@ -226,7 +229,7 @@ def taught(problem: Any, epsilon: float, seed: int, release: bool = True) -> dic
     options, budget = dprl.ImportanceSampling(discount=1.0), dprl.Budget(epsilon, DELTA)
     columns = problem.draw(np.random.default_rng([seed, 4]))
     log = dprl.read_log(columns, bounds=problem.bounds)
-    first: Any = plan_of_learned(options, problem.bounds, budget).first
+    first: Any = plan_of_learned(options, problem.bounds, budget, learner=learner).first
     loaded, noise, out = log.load(None), SeededNoise.from_seed(seed), {}
     teach = first.parts.in_first(noise, loaded.units)
     own = loaded.of_units(teach, problem.bounds)
@@ -257,6 +260,25 @@ def measure(name: str, epsilon: float, seeds: Sequence[int], release: bool = Tru
     return mean | {"worst": float(min(one["own"] for one in found)), "of": len(found)}
 
 
+def small_budgets(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Return the mean share that each learner attains where the budget is small, of the first part alone."""
+    options, out = dprl.ImportanceSampling(discount=1.0), {}
+    for name, epsilon, learner in product(PROBLEMS, SMALL, LEARNERS):
+        shares = []
+        for seed in seeds:
+            problem, noise = PROBLEMS[name](seed), SeededNoise.from_seed(seed)
+            budget = dprl.Budget(epsilon, DELTA)
+            first: Any = plan_of_learned(options, problem.bounds, budget, learner=learner).first
+            log = dprl.read_log(problem.draw(np.random.default_rng([seed, 4])), bounds=problem.bounds).load(None)
+            own = log.of_units(first.parts.in_first(noise, log.units), problem.bounds)
+            policy = next(iter(first.released(own, None, noise, NO_JOURNAL).policies.values()))
+            low, high = problem.ends
+            shares.append((problem.value(policy.action) - low) / (high - low))
+        out.setdefault(f"{name}, {epsilon:g}", {})[learner] = float(np.mean(shares))
+        print(name, epsilon, learner, out[f"{name}, {epsilon:g}"][learner], flush=True)
+    return out
+
+
 def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
     """Return the figures of both problems at each epsilon; they are printed as they come."""
     out = {}
@@ -266,8 +288,8 @@ def figures_of(seeds: Sequence[int]) -> dict[str, dict[str, float]]:
     return out
 
 
-def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """Return the benchmark's record."""
+def record(figures: Mapping[str, Mapping[str, float]], small: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return the benchmark's record, of the figures and of those of small budgets."""
     shares = ("own", "of no noise", "no noise", "numpy", "worst")
     rows = [
         [*name.split(", "), *(f"{f[each]:.0%}" for each in shares), f"{f['hit'] * f['of']:.0f}", f"{f['width']:.1f}"]
@@ -294,14 +316,19 @@ def record(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
         "table": table(
             ["problem", "epsilon", "share", "of no noise", "no noise", "NumPy", "worst", "held", "width"], rows
         ),
+        "small budgets": table(
+            ["problem", "epsilon", *LEARNERS],
+            [[*name.split(", "), *(f"{f[learner]:.0%}" for learner in LEARNERS)] for name, f in small.items()],
+        ),
         "goals": goals,
         "figures": dict(figures),
+        "figures of small budgets": dict(small),
     }
 
 
 def run() -> dict[str, Any]:
     """Return the record of a hundred problems of each kind."""
-    return record(figures_of(JUDGING))
+    return record(figures_of(JUDGING), small_budgets(JUDGING[:40]))
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ def test_the_basis_is_the_largest_that_the_budget_serves():
 def test_recommended_is_by_public_facts_and_names_given():
     assert plan().first.described()["learner"]["basis"] == "table"
     assert "rules" in plan(bounds=replace(MANY, horizon=1)).first.described()
-    assert "rules" in plan(dprl.Budget(0.01, 1e-5)).first.described()
+    assert "rules" in plan(dprl.Budget(0.001, 1e-5)).first.described()
     assert "rules" in plan(cuts=["observation_0:3"]).first.described()
     assert plan(learner="fitted-q", basis="products:1").first.program.basis.size == 2
     assert plan(learner="fitted-q", share=0.5).first.options()["choosing_share"]["provenance"] == "stated public"

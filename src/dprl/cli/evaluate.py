@@ -73,7 +73,7 @@ def lines(release: Any, out: Path) -> Iterator[str]:
     choice, learned = estimate.get("choice"), learned_words(dict(estimate))
     if learned is not None:
         yield from (line for line in (learned["lead"], learned["against_best"], learned["why"]) if line)
-        made = "learned by fitted Q iteration" if "learner" in choice else f"chosen from {choice['of']} candidates"
+        made = f"learned by {learned['how']}" if "learner" in choice else f"chosen from {choice['of']} candidates"
         yield f"{made}: it is the chosen one, not proven the best"
     elif choice is not None:
         yield (

@@ -20,8 +20,8 @@ class Plan(Printed, Configured, Budgeted, OfLog):
         log: the log; only its column names and types are looked at.
         learn: of the rule that dprl learn would find, in place of target policies.
         cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
-        learner: with learn, rules, fitted-q or recommended, as dprl learn takes it.
-        basis: with learn, of fitted-q, as dprl learn takes it.
+        learner: with learn, rules, fitted-q, policy-gradient or recommended, as dprl learn takes it.
+        basis: with learn, of fitted-q and policy-gradient, as dprl learn takes it.
         return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
     """
 
@@ -83,7 +83,7 @@ def _words(made: dict[str, Any]) -> str:
             + (
                 f"noise costs the choice at most {c['largest_loss_by_noise']:.4g} of value in the mean"
                 if "largest_loss_by_noise" in c
-                else f"fitted Q iteration with the basis {c['learner']['basis']} of {c['learner']['size']} functions"
+                else "{name} with the basis {basis} of {size} functions".format(**c["learner"])
             )
         )
     if made["quantity"].startswith("discounted") and made["discount"] < 1.0:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from dprl.engine.options import Query, Stage
 from dprl.engine.plan import calibrated_stages
 from dprl.engine.rows import scale_of
 from dprl.policies.greedy import Basis, GreedyPolicy
+from dprl.policies.loading import LoggedPolicy
 from dprl.protocols import Bounds
 from dprl.value_functions.feature_map import Features
 
@@ -83,7 +84,13 @@ class FittedQ:
     stages: tuple[Stage, ...] = ()
     caution: float = CAUTION
 
+    name: ClassVar[str] = NAME
     columns = ("step", "raw_reward", "actions", "states", "next_states", "alive")
+
+    @property
+    def weighted(self) -> Any:
+        """The policy whose importance ratios rows hold."""
+        return LoggedPolicy()
 
     @property
     def actions(self) -> int:

@@ -23,13 +23,14 @@ from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.engine.plan import Plan
 from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
+from dprl.evaluation.ascent import ASCENT
 from dprl.evaluation.best import Choice, checked_share, make_choice
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import after_first
 from dprl.evaluation.strata import check_apart, read_axis
 from dprl.evaluation.strategy import UnknownPolicy, public_states
-from dprl.evaluation.teaching import make_teaching
+from dprl.evaluation.teaching import make_teaching, recommended_teaching
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
 from dprl.protocols import Bounds
@@ -46,7 +47,7 @@ MOST_BESIDE = 20
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
 LEARNED, LEARNED_POLICY = "the learned rule", "the learned policy"
 """What the rule, or the policy of fitted Q iteration, is called among those that are valued."""
-LEARNERS = ("recommended", "rules", NAME)
+LEARNERS = ("recommended", "rules", NAME, ASCENT)
 LOGGED = "logged"
 
 
@@ -76,9 +77,10 @@ def plan_of_learned(
         behavior: public behaviour policy. Rules that propose what it never does at some states are left out.
         censored: whether the log tells who was lost from it.
         share: of the people who choose; None for the default.
-        learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), or ``recommended``: fitted Q iteration over
-            several steps, where the budget serves the largest basis for it, and rules otherwise.
-        basis: of fitted Q iteration: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
+        learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), ``policy-gradient``
+            (:mod:`dprl.evaluation.ascent`), or ``recommended``: over several steps the one of these two that the budget
+            serves, and rules otherwise.
+        basis: of a policy: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
             that the budget serves.
         deviation: how far returns lie from the middle of their range, as a root of a mean square; a public guess, by
             which larger levels start less far behind. None for returns at the ends.
@@ -88,10 +90,11 @@ def plan_of_learned(
     """
     if learner not in LEARNERS:
         raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
-    if basis is not None and learner != NAME:
-        raise DprlError("learn: a basis is for fitted-q: choose it as the learner, or leave basis out.")
-    if learner == NAME and (cuts or candidates or deviation is not None):
-        raise DprlError("fitted-q: cuts, policies of your own and a return_deviation are for rules: leave them out.")
+    taught = learner in (NAME, ASCENT)
+    if basis is not None and not taught:
+        raise DprlError(f"learn: a basis is for {NAME} and {ASCENT}: choose one as the learner, or leave basis out.")
+    if taught and (cuts or candidates or deviation is not None):
+        raise DprlError(f"{learner}: cuts, policies of your own and a return_deviation are for rules: leave them out.")
     if bounds.actions is None:
         raise DprlError("learn: rules propose discrete actions; these are continuous.")
     if bounds.strata is not None:
@@ -109,10 +112,11 @@ def plan_of_learned(
     valued = [UnknownPolicy(), *beside.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
     for_rules = bool(cuts or own) or deviation is not None
-    if learner == NAME or (learner == "recommended" and asked.horizon > 1 and not for_rules):
+    if taught or (learner == "recommended" and asked.horizon > 1 and not for_rules):
         parts = TwoParts(bounds.units, checked_share(share))
-        first = make_teaching(asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
-        if learner == NAME or first.left_out is None:
+        how = (asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
+        first = make_teaching(*how, learner) if taught else recommended_teaching(*how)
+        if first is not None:
             return after_first(first, *rest)
     nobody: dict[str, Any] = {LEARNED: None}
     choice = make_choice(config.discount, config.estimator, asked, nobody, budget.epsilon, share)

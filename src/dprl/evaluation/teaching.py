@@ -25,15 +25,20 @@ from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.engine.two_parts import FromFirst, TwoParts
 from dprl.errors import DprlError, require
+from dprl.evaluation.ascent import ASCENT, Ascent
 from dprl.evaluation.best import SHARE
 from dprl.evaluation.fitted_q import NAME, LinearQ, TableQ, Unused
 from dprl.policies.greedy import Basis, are_codes
-from dprl.policies.loading import LoggedPolicy, policy_probabilities
+from dprl.policies.loading import policy_probabilities
 from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
 LEAST_TABLE, LEAST_LINEAR = 3.0, 2.0
 """Least signal to noise: expected rows of an action over their noise, in a cell or in a direction of the basis."""
+LEAST_ASCENT = 3.0
+"""The same of a gradient: people times the clip norm over the length of the noise in their sum."""
+LOUD_TABLE, LOUD_LINEAR = 12.0, 4.0
+"""The signal to noise from which fitted Q iteration finds more than a gradient does."""
 MOST_SUMS, MOST_FEATURES = 2**17, 64
 PURPOSE = "learning a policy"
 
@@ -51,7 +56,7 @@ class Teaching:
     """
 
     parts: TwoParts
-    program: TableQ | LinearQ
+    program: TableQ | LinearQ | Ascent
     beside: Mapping[str, Any]
     called: str
     left_out: Mapping[str, Any] | None = None
@@ -89,7 +94,7 @@ class Teaching:
     def options(self) -> dict[str, dict[str, Any]]:
         """Return the share of the people."""
         given = LIBRARY_DEFAULT if self.parts.share == SHARE else "stated public"
-        known = {"learner": {"value": NAME, "provenance": DERIVED}}
+        known = {"learner": {"value": self.program.name, "provenance": DERIVED}}
         return known | {"choosing_share": {"value": self.parts.share, "provenance": given}}
 
     def described(self) -> dict[str, Any]:
@@ -100,7 +105,7 @@ class Teaching:
             "units_that_choose": self.parts.first,
             "units_that_value": self.parts.second,
             "learner": {
-                "name": NAME, "basis": of.basis.kind, "size": of.basis.size, "rounds": of.rounds,
+                "name": of.name, "basis": of.basis.kind, "size": of.basis.size, "rounds": of.rounds,
                 "caution": of.caution, "left_out": None if self.left_out is None else dict(self.left_out),
             },
         }  # fmt: skip
@@ -115,7 +120,7 @@ class Teaching:
         """Return the learned policy, and with it what is valued."""
         of = self.program
         log = replace(log, bounds=of.bounds)  # where a transition is the unit, a trajectory has one step
-        ratios = step_ratios(LoggedPolicy(), log, behavior)
+        ratios = step_ratios(of.weighted, log, behavior)
         value = of.bounds.value_interval(of.discount)
         rows = rows_of(log, ratios, Unused(of.bounds.state), of.discount, value, columns=of.columns)
         _, weights = run_on_host(of, noise, unit_rows(rows, of.bounds.units), journal=journal)
@@ -132,11 +137,13 @@ def make_teaching(
     called: str,
     behavior: Any = None,
     basis: str | None = None,
+    learner: str = NAME,
 ) -> Teaching:
     """Return how a policy is learned, with the largest basis that the budget of those who teach serves.
 
     Args:
         bounds: of the whole log.
+        learner: ``fitted-q`` or ``policy-gradient``.
         behavior: public behaviour policy; a table does not propose what it does too rarely for the declared ratio.
         basis: kind of :class:`~dprl.policies.greedy.Basis`; None for the largest one that the budget serves.
 
@@ -146,9 +153,10 @@ def make_teaching(
     facts, multiplier = parts.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
     left_out = None
     if basis is not None:
-        return Teaching(parts, _program(facts, discount, behavior, basis), beside, called)
-    for program in _programs(facts, discount, behavior):
+        return Teaching(parts, _program(facts, discount, behavior, basis, learner), beside, called)
+    for program in _programs(facts, discount, behavior, learner):
         least = LEAST_TABLE if program.basis.is_table else LEAST_LINEAR
+        least = LEAST_ASCENT if learner == ASCENT else least
         strength = program.strength(multiplier)
         if strength >= least or program.basis.kind == "products:0":
             return Teaching(parts, program, beside, called, left_out)
@@ -157,26 +165,41 @@ def make_teaching(
     raise RuntimeError("A constant is always served.")
 
 
-def _programs(bounds: Bounds, discount: float, behavior: Any) -> Iterator[TableQ | LinearQ]:
+def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> Teaching | None:
+    """Return the learner that public facts recommend, with arguments as :func:`make_teaching` takes them.
+
+    Fitted Q iteration where the signal in its largest basis is loud; else policy gradient in the largest basis that the
+    budget serves, and None where that is a constant.
+    """
+    multiplier = noise_multiplier_for(events.gaussian, budget)
+    found = make_teaching(bounds, discount, budget, *others)
+    loud = LOUD_TABLE if found.program.basis.is_table else LOUD_LINEAR
+    if found.left_out is None and found.program.strength(multiplier) >= loud:
+        return found
+    found = make_teaching(bounds, discount, budget, *others, learner=ASCENT)
+    return None if found.program.basis.kind == "products:0" else found
+
+
+def _programs(bounds: Bounds, discount: float, behavior: Any, learner: str) -> Iterator[TableQ | LinearQ | Ascent]:
     """Yield programs, the largest basis first: a table where every component looks like codes of categories."""
     kinds = ["table"] * all(map(are_codes, bounds.state)) + ["products:2", "products:1", "products:0"]
     for kind in kinds:
         with suppress(DprlError):
-            yield _program(bounds, discount, behavior, kind)
+            yield _program(bounds, discount, behavior, kind, learner)
 
 
-def _program(bounds: Bounds, discount: float, behavior: Any, kind: str) -> TableQ | LinearQ:
+def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner: str) -> TableQ | LinearQ | Ascent:
     """Return the program of one basis; refuse one that does not fit."""
     basis = Basis(bounds.state, kind)
     if not basis.is_table:
-        require(basis.size <= MOST_FEATURES, f"fitted-q: {kind} has more than {MOST_FEATURES} functions here.")
-        return LinearQ(bounds, basis, discount)
-    table = TableQ(bounds, basis, discount)
-    require(table.query.dimension <= MOST_SUMS, f"fitted-q: a table has more than {MOST_SUMS} sums here.")
+        require(basis.size <= MOST_FEATURES, f"{learner}: {kind} has more than {MOST_FEATURES} functions here.")
+        return (Ascent if learner == ASCENT else LinearQ)(bounds, basis, discount)
+    table = (Ascent if learner == ASCENT else TableQ)(bounds, basis, discount)
+    require(table.query.dimension <= MOST_SUMS, f"{learner}: a table has more than {MOST_SUMS} sums here.")
     return replace(table, allowed=_allowed(table, behavior))
 
 
-def _allowed(table: TableQ, behavior: Any) -> tuple[tuple[bool, ...], ...]:
+def _allowed(table: TableQ | Ascent, behavior: Any) -> tuple[tuple[bool, ...], ...]:
     """Return for each state which actions the public behaviour policy takes often enough; all of them where it does
     so with none.
     """

@@ -69,9 +69,10 @@ def learn(
         policies: of your own, to choose from as well; as :func:`dprl.evaluate` takes target policies.
         choosing_share: share of the people who choose; by default 0.4.
         learner: ``rules`` as above; ``fitted-q`` for a policy by fitted Q iteration, which looks at every component and
-            values what follows a decision; or ``recommended``, by public facts: ``fitted-q`` over several steps where
-            the budget suffices for it, else ``rules``.
-        basis: of ``fitted-q``: ``"table"``, ``"products:0"``, ``"products:1"`` or ``"products:2"``; by default the
+            values what follows a decision; ``policy-gradient`` for one by noisy steps along people's gradients, which
+            needs less budget; or ``recommended``, by public facts: over several steps ``fitted-q`` where the budget is
+            large and ``policy-gradient`` where it is small, else ``rules``.
+        basis: of a policy: ``"table"``, ``"products:0"``, ``"products:1"`` or ``"products:2"``; by default the
             largest that the budget serves. See :class:`~dprl.policies.greedy.Basis`.
         return_deviation: how far returns lie from the middle of their range: the root of the mean square, as the
             literature or an earlier trial has it. It is public, and makes the choice bolder where it is small. A wrong
@@ -80,7 +81,7 @@ def learn(
 
     Returns:
         A release whose :attr:`~dprl.Release.policy` is the rule, a callable policy that is saved as ``policy.json``, or
-        the policy of ``fitted-q``, saved as ``policy.safetensors``; ``release.chosen`` says it in words.
+        the policy that was learned, saved as ``policy.safetensors``; ``release.chosen`` says it in words.
         ``release.contrasts`` has what it is worth more than what was done, and than each action for everybody, with
         intervals that hold together.
 

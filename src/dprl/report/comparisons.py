@@ -20,13 +20,16 @@ def choice_view(choice: dict[str, Any]) -> dict[str, str] | None:
     return {name: plain(choice.get(key)) for name, key in known.items()} if choice else None
 
 
+_LEARNERS = {"fitted-q": "fitted Q iteration", "policy-gradient": "noisy steps along the policy gradient"}
+
+
 def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
     """Return what is said of a learned rule or policy, from ``estimate.json``; None where nothing was learned.
 
     Returns:
-        ``what`` it is; ``lead``, whether it is better than what was done, and ``against_best``, whether than one action
-        for everybody; ``cases`` of a rule; ``classes`` of rules that it was chosen from, and ``why`` another one was
-        left out; ``basis`` and ``table`` of a policy.
+        ``what`` it is, and ``how`` a policy was learned; ``lead``, whether it is better than what was done, and
+        ``against_best``, whether than one action for everybody; ``cases`` of a rule; ``classes`` of rules that it was
+        chosen from, and ``why`` another one was left out; ``basis`` and ``table`` of a policy.
     """
     choice = section(estimate.get("choice"))
     rules, learner = section(choice.get("rules")), section(choice.get("learner"))
@@ -53,6 +56,7 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
     single = len(cases) == 1
     return {
         "what": what,
+        "how": _LEARNERS.get(text(learner.get("name"), ""), "noisy sums"),
         "better": better,
         "lead": f"{lead}{between}.",
         "against_best": _against_best(alone, single, total_error(next(iter(items(estimate.get("contrasts"))), {}))),

@@ -75,7 +75,7 @@ class LearnAudit(BestAudit):
 
     algorithm: ClassVar[str] = "learn"
 
-    learner: Literal["rules", "fitted-q"] = "rules"
+    learner: Literal["rules", "fitted-q", "policy-gradient"] = "rules"
 
     def plan(self, bounds: Bounds, budget: Budget) -> Plan:
         """Return the plan of a release with the smallest class of rules: one for each action; or with one regression

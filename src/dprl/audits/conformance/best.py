@@ -20,6 +20,7 @@ from dprl.audits.record_replay import Call
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
+from dprl.evaluation.ascent import ASCENT
 from dprl.evaluation.best import Choice
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
@@ -38,6 +39,8 @@ LEARNED: Mapping[str, Mapping[str, Any]] = {
     "learned rule, several steps": {"learner": "rules"},
     "fitted Q, a table": {"learner": NAME, "basis": "table"},
     "fitted Q, a linear basis": {"learner": NAME, "basis": "products:2"},
+    "policy gradient, a table": {"learner": ASCENT, "basis": "table"},
+    "policy gradient, a linear basis": {"learner": ASCENT, "basis": "products:2"},
 }
 """How each setting that learns asks for it."""
 
@@ -64,7 +67,9 @@ class BestConformance(EvaluationConformance):
         """Return the noisy maximum or the learner's noisy sum, and that of the values."""
         plan: Any = self.plan(setting)
         first = plan.first
-        own = {"choice": first.mechanism} if isinstance(first, Choice) else {NAME: first.program.stages[0].mechanism}
+        if isinstance(first, Choice):
+            return {"choice": first.mechanism, "value": plan.value_mechanism}
+        own = {first.program.name: first.program.stages[0].mechanism}
         return own | {"value": plan.value_mechanism}
 
     def sources(self, setting: str) -> tuple[str, ...]:
@@ -116,9 +121,12 @@ LEARN = _suite(
         "learned rule, several steps": Setting(_OPTIONS, facts={"units": 16}),
         "fitted Q, a table": Setting(_OPTIONS, facts={"units": 16}),
         "fitted Q, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
+        "policy gradient, a table": Setting(_OPTIONS, facts={"units": 16}),
+        "policy gradient, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
     },
     tuple(
-        Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": NAME}, trials=TRIALS)
+        Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": learner}, trials=TRIALS)
+        for learner in (NAME, ASCENT)
         for epsilon in (1.0, 4.0)
     ),
 )
