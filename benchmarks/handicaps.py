@@ -84,7 +84,8 @@ def gains(seed: int) -> np.ndarray:
 def figures_of(seeds: Sequence[int]) -> str:
     """Return tables of mean gains, in thousandths of half the range."""
     tables = []
-    for words, found in zip(("chance", "of a declared deviation"), np.sum([gains(seed) for seed in seeds], axis=0), strict=True):
+    total = np.sum([gains(seed) for seed in seeds], axis=0)
+    for words, found in zip(("chance", "of a declared deviation"), total, strict=True):
         means = 1000.0 * found / len(seeds)
         rows = [[f"{chance:g}", *(f"{x:.2f}" for x in row)] for chance, row in zip(CHANCES, means, strict=True)]
         tables.append(table([words, *(f"noise {loud:g}" for loud in NOISES)], rows))
