@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.audits.attacks.releases import odds
+from dprl.accounting.budget import Budget
+from dprl.audits.attacks.releases import LearnAudit, odds
+from dprl.audits.audit import canary_of
 from dprl.audits.conformance.best import BEST, LEARN
 from dprl.audits.lower_bound import audit
 from dprl.errors import DprlError
@@ -111,6 +113,15 @@ def test_a_choice_without_noise_is_caught(monkeypatch):
     result = audit(canary(choosing_share=0.95), trials=1000, seed=1, confidence=0.99)
     assert result.violated
     assert result.epsilon_lower > 2.0
+
+
+@pytest.mark.parametrize("learner", ["rules", "fitted-q", "policy-gradient"])
+def test_what_is_attacked_is_what_was_asked_for(learner):
+    """Options of a learned policy are options of a choice, too: they must not be attacked as one."""
+    asked = LearnAudit(learner=learner)
+    canary = canary_of(asked, Budget(1.0, 1e-5), calibration="verified", units=200, released="all")
+    found = canary.plan.first.described()
+    assert found["learner"]["name"] == learner if learner != "rules" else "rules" in found
 
 
 def test_what_means_nothing_is_refused():

@@ -96,7 +96,10 @@ def canary_of(
     if isinstance(algorithm, str):
         name, stated, options = algorithm, VERIFIED, dict[str, Any]()
     else:
-        name = next((n for n, e in attacked().items() if isinstance(algorithm, e.load_config())), None)
+        known = {name: entry.load_config() for name, entry in attacked().items()}
+        own = [name for name, kind in known.items() if isinstance(algorithm, kind)]
+        # options of a learned policy are options of a choice, too
+        name = next((name for name in own if type(algorithm) is known[name]), own[0] if own else None)
         if name is None:
             there = ", ".join(attacked())
             raise DprlError(f"An audit takes a configuration or a name of an algorithm; there are {there}.")
