@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,12 @@ from dprl.accounting.rows import KINDS
 from dprl.audits.neighbours import Case
 from dprl.evaluation.importance_vectors import parts_of, rest_of
 from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.plan import plan_of_best
 from dprl.evaluation.strategy import UnknownPolicy
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy
+from dprl.protocols import NO_JOURNAL, Bounds
 from dprl.registry import IN_TWO_PARTS
 from dprl.release.touch import InMemory, release_rows
 
@@ -38,6 +41,21 @@ def odds_of_a_choice() -> None:
     chance = math.exp(-1.0) / 2.0
     near = abs(wins - _TRIALS * chance) <= 5.0 * math.sqrt(_TRIALS * chance * (1.0 - chance))
     require(near, "the second wins too often or too seldom")
+
+
+@check
+def odds_of_a_released_choice() -> None:
+    """Of two policies that are one person apart the one behind wins now and then."""
+    log = {"observation": [0.0], "action": [1], "reward": [1.0], "behavior_prob": [0.5]}
+    bounds = Bounds(
+        units=20, horizon=1, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, max_importance_ratio=2.0
+    )
+    arms = {f"always_{a}": AlwaysPolicy(a, 2) for a in range(2)}
+    choice: Any = plan_of_best(dprl.ImportanceSampling(), bounds, dprl.Budget(1.0, 1e-3), arms).first
+    rows = dprl.read_log(log, bounds=bounds).load(None)
+    keys = (SecureNoise(t.to_bytes(32, "little")) for t in range(200))
+    behind = sum(choice.released(rows, None, key, NO_JOURNAL).name == "always_0" for key in keys)
+    require(behind > 0, "the policy behind by one person never wins")
 
 
 @check

@@ -80,7 +80,7 @@ def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     return original(replace(rows, log=replace(log, unit_offsets=np.arange(log.episodes + 1))), noise, journal)
 
 
-@fault("a policy is chosen by its sum without noise", "neighbours of a choice", (Choice, "released"))
+@fault("a policy is chosen by its sum without noise", "odds of a released choice", (Choice, "released"))
 def _(original: Any, self: Any, log: Any, behavior: Any, noise: Any, journal: Any) -> Any:
     """The mechanism draws, too, but the winner is the one with the largest sum."""
     found = original(self, log, behavior, noise, journal)

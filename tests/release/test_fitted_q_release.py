@@ -142,7 +142,7 @@ def test_the_command_line_learns_and_plans(tmp_path, capsys):
 
     planned = said("plan", "--learn", "--algorithm", "importance-sampling", "--learner", "fitted-q")
     assert planned[1].startswith("learning a policy: noise multiplier ")
-    assert any("fitted Q iteration with the basis table of 4 functions" in line for line in planned)
+    assert any("fitted-q with the basis table of 4 functions" in line for line in planned)
     first, second, *_ = said("learn", "--out", str(out))  # recommended over several steps
     assert first.startswith("The learned policy, ")
     assert second == "learned by fitted Q iteration: it is the chosen one, not proven the best"
