@@ -67,6 +67,17 @@ def test_a_person_adds_the_gradient_of_their_weighted_return(kind):
     assert np.abs(expected).max() > 0.1
 
 
+def test_products_of_many_large_ratios_leave_a_finite_gradient():
+    bounds = replace(BOUNDS, horizon=400, max_importance_ratio=8.0, max_cumulative_ratio=50.0)
+    program = Ascent(bounds, Basis(BOUNDS.state, "table"), DISCOUNT)
+    rows = {"episode_id": np.zeros(400, int), "t": np.arange(400), "observation_0": np.zeros(400)}
+    rows |= {"action": np.ones(400, int), "reward": np.full(400, 2.0), "behavior_prob": np.full(400, 0.1)}
+    rows["terminated"] = np.arange(400) == 399
+    found = vectors(program, rows, np.repeat([-1.0, 1.0], 4))
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() > 0.0
+
+
 def test_a_person_counts_once_however_many_trajectories():
     program = Ascent(BOUNDS, Basis(BOUNDS.state, "table"), DISCOUNT)
     theta, columns = np.zeros(program.query.dimension), log_of(30, trajectories=2)

@@ -13,6 +13,7 @@ from dprl.accounting import certificate, verification
 from dprl.accounting.budget import Budget
 from dprl.cli import main
 from dprl.errors import DprlError
+from dprl.evaluation.ascent import ASCENT
 from dprl.evaluation.fitted_q import NAME
 from dprl.protocols import Bounds
 from dprl.release import run_folder
@@ -124,6 +125,26 @@ def test_an_interrupted_release_goes_on_with_the_noise_that_was_drawn(tmp_path, 
     assert len(trial.ledger.history()) == 1
     found.save(trial.out)
     assert verification.verify(trial.out).private
+
+
+@pytest.mark.parametrize("learner", [NAME, ASCENT])
+def test_with_other_behaviour_probabilities_nothing_is_gone_on_with(learner, tmp_path, monkeypatch):
+    """Of several steps nothing that is valued beside the policy shows them: they are bound by themselves."""
+    trial = Trial(tmp_path / "trial")
+    options = {"ledger": trial.ledger, "dataset": "trial", "run": trial.run, "learner": learner, "basis": "table"}
+    with monkeypatch.context() as patch:
+
+        def fails(*_):
+            raise KeyboardInterrupt
+
+        patch.setattr("dprl.release.touch.release_total", fails)
+        with pytest.raises(KeyboardInterrupt):
+            learned(**options)
+    others = columns()
+    others["behavior_prob"] = np.where(others["observation_0"] == 0.0, 0.6, 0.5)
+    with pytest.raises(DprlError, match="other"):
+        learned(others, **options, resume=True)
+    assert verification.verify(learned(**options, resume=True).save(trial.out)["certificate.json"].parent).private
 
 
 def test_the_command_line_learns_and_plans(tmp_path, capsys):

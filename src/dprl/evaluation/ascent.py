@@ -35,6 +35,8 @@ CLIP = 0.5
 """Clip norm over the root of the horizon."""
 MOST_WEIGHT = 20.0
 """At which a product of importance ratios is cut, at the latest."""
+FAR = 1e18
+"""Products are never larger, so that none overflows."""
 ASCENT = "policy-gradient"
 """Of the learner, of its noise stream, and of the journal's."""
 
@@ -86,7 +88,8 @@ class Ascent(FittedQ):
             def one(carry: Any, row: Any) -> tuple[Any, Any]:
                 product, factor = carry
                 ratio, first, earned = row
-                product, factor = jnp.where(first, 1.0, product) * ratio, jnp.where(first, 1.0, self.discount * factor)
+                product = jnp.minimum(jnp.where(first, 1.0, product) * ratio, FAR)
+                factor = jnp.where(first, 1.0, self.discount * factor)
                 return (product, factor), factor * jnp.minimum(product, most) * earned
 
             ones = jnp.ones((), ratios.dtype)

@@ -29,7 +29,7 @@ from dprl.evaluation.ascent import ASCENT, Ascent
 from dprl.evaluation.best import SHARE
 from dprl.evaluation.fitted_q import NAME, LinearQ, TableQ, Unused
 from dprl.policies.greedy import Basis, are_codes
-from dprl.policies.loading import policy_probabilities
+from dprl.policies.loading import UniformPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
@@ -111,8 +111,9 @@ class Teaching:
         }  # fmt: skip
 
     def entering(self, log: Trajectories, behavior: Any) -> Iterator[Any]:
-        """Yield actions, and the ratios of what is valued besides. Private."""
+        """Yield actions, behaviour probabilities by ratios, and the ratios of what is valued besides. Private."""
         yield log.action
+        yield step_ratios(UniformPolicy(self.program.actions), log, behavior)  # the learned policy's are not known yet
         for policy in self.beside.values():
             yield step_ratios(policy, log, behavior)
 
