@@ -18,7 +18,7 @@ KEY = {"method": "zero", "units": 10, "epsilon": None}
 def test_what_is_saved_is_read_again(tmp_path):
     store = Store(tmp_path / "out", "004")
     assert store.read(KEY) is None
-    store.save(KEY, {"rmse": [0.25]})
+    store.save(KEY, {"rmse": [0.25]}, 1.5)
     assert Store(tmp_path / "out", "004").read(KEY) == {"rmse": [0.25]}
     assert store.read(KEY | {"units": 11}) is None
 
@@ -31,18 +31,18 @@ def test_the_address_is_of_the_content():
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"schema": "other"}', b"[]", "half"])
 def test_a_damaged_file_is_computed_again(tmp_path, damage):
     store = Store(tmp_path, "004")
-    store.save(KEY, {"rmse": [0.25]})
+    store.save(KEY, {"rmse": [0.25]}, 1.5)
     (file,) = (tmp_path / "cells").iterdir()
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage)
     assert store.read(KEY) is None
-    store.save(KEY, {"rmse": [0.25]})
+    store.save(KEY, {"rmse": [0.25]}, 1.5)
     assert file.read_bytes() == whole
 
 
 def test_a_file_of_another_cell_is_not_taken(tmp_path):
     store = Store(tmp_path, "004")
-    store.save(KEY, {"rmse": [0.25]})
+    store.save(KEY, {"rmse": [0.25]}, 1.5)
     (file,) = (tmp_path / "cells").iterdir()
     file.write_text(json.dumps(json.loads(file.read_text()) | {"key": KEY | {"units": 99}}))
     assert store.read(KEY) is None
@@ -51,7 +51,7 @@ def test_a_file_of_another_cell_is_not_taken(tmp_path):
 def test_nothing_is_half_written(tmp_path, monkeypatch):
     """A write that fails leaves what was there, and no file beside it."""
     store = Store(tmp_path, "004")
-    store.save(KEY, {"rmse": [0.25]})
+    store.save(KEY, {"rmse": [0.25]}, 1.5)
 
     def fails(*_: object) -> None:
         raise KeyboardInterrupt

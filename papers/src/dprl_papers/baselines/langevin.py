@@ -29,7 +29,6 @@ class DPGLD(GradientConfig):
     """
 
     average: Literal["tail", "all", "last", "random"] | None = "random"
-    project: bool = False
 
     algorithm: ClassVar[str] = "dp-gld"
 

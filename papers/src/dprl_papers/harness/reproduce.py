@@ -103,7 +103,7 @@ def reproduce(
     try:
         with closing(spread(runner, missing, engine, workers, address)) as found:
             for task, results, seconds in found:
-                store.save(runner.key(task), results)
+                store.save(runner.key(task), results, seconds)
                 done.append((task, results, seconds))
                 tell(len(tasks) - len(missing) + len(done), len(tasks), task.words)
     finally:

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from filelock import FileLock
 
 from dprl.errors import DprlError
 from dprl.files import write_atomically
+from dprl_papers.harness.versions import commit
 
-SCHEMA = "dprl.reproduction-cell/1"
+SCHEMA = "dprl.reproduction-cell/2"
 _MARK, _MARK_SCHEMA = "reproduction.json", "dprl.reproduction/1"
 
 
@@ -57,18 +59,23 @@ class Store:
         if found.get("paper") != paper:
             raise DprlError(f"{str(self.folder)!r} is of paper {found.get('paper')}: name another with --out.")
 
-    def read(self, key: Mapping[str, Any]) -> Any:
-        """Return the results that ``key`` determines, or None where they are missing or damaged."""
+    def cell(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return all that is kept under ``key``, or None where it is missing or damaged."""
         try:
             found = json.loads((self.folder / "cells" / f"{address(key)}.json").read_bytes())
         except (OSError, ValueError):
             return None
         whole = isinstance(found, dict) and found.get("schema") == SCHEMA and found.get("key") == as_json(key)
-        return found.get("results") if whole else None
+        return found if whole else None
 
-    def save(self, key: Mapping[str, Any], results: Any) -> None:
-        """Keep results: all of them, or none."""
-        content = {"schema": SCHEMA, "key": as_json(key), "results": as_json(results)}
+    def read(self, key: Mapping[str, Any]) -> Any:
+        """Return the results that ``key`` determines, or None where they are missing or damaged."""
+        return (self.cell(key) or {}).get("results")
+
+    def save(self, key: Mapping[str, Any], results: Any, seconds: float) -> None:
+        """Keep results, all of them or none, with the commit that computed them and how long that took."""
+        made = {"commit": commit(), "seconds": round(seconds, 3)}
+        content = {"schema": SCHEMA, "key": as_json(key), "results": as_json(results), "made": made}
         self.write(f"cells/{address(key)}.json", json.dumps(content, sort_keys=True, allow_nan=False) + "\n")
 
     def kept(self, key: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
@@ -77,7 +84,8 @@ class Store:
             return as_json(compute())
         with FileLock(self.folder / "locks" / address(key)):
             if (found := self.read(key)) is None:
-                self.save(key, found := as_json(compute()))
+                started = time.perf_counter()
+                self.save(key, found := as_json(compute()), time.perf_counter() - started)
         return found
 
     def write(self, name: str, text: str) -> Path:

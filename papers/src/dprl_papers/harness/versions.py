@@ -82,6 +82,7 @@ def machine_facts() -> dict[str, Any]:
     return {name: x for name, x in (machine.versions() | machine.device()).items() if name not in own}
 
 
+@cache
 def commit() -> str | None:
     """Return the commit of the sources, with ``-dirty`` where they differ from it; None outside of a checkout."""
     describe = ["git", "-C", str(PACKAGES["dprl_papers"]), "describe", "--always", "--dirty", "--abbrev=40"]

@@ -332,11 +332,10 @@ def _once(count: int) -> int:
 
 
 _THEIRS: dict[str, Any] = {"start": "random", "max_rows_per_unit": None}
-_PLAIN: dict[str, Any] = {**_THEIRS, "project": False}
 _DPTD = PublishedDPTD(**_THEIRS)
-_SGD = DPSGDA(**_PLAIN, primal_step=SGD_STEP, dual_step=SGD_STEP, average="last")
-_GLD = DPGLD(**_PLAIN, primal_step=LANGEVIN_STEP, dual_step=LANGEVIN_STEP)
-_SRM = DPSRM(**_PLAIN, recursion=RECURSION, primal_step=SGD_STEP, dual_step=SGD_STEP)
+_SGD = DPSGDA(**_THEIRS, primal_step=SGD_STEP, dual_step=SGD_STEP, average="last")
+_GLD = DPGLD(**_THEIRS, primal_step=LANGEVIN_STEP, dual_step=LANGEVIN_STEP)
+_SRM = DPSRM(**_THEIRS, recursion=RECURSION, primal_step=SGD_STEP, dual_step=SGD_STEP)
 
 
 def _batches(rate: float) -> At:

@@ -111,6 +111,11 @@ class PublishedDPTDProgram(DPTDProgram):
         del step
         return 1.0, 1.0
 
+    def keep(self, stage: int, state: Any, theta: jax.Array, noisy: jax.Array) -> jax.Array:
+        """Return one iterate of theta_0 to theta_{T-1}, as line 7 draws it: the one that a step begins at."""
+        del theta
+        return super().keep(stage, state, state.theta, noisy)
+
 
 # --- Theorem 5.1 ------------------------------------------------------------------------------------------------------
 
