@@ -117,13 +117,16 @@ class Method:
             return Guarantee(status="unreviewed", claimed=budget.epsilon, delta=budget.delta)
         return Guarantee(status=self.guarantee)
 
+    def files(self) -> set[Path]:
+        """Return the files that it is made by: those of its functions, and its sources."""
+        functions = (*self._functions, self.promise)
+        return {*self.sources, *(Path(f) for function in functions if function and (f := _file_of(function)))}
+
     def version(self) -> str:
         """Return of the code behind it; changes whenever any of it does."""
-        functions = (*self._functions, self.promise)
-        own = {Path(f) for function in functions if function and (f := _file_of(function))}
         # what a method is given, and what its answer is measured by
         ends = [module_file(f"dprl_papers.harness.{name}") for name in ("problem", "metrics")]
-        return fingerprint([*own, *self.sources, *(file for file in ends if file)])
+        return fingerprint([*self.files(), *(file for file in ends if file)])
 
 
 def _file_of(function: Any) -> str | None:

@@ -212,7 +212,8 @@ class Runner:
         if cell is None:
             figure = self.request.paper.figure(task.figure)
             assert isinstance(figure, Programmed)
-            return import_module(figure.module).draw(self._run(figure))
+            self.store.asked.clear()
+            return import_module(figure.module).draw(self._run(figure)) | {"cells": [*self.store.asked]}
         logs, metrics = self._logs(cell.domain, task.first, task.last)
         method, setting = self.request.methods[cell.method], self.setting(cell)
         keys = np.stack([np.asarray(SeededNoise.from_seed(seed).key) for seed in logs.seeds])

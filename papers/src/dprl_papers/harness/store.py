@@ -34,6 +34,7 @@ class Store:
 
     def __init__(self, folder: Path, paper: str) -> None:
         self.folder = folder.absolute()
+        self.asked: list[dict[str, Any]] = []  # what :meth:`kept` gave in this process, and what it was made of
         mark = folder / _MARK
         try:
             if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not mark.is_file())):
@@ -72,21 +73,23 @@ class Store:
         """Return the results that ``key`` determines, or None where they are missing or damaged."""
         return (self.cell(key) or {}).get("results")
 
-    def save(self, key: Mapping[str, Any], results: Any, seconds: float) -> None:
+    def save(self, key: Mapping[str, Any], results: Any, seconds: float) -> dict[str, Any]:
         """Keep results, all of them or none, with the commit that computed them and how long that took."""
         made = {"commit": commit(), "seconds": round(seconds, 3)}
         content = {"schema": SCHEMA, "key": as_json(key), "results": as_json(results), "made": made}
         self.write(f"cells/{address(key)}.json", json.dumps(content, sort_keys=True, allow_nan=False) + "\n")
+        return content
 
     def kept(self, key: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
         """Return what ``compute`` gives, or gave before, as JSON has it; others who want the same wait for it."""
         if not self.folder.is_dir():  # a worker on a machine that does not share the disk
             return as_json(compute())
         with FileLock(self.folder / "locks" / address(key)):
-            if (found := self.read(key)) is None:
+            if (found := self.cell(key)) is None:
                 started = time.perf_counter()
-                self.save(key, found := as_json(compute()), time.perf_counter() - started)
-        return found
+                found = self.save(key, compute(), time.perf_counter() - started)
+        self.asked.append({"what": str(key.get("function", "")).rpartition(".")[2], **found["made"]})
+        return found["results"]
 
     def write(self, name: str, text: str) -> Path:
         """Write a file of this folder atomically."""
