@@ -58,7 +58,7 @@ def test_nothing_is_half_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(KeyboardInterrupt):
-        store.save(KEY, {"rmse": [0.5]})
+        store.save(KEY, {"rmse": [0.5]}, 1.5)
     monkeypatch.undo()
     assert store.read(KEY) == {"rmse": [0.25]}
     assert len(list((tmp_path / "cells").iterdir())) == 1
