@@ -34,6 +34,10 @@ def reproduce(
         str | None, typer.Option(help="Ray cluster that runs, such as 10.0.0.1:6379.  [default: one of its own]")
     ] = None,
     plugin: Annotated[Path | None, typer.Option(help="Python file with METHODS or a DOMAIN of your own.")] = None,
+    pages: Annotated[
+        bool, typer.Option("--pages", help="Compute nothing: put the results in the folder of --out on record in "
+                           "papers/results, and write the tables of docs/papers from the record.")
+    ] = False,
     listing: Annotated[bool, typer.Option("--list", help="Say which papers and figures there are.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
 ) -> None:  # fmt: skip
@@ -48,6 +52,12 @@ def reproduce(
         _list(papers() if paper is None else (load_paper(paper).number,), as_json)
         return
     spec = load_paper(paper)
+    folder = Path(f"reproduction-{spec.number}" if out is None else out)
+    if pages:
+        from dprl_papers.harness.record import write_pages
+
+        typer.echo("\n".join(str(path) for path in write_pages(spec.number, folder / "results.json")))
+        return
     if figure is not None and plugin is None:
         spec.figure(figure)  # before anything heavy is imported
     if trials is not None and trials < 1:
@@ -62,7 +72,6 @@ def reproduce(
     request = make_request(spec, figure, trials, quick, None if plugin is None else load_plugin(plugin))
     for one in request.left_out:
         typer.echo(f"Figure {one.name} is left out: it needs pip install 'dprl[{one.extra}]'.", err=True)
-    folder = Path(f"reproduction-{spec.number}" if out is None else out)
     with Bars(quiet=as_json) as bars:
         results = run(request, folder, bars, workers, engine, address)
     typer.echo(json.dumps(results, allow_nan=False) if as_json else _words(results, folder / REPORT))

@@ -63,18 +63,29 @@ def _measured(figure: Mapping[str, Any], known: dict[str, int]) -> dict[str, Any
     for name in (n for n in names if n not in known):
         used = [known[n] for n in names if n in known]
         known[name] = min(range(charts.COLOURS), key=lambda c: (used.count(c), list(known.values()).count(c), c))
-    metric, along, beside = figure["metric"], figure["kind"] == "curves", figure["beside"] or {}
-    if along:
-        drawn = listed = _along(figure)
-    elif metric.startswith("value"):
-        drawn = listed = [metric]
-    else:
-        drawn = [metric] if metric.startswith("rmse") or beside else [metric, "rmse"]
-        listed = ["mspbe" if metric.startswith("rmse") else metric, "rmse"]
+    drawn, beside = _metrics(figure)[0], figure["beside"] or {}
     return {
         "charts": [{"svg": _chart(figure, name, known, beside.get("lines", [])), "title": ""} for name in drawn],
-        "tables": [*(_table(figure, name) for name in listed), *beside.get("tables", [])],
+        "tables": tables_of(figure),
     }
+
+
+def tables_of(figure: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tables of a figure."""
+    if figure["kind"] == "programmed":
+        return figure["tables"]
+    return [*(_table(figure, name) for name in _metrics(figure)[1]), *(figure["beside"] or {}).get("tables", [])]
+
+
+def _metrics(figure: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the metrics that a figure of methods draws, and those that it has in tables."""
+    metric, beside = figure["metric"], figure["beside"]
+    if figure["kind"] == "curves":
+        return (along := _along(figure)), along
+    if metric.startswith("value"):
+        return [metric], [metric]
+    drawn = [metric] if metric.startswith("rmse") or beside else [metric, "rmse"]
+    return drawn, ["mspbe" if metric.startswith("rmse") else metric, "rmse"]
 
 
 def _along(figure: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ from dprl_papers.harness.measured import results_of
 from dprl_papers.harness.method import add_methods, library_methods
 from dprl_papers.harness.page import render
 from dprl_papers.harness.plugin import Plugin
+from dprl_papers.harness.record import made_by, merged, read_results
 from dprl_papers.harness.runner import Request, Runner
 from dprl_papers.harness.spec import Measured, Paper
 from dprl_papers.harness.store import Store, as_json
@@ -89,7 +90,7 @@ def reproduce(
         address: of a Ray cluster that runs; by default one is started on this machine, for this run alone.
 
     Returns:
-        what ``results.json`` holds.
+        what ``results.json`` holds: these figures, and those of earlier runs in the same folder.
 
     Raises:
         DprlError: ``out`` holds something else, or cannot be written; or workers cannot be started.
@@ -110,7 +111,11 @@ def reproduce(
         if done:
             store.write(PROVENANCE, json.dumps(provenance(request, done), indent=1) + "\n")
     computed = {t.figure: store.read(runner.key(t)) for t in tasks if t.figure}
-    results = as_json(results_of(runner, computed))
+    parts = {name: found.pop("cells") for name, found in computed.items()}
+    new = as_json(results_of(runner, computed))
+    for figure, about in zip(request.figures, new["figures"], strict=True):
+        about["made"] = made_by(runner, figure, parts.get(figure.name, ()))
+    results = merged(read_results(out / RESULTS), new, request.paper)
     store.write(RESULTS, json.dumps(results, indent=1, allow_nan=False) + "\n")
     store.write(REPORT, render(results, request.paper))
     return results

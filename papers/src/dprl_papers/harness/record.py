@@ -1,0 +1,266 @@
+"""What is on record of a paper, ``papers/results/NNN.json``, and the tables of ``docs/papers/NNN.md`` that it makes.
+
+Each figure's record says which command, commit, libraries and seeds made its cells, how long each took, and the digest
+of every file that its numbers hang on: where one of those has changed since, the page marks the figure as stale.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dprl.errors import DprlError
+from dprl.files import write_atomically
+from dprl_papers.harness.domain import FOLDER
+from dprl_papers.harness.page import tables_of
+from dprl_papers.harness.runner import Runner, Task
+from dprl_papers.harness.spec import Measured, Paper, Programmed, load_paper, papers
+from dprl_papers.harness.store import address
+from dprl_papers.harness.versions import PACKAGES, imported, libraries, module_file
+
+ROOT = PACKAGES["dprl_papers"].parents[2]
+RECORD, PAGES, SPECIFICATION = ROOT / "papers" / "results", ROOT / "docs" / "papers", "its specification"
+STALE = "> **Stale.**"
+"""What a line begins with that marks a figure whose code has changed; a page may lack it, or have it too long."""
+_ROOMS = tuple(f"dprl/{room}/" for room in ("evaluation", "learning", "mechanisms", "protectors", "environments"))
+_PLUMBING = ("dprl/evaluation/plan.py", "dprl_papers/harness/", "dprl_papers/registered.py")
+_WORDS = ("name", "title", "where", "statement", "note", "claims", "module", "extra", "quick")
+
+
+# --- what a figure was made by ----------------------------------------------------------------------------------------
+
+
+def made_by(runner: Runner, figure: Measured | Programmed, parts: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Return the provenance of a figure whose cells are all there; ``parts`` are those within a programmed one."""
+    request = runner.request
+    cells, files = [], set[Path]()
+    if isinstance(figure, Measured):
+        for cell in dict.fromkeys(cell for *_, cell in request.points(figure)):
+            made = [_made(runner, Task(cell, *chunk)) for chunk in runner.chunks(cell.domain)]
+            where = [cell.domain, cell.units, cell.method, cell.factor, cell.epsilon]
+            cells.append(_cell(" ".join(map(str, where)), made))
+            files |= request.methods[cell.method].files() | {FOLDER / f"{cell.domain}.py"}
+        module = figure.beside.partition(":")[0]
+    else:
+        own, module = _made(runner, Task(figure=figure.name)), figure.module
+        cells = [_cell(f"figure {figure.name}", [own]), *(_cell(part["what"], [part]) for part in parts)]
+    if module and (file := module_file(module)):
+        files.add(file)
+    within = sum(cell["seconds"] for cell in cells[isinstance(figure, Programmed) :])
+    return {
+        "command": f"dprl reproduce {request.paper.number} --figure {figure.name}",
+        "trials": request.trials,
+        "seeds": [request.paper.seed, request.paper.seed + request.trials - 1],
+        "commits": sorted({commit for cell in cells for commit in cell["commits"]}),
+        "versions": libraries(),
+        "seconds": round(max(within, cells[0]["seconds"]), 1),
+        "code": {SPECIFICATION: specification(figure)} | {name: digest(file) for name, file in _closure(files)},
+        "cells": cells,
+    }
+
+
+def _made(runner: Runner, task: Task) -> dict[str, Any]:
+    found = runner.store.cell(runner.key(task))
+    assert found is not None
+    return found["made"]
+
+
+def _cell(what: str, made: list[Mapping[str, Any]]) -> dict[str, Any]:
+    commits = sorted({str(one["commit"]) for one in made})
+    return {"what": what, "commits": commits, "seconds": round(sum(one["seconds"] for one in made), 3)}
+
+
+def _closure(files: Iterable[Path]) -> list[tuple[str, Path]]:
+    """Return files, and those that they import of algorithms, mechanisms, simulators and papers, with their names."""
+    found: dict[str, Path] = {}
+    todo = list(files)
+    while todo:
+        path = todo.pop()
+        name = _name(path)
+        if name in found or name.endswith("__init__.py") or name.startswith(_PLUMBING):
+            continue
+        found[name] = path
+        todo += [file for file in imported(path) if _name(file).startswith((*_ROOMS, "dprl_papers/"))]
+    return sorted(found.items())
+
+
+def _name(path: Path) -> str:
+    for package, folder in PACKAGES.items():
+        if path.is_relative_to(folder):
+            return f"{package}/{path.relative_to(folder)}"
+    return path.name
+
+
+def digest(path: Path) -> str:
+    """Return the digest of a file: of Python the code alone, as neither comments nor docstrings make a number."""
+    content = path.read_bytes()
+    if path.suffix == ".py":
+        tree = ast.parse(content)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                node.body[:1] = [ast.Pass()]
+        content = ast.unparse(tree).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def specification(figure: Measured | Programmed) -> str:
+    """Return the digest of what a figure asks for, its words apart."""
+    return address({name: x for name, x in vars(figure).items() if name not in _WORDS})[:16]
+
+
+def stale(figure: Mapping[str, Any], paper: Paper) -> list[str]:
+    """Return what has changed since a figure was computed, by name."""
+    changed = []
+    for name, was in figure["made"]["code"].items():
+        package, _, rest = name.partition("/")
+        file = PACKAGES[package] / rest if rest else None
+        now = specification(paper.figure(figure["name"])) if file is None else digest(file) if file.is_file() else ""
+        if now != was:
+            changed.append(name)
+    return changed
+
+
+# --- the record -------------------------------------------------------------------------------------------------------
+
+
+def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any], paper: Paper) -> dict[str, Any]:
+    """Return results with what ``old`` has of other figures, in the order of the paper's; a quick run keeps nothing."""
+    if old is None or any(old.get(name) != new[name] for name in ("schema", "paper", "quick", "plugin")):
+        return dict(new)
+    figures = {f["name"]: f for f in (*old["figures"], *new["figures"])}
+    order = [f.name for f in paper.figures]
+    kept = sorted((f for f in figures.values() if f["name"] in order), key=lambda f: order.index(f["name"]))
+    return {**new, "domains": old["domains"] | new["domains"], "figures": kept}
+
+
+def read_results(path: Path) -> dict[str, Any] | None:
+    """Return the results in a file, or None where there are none."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def write_pages(number: str, out: Path) -> list[Path]:
+    """Put the results of ``out``, if it has any, on record, and write the paper's page and the table of all records.
+
+    Raises:
+        DprlError: this is no checkout of the repository, or ``out`` has a quick run, or a plugin's.
+    """
+    if not (PAGES / f"{number}.md").is_file():
+        raise DprlError("--pages writes papers/results and docs/papers: use it in a checkout of the repository.")
+    found, file = read_results(out), RECORD / f"{number}.json"
+    if found is not None:
+        if found["quick"] or found["plugin"] or found["paper"] != number:
+            raise DprlError(f"{str(out)!r} has a quick run, a plugin's, or another paper's: it does not go on record.")
+        old = read_results(file)
+        RECORD.mkdir(exist_ok=True)
+        write_atomically(file, _text(merged(old, _rounded(found), load_paper(number))).encode())
+    made = pages()
+    for path, text in made.items():
+        write_atomically(path, text.encode())
+    return [*([file] if found else []), *made]
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(x) for name, x in value.items()}
+    if isinstance(value, list):
+        return [_rounded(x) for x in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _text(results: Mapping[str, Any]) -> str:
+    """Return results as JSON, with a line for each entry of a list of a figure's."""
+
+    def lines(value: Any, indent: int) -> str:
+        if indent < 5 and isinstance(value, list | dict) and value:
+            pad, pairs = " " * indent, value.items() if isinstance(value, dict) else ((None, x) for x in value)
+            inside = (f"{pad} " + ("" if k is None else f"{json.dumps(k)}: ") + lines(x, indent + 1) for k, x in pairs)
+            ends = "{}" if isinstance(value, dict) else "[]"
+            return f"{ends[0]}\n" + ",\n".join(inside) + f"\n{pad}{ends[1]}"
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+    return lines(results, 0) + "\n"
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages of all papers as their records make them, and README.md with a row for each figure."""
+    made, rows = {}, list[list[str]]()
+    for number in papers():
+        paper, path = load_paper(number), PAGES / f"{number}.md"
+        results = read_results(RECORD / f"{number}.json") or {"figures": []}
+        figures = {f["name"]: f for f in results["figures"]}
+
+        def block(mark: re.Match[str], figures: Any = figures, paper: Paper = paper) -> str:
+            if mark[2] not in figures:
+                raise DprlError(
+                    f"docs/papers/{paper.number}.md has a mark of figure {mark[2]}, which is not on record."
+                )
+            return mark[1] + markdown(figures[mark[2]], paper)
+
+        text = path.read_text(encoding="utf-8")
+        made[path] = re.sub(r"(<!-- figure (\S+) -->\n).*?(?=<!-- end \2 -->)", block, text, flags=re.DOTALL)
+        rows += [_row(paper, f, figures.get(f.name)) for f in paper.figures]
+    head = ["| Paper | Figure | Command | On record | Seconds | Commit |", "|---|---|---|---|---|---|"]
+    table, path = "\n".join([*head, *rows]), PAGES / "README.md"
+    if path.is_file():
+        text = path.read_text(encoding="utf-8")
+        made[path] = re.sub(
+            r"(?<=<!-- records -->\n).*?(?=<!-- end records -->)", lambda _: table + "\n", text, flags=re.S
+        )
+    return made
+
+
+def _row(paper: Paper, figure: Measured | Programmed, found: Mapping[str, Any] | None) -> list[str]:
+    cells = [paper.number, figure.title, f"`dprl reproduce {paper.number} --figure {figure.name}`"]
+    if found is None:
+        return [*cells, "no", "", ""]
+    made = found["made"]
+    what = f"{len(made['cells'])} cells, {made['trials']} trials" + (", stale" if stale(found, paper) else "")
+    return [*cells, what, f"{made['seconds']:,.0f}", ", ".join(c[:10] for c in made["commits"])]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows))
+
+
+def without_marks(text: str) -> str:
+    """Return a page without its marks of what is stale, which no test compares: they come and go with the code."""
+    return "\n".join(line for line in text.split("\n") if not line.startswith(STALE))
+
+
+def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
+    """Return a figure's tables and verdicts, with what made them above."""
+    made, (first, last) = figure["made"], figure["made"]["seeds"]
+    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+    lines = [
+        f"*`{made['command']}`: {made['trials']} trials, seeds {first} to {last}; {len(made['cells'])} cells in "
+        f"{made['seconds']:,.0f} s of one core; commit {', '.join(c[:10] for c in made['commits'])}; {versions}.*",
+        "",
+    ]
+    if changed := stale(figure, paper):
+        lines += [f"{STALE} Since these numbers were computed {', '.join(f'`{c}`' for c in changed)} changed.", ""]
+    for table in tables_of(figure):
+        heads, *rows = ([_plain(cell) for cell in row] for row in (table["heads"], *table["rows"]))
+        lines += [table.get("caption") or f"{table['summary']}.", ""]
+        lines += [_table(heads, rows), ""]
+    for claim in figure["claims"]:
+        text = claim["text"][:1].upper() + claim["text"][1:]
+        lines.append(f'* *{claim["verdict"]}*: "{claim["words"]}"{" (ours)" if claim["ours"] else ""} {text}')
+    return "\n".join([*lines, *([""] if figure["claims"] else [])])
+
+
+def _plain(cell: Any) -> str:
+    if not isinstance(cell, Mapping):
+        return str(cell).replace("|", "\\|")
+    text = " · ".join([cell["text"], *cell.get("below", [])]).replace("|", "\\|")
+    return f"**{text}**" if "best" in cell.get("class", "") else text
