@@ -16,7 +16,6 @@ from typing import Any
 
 from dprl.errors import DprlError
 from dprl.files import write_atomically
-from dprl_papers.harness.domain import FOLDER
 from dprl_papers.harness.page import tables_of
 from dprl_papers.harness.runner import Runner, Task
 from dprl_papers.harness.spec import Measured, Paper, Programmed, load_paper, papers
@@ -26,7 +25,7 @@ from dprl_papers.harness.versions import PACKAGES, imported, libraries, module_f
 ROOT = PACKAGES["dprl_papers"].parents[2]
 RECORD, PAGES, SPECIFICATION = ROOT / "papers" / "results", ROOT / "docs" / "papers", "its specification"
 STALE = "> **Stale.**"
-"""What a line begins with that marks a figure whose code has changed; a page may lack it, or have it too long."""
+"""What the line begins with that marks a figure whose code has changed."""
 _ROOMS = tuple(f"dprl/{room}/" for room in ("evaluation", "learning", "mechanisms", "protectors", "environments"))
 _PLUMBING = ("dprl/evaluation/plan.py", "dprl_papers/harness/", "dprl_papers/registered.py")
 _WORDS = ("name", "title", "where", "statement", "note", "claims", "module", "extra", "quick")
@@ -44,7 +43,7 @@ def made_by(runner: Runner, figure: Measured | Programmed, parts: Iterable[Mappi
             made = [_made(runner, Task(cell, *chunk)) for chunk in runner.chunks(cell.domain)]
             where = [cell.domain, cell.units, cell.method, cell.factor, cell.epsilon]
             cells.append(_cell(" ".join(map(str, where)), made))
-            files |= request.methods[cell.method].files() | {FOLDER / f"{cell.domain}.py"}
+            files |= request.methods[cell.method].files() | {runner.domain_file(cell.domain)}
         module = figure.beside.partition(":")[0]
     else:
         own, module = _made(runner, Task(figure=figure.name)), figure.module
@@ -70,7 +69,7 @@ def _made(runner: Runner, task: Task) -> dict[str, Any]:
     return found["made"]
 
 
-def _cell(what: str, made: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _cell(what: str, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     commits = sorted({str(one["commit"]) for one in made})
     return {"what": what, "commits": commits, "seconds": round(sum(one["seconds"] for one in made), 3)}
 
@@ -160,7 +159,8 @@ def write_pages(number: str, out: Path) -> list[Path]:
             raise DprlError(f"{str(out)!r} has a quick run, a plugin's, or another paper's: it does not go on record.")
         old = read_results(file)
         RECORD.mkdir(exist_ok=True)
-        write_atomically(file, _text(merged(old, _rounded(found), load_paper(number))).encode())
+        text = json.dumps(merged(old, _rounded(found), load_paper(number)), indent=1, ensure_ascii=False)
+        write_atomically(file, f"{text}\n".encode())
     made = pages()
     for path, text in made.items():
         write_atomically(path, text.encode())
@@ -173,20 +173,6 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(x) for x in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def _text(results: Mapping[str, Any]) -> str:
-    """Return results as JSON, with a line for each entry of a list of a figure's."""
-
-    def lines(value: Any, indent: int) -> str:
-        if indent < 5 and isinstance(value, list | dict) and value:
-            pad, pairs = " " * indent, value.items() if isinstance(value, dict) else ((None, x) for x in value)
-            inside = (f"{pad} " + ("" if k is None else f"{json.dumps(k)}: ") + lines(x, indent + 1) for k, x in pairs)
-            ends = "{}" if isinstance(value, dict) else "[]"
-            return f"{ends[0]}\n" + ",\n".join(inside) + f"\n{pad}{ends[1]}"
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-    return lines(results, 0) + "\n"
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
@@ -202,22 +188,15 @@ def pages() -> dict[Path, str]:
 
         def block(mark: re.Match[str], figures: Any = figures, paper: Paper = paper) -> str:
             if mark[2] not in figures:
-                raise DprlError(
-                    f"docs/papers/{paper.number}.md has a mark of figure {mark[2]}, which is not on record."
-                )
+                raise DprlError(f"docs/papers/{paper.number}.md: figure {mark[2]} has a mark and no record.")
             return mark[1] + markdown(figures[mark[2]], paper)
 
         text = path.read_text(encoding="utf-8")
         made[path] = re.sub(r"(<!-- figure (\S+) -->\n).*?(?=<!-- end \2 -->)", block, text, flags=re.DOTALL)
         rows += [_row(paper, f, figures.get(f.name)) for f in paper.figures]
-    head = ["| Paper | Figure | Command | On record | Seconds | Commit |", "|---|---|---|---|---|---|"]
-    table, path = "\n".join([*head, *rows]), PAGES / "README.md"
-    if path.is_file():
-        text = path.read_text(encoding="utf-8")
-        made[path] = re.sub(
-            r"(?<=<!-- records -->\n).*?(?=<!-- end records -->)", lambda _: table + "\n", text, flags=re.S
-        )
-    return made
+    table = _table(["Paper", "Figure", "Command", "On record", "Seconds", "Commit"], rows)
+    path, between = PAGES / "README.md", re.compile(r"(?<=<!-- records -->\n).*?(?=<!-- end records -->)", re.DOTALL)
+    return made | {path: between.sub(lambda _: table + "\n", path.read_text(encoding="utf-8"))}
 
 
 def _row(paper: Paper, figure: Measured | Programmed, found: Mapping[str, Any] | None) -> list[str]:
@@ -230,12 +209,12 @@ def _row(paper: Paper, figure: Measured | Programmed, found: Mapping[str, Any] |
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows))
+    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
 
 
 def without_marks(text: str) -> str:
     """Return a page without its marks of what is stale, which no test compares: they come and go with the code."""
-    return "\n".join(line for line in text.split("\n") if not line.startswith(STALE))
+    return "\n".join(line for line in text.split("\n") if not line.startswith(STALE)).replace(", stale |", " |")
 
 
 def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
@@ -244,7 +223,7 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines = [
         f"*`{made['command']}`: {made['trials']} trials, seeds {first} to {last}; {len(made['cells'])} cells in "
-        f"{made['seconds']:,.0f} s of one core; commit {', '.join(c[:10] for c in made['commits'])}; {versions}.*",
+        f"{made['seconds']:,.0f} s; commit {', '.join(c[:10] for c in made['commits'])}; {versions}.*",
         "",
     ]
     if changed := stale(figure, paper):

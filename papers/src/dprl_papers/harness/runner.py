@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -267,11 +268,13 @@ class Runner:
     def _code_of(self, name: str, is_domain: bool) -> str:
         if not is_domain:
             return self.request.methods[name].version()
+        return fingerprint([self.domain_file(name), *FOLDER.glob("*.safetensors")])
+
+    def domain_file(self, name: str) -> Path:
+        """Return the file that a domain is made by."""
         plugin = self.request.plugin
-        path = FOLDER / f"{name}.py"
-        if plugin is not None and plugin.domain is not None and plugin.domain.name == name:
-            path = plugin.path
-        return fingerprint([path, *FOLDER.glob("*.safetensors")])
+        own = plugin is not None and plugin.domain is not None and plugin.domain.name == name
+        return plugin.path if plugin is not None and own else FOLDER / f"{name}.py"
 
     def _make_logs(self, domain: str, first: int, last: int) -> tuple[Logs, Metrics]:
         place, seed = self.domain(domain), self.request.paper.seed

@@ -31,7 +31,7 @@ POINTS = 2**12 + 1  # of a path
 
 
 def learn(stds: Sequence[float], seed: int, seeds: int) -> dict[str, np.ndarray]:
-    """Return ``rewards`` ``(stds, seeds, EPISODES)`` of the episodes and ``greedy`` returns ``(stds, seeds)`` at the end.
+    """Return ``(stds, seeds, EPISODES)`` ``rewards`` of episodes, and ``(stds, seeds)`` ``greedy`` returns at the end.
 
     The rewards are what the code writes down: of episodes that explore and are noisy. The greedy return is that of the
     network which it ends with, without noise, and is paid as figure ``1`` pays.

@@ -1,0 +1,98 @@
+"""What is on record of the papers, and their pages: every number between marks is the record's."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from papers.tests.tiny import SPEC, plugin_file, tiny_request
+
+from dprl.errors import DprlError
+from dprl_papers.harness import record
+from dprl_papers.harness.plugin import load_plugin
+from dprl_papers.harness.reproduce import RESULTS, reproduce
+from dprl_papers.harness.spec import parse
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Figure 3, then figure 1, in one folder."""
+    folder = tmp_path_factory.mktemp("record")
+    paper = parse(SPEC, "tiny.toml")
+    request = tiny_request(paper, load_plugin(plugin_file(folder)))
+    for name in ("3", "1"):
+        results = reproduce(dataclasses.replace(request, figures=(paper.figure(name),)), folder / "out")
+    return paper, folder / "out", results
+
+
+def test_pages_are_made_of_the_record():
+    """A table that differs from what is on record was written by hand: ``dprl reproduce NNN --pages`` mends it."""
+    for path, text in record.pages().items():
+        assert record.without_marks(path.read_text(encoding="utf-8")) == record.without_marks(text), path.name
+
+
+def test_a_figure_is_added_to_those_that_were_there(run):
+    _, folder, results = run
+    assert [f["name"] for f in results["figures"]] == ["1", "3"]
+    assert json.loads((folder / RESULTS).read_text()) == results
+    page = (folder / "report.html").read_text()
+    assert 'id="1"' in page
+    assert 'id="3"' in page
+
+
+def test_every_cell_says_what_made_it(run):
+    paper, _, results = run
+    made = results["figures"][0]["made"]
+    assert made["command"] == "dprl reproduce 004 --figure 1"
+    assert made["seeds"] == [0, 3]
+    assert len(made["cells"]) == len(paper.figure("1").methods) * 2  # at 10 and 40 trajectories
+    assert all(cell["seconds"] >= 0.0 and cell["commits"] for cell in made["cells"])
+    assert set(made["versions"]) >= {"jax", "numpy"}
+    assert {"dprl_papers/methods/trivial.py", record.SPECIFICATION} <= set(made["code"])
+
+
+def test_numbers_older_than_their_code_are_marked(run):
+    paper, _, results = run
+    figure = results["figures"][0]
+    changed = figure["made"]["code"] | {"dprl_papers/methods/trivial.py": "0", "dprl/evaluation/gone.py": "1"}
+    older = figure | {"made": figure["made"] | {"code": changed}}
+    fresh = figure | {
+        "made": figure["made"] | {"code": {record.SPECIFICATION: record.specification(paper.figure("1"))}}
+    }
+    assert record.stale(fresh, paper) == []
+    assert set(record.stale(older, paper)) >= {"dprl_papers/methods/trivial.py", "dprl/evaluation/gone.py"}
+    narrower = dataclasses.replace(paper, figures=(dataclasses.replace(paper.figure("1"), methods=("zero",)),))
+    assert record.stale(fresh, narrower) == [record.SPECIFICATION]
+    marked = record.markdown(older, paper)
+    assert record.STALE in marked
+    assert record.without_marks(marked).split() == record.without_marks(record.markdown(fresh, paper)).split()
+
+
+def test_words_make_no_number(tmp_path):
+    """Docstrings and comments leave a digest as it is, and code does not."""
+    files = [tmp_path / f"{i}.py" for i in range(3)]
+    for file, (doc, code) in zip(
+        files, (("Adds.", "a + 1"), ("Sums  up.", "a  +  1  # so"), ("Adds.", "a + 2")), strict=True
+    ):
+        file.write_text(f'"""{doc}"""\n\n\ndef add(a):\n    """{doc}"""\n    return {code}\n')
+    first, second, third = map(record.digest, files)
+    assert first == second != third
+
+
+def test_tables_say_what_the_results_have(run):
+    paper, _, results = run
+    figure = results["figures"][0]
+    text = record.markdown(figure, paper)
+    for series in figure["series"]:
+        row = next(line for line in text.split("\n") if line.startswith(f"| {series['label']} |"))
+        assert row.count("|") == 3 + len(series["points"])
+    assert text.count("* *holds*: ") == sum(c["verdict"] == "holds" for c in figure["claims"])
+
+
+def test_a_quick_run_goes_on_no_record(run, tmp_path):
+    _, _, results = run
+    for change in ({"quick": True}, {"plugin": "own.py"}, {"quick": False, "plugin": None, "paper": "000"}):
+        (tmp_path / RESULTS).write_text(json.dumps(results | change))
+        with pytest.raises(DprlError, match="does not go on record"):
+            record.write_pages("004", tmp_path / RESULTS)
