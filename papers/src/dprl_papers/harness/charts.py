@@ -10,7 +10,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -40,8 +40,6 @@ _STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "text.color": _VARIABLES["ink"],
     **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _VARIABLES["soft"]),
-    "legend.frameon": False,
-    "legend.handlelength": 2.6,
 }
 
 
@@ -83,36 +81,26 @@ def chart(
     lines: Sequence[Line], *, x_label: str, y_label: str, log_x: bool = True, log_y: bool = True,
     most: float = math.inf, band: bool = False,
 ) -> Markup:  # fmt: skip
-    """Draw means with bars, or a shaded ``band``, of one standard deviation; what an axis cannot show is left out.
+    """Draw means with bars, or a shaded ``band``, of one standard deviation, and a legend below.
 
-    Of a line that lies above ``most`` only its name and its last mean stand in the legend.
+    Every point is there. One above ``most`` is a triangle at the upper edge, and the legend says where such a line
+    ends; one that is not finite is a cross there, and its line is broken. Where a value is not positive a logarithmic
+    axis is linear around zero.
     """
-    fits = lambda p: math.isfinite(p[0]) and math.isfinite(p[1]) and (p[0] > 0 or not log_x) and (p[1] > 0 or not log_y)  # noqa: E731
-    lines = [replace(a, points=tuple(p for p in a.points if fits(p))) for a in lines]
+    lines = sorted((a for a in lines if a.points), key=_end, reverse=True)
     places = sorted({p[0] for a in lines for p in a.points})
+    means = [p[1] for a in lines for p in a.points if math.isfinite(p[1])]
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(13.6, 6.1), layout="constrained")
+        figure = Figure(figsize=(10.4, 5.6), layout="constrained")
         axes = figure.subplots()
-        axes.set(
-            xlabel=x_label, ylabel=y_label, xscale="log" if log_x else "linear", yscale="log" if log_y else "linear"
-        )
+        axes.set(xlabel=x_label, ylabel=y_label)
+        broken_x, broken_y = _set_scale(axes.set_xscale, log_x, places), _set_scale(axes.set_yscale, log_y, means)
         if len(places) == 1:
-            axes.set_xlim(*((places[0] / 2.0, places[0] * 2.0) if log_x else (places[0] - 1.0, places[0] + 1.0)))
-        for line in sorted((a for a in lines if a.points), key=lambda a: -a.points[-1][1]):
-            xs, means, spread = (list(column) for column in zip(*line.points, strict=True))
-            # a bar that reaches below zero has no end on a logarithmic axis: it stops at a third of its mean
-            below = [min(sd, m * 2.0 / 3.0) if log_y else sd for m, sd in zip(means, spread, strict=True)]
-            if min(means) > most:
-                axes.plot([], [], label=f"▲ {line.label}: {number(means[-1])} at {plain(xs[-1])}", **line.style)
-                continue
-            axes.plot(xs, means, label=line.label, **line.style)
-            if line.look == "bound":
-                continue
-            low, high = ([m + s for m, s in zip(means, part, strict=True)] for part in ([-b for b in below], spread))
-            if band:
-                axes.fill_between(xs, low, high, color=line.style["color"], alpha=0.16, linewidth=0.0)
-            else:
-                axes.vlines(xs, low, high, color=line.style["color"], linewidth=1.2, alpha=0.75)
+            axes.set_xlim(
+                *((places[0] / 2.0, places[0] * 2.0) if log_x and not broken_x else (places[0] - 1.0, places[0] + 1.0))
+            )
+        for line in lines:
+            _draw_line(axes, line, most, band, below_zero=not log_y or broken_y)
         if math.isfinite(most):
             axes.set_ylim(top=most)
         if not log_y:
@@ -120,39 +108,94 @@ def chart(
             axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: plain(round(v, 12))))
         if log_x:
             _mark_values(axes, places)
-        if log_y:
+        if log_y and not broken_y:
             _mark_powers(axes.yaxis, *axes.get_ylim())
-        if axes.lines:
-            figure.legend(loc="outside right upper")
-        return _markup(figure, f"{y_label} against {x_label}")
+        return _markup(figure, f"{y_label} against {x_label}") + _legend([(_said(a, most), a.style) for a in lines])
+
+
+def _end(line: Line) -> float:
+    return next((p[1] for p in reversed(line.points) if math.isfinite(p[1])), math.inf)
+
+
+def _said(line: Line, most: float) -> str:
+    """Return a line's name in the legend: with its end, where that is above the axis or not finite."""
+    x, mean, _ = line.points[-1]
+    if not math.isfinite(mean):
+        return f"× {line.label}: not finite at {plain(x)}"
+    return f"▲ {line.label}: {number(mean)} at {plain(x)}" if mean > most else line.label
+
+
+def _set_scale(set_scale: Any, log: bool, values: Sequence[float]) -> bool:
+    """Set an axis, and return whether it is linear around zero."""
+    broken = log and any(v <= 0.0 for v in values)
+    if broken:
+        set_scale("symlog", linthresh=min((abs(v) for v in values if v), default=1.0))
+    else:
+        set_scale("log" if log else "linear")
+    return broken
+
+
+def _draw_line(axes: Any, line: Line, most: float, band: bool, below_zero: bool) -> None:
+    xs, means, spread = (list(column) for column in zip(*line.points, strict=True))
+    means = [m if math.isfinite(m) else math.nan for m in means]
+    axes.plot(xs, means, **line.style)
+    edge = {"transform": axes.get_xaxis_transform(), "linestyle": "", "color": line.style["color"], "clip_on": False}
+    for mark, away in (("^", [m > most for m in means]), ("x", [math.isnan(m) for m in means])):
+        at = [x for x, there in zip(xs, away, strict=True) if there]
+        axes.plot(at, [1.0] * len(at), marker=mark, **edge)
+    if line.look == "bound":
+        return
+    # a bar that reaches below zero has no end on a logarithmic axis: it stops at a third of its mean
+    low = [m - (sd if below_zero else min(sd, m * 2.0 / 3.0)) for m, sd in zip(means, spread, strict=True)]
+    high = [m + sd for m, sd in zip(means, spread, strict=True)]
+    if band:
+        axes.fill_between(xs, low, high, color=line.style["color"], alpha=0.16, linewidth=0.0)
+    else:
+        axes.vlines(xs, low, high, color=line.style["color"], linewidth=1.2, alpha=0.75)
+
+
+def _legend(entries: Sequence[tuple[str, dict[str, Any]]]) -> Markup:
+    """Return a list of the page's own text, which is as large on a telephone as the page is."""
+    items = []
+    for label, style in dict(entries).items():
+        dash = "" if style["linestyle"] in ("-", "") else " ".join(map(str, style["linestyle"][1]))
+        glyphs = "○□△◇▽" if style["markerfacecolor"] == _VARIABLES["paper"] else "●■▲◆▼"
+        line = f'<path d="M0 8h36" stroke="{style["color"]}" stroke-width="2" stroke-dasharray="{dash}"/>'
+        line = line if style["linestyle"] else ""
+        glyph = glyphs[_MARKS.index(style["marker"] or "o")]
+        mark = f'<text x="18" y="13" text-anchor="middle" font-size="14" fill="{style["color"]}">{glyph}</text>'
+        swatch = f'<svg width="36" height="16" aria-hidden="true">{line}{mark if style["marker"] else ""}</svg>'
+        items.append(f"<li>{swatch} {Markup.escape(label)}</li>")
+    return _coloured(f'<ul class="legend">{"".join(items)}</ul>') if items else Markup("")
 
 
 def dots(rows: Sequence[tuple[str, Sequence[Line]]], *, x_label: str) -> Markup:
     """Draw one row a place, with the mean of each method as a mark along it."""
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(13.6, 2.2 + 0.47 * len(rows)), layout="constrained")
-        axes = figure.subplots()
+        figure = Figure(figsize=(10.4, 1.4 + 0.47 * len(rows)), layout="constrained")
+        axes, entries = figure.subplots(), dict[str, dict[str, Any]]()
         axes.set(xscale="log", xlabel=x_label)
         for at, (_, marks) in enumerate(rows):
             for line in marks:
                 ((_, mean, sd),) = line.points
                 style = line.style | {"linestyle": ""}
                 axes.hlines(at, max(mean - sd, mean / 3.0), mean + sd, color=style["color"], linewidth=1.2, alpha=0.75)
-                axes.plot([mean], [at], label=line.label, **style)  # pyright: ignore[reportArgumentType]
+                axes.plot([mean], [at], **style)  # pyright: ignore[reportArgumentType]
+                entries.setdefault(line.label, style)
         axes.set_yticks(range(len(rows)), [name for name, _ in rows])
         axes.invert_yaxis()
         _mark_powers(axes.xaxis, *axes.get_xlim())
-        labelled = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        figure.legend(labelled.values(), labelled.keys(), loc="outside upper left", ncols=4)
-        return _markup(figure, f"{x_label} of each method at each place")
+        return _markup(figure, f"{x_label} of each method at each place") + _legend([*entries.items()])
 
 
 def _mark_values(axes: Any, xs: Sequence[float]) -> None:
     """Put ticks at the values themselves, where there is room for them."""
     shown: list[float] = []
-    for x in xs:
-        if not shown or math.log(x / shown[-1]) > 0.045 * math.log(xs[-1] / xs[0]):
+    positive = [x for x in xs if x > 0.0]
+    for x in positive:
+        if not shown or math.log(x / shown[-1]) > 0.045 * math.log(positive[-1] / positive[0]):
             shown.append(x)
+    shown = [*(x for x in xs if x <= 0.0), *shown]
     axes.set_xticks(shown, [plain(x) for x in shown])
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -173,6 +216,10 @@ def _markup(figure: Figure, title: str) -> Markup:
     figure.savefig(out, format="svg", transparent=True, metadata=nothing)
     svg = out.getvalue()
     svg = svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{Markup.escape(title)}" ', 1)
+    return _coloured(re.sub(r"\s*\n\s*", "\n", svg))
+
+
+def _coloured(text: str) -> Markup:
     for name, colour in _VARIABLES.items():
-        svg = svg.replace(colour, f"var(--{name})")
-    return Markup(re.sub(r"\s*\n\s*", "\n", svg))
+        text = text.replace(colour, f"var(--{name})")
+    return Markup(text)

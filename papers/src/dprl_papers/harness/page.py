@@ -107,8 +107,8 @@ def _chart(
         base = split_method(series["name"])[0]
         seen[base] += 1
         look = "trivial" if series["trivial"] else "none" if series["status"] == "none" else "private"
-        errors = [(float(p["x"]), p[metric]) for p in series["points"] if p[metric]["mean"] is not None]
-        points = tuple((x, abs(e["mean"]) if metric == "objective" else e["mean"], e["sd"]) for x, e in errors)
+        errors = [(float(p["x"]), p[metric]) for p in series["points"] if _is_measured(p[metric])]
+        points = tuple((x, *_mean_and_sd(e, metric == "objective")) for x, e in errors)
         lines.append(Line(_label(figure, series), points, colours[base], look, seen[base]))
     if by_place:
         places = figure["series"][0]["points"]
@@ -130,6 +130,16 @@ def _chart(
         most=math.inf if beside else _most(figure, metric),
         band=along,
     )
+
+
+def _is_measured(error: Mapping[str, Any]) -> bool:
+    """Return whether there is such an error at all: one that is nowhere finite is drawn as that."""
+    return error["mean"] is not None or error["not_finite"] > 0
+
+
+def _mean_and_sd(error: Mapping[str, Any], distance: bool) -> tuple[float, float]:
+    mean = math.nan if error["mean"] is None else error["mean"]
+    return abs(mean) if distance else mean, error["sd"] or 0.0
 
 
 def _most(figure: Mapping[str, Any], metric: str) -> float:
@@ -236,7 +246,7 @@ def with_error(mean: float | None, error: float | None) -> str:
 
 def _cell(error: Mapping[str, Any]) -> str:
     """Return a table's cell; a dash where there is no such error."""
-    if error["mean"] is None and not error["not_finite"]:
+    if not _is_measured(error):
         return "–"
     return with_error(error["mean"], error["se"]).replace(" ± ", "\N{NO-BREAK SPACE}± ")
 
