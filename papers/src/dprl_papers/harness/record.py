@@ -228,10 +228,12 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
     ]
     if changed := stale(figure, paper):
         lines += [f"{STALE} Since these numbers were computed {', '.join(f'`{c}`' for c in changed)} changed.", ""]
-    for table in tables_of(figure):
+    for i, table in enumerate(tables_of(figure)):
         heads, *rows = ([_plain(cell) for cell in row] for row in (table["heads"], *table["rows"]))
-        lines += [table.get("caption") or f"{table['summary']}.", ""]
-        lines += [_table(heads, rows), ""]
+        if i and heads[1:2] == ["Guarantee"]:  # said in the first table
+            heads, *rows = ([row[0], *row[2:]] for row in (heads, *rows))
+        caption = table.get("caption") or f"{table['summary']}."
+        lines += [caption[:1].upper() + caption[1:], "", _table(heads, rows), ""]
     for claim in figure["claims"]:
         text = claim["text"][:1].upper() + claim["text"][1:]
         lines.append(f'* *{claim["verdict"]}*: "{claim["words"]}"{" (ours)" if claim["ours"] else ""} {text}')
@@ -241,5 +243,6 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
 def _plain(cell: Any) -> str:
     if not isinstance(cell, Mapping):
         return str(cell).replace("|", "\\|")
-    text = " · ".join([cell["text"], *cell.get("below", [])]).replace("|", "\\|")
+    below = [words for words in cell.get("below", ()) if not words.endswith("range")]
+    text = " · ".join([cell["text"], *below]).replace("|", "\\|")
     return f"**{text}**" if "best" in cell.get("class", "") else text
