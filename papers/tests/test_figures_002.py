@@ -72,7 +72,7 @@ def test_figure_8_judges_intervals_and_not_means(run, monkeypatch):
     draw = np.random.default_rng(0)
 
     def measure(run, problem, method, *_):
-        mean = {"L2P": 1.0, "L2P-Proj": 1.3 if problem.units > 60 else 1.05}.get(method, 2.0)
+        mean = {"L2P, public schedule": 1.0, "L2P-Proj": 1.3 if problem.units > 60 else 1.05}.get(method, 2.0)
         return {"losses": mean + 0.5 * draw.normal(size=(4, 100)), "chosen": ""}
 
     answering(monkeypatch, {"measure": measure, "paths": lambda *_: {}})
@@ -91,11 +91,13 @@ def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
     def measure(run, about, method, *given):
         if not isinstance(about, quadratics.Problem):  # a classifier's method stands first
             return classified(about)
-        losses = {"L2P": 1.0, "L2P, adaptive noise": 1.2}.get(method, 2.0) + 0.1 * draw.normal(size=(2, 3))
+        losses = {"L2P, public schedule": 1.0, "L2P, adaptive noise": 1.2}.get(method, 2.0) + 0.1 * draw.normal(
+            size=(2, 3)
+        )
         return {"losses": losses, "chosen": "T", "steps": 60.0, "queries": 325.0 if method == "AGD" else 120.0}
 
     def classified(method):
-        good = method in ("L2P", "no privacy")
+        good = method in ("L2P, public schedule", "no privacy")
         return {"accuracy": np.full(3, 0.9 if good else 0.7), "loss": np.full(3, 0.2 if good else 0.4)}
 
     def cost(steps, segment, *_):
@@ -105,7 +107,10 @@ def test_every_figure_can_be_drawn_and_judged(run, monkeypatch):
         log = [{"epoch": e, "noise_covariance": -1.0 / e, "validation": 2.0} for e in (1.0, 10.0)]
         return None, Learned({}, log)
 
-    paths, mismatched = (lambda *_: {"L2P": [[0.0, 1.0]]}), (lambda *_: classified("L2P"))
+    paths, mismatched = (
+        (lambda *_: {"L2P, public schedule": [[0.0, 1.0]]}),
+        (lambda *_: classified("L2P, public schedule")),
+    )
     answering(monkeypatch, {"measure": measure, "paths": paths, "mismatched": mismatched, "cost": cost})
     monkeypatch.setattr(quadratics, "protector_of", protector_of)
     paper = load_paper("002")

@@ -42,7 +42,15 @@ RIDGES = tuple(float(s) for s in np.geomspace(1.0, 3e4, 10))
 """Of the sum over all records, of objective and output perturbation."""
 PUBLIC = 6
 """Public tasks on which a baseline's numbers are chosen, with two runs each."""
-METHODS = ("no privacy", "L2P", "SGD-MA", "SGD-Adv", "AGD", "objective perturbation", "output perturbation")
+METHODS = (
+    "no privacy",
+    "L2P, public schedule",
+    "SGD-MA",
+    "SGD-Adv",
+    "AGD",
+    "objective perturbation",
+    "output perturbation",
+)
 _COUNTRY = 1990
 
 
@@ -214,7 +222,7 @@ def _protected(
 def measure(run: Run, method: str, kind: Kind, table: Table, epsilon: float, trials: int) -> dict[str, Any]:
     """Return ``accuracy`` and ``loss``, ``(trials,)`` each."""
     family, seeds = family_of(kind, table), jnp.arange(run.seed, run.seed + trials) + 100
-    if method == "L2P":
+    if method == "L2P, public schedule":
         return protected_at(run, family, None, table, epsilon, seeds)
     best = run.kept(chosen, method, family, epsilon)
     found = _judged(method, family, table, best["rounds"], jnp.asarray(best["numbers"]), seeds)

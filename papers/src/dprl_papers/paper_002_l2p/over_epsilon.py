@@ -39,21 +39,21 @@ def _on_table(run: Run, kind: Kind, table: Table) -> dict[str, Any]:
         {m: {e: np.array(at[what]) for e, at in by.items()} for m, by in found.items()} for what in ("accuracy", "loss")
     )
     shown = ((accuracy, "accuracy on what is left out", False), (loss, "training loss", True))
-    private = [m for m in methods if m not in ("L2P", "no privacy")]
+    private = [m for m in methods if m not in ("L2P, public schedule", "no privacy")]
     behind, lower = [], []
     for e in run.values:
         best = max(private, key=lambda m: float(accuracy[m][e].mean()))
-        gap = float(accuracy[best][e].mean() - accuracy["L2P"][e].mean())
+        gap = float(accuracy[best][e].mean() - accuracy["L2P, public schedule"][e].mean())
         behind += [f"ε = {plain(e)}: {best}, by {number(gap, 3)}"] if gap > 0.0 else []
-        lower += [e] if all(loss["L2P"][e].mean() <= loss[m][e].mean() for m in private) else []
+        lower += [e] if all(loss["L2P, public schedule"][e].mean() <= loss[m][e].mean() for m in private) else []
     claims = [
         make_claim(
-            f"{place}: L2P is at least as accurate as every other private method at every ε.",
+            f"{place}: L2P with a public schedule is at least as accurate as every other private method at every ε.",
             not behind,
             "behind at " + "; ".join(behind) + "." if behind else "at all of them.",
         ),
         make_claim(
-            f"{place}: L2P has the lowest training loss at every ε.",
+            f"{place}: L2P with a public schedule has the lowest training loss at every ε.",
             len(lower) == len(run.values),
             f"at {len(lower)} of {len(run.values)}.",
         ),

@@ -42,7 +42,7 @@ REACHES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """Largest candidates of AGD, along a gradient of length one."""
 TUNING, TARGETS = 8, 64
 _TRAIN, _TARGET = 7, 1000  # seeds of problems
-METHODS = ("SGD-Adv", "SGD", "AGD", "L2P-Proj", "L2P", "L2P, adaptive noise")
+METHODS = ("SGD-Adv", "SGD", "AGD", "L2P-Proj", "L2P, public schedule", "L2P, adaptive noise")
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def tuned_agd(problem: Problem, epsilon: float) -> np.ndarray:
 
 
 def architecture_of(method: str) -> Architecture:
-    schedulers = {"L2P-Proj": "uniform", "L2P": "public", "L2P, adaptive noise": "adaptive"}
+    schedulers = {"L2P-Proj": "uniform", "L2P, public schedule": "public", "L2P, adaptive noise": "adaptive"}
     return Architecture(scheduler=schedulers[method])  # type: ignore[arg-type]
 
 
@@ -299,7 +299,7 @@ def paths(run: Run, problem: Problem, epsilon: float, trials: int) -> dict[str, 
     found["AGD"] = jax.vmap(
         lambda s: agd.descend(config, family.record_loss, rounds, one, start, rho, query, clip, reach, s).visited
     )(seeds)
-    for method in ("L2P-Proj", "L2P"):
+    for method in ("L2P-Proj", "L2P, public schedule"):
         simulation, protector = protector_of(run, problem, method, LONGEST, epsilon)
         path = protected(simulation, protector.weights, tasks, jnp.float32(1.0), seeds)[2][0]
         found[method] = jnp.concatenate([jnp.broadcast_to(start, (len(seeds), 1, 2)), path], axis=1)

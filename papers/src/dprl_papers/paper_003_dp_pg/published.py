@@ -208,7 +208,7 @@ def published_settings(
     """Return all of them by the theorems; delta_0 is bounded by 2 Rmax."""
     score, curvature = score_bounds(policy, horizon)
     size = batch or published_batch(users, policy.size, budget.epsilon)
-    steps = users // size
+    steps = -(-users // size)  # the last batch may have fewer users, and is divided by m all the same
     std = published_std(largest_return, score, size, budget)
     eta = step_size or published_step_size(
         largest_return,
@@ -232,11 +232,11 @@ def published_settings(
 
 
 def published_run(settings: Settings, policy: Parametric, horizon: int) -> tuple[RunShape, Rates, GaussianSum]:
-    """Return what the trainer runs as Algorithm 1: bind the sum's noise to a seed. Users beyond T m are not asked."""
+    """Return what the trainer runs as Algorithm 1: bind the sum's noise to a seed."""
     s = settings
     shape = RunShape(
         policy=policy,
-        users=s.steps * s.batch,
+        users=s.users,
         batch=s.batch,
         steps=s.steps,
         horizon=horizon,

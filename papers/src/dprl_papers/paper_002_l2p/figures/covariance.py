@@ -20,7 +20,7 @@ def draw(run: Run) -> dict[str, Any]:
     """Draw Theorem B.2's covariance of accumulated noise and last gradient, along meta-training."""
     lines, rows, claims = [], [], []
     for problem in (quadratics.PRINTED, quadratics.MANY):
-        for method in ("L2P-Proj", "L2P"):
+        for method in ("L2P-Proj", "L2P, public schedule"):
             _, protector = quadratics.protector_of(run, problem, method, quadratics.LONGEST, run.epsilon[0])
             log, name = protector.log, f"{method}, {problem.units:,} records"
             first, last = log[0]["noise_covariance"], log[-1]["noise_covariance"]

@@ -34,7 +34,8 @@ def draw(run: Run) -> dict[str, Any]:
     points = {n: Point(problem="cart-pole", users=n, epsilon=1.0, published=True) for n in run.whole}
     found = over_budgets(run, "cart-pole", seeds)
     found[PUBLISHED] = {n: measured(run, point, seeds(n)) for n, point in points.items()}
-    table = table_over(found, "N", "return", run.trials)
+    fewer = "".join(f", {seeds(n)} at N = {plain(n)}" for n in run.whole if seeds(n) < run.trials)
+    table = table_over(found, "N", "return", run.trials, fewer)
     found[PPO] = {n: ppo(run, "cart-pole", n // 20, 20) for n in run.whole if n <= 5000}
     most, least = max(run.whole), min(run.epsilon)
     solved = found[name_of(least)][most]
@@ -53,7 +54,7 @@ def draw(run: Run) -> dict[str, Any]:
         ),
     ]
     beside = make_table(
-        "PPO without privacy, 10 epochs a batch, to compare with.",
+        f"PPO without privacy, 10 epochs a batch, to compare with ({min(run.trials, FEW)} seeds).",
         ["", *(f"N = {plain(n)}" for n in found[PPO])],
         [[PPO, *(mean_text(v, 1) for v in found[PPO].values())]],
     )

@@ -38,7 +38,7 @@ def draw(run: Run) -> dict[str, Any]:
     caption += "the first N that solves all."
     tables = [
         make_table(caption, ["ε", *(f"N = {plain(n)}" for n in ladder), "users needed", "N ε"], rows),
-        make_table("Settings that are asked for.", ["", "mean return", "least", "solved"], asked),
+        make_table(f"Settings that are asked for ({run.trials} seeds).", ["", "mean return", "least", "solved"], asked),
     ]
     return drawn(tables=tables, claims=claims)
 
