@@ -27,10 +27,15 @@ def lstd(trials: Trials, keys: Any) -> np.ndarray:
     return in_reward_units(trials.setting, np.stack([np.linalg.lstsq(A, b, rcond=None)[0] for A, b in systems]))
 
 
-def wis(problem: Problem, key: Any) -> np.ndarray:
-    """Return WIS-LSTD (Mahmood, van Hasselt and Sutton 2014), without traces."""
-    del key
-    return wis_lstd(problem.log, problem.ratios, problem.features, problem.domain.discount)
+def wis(name: str, trace: float) -> Method:
+    """Return WIS-LSTD(lambda) (Mahmood, van Hasselt and Sutton 2014)."""
+
+    def weights(problem: Problem, key: Any) -> np.ndarray:
+        del key
+        return wis_lstd(problem.log, problem.ratios, problem.features, problem.domain.discount, trace)
+
+    label = "WIS-LSTD" + (f"({trace:g})" if trace else "")
+    return Method(name=name, label=label, guarantee="none", weights=weights, options={"lambda": trace})
 
 
 def in_reward_units(setting: Setting, theta: np.ndarray) -> np.ndarray:
@@ -41,5 +46,6 @@ def in_reward_units(setting: Setting, theta: np.ndarray) -> np.ndarray:
 
 METHODS = (
     Method(name="lstd", label="LSTD", guarantee="none", batch=lstd),
-    Method(name="wis-lstd", label="WIS-LSTD", guarantee="none", weights=wis),
+    wis("wis-lstd", 0.0),
+    *(wis(f"wis-lstd-{trace:g}", trace) for trace in (0.3, 0.5, 0.9)),
 )
