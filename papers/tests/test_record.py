@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 from papers.tests.tiny import SPEC, plugin_file, tiny_request
@@ -12,7 +13,7 @@ from dprl.errors import DprlError
 from dprl_papers.harness import record
 from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.reproduce import RESULTS, reproduce
-from dprl_papers.harness.spec import parse
+from dprl_papers.harness.spec import load_paper, parse
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,17 @@ def test_pages_are_made_of_the_record():
     """A table that differs from what is on record was written by hand: ``dprl reproduce NNN --pages`` mends it."""
     for path, text in record.pages().items():
         assert record.without_marks(path.read_text(encoding="utf-8")) == record.without_marks(text), path.name
+
+
+def test_every_figure_that_the_table_of_parts_names_is_there():
+    parts = (record.PAGES / "README.md").read_text(encoding="utf-8").partition("## Figures on record")[0]
+    rows = [line.split("|")[1:] for line in parts.split("\n") if "--figure" in line and line.startswith("|")]
+    assert len(rows) > 30
+    for number, _, _, command, *_ in rows:
+        named = re.search(r"--figure (\w[\w-]*)((?:`, `\w[\w-]*)*)", command)
+        paper = load_paper({"Beyond": "000"}.get(number.strip(), number.strip()))
+        for name in re.findall(r"\w[\w-]*", "".join(named.groups()) if named else ""):
+            assert paper.figure(name).name == name
 
 
 def test_a_figure_is_added_to_those_that_were_there(run):

@@ -188,7 +188,7 @@ def pages() -> dict[Path, str]:
 
         def block(mark: re.Match[str], figures: Any = figures, paper: Paper = paper) -> str:
             if mark[2] not in figures:
-                raise DprlError(f"docs/papers/{paper.number}.md: figure {mark[2]} has a mark and no record.")
+                return f"{mark[1]}*Not on record yet: `dprl reproduce {paper.number} --figure {mark[2]}`.*\n"
             return mark[1] + markdown(figures[mark[2]], paper)
 
         text = path.read_text(encoding="utf-8")
