@@ -16,6 +16,8 @@ from dprl_papers.harness.plugin import load_plugin
 from dprl_papers.harness.reproduce import REPORT, reproduce
 from dprl_papers.harness.spec import Claim, parse
 
+SVG = "{http://www.w3.org/2000/svg}"
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -65,12 +67,15 @@ def test_it_loads_nothing(run):
 
 def test_charts_are_well_formed(run):
     """Each names its methods, and has the page's own colours, which are dark where the page is."""
-    found = re.findall(r"<svg.*?</svg>", run[2], re.DOTALL)
-    assert len(found) == 4  # MSPBE and RMSE of the first figure; RMSE of the second; dots of the third
-    for chart in found:
-        texts = [e.text for e in ET.fromstring(chart).iter("{http://www.w3.org/2000/svg}text")]
-        assert {"zero", "mine"} <= set(texts)
-        assert "var(--ink)" in chart
+    found = re.findall(r'<svg role="img".*?</svg>', run[2], re.DOTALL)
+    legends = re.findall(r'<ul class="legend">.*?</ul>', run[2], re.DOTALL)
+    assert len(found) == len(legends) == 4  # MSPBE and RMSE of the first figure; RMSE of the second; dots of the third
+    for chart, legend in zip(found, legends, strict=True):
+        assert ET.fromstring(chart).tag.endswith("svg")
+        names = [(item.findtext("svg") or "", (item.find("svg").tail or "").strip()) for item in ET.fromstring(legend)]
+        assert {"zero", "mine"} <= {name for _, name in names}
+        assert "var(--" in chart
+        assert "var(--" in legend
         assert "#c010" not in chart
 
 
@@ -157,19 +162,53 @@ def test_means_and_errors_share_their_digits():
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_what_no_axis_can_show_is_left_out(log):
-    points = ((1.0, 0.0, 0.0), (2.0, math.inf, 0.0), (3.0, 1.0, 5.0))
-    for lines in ([charts.Line("a", points, 0)], [charts.Line("a", points[:2], 0)], []):
-        svg = charts.chart(lines, x_label="x", y_label="y", log_x=log, log_y=log)
-        assert ET.fromstring(svg).tag.endswith("svg")
+def test_no_point_is_dropped(log):
+    """Zero, a value below it and what is not finite, alone and together, on axes that cannot show them as they are."""
+    points = ((1.0, 0.0, 0.0), (2.0, math.inf, 0.0), (3.0, -4.0, 5.0), (4.0, 10.0, 1.0))
+    for shown in (points, points[:2], points[1:2], points[3:], ()):
+        svg = charts.chart([charts.Line("a", shown, 0)], x_label="x", y_label="y", log_x=log, log_y=log)
+        chart, _, legend = str(svg).partition("<ul")
+        assert ET.fromstring(chart).tag.endswith("svg")
         assert "nan" not in svg
+        # each finite point is a mark of the line, and each other one a cross at the edge
+        drawn = [u for u in ET.fromstring(chart).iter(f"{SVG}use") if "var(--c0)" in u.get("style", "")]
+        assert len(drawn) == len(shown)
+        assert bool(legend) == bool(shown)
+    assert "× a: not finite at 2" in charts.chart([charts.Line("a", points[:2], 0)], x_label="x", y_label="y")
 
 
-def test_a_line_far_above_is_named_with_its_last_mean():
+def test_a_line_is_broken_where_it_is_not_finite():
+    """Of three points with a gap nothing joins the first and the last."""
+    whole, gap = (
+        str(
+            charts.chart(
+                [charts.Line("a", ((1.0, 1.0, 0.0), (2.0, y, 0.0), (4.0, 2.0, 0.0)), 0)], x_label="x", y_label="y"
+            )
+        )
+        for y in (1.5, math.nan)
+    )
+    colour = "var(--c0)"
+
+    def joined(svg):
+        paths = [p.get("d") or "" for p in ET.fromstring(svg.partition("<ul")[0]).iter(f"{SVG}path")]
+        styles = [p.get("style") or "" for p in ET.fromstring(svg.partition("<ul")[0]).iter(f"{SVG}path")]
+        return sum(
+            d.count("L ")
+            for d, style in zip(paths, styles, strict=True)
+            if f"stroke: {colour}; stroke-width: 2" in style
+        )
+
+    assert joined(whole) == 2
+    assert joined(gap) == 0
+
+
+def test_a_line_that_leaves_the_axis_says_where_it_ends():
     lines = [
-        charts.Line(name, ((1.0, y, 0.0), (2.0, y, 0.0)), i) for i, (name, y) in enumerate((("a", 1.0), ("b", 500.0)))
+        charts.Line(name, ((1.0, 1.0, 0.0), (2.0, y, 0.0)), i) for i, (name, y) in enumerate((("a", 1.0), ("b", 1e7)))
     ]
-    assert "▲ b: 500 at 2" in charts.chart(lines, x_label="x", y_label="y", most=10.0)
+    svg = charts.chart(lines, x_label="x", y_label="y", most=10.0)
+    assert "▲ b: 1.00 × 10⁷ at 2" in svg.replace("\N{NO-BREAK SPACE}", " ")
+    assert "▲ a" not in svg
 
 
 def test_colours_are_kept_from_figure_to_figure(run):

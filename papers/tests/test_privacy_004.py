@@ -16,6 +16,7 @@ from dprl.accounting.events import poisson_gaussian
 from dprl.errors import DprlError
 from dprl_papers.paper_004_gpope import privacy as privacy_004
 from dprl_papers.paper_004_gpope.privacy import NAMES, published_epsilon, smooth_epsilons, table_1
+from dprl_papers.paper_004_gpope.published import theorem_1_conditions
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +178,13 @@ def test_smooth_noise_has_less_epsilon_than_it_claims():
     found = smooth_epsilons(39, (0.1,))[0]
     assert found.epsilon == pytest.approx(0.0129, abs=1e-4)
     assert found.noise_needed == pytest.approx(31.54, abs=0.05)
+
+
+def test_theorem_1_is_wrong_within_its_own_conditions():
+    """At m = 100, N = 10,000 all that its proof assumes holds, and a pair of logs has more than is claimed; not with 4
+    for the constant."""
+    found = {c2: published_epsilon(100, 10_000, 1.0, 1e-5, c2) for c2 in (2.0, 4.0)}
+    for one in found.values():
+        assert all(c.holds for c in theorem_1_conditions(one.sigma, one.steps, one.units, one.claimed))
+    assert found[2.0].at_least > 1.1
+    assert found[4.0].pair_at_most < 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning.planner import POINTS
 from dprl_papers.harness.reproduce import make_request, reproduce
 from dprl_papers.harness.spec import load_paper
-from dprl_papers.paper_001_functional_q import returns
+from dprl_papers.paper_001_functional_q import authors, returns
 from dprl_papers.paper_001_functional_q.balle import noisy_values
 from dprl_papers.paper_001_functional_q.inverse import recovered_reward, recovery_error
 from dprl_papers.paper_001_functional_q.returns import BEST, GRID, RANDOM, EndsWalk, Point, policy_returns
@@ -79,9 +80,29 @@ def test_the_figures_that_need_no_learner(tmp_path):
     assert [c["verdict"] for c in figure["claims"]] == ["does not hold"]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Exceeded by two standard errors" in page
-    assert page.count("<svg") == 1
+    assert page.count('<svg role="img"') == 1
     assert "dynamic programming on 257 points" in page
     assert "MSPBE" not in page
+
+
+def test_the_paths_of_the_authors_code_have_its_kernel():
+    """``sigma^2 exp(-|x - y|)``, from 400 paths; each network and each action has one of its own."""
+    each = jax.vmap(lambda key: authors.paths(key, 0.5))(jax.random.split(jax.random.key(0), 400))
+    at = np.array([0, 1024, 2048, 4096])
+    seen = np.asarray(each)[..., at]  # (400, networks, actions, points)
+    expected = 0.25 * np.exp(-np.abs(at[:, None] - at) / 4096)
+    for network, action in np.ndindex(2, 2):
+        np.testing.assert_allclose(np.cov(seen[:, network, action].T), expected, atol=5.0 * 0.25 * np.sqrt(2.0 / 400))
+    assert abs(np.corrcoef(seen[:, 0, 0, 0], seen[:, 1, 0, 0])[0, 1]) < 5.0 / np.sqrt(400)
+
+
+@pytest.mark.slow
+def test_the_authors_code_learns_without_noise_and_not_under_much():
+    found = authors.learn([0.0, 4.0], 0, 3)
+    last = found["rewards"][:, :, -10:].mean(axis=(1, 2))
+    assert last[0] > 18.0
+    assert last[1] < 15.0
+    assert returns.normalised(found["greedy"][0]).mean() > 0.8
 
 
 @pytest.mark.slow
@@ -96,7 +117,7 @@ def test_learning_without_noise_finds_the_middle():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["1", "2a", "radius", "lipschitz", "irl", "e3", "2a-equal", "dimensions"])
+@pytest.mark.parametrize("name", ["1", "2a", "radius", "lipschitz", "irl", "e3", "2a-equal", "dimensions", "authors"])
 def test_a_quick_figure(tmp_path, name):
     results = reproduce(make_request(load_paper("001"), name, quick=True), tmp_path / "out")
     (figure,) = results["figures"]

@@ -12,6 +12,7 @@ import pytest
 from dprl.errors import DprlError
 from dprl_papers.domains.chain import DOMAIN
 from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.paper_004_gpope.figures import moments
 from dprl_papers.paper_004_gpope.recursion import Recursion, second_moment
 from dprl_papers.paper_004_gpope.theory import Bound, theory_curves, theory_of
 
@@ -144,3 +145,27 @@ def test_theorem_2_is_false_on_the_chain_without_any_noise():
     assert bound < start < moved
     assert (bound, moved) == pytest.approx((20.217, 20.744), abs=1e-3)
     assert second_moment(recursion, beta, [1], 0.0).distance[0] == pytest.approx(moved)
+
+
+def test_the_simulation_beside_the_bounds_is_of_the_exact_recursion():
+    """The mean of the trajectories' moments is the exact one; a step without noise is the recursion's in the mean."""
+    recursion, parts = moments.plain_recursion(), moments._moments(0)
+    assert recursion.largest == pytest.approx(0.0877, abs=5e-5)  # as the paper's page has it, of plain indicators
+    for mean, exact in zip(parts, (recursion.A, recursion.b, recursion.C), strict=True):
+        error = mean.std(axis=0) / np.sqrt(len(mean))
+        assert np.all(np.abs(mean.mean(axis=0) - exact) <= 6.0 * error + 1e-12)
+    # the same trajectory again and again is its own recursion, run by hand
+    one = tuple(part[:1] for part in parts)
+    theta, share = moments._last(one, recursion, 0.1, np.inf, 0.0, 0)
+    alone, x = Recursion(one[0][0], one[1][0], one[2][0]), np.zeros(2 * recursion.features)
+    for _ in range(moments.UNITS):
+        x = x - 0.1 * (alone.Q @ x - np.concatenate([np.zeros(recursion.features), alone.b]))
+    np.testing.assert_allclose(theta[0], x[: recursion.features], atol=1e-10)
+    assert share == 0.0
+
+
+def test_a_clip_is_a_length():
+    recursion, parts = moments.plain_recursion(), moments._moments(0)
+    theta, share = moments._last(parts, recursion, 0.1, 1e-6, 0.0, 0)
+    assert share > 0.9
+    assert np.linalg.norm(theta, axis=1).max() <= 0.1 * 1e-6 * moments.UNITS

@@ -204,8 +204,12 @@ def _row(paper: Paper, figure: Measured | Programmed, found: Mapping[str, Any] |
     if found is None:
         return [*cells, "no", "", ""]
     made = found["made"]
-    what = f"{len(made['cells'])} cells, {made['trials']} trials" + (", stale" if stale(found, paper) else "")
+    what = f"{_count(made['cells'])}, {made['trials']} trials" + (", stale" if stale(found, paper) else "")
     return [*cells, what, f"{made['seconds']:,.0f}", ", ".join(c[:10] for c in made["commits"])]
+
+
+def _count(cells: Sequence[Any]) -> str:
+    return f"{len(cells)} cell" + ("s" if len(cells) != 1 else "")
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -222,7 +226,7 @@ def markdown(figure: Mapping[str, Any], paper: Paper) -> str:
     made, (first, last) = figure["made"], figure["made"]["seeds"]
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines = [
-        f"*`{made['command']}`: {made['trials']} trials, seeds {first} to {last}; {len(made['cells'])} cells in "
+        f"*`{made['command']}`: {made['trials']} trials, seeds {first} to {last}; {_count(made['cells'])} in "
         f"{made['seconds']:,.0f} s; commit {', '.join(c[:10] for c in made['commits'])}; {versions}.*",
         "",
     ]
