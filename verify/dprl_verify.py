@@ -220,18 +220,18 @@ def check_fields(what, table, content):
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def read(path, most=2**23):
-    """Return the bytes of a regular file of bounded size."""
+def read(path, most=2**23, verdict="unreadable"):
+    """Return the bytes of a regular file of bounded size; anything else ends the check with ``verdict``."""
     try:
-        need(not os.path.islink(path), f"{path!a} is a link", "unreadable")
+        need(not os.path.islink(path), f"{path!a} is a link", verdict)
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as file:
             status = os.fstat(handle)
-            need(stat.S_ISREG(status.st_mode), f"{path!a} is not a regular file", "unreadable")
-            need(status.st_size <= most, f"{path!a} is larger than any such file that dprl writes", "unreadable")
+            need(stat.S_ISREG(status.st_mode), f"{path!a} is not a regular file", verdict)
+            need(status.st_size <= most, f"{path!a} is larger than any such file that dprl writes", verdict)
             return file.read(most)
     except (OSError, ValueError) as error:
-        raise Verdict("unreadable", f"{path!a} cannot be read ({type(error).__name__})") from error
+        raise Verdict(verdict, f"{path!a} cannot be read ({type(error).__name__})") from error
 
 
 def parse(path, raw):
@@ -296,7 +296,7 @@ def check_artifacts(folder, own, content):
             continue
         path = os.path.join(folder, name)
         need(name in content["artifacts"], f"{name!a} is not listed in {own}")
-        raw = read(path, 2**23 if name in DATA else 2**32)
+        raw = read(path, 2**23 if name in DATA else 2**32, "does not hold")
         need(hashlib.sha256(raw).hexdigest() == content["artifacts"][name], f"{name!a} was changed")
         if name in DATA:
             data[name] = parse(path, raw)
@@ -461,7 +461,9 @@ def log_upper(x):
     if x < 30.0:
         return math.log(0.5 * math.erfc(x / math.sqrt(2.0)))
     s = 1.0 / (x * x)
-    return -0.5 * x * x - math.log(x * math.sqrt(2.0 * math.pi)) + math.log1p(-s * (1 - 3 * s * (1 - 5 * s * (1 - 7 * s))))
+    return (
+        -0.5 * x * x - math.log(x * math.sqrt(2.0 * math.pi)) + math.log1p(-s * (1 - 3 * s * (1 - 5 * s * (1 - 7 * s))))
+    )
 
 
 def gaussian_delta(epsilon, mu):
@@ -470,7 +472,7 @@ def gaussian_delta(epsilon, mu):
     return -math.exp(first) * math.expm1(min(second - first, 0.0))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def epsilon_of_gaussian(mu, delta):
     """Return the epsilon of Gaussian releases of everybody, whose squared mu add up."""
     low, high = 0.0, 1.0
@@ -569,7 +571,7 @@ def reach(parts, grid, sign):
     return sign * min(math.ceil(best / grid), farthest)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def epsilon_of_sampled(sampled, mu_squared, delta):
     """Return an upper bound on the epsilon of sampled releases, together with releases of everybody."""
     everybody = ((1.0, 1.0 / math.sqrt(mu_squared), 1),) if mu_squared > 0.0 else ()
@@ -695,7 +697,7 @@ def check_row(what, row):
     if table is PATH:
         sound = row["grid_step"] == answer_step(row["std"])
     elif "clip_norm" in table and "sensitivity" not in table:
-        scales = [row["noise_multiplier"], *row.get("levels", ()), *([row["norm_multiplier"]] * (table is FILTERED))]
+        scales = [row["noise_multiplier"], row.get("norm_multiplier", row["noise_multiplier"]), *row.get("levels", ())]
         sound = 2.0**32 <= row["clip_norm"] / row["grid_step"] < 2.0**33
         sound = sound and all(drawn(float(z) * row["clip_norm"], row["grid_step"]) for z in scales)
         sound = sound and (table is not FILTERED or 2 <= row["dimension"] <= 2**16 + 1)
@@ -718,7 +720,9 @@ def reward_relation(words):
     alone, state, action, radius, plain, mixed_radius, mixed, again = found.groups()
     radius_, slope = float(radius), float(plain or mixed) if plain or mixed else None
     same = repr(radius_) == radius and positive(radius_) and (slope is None or positive(slope))
-    same = same and (slope is None or repr(slope) == (plain or mixed)) and (not mixed or radius == mixed_radius == again)
+    same = (
+        same and (slope is None or repr(slope) == (plain or mixed)) and (not mixed or radius == mixed_radius == again)
+    )
     same = same and (slope is not None or not state)
     return (radius_, slope, bool(alone or (state and not action)), bool(mixed)) if same else None
 
@@ -905,7 +909,7 @@ def check_claim(content):
         need(not verified, "a verified release has no privacy event")
         return None
     known = branches(event)
-    check_rows(content, stated_parts(event) if kind_of(event) != "Parallel" else sum(map(stated_parts, known), []))
+    check_rows(content, [part for one in known for part in stated_parts(one)])
     of_event, delta, sampler = (content[name] for name in ("epsilon_of_event", "delta_of_event", "delta_sampler"))
     probable = delta is not None and 0.0 < delta < 1.0 and (sampler is None or 0.0 <= sampler < 1.0)
     need(probable, "delta_of_event and delta_sampler must be probabilities")
@@ -988,9 +992,11 @@ ADVISORIES = (
     (
         "DPRL-2026-02",
         True,
-        lambda c: "Gaussian process" in names_of(c)
-        and option(c, "variant") == "functional"
-        and c["assumed_public"].get("environment", {}).get("name") != "interval-walk",
+        lambda c: (
+            "Gaussian process" in names_of(c)
+            and option(c, "variant") == "functional"
+            and c["assumed_public"].get("environment", {}).get("name") != "interval-walk"
+        ),
     ),
     ("DPRL-2026-03", False, lambda c: c["privacy_unit"] == "reward function"),
     ("DPRL-2026-04", False, lambda c: c["event"]["type"] == "RenyiFilter"),
