@@ -23,7 +23,7 @@ PLAIN = [events.gaussian(z) for z in (0.3, 1.0, 4.05, 60.0)]
 SAMPLED = [
     events.poisson_gaussian(0.1, 2.0, 3),
     events.poisson_gaussian(0.02, 4.0, 25),
-    events.poisson_gaussian(0.9, 6.0, 10),
+    pytest.param(events.poisson_gaussian(0.9, 6.0, 10), marks=pytest.mark.slow),
     pytest.param(events.poisson_gaussian(0.01, 1.0, 500), marks=pytest.mark.slow),
     pytest.param(
         events.compose([events.gaussian(8.0), events.poisson_gaussian(0.02, 4.0, 25)]), marks=pytest.mark.slow
