@@ -87,14 +87,14 @@ def curator_template(format: str) -> str:
 
 
 def _read_answers(curator: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
-    answers = curator or {}
-    if isinstance(answers, str | Path):
+    answers: Any = curator or {}
+    if isinstance(curator, str | Path):
         with explained(f"{curator} cannot be read"):
-            text = Path(answers).read_text("utf-8")
+            raw = Path(curator).read_bytes()
         try:
-            answers = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            require(False, f"{curator} is not TOML: {error}.")
+            answers = tomllib.loads(raw.decode())
+        except ValueError as error:
+            raise DprlError(f"{curator} is not TOML in UTF-8: {error}.") from error
     for name, answer in answers.items():
         require(name in QUESTIONS, f"The curator answers {name!r}, which no form asks; ask for the template.")
         kind, of = (list, "a list of texts") if name in _LISTS else (str, "text")
@@ -209,7 +209,7 @@ def _filled(
         if asked and words == f"{{{asked[0]}}}":
             fields |= {name: known[asked[0]]} if not lacking else {}
         else:
-            fields[name] = words.format_map(dict.fromkeys(lacking, _NOT_ANSWERED) | known)
+            fields[name] = words.format_map({**dict.fromkeys(lacking, _NOT_ANSWERED), **known})
     return fields
 
 
