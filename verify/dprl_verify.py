@@ -220,8 +220,8 @@ def check_fields(what, table, content):
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def read(path, most=2**23, verdict="unreadable"):
-    """Return the bytes of a regular file of bounded size; anything else ends the check with ``verdict``."""
+def read(path, most=2**23, verdict="unreadable", into=None):
+    """Return the bytes of a regular file of bounded size, or put them into a digest; refuse anything else."""
     try:
         need(not os.path.islink(path), f"{path!a} is a link", verdict)
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -229,7 +229,11 @@ def read(path, most=2**23, verdict="unreadable"):
             status = os.fstat(handle)
             need(stat.S_ISREG(status.st_mode), f"{path!a} is not a regular file", verdict)
             need(status.st_size <= most, f"{path!a} is larger than any such file that dprl writes", verdict)
-            return file.read(most)
+            if into is None:
+                return file.read(most)
+            for block in iter(lambda: file.read(2**20), b""):
+                into.update(block)
+            return b""
     except (OSError, ValueError) as error:
         raise Verdict(verdict, f"{path!a} cannot be read ({type(error).__name__})") from error
 
@@ -296,8 +300,13 @@ def check_artifacts(folder, own, content):
             continue
         path = os.path.join(folder, name)
         need(name in content["artifacts"], f"{name!a} is not listed in {own}")
-        raw = read(path, 2**23 if name in DATA else 2**32, "does not hold")
-        need(hashlib.sha256(raw).hexdigest() == content["artifacts"][name], f"{name!a} was changed")
+        found = hashlib.sha256()
+        if name in DATA:
+            raw = read(path, verdict="does not hold")  # once: what is compared is what was digested
+            found.update(raw)
+        else:
+            read(path, 2**32, "does not hold", found)
+        need(found.hexdigest() == content["artifacts"][name], f"{name!a} was changed")
         if name in DATA:
             data[name] = parse(path, raw)
     return data
@@ -1032,7 +1041,8 @@ def check(folder, key=None):
         found["signed"] = check_signature(own, content, key)
         data = check_artifacts(folder, own, content)
         found |= {name: content[name] for name in ("status", "epsilon", "delta", "privacy_unit", "digest")}
-        found["epsilon_recomputed"] = check_claim(content)
+        epsilon = check_claim(content)
+        found["epsilon_recomputed"] = epsilon if epsilon is not None and math.isfinite(epsilon) else None
         for file, stated in data.items():
             for name in ("status", "epsilon", "delta"):
                 same = name in stated and stated[name] == content[name] and not isinstance(stated[name], bool)
@@ -1061,7 +1071,7 @@ def main():
     if given.json:
         print(json.dumps({"verdict": verdict, "why": why, **found}))
     else:
-        if found.get("epsilon_recomputed") is not None:
+        if verdict in ("holds", "caution"):
             claim = f"epsilon {found['epsilon']}, delta {found['delta']} per {found['privacy_unit']}"
             print(f"Claim: {claim}. Recomputed from its event: epsilon {found['epsilon_recomputed']:.6g}.")
         if "signed" in found:

@@ -64,6 +64,7 @@ def test_the_whole_corpus(alone, stored, tmp_path, version):
     assert ("caution" in found, "withdrawn" in found) == (True, True)
 
 
+@pytest.mark.slow
 def test_every_change_meets_a_certificate_that_has_room_for_it(stored, tmp_path):
     """Or else it would be no case."""
     bases = {name: folder for found in stored.values() for name, folder in found.items()}
