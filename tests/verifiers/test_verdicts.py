@@ -19,7 +19,7 @@ from dprl.errors import DprlError, UnreadableError
 from .conftest import SCRIPT
 from .corpus import SENSES, VERSIONS, cases
 
-FAST = {"0.2.0": ("importance-sampling", "best", "people"), "0.1.0": ("people-sampled",)}
+FAST = ("importance-sampling", "best", "people")
 """Of every composition one: the others go the same ways."""
 
 
@@ -49,10 +49,9 @@ def compared(alone: Any, bases: dict[str, Path], scratch: Path) -> Counter[str]:
 
 
 def test_a_few_of_each_kind(alone, stored, tmp_path):
-    bases = {f"{name} {version}": stored[version][name] for version, names in FAST.items() for name in names}
-    found = compared(alone, bases, tmp_path)
+    found = compared(alone, {name: stored["0.2.0"][name] for name in FAST}, tmp_path)
     assert found.total() > 200
-    assert {"holds", "does not hold", "withdrawn", "unreadable"} <= set(found)
+    assert {"holds", "does not hold", "caution", "unreadable"} <= set(found)
 
 
 @pytest.mark.slow
