@@ -138,3 +138,19 @@ def test_advisories_are_the_same(alone):
         (one.name, one.withdraws) for one in ADVISORIES
     ]
     assert {one.before for one in ADVISORIES} == {(0, 2, 0)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "nothing"),
+    [
+        ("check_fields", None), ("check_row", None), ("check_rows", None), ("check_units", None),
+        ("check_shares", None), ("check_noise", 0.0), ("check_choice", None), ("check_advisories", []),
+    ],
+)  # fmt: skip
+def test_without_one_check_the_verdicts_differ(alone, stored, tmp_path, monkeypatch, name, nothing):
+    """Each check decides some case, so that the corpus would notice if it were lost."""
+    monkeypatch.setattr(alone, name, lambda *_: nothing)
+    bases = {base: stored["0.2.0"][base] for base in ("importance-sampling", "greedy", "best", "people", "functional")}
+    found = ((verdict(folder), alone.check(str(folder))[0]) for _, folder in cases(bases, tmp_path))
+    assert any(own != theirs for theirs, own in found)
