@@ -32,6 +32,7 @@ from dprl.learning.policy_gradient.dp_pg import DPPG as DPPG
 from dprl.policies.loading import load_policy as load_policy
 from dprl.policies.released import ReleasedPolicy as ReleasedPolicy
 from dprl.protocols import Bounds as Bounds
+from dprl.release.certificate_formats import export_certificate as export_certificate
 from dprl.release.evaluate import Release as Release
 from dprl.release.evaluate import evaluate as evaluate
 from dprl.release.learn import learn as learn

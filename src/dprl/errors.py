@@ -15,6 +15,10 @@ class DprlError(ValueError):
     """
 
 
+class UnreadableError(DprlError):
+    """A file that is none, is not regular, or holds no strict JSON: nothing in it was judged."""
+
+
 class OverspendError(DprlError):
     """The ledger holds less budget than the release asks for."""
 

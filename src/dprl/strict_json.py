@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from dprl.errors import DprlError
+from dprl.errors import UnreadableError
 
 MOST_BYTES = 2**23
 """Of a JSON file of a release; the largest that dprl writes has some hundred kilobytes."""
@@ -24,15 +24,15 @@ def read_regular(path: str | Path, most: int = MOST_BYTES, links: bool = False) 
     A pipe or a device is refused without being waited for, and so is a link unless ``links`` are allowed.
 
     Raises:
-        DprlError: one sentence that names the file.
+        UnreadableError: one sentence that names the file.
     """
     with os.fdopen(open_regular(path, most, links), "rb") as file:
         try:
             raw = file.read(most + 1)
         except OSError as error:
-            raise DprlError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
+            raise UnreadableError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
     if len(raw) > most:  # it grew meanwhile
-        raise DprlError(f"{shown(path)} is larger than any such file that dprl writes.")
+        raise UnreadableError(f"{shown(path)} is larger than any such file that dprl writes.")
     return raw
 
 
@@ -41,12 +41,12 @@ def open_regular(path: str | Path, most: int, links: bool = False) -> int:
     follow = 0 if links else os.O_NOFOLLOW
     try:
         if not links and os.path.islink(path):
-            raise DprlError(f"{shown(path)} is a link, not a regular file.")
+            raise UnreadableError(f"{shown(path)} is a link, not a regular file.")
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
     except OSError as error:
-        raise DprlError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
+        raise UnreadableError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
-        raise DprlError(f"{shown(path)} is not a file name.") from error
+        raise UnreadableError(f"{shown(path)} is not a file name.") from error
     status = os.fstat(file)
     reason = None
     if not stat.S_ISREG(status.st_mode):
@@ -55,7 +55,7 @@ def open_regular(path: str | Path, most: int, links: bool = False) -> int:
         reason = "is larger than any such file that dprl writes"
     if reason is not None:
         os.close(file)
-        raise DprlError(f"{shown(path)} {reason}.")
+        raise UnreadableError(f"{shown(path)} {reason}.")
     return file
 
 
@@ -69,7 +69,7 @@ def strict_object(name: str | Path, raw: bytes) -> dict[str, Any]:
     {'a': [1, 0.5]}
     >>> strict_object("a.json", b'{"a": 1, "a": 2}')
     Traceback (most recent call last):
-    dprl.errors.DprlError: a.json is not strict JSON.
+    dprl.errors.UnreadableError: a.json is not strict JSON.
 
     Args:
         name: of the file, for messages.
@@ -80,15 +80,15 @@ def strict_object(name: str | Path, raw: bytes) -> dict[str, Any]:
             raw.decode("utf-8"), object_pairs_hook=_once, parse_constant=_none, parse_float=_finite, parse_int=_whole
         )
     except (ValueError, RecursionError) as error:
-        raise DprlError(f"{shown(name)} is not strict JSON.") from error
+        raise UnreadableError(f"{shown(name)} is not strict JSON.") from error
     if not isinstance(content, dict):
-        raise DprlError(f"{shown(name)} is not a JSON object.")
+        raise UnreadableError(f"{shown(name)} is not a JSON object.")
     level: list[Any] = [content]
     for _ in range(MOST_DEPTH):
         level = [x for node in level for x in (node.values() if isinstance(node, dict) else node)]
         level = [x for x in level if isinstance(x, dict | list)]
     if level:
-        raise DprlError(f"{shown(name)} is not strict JSON: it is nested too deeply.")
+        raise UnreadableError(f"{shown(name)} is not strict JSON: it is nested too deeply.")
     return content
 
 

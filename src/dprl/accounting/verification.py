@@ -15,7 +15,7 @@ from dprl.accounting import accountant, advisories, events, rows, signatures
 from dprl.accounting.certificate import CERTIFICATE, FILES, STATEMENT, canonical_json, digest, sha256_file, to_bytes
 from dprl.accounting.field_verification import check_content, check_units
 from dprl.accounting.ledger import Ledger
-from dprl.errors import DprlError, explained, require
+from dprl.errors import DprlError, UnreadableError, explained, require
 from dprl.strict_json import read_regular, shown, strict_object
 
 DATA = ("estimate.json", "training.json")
@@ -76,6 +76,7 @@ def verify(
 
     Raises:
         WithdrawnError: the certificate was made by a version of dprl that is known to have certified too little.
+        UnreadableError: there is no certificate to judge.
         DprlError: anything else, in one sentence.
     """
     directory = Path(directory)
@@ -104,9 +105,11 @@ def verify(
 
 
 def _read_certificate(directory: Path) -> tuple[Path, dict[str, Any]]:
-    require(directory.is_dir(), f"There is no results folder {directory}.")
+    if not directory.is_dir():
+        raise UnreadableError(f"There is no results folder {directory}.")
     there = [directory / name for name in (CERTIFICATE, STATEMENT) if os.path.lexists(directory / name)]
-    require(there, f"{directory} holds neither {CERTIFICATE} nor {STATEMENT}.")
+    if not there:
+        raise UnreadableError(f"{directory} holds neither {CERTIFICATE} nor {STATEMENT}.")
     both = f"{directory} holds both {CERTIFICATE} and {STATEMENT}, so it is unclear what it claims."
     require(len(there) == 1, both)
     (path,) = there

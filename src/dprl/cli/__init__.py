@@ -29,6 +29,7 @@ COMMANDS = {
     "plan": "What a release would cost, and how wide its intervals.",
     "ledger": "Declare a dataset's budget, and see what was spent of it.",
     "verify": "Recompute a certificate's epsilon, check every digest.",
+    "certificate": "A certificate as a registry's record, a label, a checklist.",
     "report": "Draw report.html again from a release's artifacts.",
     "simulate": "Simulate a log that nobody is in, with its bounds.",
     "data": "For the curator alone: a log's contents, and its parts.",
