@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dprl.report import render
+from dprl.report import first_section, render
 from dprl.report.comparisons import learned_words
 
 from .page import Page
@@ -363,6 +363,52 @@ def test_the_mean_weight_stands_beside_the_errors_where_it_was_released(
     assert "A mean weight of 1 proves nothing." in page.text
     assert "0.62" in page.cells(targets[0]["name"])[0]
     assert "at most 5.9" in page.text
+
+
+def test_what_was_declared_of_the_log_is_said_in_words(estimate: Artifact, certificate: Artifact) -> None:
+    public = certificate["assumed_public"] | {
+        "behavior_probabilities": "policy fair <b>", "policies": ["p", "q"], "policies_in_words": {"q": "All of <b>."},
+    }  # fmt: skip
+    estimate["bounds"] |= {"units": 2139, "observation_names": ["age <b>", "cd4"], "action_names": ["none", "a drug"]}
+    page = Page(render(estimate, {**certificate, "assumed_public": public}))
+    for words in (
+        "declared 2,139 people, with one decision in a trajectory", "the log shows age <b>, cd4.", "none, a drug.",
+        "follow from fair <b>, the policy that is declared", "q: All of <b>.",
+    ):  # fmt: skip
+        assert words in page.text, words
+    for changed, words in (
+        ({"behavior_probabilities": "column chance"}, "The column chance of the log says how likely"),
+        ({"bounds": public["bounds"] | {"strata": ["age", "site"]}}, "within strata of age, site, with noise"),
+        ({"bounds": public["bounds"] | {"strata": []}}, "within strata of no covariate, with noise"),
+    ):
+        assert words in Page(render(estimate, {**certificate, "assumed_public": public | changed})).text
+    # a release from before this was written down says nothing of it
+    assert "How likely each decision was" not in Page(render(estimate, certificate)).text
+
+
+def test_an_interval_of_a_value_that_holds_zero_has_a_sentence(estimate: Artifact, certificate: Artifact) -> None:
+    says = "does not tell whether such a policy is worth more than zero or less"
+    ends = [[1.0, 2.0], [-1.0, 2.0], [-2.0, -1.0]]
+    targets = [{**t, "interval": e} for t, e in zip(estimate["targets"], ends, strict=False)]
+    page = Page(render({**estimate, "targets": targets}, certificate))
+    assert f"Zero lies in the interval of {targets[1]['name']}: this release {says}" in page.text
+    # what cannot be below zero by its bounds needs none
+    bounds = estimate["bounds"] | {"reward": [0.0, 500.0]}
+    assert says not in Page(render({**estimate, "targets": targets, "bounds": bounds}, certificate)).text
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_the_first_section_stands_by_itself(
+    estimate: Artifact, certificate: Artifact, statement: Artifact, private: bool
+) -> None:
+    whole = render(estimate, certificate if private else statement)
+    part = Page(text := first_section(estimate, certificate if private else statement))
+    assert "What would the policy treat_low_cd4 have been worth?" in part.text
+    assert (WARNING in part.text) != private
+    assert not {"html", "body", "main", "h2"} & {*part.names}
+    assert not re.search(r"https?:|//|@import|url\(", text)
+    assert 'href="#' not in text  # to what is not there
+    assert len(text) < len(whole)
 
 
 # --- differences --------------------------------------------------------------------------------------------------

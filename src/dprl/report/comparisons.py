@@ -28,7 +28,7 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
 
     Returns:
         ``what`` it is, and ``how`` a policy was learned; ``lead``, whether it is better than what was done, and
-        ``against_best``, whether than one action for everybody; ``branches`` of a rule; ``classes`` of rules that it
+        ``against_best``, whether than one action for everybody; ``cases`` of a rule, and its ``branches``; ``classes`` of rules that it
         was chosen from, and ``why`` another one was left out; ``basis`` and ``table`` of a policy.
     """
     choice = section(estimate.get("choice"))
@@ -60,6 +60,7 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
         "better": better,
         "lead": f"{lead}{between}.",
         "against_best": _against_best(alone, single, total_error(next(iter(items(estimate.get("contrasts"))), {}))),
+        "cases": cases,
         "branches": _branches(cases),
         "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
         "why": _left_out(section((rules or learner).get("left_out"))),
