@@ -128,7 +128,7 @@ def test_actions_are_called_what_the_bounds_call_them(tmp_path):
     saved = json.loads((tmp_path / "out" / "estimate.json").read_text())
     assert learned_words(saved)["cases"] == [(["age < 50"], "drug A & drug B"), (["age >= 50"], "placebo")]
     assert page.count("drug A &amp; drug B where age &lt; 50; else placebo") >= 1
-    assert ">drug A &amp; drug B</text>" in page
+    assert "→ <bdi>drug A &amp; drug B</bdi>" in page
     assert "action 1" not in page
 
 

@@ -28,8 +28,8 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
 
     Returns:
         ``what`` it is, and ``how`` a policy was learned; ``lead``, whether it is better than what was done, and
-        ``against_best``, whether than one action for everybody; ``cases`` of a rule, and its ``branches``; ``classes`` of rules that it
-        was chosen from, and ``why`` another one was left out; ``basis`` and ``table`` of a policy.
+        ``against_best``, whether than one action for everybody; ``cases`` of a rule, and its ``branches``; ``classes``
+        of rules that it was chosen from, and ``why`` another one was left out; ``basis`` and ``table`` of a policy.
     """
     choice = section(estimate.get("choice"))
     rules, learner = section(choice.get("rules")), section(choice.get("learner"))
