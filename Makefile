@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # compiled modules are kept: many tests start processes, and each would compile the library again
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-all test-papers lint bench docs audits coverage defaults papers install
+.PHONY: demo test test-all test-papers pictures lint bench docs audits coverage defaults papers install
 
 install: .venv/.installed
 
@@ -25,6 +25,11 @@ test-all: .venv/.installed
 
 test-papers: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m '' papers
+
+# the reports' screenshots in docs/images; needs a Chromium of the system
+pictures: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	DPRL_PICTURES=docs/images $(BIN)/python -m pytest -m '' tests/report/test_in_a_browser.py
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dprl.report import render
+from dprl.report import first_section, render
 from dprl.report.comparisons import learned_words
 
 from .page import Page
@@ -40,7 +40,8 @@ def test_document_is_well_formed_and_every_chart_says_what_it_shows(estimate: Ar
     assert page.startswith("<!doctype html>")
     Page(page)
     drawn = [svg for svg in charts(page) if svg.get("aria-hidden") != "true"]
-    assert len(drawn) == 1 + len(estimate["targets"]) + len(estimate["value_function"]["slices"])
+    # a row of intervals and a bar of each policy
+    assert len(drawn) == 2 * len(estimate["targets"]) + len(estimate["value_function"]["slices"])
     for svg in drawn:
         assert svg.get("role") == "img"
         assert svg[0].tag == "title"
@@ -124,7 +125,7 @@ def test_reference_is_shown_only_where_there_is_one(estimate: Artifact, certific
     assert "simulat" not in Page(without).text.lower()
     estimate["targets"][1]["reference"] = -12.34
     page = render(estimate, certificate)
-    assert page.count('class="reference"') == 2  # in the legend, and in the row of that policy
+    assert page.count('class="reference"') == 2  # in the key, and in the row of that policy
     rows = Page(page)
     assert value_of(rows.cells("arm_0")[0][-1]) == pytest.approx(-12.3)
     assert rows.cells("arm_1")[0][-1] == "–"
@@ -231,14 +232,11 @@ def test_a_mean_reward_is_no_return(estimate: Artifact, certificate: Artifact) -
     assert page.cells("arm_1")[0][2].endswith("†")
 
 
-def test_value_function_is_optional_and_the_sections_stay_numbered(estimate: Artifact, certificate: Artifact) -> None:
-    def headings(page: str) -> list[str]:
-        return re.findall(r'<h2><span class="n">(\d)</span>', page)
-
-    assert headings(render(estimate, certificate)) == ["1", "2", "3", "4", "5"]
+def test_value_function_is_optional(estimate: Artifact, certificate: Artifact) -> None:
+    assert Page(render(estimate, certificate)).names.count("h2") == 6
     for nothing in (None, {"slices": []}, {"slices": [{"grid": [0, 1], "values": [math.nan, None]}]}):
         page = render({**estimate, "value_function": nothing}, certificate)
-        assert headings(page) == ["1", "2", "3", "4"]
+        assert Page(page).names.count("h2") == 5
         assert 'class="curve"' not in page
 
 
@@ -327,11 +325,11 @@ def test_everything_assumed_and_done_is_on_the_page(estimate: Artifact, certific
     assert page.cells("sampling rate")[0][1:] == ["0.1", "library default (public)"]
     for line in certificate["not_protected"]:
         assert line in page.text
-    for mechanism in certificate["mechanisms"]:
-        row = page.cells(mechanism["name"] + mechanism["purpose"])[0]
-        assert row[1:6] == [
-            f"{mechanism[k]:g}" for k in ("clip_norm", "noise_multiplier", "sampling_rate", "steps", "dimension")
-        ]
+    done = certificate["mechanisms"]
+    (heads,) = page.cells("Of each mechanism")
+    assert heads[1:-1] == [f"{m['name']},\n{m['purpose']}" for m in done]
+    for label, key in (("Clip norm", "clip_norm"), ("Noise multiplier", "noise_multiplier"), ("Steps", "steps")):
+        assert page.cells(label)[0][1:-1] == [f"{m[key]:g}" for m in done]
     assert "200 times: a Poisson sample at rate 0.1" in page.text
     assert certificate["accountant"] in page.text
     assert "dp_accounting 0.6.0" in page.text
@@ -367,6 +365,52 @@ def test_the_mean_weight_stands_beside_the_errors_where_it_was_released(
     assert "at most 5.9" in page.text
 
 
+def test_what_was_declared_of_the_log_is_said_in_words(estimate: Artifact, certificate: Artifact) -> None:
+    public = certificate["assumed_public"] | {
+        "behavior_probabilities": "policy fair <b>", "policies": ["p", "q"], "policies_in_words": {"q": "All of <b>."},
+    }  # fmt: skip
+    estimate["bounds"] |= {"units": 2139, "observation_names": ["age <b>", "cd4"], "action_names": ["none", "a drug"]}
+    page = Page(render(estimate, {**certificate, "assumed_public": public}))
+    for words in (
+        "declared 2,139 people, with one decision in a trajectory", "the log shows age <b>, cd4.", "none, a drug.",
+        "follow from fair <b>, the policy that is declared", "q: All of <b>.",
+    ):  # fmt: skip
+        assert words in page.text, words
+    for changed, words in (
+        ({"behavior_probabilities": "column chance"}, "The column chance of the log says how likely"),
+        ({"bounds": public["bounds"] | {"strata": ["age", "site"]}}, "within strata of age, site, with noise"),
+        ({"bounds": public["bounds"] | {"strata": []}}, "within strata of no covariate, with noise"),
+    ):
+        assert words in Page(render(estimate, {**certificate, "assumed_public": public | changed})).text
+    # a release from before this was written down says nothing of it
+    assert "How likely each decision was" not in Page(render(estimate, certificate)).text
+
+
+def test_an_interval_of_a_value_that_holds_zero_has_a_sentence(estimate: Artifact, certificate: Artifact) -> None:
+    says = "does not tell whether such a policy is worth more than zero or less"
+    ends = [[1.0, 2.0], [-1.0, 2.0], [-2.0, -1.0]]
+    targets = [{**t, "interval": e} for t, e in zip(estimate["targets"], ends, strict=False)]
+    page = Page(render({**estimate, "targets": targets}, certificate))
+    assert f"Zero lies in the interval of {targets[1]['name']}: this release {says}" in page.text
+    # what cannot be below zero by its bounds needs none
+    bounds = estimate["bounds"] | {"reward": [0.0, 500.0]}
+    assert says not in Page(render({**estimate, "targets": targets, "bounds": bounds}, certificate)).text
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_the_first_section_stands_by_itself(
+    estimate: Artifact, certificate: Artifact, statement: Artifact, private: bool
+) -> None:
+    whole = render(estimate, certificate if private else statement)
+    part = Page(text := first_section(estimate, certificate if private else statement))
+    assert "What would the policy treat_low_cd4 have been worth?" in part.text
+    assert (WARNING in part.text) != private
+    assert not {"html", "body", "main", "h2"} & {*part.names}
+    assert not re.search(r"https?:|//|@import|url\(", text)
+    assert 'href="#' not in text  # to what is not there
+    assert len(text) < len(whole)
+
+
 # --- differences --------------------------------------------------------------------------------------------------
 
 
@@ -392,7 +436,7 @@ def test_the_first_line_answers_the_comparison(
     page = Page(render({**estimate, "contrasts": [difference(low, high)]}, certificate))
     assert "Is the policy new <b> worth more than old?" in page.text
     assert says in page.text
-    assert "does not show that two policies are worth the same" in page.text
+    assert ("does not show that two policies are worth the same" in page.text) == (low < 0.0 < high)
 
 
 def test_of_several_differences_the_intervals_that_hold_together_are_shown(
@@ -557,4 +601,4 @@ def test_a_learned_policy_that_makes_no_sense_has_no_table(found):
     found = {"components": ["a"], "counts": [2], "lowest": [3], "table": [0, 1]}
     estimate["choice"]["learned_policy"] = found
     estimate["bounds"] = {"action_names": ["stay", "go"]}
-    assert learned_words(estimate)["table"] == (["a", "action"], [["3", "stay"], ["4", "go"]])
+    assert learned_words(estimate)["table"] == ([(0, "a"), (1, "action")], [["3", "stay"], ["4", "go"]])

@@ -133,7 +133,7 @@ def test_names_are_text():
 
 def test_the_band_changes_colour_where_the_action_does():
     grid, policy = [0.0, 1.0, 2.0, 4.0], [0, 0, 7, 1]
-    svg = ET.fromstring(action_curves(grid, [[0.0] * 4, [1.0] * 4], policy, "x", (0.0, 1.0), True, "Q"))
+    svg = ET.fromstring(action_curves(grid, [[0.0] * 4, [1.0] * 4], policy, "x", (0.0, 1.0), "Q"))
     bands = [(float(r.attrib["x"]), float(r.attrib["width"]), r.attrib["class"]) for r in svg.iter("rect")]
     assert [kind for *_, kind in bands] == ["band a0", "band a1", "band a1"]  # of six colours
     assert [t.text for t in svg.iter("text") if t.attrib["class"] == "band-label"] == ["0", "7", "1"]

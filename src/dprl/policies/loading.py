@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 
 from dprl.errors import DprlError
 from dprl.policies.rules import FILE as RULE
-from dprl.policies.rules import read_rule
+from dprl.policies.rules import Rule, read_rule
 from dprl.protocols import Bounds, Policy
 from dprl.user_code import load_python, quietly
 
@@ -29,14 +30,19 @@ DEFAULT_COLUMN = "target_prob"
 
 @dataclass(frozen=True)
 class ColumnPolicy:
-    """Stands for a column of the log that holds the policy's probability of the logged action; not callable."""
+    """A column of the log holds the policy's probability of the logged action.
+
+    It cannot be called.
+    """
 
     name: str = DEFAULT_COLUMN
 
 
 @dataclass(frozen=True)
 class LoggedPolicy:
-    """Stands for what was done in the log, whose importance ratios are one; not callable.
+    """What was done in the log.
+
+    It cannot be called, and its importance ratios are one.
 
     Attributes:
         steady: whether it is public that nobody is lost from the log, so that the ratios are one and nothing else.
@@ -179,6 +185,15 @@ def policy_name(spec: Any) -> str:
         return DEFAULT_COLUMN if spec == "column" else spec.rpartition(":")[2]
     name = getattr(spec, "__name__", None) or type(spec).__name__
     return name if name.isidentifier() else "policy"
+
+
+def policy_words(policy: Any) -> str:
+    """Return what a policy says of itself: a rule's sentence, or the first paragraph of its docstring."""
+    if isinstance(policy, Rule):
+        return policy.words
+    documented = policy if inspect.isfunction(policy) else type(policy)
+    named = documented is policy or isinstance(policy, UniformPolicy | AlwaysPolicy | LoggedPolicy | ColumnPolicy)
+    return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split()) if named else ""
 
 
 def _from_file(path: Path, function: str) -> Policy:

@@ -29,7 +29,7 @@ from dprl.evaluation.subgroups import GroupedQuery, Subgroup
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.greedy import GreedyPolicy
-from dprl.policies.loading import AlwaysPolicy
+from dprl.policies.loading import AlwaysPolicy, policy_name, policy_words
 from dprl.policies.rules import Rule
 from dprl.release.certificate import certificate_from
 from dprl.release.touch import Released
@@ -250,7 +250,7 @@ def mechanism_rows(plan: Plan) -> list[dict[str, Any]]:
 
 
 def certificate_of(
-    plan: Plan, log: Log, policies: Mapping[str, Any], noise: Any, status: str, features: str
+    plan: Plan, log: Log, policies: Mapping[str, Any], behavior: Any, noise: Any, status: str, features: str
 ) -> dict[str, Any]:
     """Return the certificate before it is sealed: public facts alone, known before the first row is read."""
     learned = getattr(plan.config, "learns", "")
@@ -283,6 +283,9 @@ def certificate_of(
     if protector is not None:  # a folder's name says nothing to whoever reads this elsewhere
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
+    public["behavior_probabilities"] = "column behavior_prob" if behavior is None else f"policy {policy_name(behavior)}"
+    if said := {name: words for name, policy in policies.items() if (words := policy_words(policy))}:
+        public["policies_in_words"] = said
     if plan.first is not None:
         described = plan.first.described()
         public |= {name: described[name] for name in ("rules", "learner") if name in described}

@@ -270,7 +270,7 @@ def carry_out(
     plan.refuse_the_hopeless()
     asked.expect(plan.steps)
     status = status_of(plan, noise.secure, simulated)
-    certificate = certificate_of(plan, log, policies, noise, status, features)
+    certificate = certificate_of(plan, log, policies, behavior, noise, status, features)
     account = asked.account()
     with opened() as units:
 

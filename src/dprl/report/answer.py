@@ -41,41 +41,39 @@ def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> di
     targets = targets or [{"value": estimate.get("value"), "interval": estimate.get("interval")}]
     confidence = f"{100.0 * (as_number(estimate.get('confidence')) or 0.95):.6g}%"
     policies = _policies(targets, value_bounds(estimate))
-    rows = [p["row"] for p in policies]
-    request, learned = section(estimate.get("request")), learned_words(estimate)
+    request, bounds = section(estimate.get("request")), section(estimate.get("bounds"))
     return view | {
         "confidence": confidence,
         "policies": policies,
         "cautions": [plain(line) for line in items(estimate.get("cautions"))],
         "headline": _headline(targets[0]),
         "contrasts": contrasts_view(estimate),
-        "subgroups": subgroups_view(estimate, confidence),
+        "subgroups": subgroups_view(estimate),
         "choice": choice_view(section(estimate.get("choice"))),
+        "zero": _holding_zero(targets, value_bounds(estimate)),
         "over_time": _over_time(targets),
         "projections": projections_view(section(estimate.get("projections"))),
-        "learned": learned,
-        "tree": charts.rule_tree(learned["cases"], "The learned rule") if learned and len(learned["cases"]) > 1 else "",
+        "learned": learned_words(estimate),
         "outcome": text(request.get("outcome"), ""),
         "of_transitions": is_of_transitions(estimate),
         "probability": probability_of(estimate),
-        "horizon": section(estimate.get("bounds")).get("horizon"),
+        "horizon": bounds.get("horizon"),
         "discount": as_number(estimate.get("discount")),
         "discount_words": plain(estimate.get("discount")),
         "log": text(request.get("log"), "the log"),
         "method": _method(estimate),
-        "forest": charts.forest(rows, confidence),
-        "forest_leaves_axis": charts.leaves_axis(rows),
-        "propensities": _propensities(section(estimate.get("propensities"))),
-        "actions": [text(name, "") for name in items(section(estimate.get("bounds")).get("action_names"))],
-        "has_reference": any(row.reference is not None for row in rows),
+        "forest_of": charts.forest([p["row"] for p in policies]),
+        "propensities": _propensities(section(estimate.get("propensities")), bounds, view["units"]),
+        "who": guarantee.who(estimate),
+        "behavior": guarantee.behavior(certificate),
         "has_weights": any(p["weight"] for p in policies),
         "wide": [name_of(target) for target in targets if reaches_far(target)],
         "has_clipped": any(p["clipped"] for p in policies),
-        "curves": _curves(section(estimate.get("value_function")), section(estimate.get("bounds"))),
+        "curves_of": _curves(section(estimate.get("value_function")), bounds),
         "words": words | {"protected": words["protected"].format(units=view["units"])},
-        "facts": guarantee.bounds(estimate, certificate, view["units"]),
+        "facts_of_data": guarantee.bounds(estimate, certificate, view["units"]),
         "protector": guarantee.protector(certificate),
-        "public_policies": [guarantee.policy_words(p) for p in items(guarantee.assumed(certificate).get("policies"))],
+        "public_policies": guarantee.policies(certificate),
     }
 
 
@@ -96,15 +94,15 @@ def _policy(target: dict[str, Any], places: int | None, bounds: tuple[float, flo
     privacy, sampling = errors_of(target)
     value_words, interval_words = number(value, places), words_of(interval, places)
     known = f" ({interval_words})" if interval_words else ""
+    clipped = None not in (interval, bounds) and any(map(_same, interval, bounds))  # type: ignore[arg-type]
     return {
         "name": name,
         "row": charts.Row(name=name, value=value, interval=interval, reference=reference, text=value_words + known),
         "value": value_words,
-        "interval": interval_words or MISSING,
-        "clipped": None not in (interval, bounds) and any(map(_same, interval, bounds)),  # type: ignore[arg-type]
+        "interval": (interval_words or MISSING) + "†" * clipped,
+        "clipped": clipped,
         "privacy": error(privacy, places),
-        "sampling": error(sampling, places),
-        "at_most": "" if most is None else error(most, places),
+        "sampling": error(sampling, places) + ("" if most is None else f"\nat most {error(most, places)}"),
         "weight": "" if weight is None else number(weight, 2),
         "reference": "–" if reference is None else number(reference, places),
         **_shares(name, privacy, sampling),
@@ -125,6 +123,14 @@ def _headline(target: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _holding_zero(targets: list[dict[str, Any]], bounds: tuple[float, float] | None) -> list[str]:
+    """Return the names of policies whose interval holds zero, where values may have either sign."""
+    if bounds is not None and not bounds[0] < 0.0 < bounds[1]:
+        return []
+    intervals = [(name_of(target), interval_of(target)) for target in targets]
+    return [name for name, ends in intervals if ends is not None and ends[0] < 0.0 < ends[1]]
+
+
 def _over_time(targets: list[dict[str, Any]]) -> list[tuple[str, Any]]:
     """Return a chart of each event-free probability over time, with the interval at each time."""
     out = []
@@ -134,7 +140,7 @@ def _over_time(targets: list[dict[str, Any]]) -> list[tuple[str, Any]]:
         if len(sound) > 1 and all(len(point) == 4 for point in sound):
             time, value, low, high = zip((0.0, 1.0, 1.0, 1.0), *sound, strict=True)
             name, of = name_of(target), "event-free probability"
-            out.append((name, charts.curve(time, value, "time", (0.0, 1.0), len(targets) == 1, (low, high), of)))
+            out.append((name, charts.curve(time, value, "time", (0.0, 1.0), (low, high), of)))
     return out
 
 
@@ -165,7 +171,7 @@ def _curves(function: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any] 
         "made_of": _made_of(section(function.get("features"))),
         "components": len(items(bounds.get("observation"))) or len(slices),
         "flat": max(values) == min(values),
-        "charts": [(name, charts.curve(grid, v, name, domain, len(slices) == 1)) for name, grid, v in slices],
+        "charts": [(name, charts.curve(grid, v, name, domain)) for name, grid, v in slices],
     }
 
 
@@ -174,7 +180,7 @@ def name_of_slice(piece: dict[str, Any], place: int) -> str:
     return text(piece.get("name"), f"component {plain(piece.get('component', place))}")
 
 
-def _propensities(found: dict[str, Any]) -> dict[str, Any] | None:
+def _propensities(found: dict[str, Any], bounds: dict[str, Any], units: str) -> dict[str, Any] | None:
     """Return the estimated behaviour probabilities, a row for each stratum; None where the log has them."""
     strata = [text(name, "(unnamed)") for name in items(found.get("strata"))]
     tables = [[numbers(row) for row in items(found.get(key))] for key in ("propensities", "noisy_counts")]
@@ -183,17 +189,19 @@ def _propensities(found: dict[str, Any]) -> dict[str, Any] | None:
         tables[1] = [[*counts, gone] for counts, gone in zip(tables[1], lost, strict=True)]
     if not strata or any(len(table) != len(strata) for table in tables):
         return None
+    actions, called = max(map(len, tables[0])), items(bounds.get("action_names"))
     rows = [
-        (name, number(sum(n for n in counts if n is not None), 0), ["–" if p is None else number(p, 2) for p in shares])
+        [name, number(sum(n for n in counts if n is not None), 0)]
+        + ["–" if p is None else number(p, 2) for p in (*shares, *[None] * (actions - len(shares)))]
         for name, shares, counts in zip(strata, *tables, strict=True)
     ]
-    noise = as_number(found.get("standard_deviation_of_noise"))
-    shown = rows[:_MOST_STRATA]
+    names = [text(called[a], "") if len(called) == actions else f"Action {a}" for a in range(actions)]
+    people = f"{units.capitalize() if bounds.get('horizon') == 1 else 'Decisions'}, with noise"
     return {
-        "rows": shown,
+        "columns": list(enumerate(["Stratum", people, *names])),
+        "rows": rows[:_MOST_STRATA],
         "strata": len(rows),
-        "actions": max(len(r[2]) for r in rows),
-        "noise": error(noise, None),
+        "noise": error(as_number(found.get("standard_deviation_of_noise")), None),
         "lost": bool(lost),
     }
 
@@ -211,7 +219,7 @@ def _made_of(features: dict[str, Any]) -> str:
 def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[str, Any]:
     """Return the shares of privacy noise and sampling error in the variance, as a bar and as a sentence."""
     if privacy is None or sampling is None or not 0.0 < privacy**2 + sampling**2 < math.inf:
-        return {"bar": None, "share": MISSING, "sentence": "The artifacts do not say how the error splits."}
+        return {"bar": "–", "share": MISSING, "sentence": "The artifacts do not say how the error splits."}
     total = math.hypot(privacy, sampling)
     share = privacy**2 / total**2
     places = decimals(total)
@@ -223,7 +231,7 @@ def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[st
         amount = number(added, places) if added >= unit / 2.0 or added == 0.0 else f"less than {number(unit, places)}"
         sentence = f"Privacy noise added {amount} to a standard error of {number(sampling, places)}."
     title = f"{name}: {percent(share)} of the variance is privacy noise, {percent(1.0 - share)} is sampling error"
-    return {"bar": charts.share_bar(privacy**2, sampling**2, title), "share": percent(share), "sentence": sentence}
+    return {"bar": charts.share_bar(share, title), "share": percent(share), "sentence": sentence}
 
 
 def _same(end: float, bound: float) -> bool:

@@ -59,8 +59,8 @@ def _coefficient(found: dict[str, Any]) -> dict[str, str] | None:
     }
 
 
-def _charts(entry: dict[str, Any]) -> list[Any]:
-    """Return a curve with its band along each covariate of which nothing is missing."""
+def _charts(entry: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return each covariate of which nothing is missing, and a curve with its band along it."""
     slices: list[tuple[str, list[list[float]]]] = []
     for piece in map(section, items(entry.get("slices"))):
         columns = [[v for v in numbers(piece.get(key)) if v is not None] for key in ("grid", "values", "low", "high")]
@@ -68,7 +68,4 @@ def _charts(entry: dict[str, Any]) -> list[Any]:
         if len({len(column) for column in columns}) == 1 and len(columns[0]) > 1 and finite:
             slices.append((text(piece.get("name"), "covariate"), columns))
     domain = charts.curve_domain([v for _, (_, *columns) in slices for column in columns for v in column])
-    return [
-        charts.curve(grid, values, name, domain, len(slices) == 1, (low, high))
-        for name, (grid, values, low, high) in slices
-    ]
+    return [(name, charts.curve(grid, values, name, domain, (low, high))) for name, (grid, values, low, high) in slices]

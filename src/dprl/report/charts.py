@@ -1,7 +1,7 @@
-"""The report's charts as inline SVG, drawn by hand.
+"""The report's charts: intervals as places for the template to draw, and curves as inline SVG.
 
-Colours come from the page's style sheet, so that one drawing serves light, dark and paper. Text stays text, and equal
-input gives equal bytes.
+Colours come from the page's style sheet, so that one drawing serves light, dark and paper. Names of policies and of
+axes are the page's own text, which wraps, and equal input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
 from dprl.report.formatting import number
-from dprl.report.svg import draw, draw_line, draw_path, draw_text, fit_text, markup, new_svg, px, svg_width, text_width
+from dprl.report.svg import draw, draw_line, draw_path, draw_text, markup, new_svg, px, text_width
 
-_WIDTH = 796.0
+_WIDTH, _HEIGHT = 386.0, 206.0
 ACTION_COLOURS = 6
 """Actions beyond so many share their colours."""
 
@@ -43,42 +43,35 @@ class Row:
         return math.inf if self.interval is None else self.interval[1] - self.interval[0]
 
 
-def forest(rows: Sequence[Row], confidence: str, title: str = "") -> Markup:
-    """Return a dot and an interval for each policy on one axis, with its numbers to the right.
+def forest(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return where the policies' values and intervals are on one axis, in percent of its length.
 
-    ``title`` says what is drawn where that is something else.
-
-    A diamond marks the un-noised estimate, only in the rows that have one.
+    Of each row, an end of the interval that lies past the axis is marked. The reference is the estimate without noise,
+    only in the rows that have one.
     """
-    names = [fit_text(row.name, 190.0) for row in rows]
-    room = max(text_width(row.text) for row in rows) + 18.0
-    left = min(max(60.0, *map(text_width, names)) + 18.0, 210.0)
-    right = max(_WIDTH - room, left + 150.0)
-    height_of_row = 34.0 if len(rows) <= 12 else 25.0
-    legend = 26.0 if any(row.reference is not None for row in rows) else 0.0
-    top, bottom = legend + 6.0, legend + 6.0 + height_of_row * len(rows)
-    x = _Scale(*forest_domain(rows), left, right)
-    title = title or f"Estimated value and {confidence} interval of {_count(len(rows), 'policy', 'policies')}"
-    svg = new_svg(max(_WIDTH, right + room), bottom + 30.0, title)
-    for at, label in _axis(x.low, x.high, right - left):
-        draw_line(svg, x(at), top, x(at), bottom, "zero" if at == 0.0 else "grid")
-        draw_text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
-    draw_line(svg, left, bottom, right, bottom, "axis")
-    if legend:
-        _legend(svg, left, confidence)
-    for i, (row, name) in enumerate(zip(rows, names, strict=True)):
-        y = top + height_of_row * (i + 0.5)
-        group = ET.SubElement(svg, "g")
-        ET.SubElement(group, "title").text = f"{row.name}: {row.text}"
-        strong = " strong" if i == 0 else ""
-        draw_text(group, 0.0, y + 4.5, name, "label" + strong)
-        draw_text(group, svg_width(svg), y + 4.5, row.text, "figure" + strong, anchor="end")
-        _interval(group, x, row.interval, y)
-        if row.reference is not None and math.isfinite(row.reference):
-            _diamond(group, x.clamped(row.reference), y)
-        if row.value is not None and math.isfinite(row.value):
-            _dot(group, x.clamped(row.value), y, 5.0)
-    return markup(svg)
+    low, high = forest_domain(rows)
+
+    def at(value: float | None) -> float | None:
+        if value is None or not math.isfinite(value):
+            return None
+        return round(4.0 + 92.0 * (min(max(value, low), high) - low) / (high - low), 2)
+
+    shown = [
+        {
+            "name": row.name,
+            "text": row.text,
+            "value": at(row.value),
+            "reference": at(row.reference),
+            "ends": [(at(min(max(end, low), high)), not low <= end <= high) for end in row.interval or ()],
+        }
+        for row in rows
+    ]
+    return {
+        "ticks": [(at(tick), label, tick == 0.0) for tick, label in _axis(low, high, 330.0)],
+        "rows": shown,
+        "leaves_axis": any(past for row in shown for _, past in row["ends"]),
+        "has_reference": any(row.reference is not None for row in rows),
+    }
 
 
 def forest_domain(rows: Sequence[Row]) -> tuple[float, float]:
@@ -100,20 +93,12 @@ def forest_domain(rows: Sequence[Row]) -> tuple[float, float]:
     return _with_margin(points, 0.04)
 
 
-def leaves_axis(rows: Sequence[Row]) -> bool:
-    """Return whether any interval goes on past the axis, so that the caption must explain the arrows."""
-    low, high = forest_domain(rows)
-    return any(not low <= end <= high for row in rows for end in row.interval or ())
-
-
-def share_bar(privacy: float, sampling: float, title: str) -> Markup:
-    """Return one bar cut into the shares that privacy noise and sampling error have in the variance."""
-    width, height = 190.0, 16.0
-    cut = width * privacy / (privacy + sampling)
-    svg = new_svg(width, height, title)
-    for start, end, kind in ((0.0, cut, "privacy"), (cut, width, "sampling")):
-        if end > start:
-            draw(svg, "rect", kind, x=start, y=0.0, width=end - start, height=height)
+def share_bar(share: float, title: str) -> Markup:
+    """Return a bar as wide as its place, of which privacy noise has this share of the variance."""
+    svg = ET.Element("svg", {"role": "img", "width": "100%", "height": "16"})
+    ET.SubElement(svg, "title").text = title
+    draw(svg, "rect", "sampling", width="100%", height="100%")
+    draw(svg, "rect", "privacy", width=f"{px(100.0 * share)}%", height="100%")
     return markup(svg)
 
 
@@ -125,7 +110,6 @@ def curve(
     values: Sequence[float],
     name: str,
     domain: tuple[float, float],
-    wide: bool,
     band: tuple[Sequence[float], Sequence[float]] | None = None,
     quantity: str = "estimated value",
 ) -> Markup:
@@ -136,17 +120,16 @@ def curve(
         values: ``(P,)`` values there.
         name: what the component is called.
         domain: the value axis, which all the curves share.
-        wide: whether the chart stands by itself.
         band: lower and upper ends, ``(P,)`` each.
         quantity: what the values are.
     """
     title = f"{quantity.capitalize()} along {name}, from {number(values[0])} to {number(values[-1])}"
-    frame = _frame((560.0, 250.0) if wide else (386.0, 220.0), 12.0, grid, domain, title, name, quantity)
+    frame = _frame(12.0, grid, domain, title, quantity)
     if band is not None:
         ends = [*zip(grid, band[0], strict=True), *zip(grid[::-1], band[1][::-1], strict=True)]
         draw_path(frame.svg, [(frame.x(a), frame.y(b)) for a, b in ends], "ribbon", close=True)
     if len(grid) == 1:
-        _dot(frame.svg, frame.x(grid[0]), frame.y(values[0]), 4.0)
+        draw(frame.svg, "circle", "dot", cx=frame.x(grid[0]), cy=frame.y(values[0]), r=4.0)
     else:
         frame.draw(grid, values, "curve")
     return markup(frame.svg)
@@ -158,7 +141,6 @@ def action_curves(
     policy: Sequence[int],
     name: str,
     domain: tuple[float, float],
-    wide: bool,
     quantity: str,
 ) -> Markup:
     """Return a curve for each action along one component, and above them a band with the action that is chosen there.
@@ -169,12 +151,10 @@ def action_curves(
         policy: ``(P,)`` numbers of the chosen actions; empty for no band.
         name: what the component is called.
         domain: the value axis, which all the charts share.
-        wide: whether the chart stands by itself.
         quantity: what the curves are, such as Q.
     """
-    title = f"{quantity} along {name}, of {_count(len(values), 'action', 'actions')}"
-    size, top = (640.0, 300.0) if wide else (386.0, 240.0), 40.0 if policy else 12.0
-    frame = _frame(size, top, grid, domain, title, name, quantity)
+    actions = "1 action" if len(values) == 1 else f"{len(values)} actions"
+    frame = _frame(40.0 if policy else 12.0, grid, domain, f"{quantity} along {name}, of {actions}", quantity)
     start = 0
     for action, places in groupby(policy):
         end = start + len(list(places))
@@ -188,43 +168,12 @@ def action_curves(
     return markup(frame.svg)
 
 
-def rule_tree(cases: Sequence[tuple[Sequence[str], str]], title: str) -> Markup:
-    """Return the comparisons of a rule as a tree, from left to right.
-
-    Args:
-        cases: of each leaf, from above, the comparisons that hold there, the first one first, and its action in words.
-    """
-    heights: dict[tuple[str, ...], list[float]] = {}
-    for row, (tests, _) in enumerate(cases):
-        for depth in range(len(tests) + 1):
-            heights.setdefault(tuple(tests[:depth]), []).append(28.0 + 44.0 * row)
-    step = max((text_width(test) for tests, _ in cases for test in tests), default=0.0) + 36.0
-    at = {tests: (12.0 + step * len(tests), sum(ys) / len(ys)) for tests, ys in heights.items()}
-    room = max((text_width(action) for _, action in cases), default=0.0) + 30.0
-    svg = new_svg(max(640.0, 12.0 + step * max(map(len, at)) + room), 12.0 + 44.0 * len(cases), title)
-    for tests, (x, y) in at.items():
-        if tests:
-            before, above = at[tests[:-1]]
-            draw_line(svg, before, above, before, y, "axis")
-            draw_line(svg, before, y, x, y, "axis")
-            draw_text(svg, before + 12.0, y - 6.0, tests[-1], "tick")
-    for tests, action in cases:
-        x, y = at[tuple(tests)]
-        draw_text(svg, x + 8.0, y + 4.0, action, "name")
-    return markup(svg)
-
-
 def line_chart(
-    grid: Sequence[float],
-    lines: Mapping[str, Sequence[float]],
-    title: str,
-    x_name: str,
-    y_name: str,
-    top: float = 12.0,
+    grid: Sequence[float], lines: Mapping[str, Sequence[float]], title: str, y_name: str, top: float = 12.0
 ) -> Markup:
     """Return one or two curves over ``grid``, on an axis that holds zero; two of them have their names on top."""
     domain = curve_domain([0.0, *(value for values in lines.values() for value in values)])
-    frame = _frame((640.0, 260.0), top, grid, domain, title, x_name, y_name)
+    frame = _frame(top, grid, domain, title, y_name)
     for i, (name, values) in enumerate(lines.items()):
         frame.draw(grid, values, "curve hand" if i else "curve")
         if len(lines) > 1:
@@ -252,9 +201,6 @@ class _Scale:
     def __call__(self, value: float) -> float:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
-    def clamped(self, value: float) -> float:
-        return self(min(max(value, self.low), self.high))
-
 
 class _Frame(NamedTuple):
     """Chart with its axes, and where numbers are on them."""
@@ -267,25 +213,16 @@ class _Frame(NamedTuple):
         draw_path(self.svg, [(self.x(a), self.y(b)) for a, b in zip(grid, values, strict=True)], kind)
 
 
-def _frame(
-    size: tuple[float, float],
-    top: float,
-    grid: Sequence[float],
-    domain: tuple[float, float],
-    title: str,
-    x_name: str,
-    y_name: str,
-) -> _Frame:
-    """Return an empty chart below ``top`` with its axes."""
-    width, height = size
+def _frame(top: float, grid: Sequence[float], domain: tuple[float, float], title: str, y_name: str) -> _Frame:
+    """Return an empty chart below ``top`` with its axes; the page says beneath what runs along the horizontal one."""
     low, high = _widen(min(grid), max(grid))
-    right, bottom = width - 16.0, height - 50.0
+    right, bottom = _WIDTH - 16.0, _HEIGHT - 26.0 + top / 2.0
     y_axis = _axis(*domain, bottom - top - 18.0, per_label=24.0)
     left = 26.0 + max((text_width(label, 12.0) for _, label in y_axis), default=0.0)
     x_axis = _axis(low, high, right - left)
-    right = min(right, width - max((text_width(label, 12.0) for _, label in x_axis), default=0.0) / 2.0)
+    right = min(right, _WIDTH - max((text_width(label, 12.0) for _, label in x_axis), default=0.0) / 2.0)
     x, y = _Scale(low, high, left, right), _Scale(*domain, bottom, top)
-    svg = new_svg(width, height, title)
+    svg = new_svg(_WIDTH, bottom + 26.0, title)
     for at, label in y_axis:
         draw_line(svg, left, y(at), right, y(at), "zero" if at == 0.0 else "grid")
         draw_text(svg, left - 7.0, y(at) + 4.0, label, "tick", anchor="end")
@@ -293,7 +230,6 @@ def _frame(
         draw_line(svg, x(at), bottom, x(at), bottom + 4.0, "axis")
         draw_text(svg, x(at), bottom + 18.0, label, "tick", anchor="middle")
     draw_line(svg, left, bottom, right, bottom, "axis")
-    draw_text(svg, (left + right) / 2.0, height - 8.0, fit_text(x_name, right - left), "axis-label", anchor="middle")
     turned = draw_text(svg, 0.0, 0.0, y_name, "axis-label", anchor="middle")
     turned.set("transform", f"translate(12 {px((top + bottom) / 2.0)}) rotate(-90)")
     return _Frame(svg, x, y)
@@ -330,40 +266,3 @@ def _widen(low: float, high: float) -> tuple[float, float]:
 def _between(grid: Sequence[float], i: int) -> float:
     """Return half way between a point and the one before it, or the ends themselves at the ends."""
     return grid[0] if i == 0 else grid[-1] if i == len(grid) else (grid[i - 1] + grid[i]) / 2.0
-
-
-# --- marks ------------------------------------------------------------------------------------------------------------
-
-
-def _interval(parent: ET.Element, x: _Scale, interval: tuple[float, float] | None, y: float) -> None:
-    if interval is None:
-        return
-    a, b = map(x.clamped, interval)
-    draw_line(parent, a, y, b, y, "whisker")
-    for end, at, inward in ((interval[0], a, 7.0), (interval[1], b, -7.0)):
-        if x.low <= end <= x.high:
-            draw_line(parent, at, y - 4.5, at, y + 4.5, "whisker")
-        else:
-            draw_path(parent, [(at + inward, y - 5.0), (at, y), (at + inward, y + 5.0)], "arrow")
-
-
-def _legend(svg: ET.Element, left: float, confidence: str) -> None:
-    first = f"estimate and {confidence} interval"
-    draw_line(svg, left, 10.0, left + 26.0, 10.0, "whisker")
-    _dot(svg, left + 13.0, 10.0, 5.0)
-    draw_text(svg, left + 34.0, 14.5, first, "tick")
-    second = left + 34.0 + text_width(first, 12.0) + 24.0
-    _diamond(svg, second, 10.0)
-    draw_text(svg, second + 12.0, 14.5, "without noise (simulation)", "tick")
-
-
-def _dot(parent: ET.Element, x: float, y: float, radius: float) -> None:
-    draw(parent, "circle", "dot", cx=x, cy=y, r=radius)
-
-
-def _diamond(parent: ET.Element, x: float, y: float) -> None:
-    draw_path(parent, [(x - 6.0, y), (x, y - 6.0), (x + 6.0, y), (x, y + 6.0)], "reference", close=True)
-
-
-def _count(n: int, one: str, many: str) -> str:
-    return f"{n} {one if n == 1 else many}"

@@ -28,8 +28,8 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
 
     Returns:
         ``what`` it is, and ``how`` a policy was learned; ``lead``, whether it is better than what was done, and
-        ``against_best``, whether than one action for everybody; ``cases`` of a rule; ``classes`` of rules that it was
-        chosen from, and ``why`` another one was left out; ``basis`` and ``table`` of a policy.
+        ``against_best``, whether than one action for everybody; ``cases`` of a rule, and its ``branches``; ``classes``
+        of rules that it was chosen from, and ``why`` another one was left out; ``basis`` and ``table`` of a policy.
     """
     choice = section(estimate.get("choice"))
     rules, learner = section(choice.get("rules")), section(choice.get("learner"))
@@ -61,6 +61,7 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
         "lead": f"{lead}{between}.",
         "against_best": _against_best(alone, single, total_error(next(iter(items(estimate.get("contrasts"))), {}))),
         "cases": cases,
+        "branches": _branches(cases),
         "classes": [(text(name, ""), plain(count)) for name, count in section(rules.get("levels")).items()],
         "why": _left_out(section((rules or learner).get("left_out"))),
         "basis": f"{text(learner.get('basis'), '')} of {plain(learner.get('size'))} functions" if learner else "",
@@ -68,15 +69,27 @@ def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _policy_table(found: dict[str, Any], bounds: dict[str, Any]) -> tuple[list[str], list[list[str]]] | None:
-    """Return headings and rows of a learned policy: the action of each state, or the weights of each feature."""
+def _branches(cases: list[tuple[list[str], str]], depth: int = 0) -> list[tuple[str, str, Any]]:
+    """Return each comparison of a rule, with the action that it leads to, or with the comparisons that follow it."""
+    out = []
+    for test, group in itertools.groupby((c for c in cases if len(c[0]) > depth), lambda case: case[0][depth]):
+        within = list(group)
+        ends = [action for tests, action in within if len(tests) == depth + 1]
+        out.append((test, ends[0] if ends else "", _branches(within, depth + 1)))
+    return out
+
+
+def _policy_table(
+    found: dict[str, Any], bounds: dict[str, Any]
+) -> tuple[list[tuple[int, str]], list[list[str]]] | None:
+    """Return columns and rows of a learned policy: the action of each state, or the weights of each feature."""
     names, called = [text(name, "") for name in items(found.get("components"))], items(bounds.get("action_names"))
     whole = [[n for n in numbers(found.get(key)) if n is not None] for key in ("table", "counts", "lowest")]
     chosen, counts, lowest = whole
     states = math.prod(counts) if counts and min(counts) >= 1.0 else 0.0
     if len(names) == len(counts) == len(lowest) and len(chosen) == states and 0 < len(chosen) <= _MOST_ROWS:
         places = itertools.product(*(range(int(low), int(low + n)) for low, n in zip(lowest, counts, strict=True)))
-        return [*names, "action"], [
+        return list(enumerate([*names, "action"])), [
             [*map(str, at), _action(int(a), called)] for at, a in zip(places, chosen, strict=False)
         ]
     features, weights = [text(name, "") for name in items(found.get("features"))], items(found.get("weights"))
@@ -84,7 +97,7 @@ def _policy_table(found: dict[str, Any], bounds: dict[str, Any]) -> tuple[list[s
     if not features or len(columns) > _MOST_ROWS or any(len(column) != len(features) for column in columns):
         return None
     rows = [[name, *(number(w, 4) for w in row)] for name, *row in zip(features, *columns, strict=True)]
-    return ["feature", *(_action(action, called) for action in range(len(columns)))], rows
+    return list(enumerate(["feature", *(_action(action, called) for action in range(len(columns)))])), rows
 
 
 def _action(action: Any, called: list[Any]) -> str:
@@ -152,7 +165,8 @@ def contrasts_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
         turned = interval if interval is None or high >= 0.0 else (-high, -low)  # so that the better one comes first
         amount = -value if value is not None and high < 0.0 else value
         out.append({
-            "policy": names[0], "against": names[1], "better": better if low > 0.0 or high < 0.0 else "",
+            "name": f"{names[0]} less {names[1]}", "policy": names[0], "against": names[1],
+            "better": better if low > 0.0 or high < 0.0 else "",
             "worse": worse, "silent": low <= least - most < most - least <= high,
             "amount": number(amount, coarse), "between": words_of(turned, coarse),
             "value": number(value, places), "interval": words_of(interval, places),
@@ -167,7 +181,7 @@ def _confounding(strength: float | None) -> str:
     return "" if strength is None or strength <= 1.0 else number(strength, 2)
 
 
-def subgroups_view(estimate: dict[str, Any], confidence: str) -> list[dict[str, Any]]:
+def subgroups_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the axes of subgroups: of each a chart, a sentence for each group, and the rows of a table.
 
     All intervals are those that hold together. Chart and sentences are of the first comparison, or of the first policy.
@@ -179,15 +193,12 @@ def subgroups_view(estimate: dict[str, Any], confidence: str) -> list[dict[str, 
     for axis, groups in found.items():
         entries = [_subgroup(group, bounds) for group in groups]
         firsts = [entry["rows"][0] for entry in entries if entry["rows"]]
-        of_what = firsts[0]["name"] if firsts else ""
-        rows = [row["row"] for row in firsts]
-        title = f"{of_what} in subgroups, with the {confidence} interval of all together"
         out.append({
             "axis": axis,
             "groups": entries,
-            "of_what": of_what,
-            "forest": charts.forest(rows, confidence, title) if rows else "",
-            "leaves_axis": bool(rows) and charts.leaves_axis(rows),
+            "rows": [row for entry in entries for row in entry["rows"]],
+            "of_what": firsts[0]["name"] if firsts else "",
+            "forest": charts.forest([row["row"] for row in firsts]),
         })  # fmt: skip
     return out
 
@@ -199,8 +210,9 @@ def _subgroup(group: dict[str, Any], bounds: tuple[float, float] | None) -> dict
     found = [(c, True) for c in items(group.get("contrasts")) if isinstance(c, dict)]
     found += [(t, False) for t in items(group.get("targets")) if isinstance(t, dict)]
     rows = [_row_of_group(name, entry, compares, bounds) for entry, compares in found]
-    about = "" if people is None else f"about {number(max(people, 0.0), places)}"
-    return {"name": name, "people": about, "rows": rows, "sentence": rows[0]["sentence"] if rows else ""}
+    about = "" if people is None else f"\nabout {number(max(people, 0.0), places)}"
+    rows = [{**row, "group": name if i else name + about} for i, row in enumerate(rows)]
+    return {"name": name, "rows": rows, "sentence": rows[0]["sentence"] if rows else ""}
 
 
 def _row_of_group(

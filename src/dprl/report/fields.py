@@ -43,7 +43,8 @@ def endpoints(value: Any) -> tuple[float | None, float | None]:
 
 def span(value: Any) -> str:
     """Return an interval of settings in words."""
-    return f"{plain(value[0])} to {plain(value[1])}" if isinstance(value, list) and len(value) == 2 else plain(value)
+    ends = isinstance(value, list) and len(value) == 2 and not isinstance(value[0], str)
+    return f"{plain(value[0])} to {plain(value[1])}" if ends else plain(value)
 
 
 def spoken(key: str) -> str:

@@ -53,7 +53,7 @@ def budget(content: dict[str, Any], certificate: dict[str, Any], unit: str) -> d
         "one_in": MISSING if delta is None else one_in(delta),
         "odds": [(what.format(unit=unit), at_most(factor)) for (what, _), factor in zip(odds, factors, strict=True)],
         "weak": factors[0] > 20.0,
-        "beliefs": [(percent(before), [_belief(before, f) for f in factors]) for before in (0.01, 0.10, 0.50)],
+        "beliefs": [[percent(before), *(_belief(before, f) for f in factors)] for before in (0.01, 0.10, 0.50)],
         "two_steps": len(odds) == 2,
         "accounts": [(label, show(value)) for label, value, show in accounts if value is not None],
         "epsilon_of_event": None if of_event is None else plain(certificate["epsilon_of_event"]),
@@ -83,24 +83,18 @@ def hyper_parameters(certificate: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def mechanisms(certificate: dict[str, Any], unit: str) -> dict[str, Any]:
-    """Return the table of what touched the records; a column appears when some mechanism has it."""
+    """Return the table of what touched the records, a column for each; a row appears when some mechanism has it."""
     entries = [m for m in items(certificate.get("mechanisms")) if isinstance(m, dict)]
     kind = "rewards" if unit == WORDS["units"]["reward function"]["one"] else "sums"
     if any("column_norm" in m for m in entries):
         kind = "sums_over_users"
-    columns = {
-        key: words for key, words in WORDS["columns"][kind].items() if any(m.get(key) is not None for m in entries)
-    }
+    names = [",\n".join(filter(None, (text(m.get("name"), "mechanism"), text(m.get("purpose"), "")))) for m in entries]
     return {
-        "columns": [label for label, _ in columns.values()],
-        "glosses": [(label, gloss.format(unit=unit, units=f"{unit}s")) for label, gloss in columns.values()],
+        "columns": [*enumerate(["Of each mechanism", *names]), (len(names) + 1, "Meaning", "text soft")],
         "rows": [
-            {
-                "name": text(m.get("name"), "mechanism"),
-                "purpose": text(m.get("purpose"), ""),
-                "cells": [_cell(key, m.get(key)) for key in columns],
-            }
-            for m in entries
+            [label, *(_cell(key, m.get(key)) for m in entries), gloss.format(unit=unit, units=f"{unit}s")]
+            for key, (label, gloss) in WORDS["columns"][kind].items()
+            if any(m.get(key) is not None for m in entries)
         ],
     }
 
@@ -151,13 +145,35 @@ def event_lines(event: Any) -> list[str]:
     return [_event_words(event)] if event else []
 
 
-def policy_words(policy: Any) -> str:
-    """Return a public policy by its name and what else is stated of it."""
-    if not isinstance(policy, dict):
-        return plain(policy)
-    name = text(policy.get("name"), "")
-    rest = ", ".join(f"{spoken(k)}: {plain(v)}" for k, v in policy.items() if k != "name")
-    return f"{name} ({rest})" if name and rest else name or rest
+def policies(certificate: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return each public policy by its name, and what it says of itself."""
+    public = assumed(certificate)
+    said = section(public.get("policies_in_words"))
+    return [(plain(name), text(said.get(plain(name)), "")) for name in items(public.get("policies"))]
+
+
+def behavior(certificate: dict[str, Any]) -> str:
+    """Return in a sentence where behaviour probabilities come from; nothing where that was not written down."""
+    public = assumed(certificate)
+    strata = section(public.get("bounds")).get("strata")
+    kind, _, name = text(public.get("behavior_probabilities"), "").partition(" ")
+    within = ", ".join(map(plain, items(strata))) or "no covariate"
+    return WORDS["behavior"].get(kind if strata is None else "strata", "").format(name=name, within=within)
+
+
+def who(estimate: dict[str, Any]) -> dict[str, Any]:
+    """Return what was declared of a log: how many units and decisions, its columns and its actions."""
+    bounds = section(estimate.get("bounds"))
+    seen, actions = items(bounds.get("observation")), as_number(bounds.get("actions"))
+    return {
+        "units": text(bounds.get("units"), ""),
+        "horizon": text(bounds.get("horizon"), ""),
+        "column": text(section(estimate.get("request")).get("unit_column"), ""),
+        "names": list(map(plain, items(bounds.get("observation_names"))))
+        or [f"observation_{i}" for i in range(len(seen))],
+        "actions": list(map(plain, items(bounds.get("action_names"))))
+        or ([f"action 0 to action {plain(int(actions) - 1)}"] if actions and 2 <= actions < 1e9 else []),
+    }
 
 
 def assumed(certificate: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def q_function_view(training: dict[str, Any], certificate: dict[str, Any]) -> di
         "variant_words": WORDS["q_function"]["variants"].get(variant, variant),
         "made_of": _made_of("q_function", text(function.get("network")), function.get("size"), "weights"),
         "actor": function.get("actor") is True,
-        "curves": _curves(slices, training, domain, "Q"),
+        "curves_of": _curves(slices, training, domain, "Q"),
     }
 
 
@@ -66,7 +66,7 @@ def policy_view(training: dict[str, Any], certificate: dict[str, Any]) -> dict[s
         "returns": _returns(training),
         "learning": _learning(section(training.get("curve"))),
         "continuous": continuous,
-        "curves": _curves(slices, training, domain, quantity),
+        "curves_of": _curves(slices, training, domain, quantity, named=not continuous),
     }
 
 
@@ -78,7 +78,7 @@ def _view(training: dict[str, Any], certificate: dict[str, Any], words: dict[str
         "environment": text(section(training.get("environment")).get("name"), "the environment"),
         "discount": plain(training.get("discount", MISSING)),
         "reading": text(public.get("reading"), ""),
-        "facts": _facts(section(public.get("environment"))),
+        "facts_of_data": _facts(section(public.get("environment"))),
         "preconditions": [
             (text(c.get("statement"), ""), c.get("holds") is True)
             for c in map(section, items(public.get("preconditions")))
@@ -104,7 +104,7 @@ def _learning(curve: dict[str, Any]) -> Any:
     if users is None or returns is None or len(users) < 2 or len(users) != len(returns):
         return None
     title = f"Mean return of the policy, from {number(returns[0])} to {number(returns[-1])}"
-    return charts.line_chart(users, {"return": returns}, title, "people so far", "mean return")
+    return charts.line_chart(users, {"return": returns}, title, "mean return")
 
 
 def _slices(function: dict[str, Any]) -> list[_Slice]:
@@ -128,17 +128,16 @@ def _finite(value: Any) -> list[float] | None:
 
 
 def _curves(
-    slices: list[_Slice], training: dict[str, Any], domain: tuple[float, float], quantity: str
+    slices: list[_Slice], training: dict[str, Any], domain: tuple[float, float], quantity: str, named: bool = True
 ) -> dict[str, Any] | None:
     """Return a chart for each slice, the actions that have a curve, and how many components there are."""
     if not slices:
         return None
     actions = len(slices[0].values)
-    wide = len(slices) == 1
     return {
-        "actions": list(range(actions)) if actions > 1 else [],
+        "actions": list(range(actions)) if actions > 1 and named else [],
         "components": len(items(section(training.get("environment")).get("observation"))) or len(slices),
-        "charts": [(one.name, charts.action_curves(*one[1:], one.name, domain, wide, quantity)) for one in slices],
+        "charts": [(one.name, charts.action_curves(*one[1:], one.name, domain, quantity)) for one in slices],
     }
 
 

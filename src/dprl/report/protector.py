@@ -47,14 +47,17 @@ def protector_page(
         "tasks": text(provenance.get("tasks")),
         "algorithm": text(facts.get("algorithm"), "no evaluation algorithm"),
         "public": provenance.get("public") is True,
-        "budget": [(n, plain(provenance[n])) for n in BUDGET if n in provenance],
+        "budget": [(spoken(n), plain(provenance[n])) for n in BUDGET if n in provenance],
         "scheduler": text(architecture.get("scheduler")),
         "fingerprint": fingerprint,
         "learning": learning,
         "noise": noise,
         "last": _kept(log),
-        "ranges": [(spoken(n), span(pair)) for n, pair in sorted(section(facts.get("ranges")).items())],
         "tables": [
+            (
+                "Public facts of a log for which the protector is in force; beyond them its hand schedule is.",
+                [(spoken(n), span(pair)) for n, pair in sorted(section(facts.get("ranges")).items())],
+            ),
             ("The hand schedule that it corrects.", leaves(section(facts.get("hand")))),
             ("What is learned.", leaves(architecture)),
             ("The tasks.", leaves(section(provenance.get("family")))),
@@ -73,4 +76,4 @@ def _kept(log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def _chart(grid: Sequence[float], lines: Mapping[str, Sequence[float]], x_name: str, y_name: str) -> Markup:
     ends = (f"{name} from {number(values[0])} to {number(values[-1])}" for name, values in lines.items())
-    return line_chart(grid, lines, f"{y_name} over {x_name}: {', '.join(ends)}", x_name, y_name, top=24.0)
+    return line_chart(grid, lines, f"{y_name} over {x_name}: {', '.join(ends)}", y_name, top=24.0)

@@ -8,8 +8,6 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-FONT = 13.0
-
 
 def new_svg(width: float, height: float, title: str) -> ET.Element:
     """Return an empty chart of this size, in pixels, with its name for those who do not see it."""
@@ -17,11 +15,6 @@ def new_svg(width: float, height: float, title: str) -> ET.Element:
     svg = ET.Element("svg", {"viewBox": box, "width": px(width), "height": px(height), "role": "img"})
     ET.SubElement(svg, "title").text = title
     return svg
-
-
-def svg_width(svg: ET.Element) -> float:
-    """Return the width of a chart in its own units."""
-    return float(svg.attrib["width"])
 
 
 def draw(parent: ET.Element, tag: str, kind: str, **attributes: float | str) -> ET.Element:
@@ -59,7 +52,7 @@ def markup(svg: ET.Element) -> Markup:
     return Markup(ET.tostring(svg, encoding="unicode"))
 
 
-def text_width(text: str, size: float = FONT) -> float:
+def text_width(text: str, size: float = 13.0) -> float:
     """Return a generous estimate in pixels, for the reader's font is not known and a label must never be cut."""
     ems = 0.0
     for character in text:
@@ -72,12 +65,3 @@ def text_width(text: str, size: float = FONT) -> float:
         else:
             ems += 0.72 if character.isupper() else 0.63
     return ems * size
-
-
-def fit_text(text: str, room: float) -> str:
-    """Return ``text``, cut where it would be wider than ``room`` pixels."""
-    if text_width(text) <= room:
-        return text
-    while text and text_width(text + "…") > room:
-        text = text[:-1]
-    return text.rstrip() + "…"

@@ -51,7 +51,7 @@ def view_of_guarantee(content: dict[str, Any], certificate: dict[str, Any]) -> d
         "event": guarantee.event_lines(certificate.get("event")),
         "accountant": text(certificate.get("accountant"), ""),
         "request": leaves(section(content.get("request"))),
-        "ledger": leaves(section(certificate.get("ledger"))),
+        "ledger": [(f"Ledger, {label}", value) for label, value in leaves(section(certificate.get("ledger")))],
         "versions": [(name, plain(v)) for name, v in sorted(section(certificate.get("versions")).items())],
     }
 
