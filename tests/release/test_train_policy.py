@@ -257,7 +257,7 @@ def test_a_bandit_and_a_seed(tmp_path):
     assert not verify(tmp_path / "s").private
     report = (tmp_path / "s" / "report.html").read_text()
     assert "This is not a private release" in report
-    for words in ("Observation: age", "Observation: hour &lt;b&gt;", ">hour &lt;b&gt;</text>"):
+    for words in ("Observation: age", "Observation: hour &lt;b&gt;", "<bdi>hour &lt;b&gt;</bdi>"):
         assert words in report
 
 
