@@ -107,7 +107,9 @@ def _print_of(command: str, folder: str) -> str:
 
 def _as_long_as(said: str, printed: str) -> str:
     lines = said.splitlines(keepends=True)
-    return "".join([*printed.splitlines(keepends=True)[: len(lines) - 1], "...\n"]) if lines[-1:] == ["...\n"] else printed
+    return (
+        "".join([*printed.splitlines(keepends=True)[: len(lines) - 1], "...\n"]) if lines[-1:] == ["...\n"] else printed
+    )
 
 
 def _masked(text: str) -> str:

@@ -74,7 +74,10 @@ def plain(value: object) -> str:
 
 def command_line() -> str:
     """Return the page of the command line: every command with all that its help says."""
-    runner, parts = CliRunner(), ["# Command line\n\nWhat `dprl COMMAND --help all` prints. Options of an algorithm: [options](../options.md)."]
+    runner, parts = (
+        CliRunner(),
+        ["# Command line\n\nWhat `dprl COMMAND --help all` prints. Options of an algorithm: [options](../options.md)."],
+    )
     with typer.Context(group := typer.main.get_command(app), info_name="dprl") as context:
         for name in group.list_commands(context):  # type: ignore[attr-defined]
             command = group.get_command(context, name)  # type: ignore[attr-defined]

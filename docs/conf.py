@@ -14,6 +14,7 @@ ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import documents  # noqa: E402
+
 from dprl import __version__  # noqa: E402
 
 project, author, release = "dprl", "the authors of dprl", __version__
@@ -35,6 +36,7 @@ myst_heading_anchors = 5
 # notebooks are shown as they were stored; nothing is executed
 nb_execution_mode = "off"
 
+napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 80
 
@@ -42,7 +44,6 @@ python_maximum_signature_line_length = 80
 OUTSIDE = {
     "CONTRIBUTING.md": "contributing",
     "SECURITY.md": "security",
-    "CHANGELOG.md": "changelog",
     "benchmarks/results/README.md": "benchmarks",
 }
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
@@ -57,10 +58,12 @@ def write_generated_pages(app: Any, config: Any) -> None:
     for path, name in OUTSIDE.items():
         text = with_links_of((ROOT / path).read_text(encoding="utf-8"), (ROOT / path).parent, made)
         (made / f"{name}.md").write_text(text, encoding="utf-8")
-    for notebook in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
+    notebooks = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+    for notebook in notebooks:
         shutil.copy(notebook, made / "notebooks")
-    words = "# Notebooks\n\nThe notebooks of `examples/notebooks`, with the outputs that were stored in them.\n"
-    (made / "notebooks" / "index.md").write_text(f"{words}\n```{{toctree}}\n:glob:\n*\n```\n", encoding="utf-8")
+    words = "# Notebooks\n\nThe notebooks of `examples/notebooks`, with the outputs that were stored in them.\n\n"
+    listed = "\n".join(["```{toctree}", *(notebook.stem for notebook in notebooks), "```\n"])
+    (made / "notebooks" / "index.md").write_text(words + listed, encoding="utf-8")
 
 
 def with_links_of(text: str, old: Path, new: Path) -> str:
