@@ -97,12 +97,12 @@ def _parts(body: str) -> Iterator[tuple[str, str]]:
 def _print_of(command: str, folder: str) -> str:
     paths = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100", "DPRL_DOCS": str(ROOT)}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=os.environ | paths, capture_output=False, stdout=subprocess.PIPE,
+        ["bash", "-c", command], cwd=folder, env=os.environ | paths, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     if done.returncode not in (0, 2):  # 2 is a request that is refused, which pages show
         raise RuntimeError(f"{command}\nended with exit code {done.returncode}:\n{done.stdout}")
-    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.replace(f"{folder}/", "").splitlines())
 
 
 def _as_long_as(said: str, printed: str) -> str:

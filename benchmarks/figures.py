@@ -71,13 +71,14 @@ def beliefs(axes: Axes) -> None:
 
 def box(axes: Axes, x: float, y: float, text: str, colour: str = BLUE, **how: Any) -> None:
     """Write a text in a rounded box."""
-    style = dict(boxstyle="round,pad=0.45", facecolor="white", edgecolor=colour, linewidth=1.4)
+    style = {"boxstyle": "round,pad=0.45", "facecolor": "white", "edgecolor": colour, "linewidth": 1.4}
     axes.text(x, y, text, ha="center", va="center", bbox=style, linespacing=1.35, **how)
 
 
 def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], text: str = "", **how: Any) -> None:
     """Draw an arrow, with a word beside its middle."""
-    axes.annotate("", end, start, arrowprops=dict(arrowstyle="-|>", color=GREY, linewidth=1.3, shrinkA=0, shrinkB=0))
+    style = {"arrowstyle": "-|>", "color": GREY, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, start, arrowprops=style)
     if text:
         axes.text((start[0] + end[0]) / 2, (start[1] + end[1]) / 2, text, color=GREY, style="italic", **how)
 
