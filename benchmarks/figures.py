@@ -134,7 +134,7 @@ DRAWINGS = {"data-flow": (data_flow, 9.2, 3.9), "chooser": (chooser, 7.4, 8.2)}
 
 def main() -> None:
     """Draw every figure, and print the README's table."""
-    settings = {"font.size": 10, "svg.fonttype": "path", "svg.hashsalt": "dprl", "axes.spines.top": False,
+    settings: dict[Any, Any] = {"font.size": 10, "svg.fonttype": "path", "svg.hashsalt": "dprl", "axes.spines.top": False,
                 "axes.spines.right": False}  # fmt: skip
     with mpl.rc_context(settings):
         for name, (draw, width, height) in (FIGURES | DRAWINGS).items():
