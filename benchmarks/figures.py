@@ -134,8 +134,8 @@ DRAWINGS = {"data-flow": (data_flow, 9.2, 3.9), "chooser": (chooser, 7.4, 8.2)}
 
 def main() -> None:
     """Draw every figure, and print the README's table."""
-    settings: dict[Any, Any] = {"font.size": 10, "svg.fonttype": "path", "svg.hashsalt": "dprl", "axes.spines.top": False,
-                "axes.spines.right": False}  # fmt: skip
+    settings: dict[Any, Any] = {"font.size": 10, "svg.fonttype": "path", "svg.hashsalt": "dprl"}
+    settings |= {"axes.spines.top": False, "axes.spines.right": False}
     with mpl.rc_context(settings):
         for name, (draw, width, height) in (FIGURES | DRAWINGS).items():
             figure, axes = plt.subplots(figsize=(width, height), layout="constrained")
