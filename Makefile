@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # compiled modules are kept: many tests start processes, and each would compile the library again
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-all test-papers pictures lint bench docs audits coverage defaults papers install
+.PHONY: demo test test-all test-papers pictures lint bench docs docs-outputs audits coverage defaults papers install
 
 install: .venv/.installed
 
@@ -40,9 +40,19 @@ lint: .venv/.installed
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks
 
-# tables of README.md and docs/options.md, from the entries of the algorithms
-docs: .venv/.installed
+.venv/.docs: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+# tables from the entries of the algorithms, then the site; no network, and a warning is an error
+docs: .venv/.docs
 	$(BIN)/python -m benchmarks.documents
+	$(BIN)/python -m sphinx --fail-on-warning --quiet --builder html docs docs/_build/html
+	@echo 'site: docs/_build/html/index.html'
+
+# what the commands of the pages print, by running them again; minutes
+docs-outputs: .venv/.installed
+	$(BIN)/python -m benchmarks.console
 
 audits: .venv/.installed
 	$(BIN)/dprl audit --all --out docs/audits.md

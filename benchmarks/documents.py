@@ -1,6 +1,7 @@
-"""The tables of documents that the algorithms' entries say: ``make docs`` writes them, and a test compares them.
+"""What documents take from the algorithms' entries and from the command line: ``make docs`` writes it.
 
-README.md has them between marks; docs/options.md is made whole.
+README.md and docs/algorithms.md have tables between marks, and docs/options.md is made whole; a test compares them.
+The page of the command line is made when the site is built.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ import typing
 from collections.abc import Iterable
 from pathlib import Path
 
+import typer
+from typer.testing import CliRunner
+
+from dprl.cli import app
 from dprl.config import documented, words_of
 from dprl.registry import ALGORITHMS, DEFAULT, LEARNING, Entry, of_others
 
 ROOT = Path(__file__).parents[1]
-README, OPTIONS = "README.md", "docs/options.md"
+README, TABLES, OPTIONS = "README.md", "docs/algorithms.md", "docs/options.md"
 
 
 def tables() -> dict[str, str]:
-    """Return the tables of README.md by their marks."""
+    """Return the tables of README.md and docs/algorithms.md by their marks."""
     kinds = {"private rewards": "reward function", "people": "user"}
     return {
+        "all algorithms": short([*ALGORITHMS.values(), *LEARNING.values(), *of_others().values()]),
         "algorithms": algorithms(ALGORITHMS.values()),
         "baselines": algorithms(of_others().values()),
         **{mark: algorithms(e for e in LEARNING.values() if e.unit == unit) for mark, unit in kinds.items()},
@@ -29,12 +35,21 @@ def tables() -> dict[str, str]:
 
 
 def algorithms(entries: Iterable[Entry]) -> str:
-    """Return a table with a row for each algorithm."""
+    """Return a table with a row for each algorithm, seen from docs/."""
     rows = [
-        f"| `{e.name}` | {e.summary} | {e.source} | [proof](docs/proofs/{e.name}.md) |"
+        f"| `{e.name}` | {e.summary} | {e.source.replace('(docs/', '(')} | [proof](proofs/{e.name}.md) |"
         for e in sorted(entries, key=lambda e: e.name != DEFAULT)
     ]
     return "\n".join(["| Algorithm | By | Source | Proof |", "|---|---|---|---|", *rows])
+
+
+def short(entries: Iterable[Entry]) -> str:
+    """Return a table with a few words for each algorithm, seen from the root."""
+    rows = [
+        f"| `{e.name}` | {re.split('[:;]', e.summary.removeprefix('none: '))[0]} | [proof](docs/proofs/{e.name}.md) |"
+        for e in sorted(entries, key=lambda e: e.name != DEFAULT)
+    ]
+    return "\n".join(["| Algorithm | By | Proof |", "|---|---|---|", *rows])
 
 
 def options(entry: Entry) -> str:
@@ -57,15 +72,32 @@ def plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def command_line() -> str:
+    """Return the page of the command line: every command with all that its help says."""
+    runner, parts = (
+        CliRunner(),
+        ["# Command line\n\nWhat `dprl COMMAND --help all` prints. Options of an algorithm: [options](../options.md)."],
+    )
+    with typer.Context(group := typer.main.get_command(app), info_name="dprl") as context:
+        for name in group.list_commands(context):  # type: ignore[attr-defined]
+            command = group.get_command(context, name)  # type: ignore[attr-defined]
+            for words in [[name, sub] for sub in getattr(command, "commands", ())] or [[name]]:
+                said = runner.invoke(app, [*words, "--help", "all"], prog_name="dprl", terminal_width=100)
+                if said.exit_code:
+                    raise RuntimeError(f"dprl {' '.join(words)} --help all: exit code {said.exit_code}")
+                parts.append(f"## dprl {' '.join(words)}\n\n```text\n{said.stdout.strip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def made() -> dict[str, str]:
     """Return the documents as they should be, by their paths."""
-    readme = (ROOT / README).read_text(encoding="utf-8")
+    documents = {path: (ROOT / path).read_text(encoding="utf-8") for path in (README, TABLES)}
     for mark, table in tables().items():
-        between = rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end -->)"
-        readme = re.sub(between, (table + "\n").replace("\\", r"\\"), readme, flags=re.DOTALL)
+        between, new = rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end -->)", (table + "\n").replace("\\", r"\\")
+        documents = {path: re.sub(between, new, text, flags=re.DOTALL) for path, text in documents.items()}
     head = "# Options\n\nWritten by `make docs` from the configurations of the algorithms. Do not edit.\n"
     sections = [options(e) for e in (*ALGORITHMS.values(), *LEARNING.values(), *of_others().values())]
-    return {README: readme, OPTIONS: "\n\n".join([head.rstrip(), *sections]) + "\n"}
+    return documents | {OPTIONS: "\n\n".join([head.rstrip(), *sections]) + "\n"}
 
 
 def main() -> None:

@@ -80,7 +80,7 @@ def bounds_template(source: Any, person: str | None = None) -> str:
 
 _PREPARE = """
 # The table is no log yet: this section says how it becomes one. Take away the # before the lines that you fill in, then
-# `dprl data prepare` writes the log; `dprl plan` and `dprl evaluate` also take the table itself. The guide says more.
+# `dprl data prepare` writes the log; `dprl plan` and `dprl evaluate` also take the table itself.
 # [prepare]
 # person = {person}  # column that tells people apart; false: every row is a person of its own
 # step = "?"  # where a person has several rows: the number or date that orders them

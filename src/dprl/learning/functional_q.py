@@ -59,7 +59,7 @@ class FunctionalQ(Config):
         reward_lipschitz: Lipschitz constant of the difference of two neighbours, over the observation scaled to [0, 1].
         mixed_derivatives: states that the bound R (L/R)^j holds for all mixed derivatives of order j of that
             difference, without which several dimensions have no proof.
-        decay: beta of the kernel exp(-beta |x - y|); by default L/R, which is best, and at least 1.
+        decay: beta of the kernel ``exp(-beta |x - y|)``; by default L/R, which is best, and at least 1.
         reward_of: what a reward is a function of, by a public fact (functional): the ``state`` in which the action is
             taken, or ``state-action``, that state and the action; never of the next state, chance or time. By default
             what the environment declares.
