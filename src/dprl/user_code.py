@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,18 @@ def quietly(call: Callable[[], T], otherwise: S) -> T | S:
     raise KeyboardInterrupt
 
 
+_PREFIX = "_dprl_"
+
+
+def place(error: BaseException) -> str:
+    """Return file and line of the user's code in which an error came up, or nothing where none did."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename!r}, line {error.lineno}"
+    frames = [(frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line)
+              for frame, line in traceback.walk_tb(error.__traceback__)]  # fmt: skip
+    return next((f"{file!r}, line {line}" for name, file, line in reversed(frames) if name.startswith(_PREFIX)), "")
+
+
 def load_python(path: Path, what: str) -> ModuleType:
     """Execute a user's Python file, and return it as a module; files beside it may be imported by it.
 
@@ -46,7 +59,7 @@ def load_python(path: Path, what: str) -> ModuleType:
     """
     if not path.is_file():
         raise DprlError(f"There is no {what} file {str(path)!r}.")
-    name = f"_dprl_{what}_{path.stem}"
+    name = f"{_PREFIX}{what}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise DprlError(f"The {what} file {str(path)!r} cannot be loaded as Python.")
@@ -65,8 +78,9 @@ def load_python(path: Path, what: str) -> ModuleType:
             sys.modules[name] = previous
         if isinstance(error, KeyboardInterrupt):
             raise
+        where = place(error)
         raise DprlError(
-            f"The {what} file {str(path)!r} cannot be executed: it raised {type(error).__name__}."
+            f"The {what} file {str(path)!r} cannot be executed: it raised {type(error).__name__}{where and f': {where}'}."
         ) from None
     finally:
         sys.path.remove(folder)

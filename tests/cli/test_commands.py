@@ -377,7 +377,7 @@ def test_a_defect_of_ours_quotes_nothing(dprl, trial, monkeypatch):
 
 def test_as_a_process(trial):
     """Exit codes and streams are those of the calls above; two processes, for each pays for its imports."""
-    command = [sys.executable, "-W", "error::UserWarning", "-m", "dprl.cli"]
+    command = [sys.executable, "-W", "error::UserWarning", "-m", "dprl"]
     Ledger.create(trial.ledger, "other", Budget(1.0, 1e-5), "person", "add or remove one")
     good = subprocess.run(
         [*command, *map(str, trial.arguments(dataset="other", json=True))], capture_output=True, text=True, timeout=120

@@ -138,7 +138,7 @@ def test_a_full_device_for_output(trial, arguments):
     command = [*arguments, trial.ledger] if arguments[0] == "ledger" else trial.arguments()
     with open("/dev/full", "w") as out:
         found = subprocess.run(
-            [sys.executable, "-m", "dprl.cli", *map(str, command)], stdout=out, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "dprl", *map(str, command)], stdout=out, stderr=subprocess.PIPE, text=True
         )
     assert found.returncode == 1
     assert found.stderr.count("\n") == 1

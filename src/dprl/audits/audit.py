@@ -78,6 +78,12 @@ def check_runs(trials: int, seed: int, confidence: float, selection_trials: int 
         raise DprlError("audit: confidence must be above 0.5 and below 1.")
 
 
+def usual_trials(name: str, calibration: str | None = None) -> int:
+    """Return as many held-out runs as the standard attacks on an algorithm have, but no more than ``TRIALS``."""
+    attacks = find_audited(name, calibration or VERIFIED).load_conformance().attacks
+    return min(TRIALS, max((attack.trials for attack in attacks), default=TRIALS))
+
+
 def total(trials: int) -> int:
     """Return the number of runs of an audit with so many held-out trials, for a progress bar."""
     return 2 * (trials + max(trials // 4, 1))

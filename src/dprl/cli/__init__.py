@@ -40,7 +40,21 @@ COMMANDS = {
 """Commands in the order in which a newcomer meets them, each a module of this folder."""
 
 
-class Commands(TyperGroup):
+class Group(TyperGroup):
+    """Group whose list of commands is never cut."""
+
+    def words(self, ctx: Any, name: str) -> str:
+        """Return the first sentence on a command."""
+        found = self.get_command(ctx, name)
+        return " ".join((found.help or "").partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one entry per command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.words(ctx, name)) for name in self.list_commands(ctx)])
+
+
+class Commands(Group):
     """The commands of this folder, loaded when they are asked for, and those that other distributions add."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -60,11 +74,9 @@ class Commands(TyperGroup):
         several = getattr(module, f"{name}_app", None)
         return make_command(cmd_name, getattr(module, name)) if several is None else typer.main.get_command(several)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one line per command; ours without loading them."""
-        others = {name: self.get_command(ctx, name).get_short_help_str(57) for name in added.names(added.COMMANDS)}
-        with formatter.section("Commands"):
-            formatter.write_dl(list((COMMANDS | others).items()))
+    def words(self, ctx: Any, name: str) -> str:
+        """Return the first sentence on a command; of ours without loading it."""
+        return COMMANDS.get(name) or super().words(ctx, name)
 
 
 SETTINGS: dict[str, Any] = {
@@ -78,7 +90,7 @@ app = typer.Typer(
     cls=Commands,
     help="Differentially private reinforcement learning, with guarantees that hold.",
     no_args_is_help=True,
-    **SETTINGS,
+    **(SETTINGS | {"add_completion": True}),
 )
 
 
@@ -145,8 +157,13 @@ def _defect(error: BaseException) -> NoReturn:
 
     Its message and its traceback could quote a row, so both are kept back.
     """
+    from dprl.user_code import place
+
     if os.environ.get("DPRL_DEBUG"):
         raise error
+    if theirs := place(error):
+        words = f"your file {theirs}, raised {type(error).__name__}: put that right. DPRL_DEBUG=1 shows the traceback, "
+        _end((words + "which may quote the log.",), 2)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)} line {frame.lineno}"
     words = (

@@ -40,6 +40,8 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the arguments apart. Flags that are not the command's own are left to the algorithm, if it has one."""
+        if ctx.resilient_parsing:  # a shell completes a line that is not finished
+            return super().parse_args(ctx, args)
         mistakes, others = Mistakes(), {}
         known, wrong = self._own(ctx, args, mistakes, others), set()
         try:

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from dprl.accounting.budget import Budget
-from dprl.cli import SETTINGS
+from dprl.cli import SETTINGS, Group
 from dprl.cli.command import Command
 from dprl.cli.running import show as show_result
 
 ledger_app = typer.Typer(
+    cls=Group,
     no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.", **SETTINGS
 )
 
