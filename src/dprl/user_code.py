@@ -42,9 +42,11 @@ def place(error: BaseException) -> str:
     """Return file and line of the user's code in which an error came up, or nothing where none did."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename!r}, line {error.lineno}"
-    frames = [(frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line)
-              for frame, line in traceback.walk_tb(error.__traceback__)]  # fmt: skip
-    return next((f"{file!r}, line {line}" for name, file, line in reversed(frames) if name.startswith(_PREFIX)), "")
+    where = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__")).startswith(_PREFIX):
+            where = f"{frame.f_code.co_filename!r}, line {line}"
+    return where
 
 
 def load_python(path: Path, what: str) -> ModuleType:
@@ -78,10 +80,8 @@ def load_python(path: Path, what: str) -> ModuleType:
             sys.modules[name] = previous
         if isinstance(error, KeyboardInterrupt):
             raise
-        where = place(error)
-        raise DprlError(
-            f"The {what} file {str(path)!r} cannot be executed: it raised {type(error).__name__}{where and f': {where}'}."
-        ) from None
+        said = f"it raised {type(error).__name__}" + (f": {where}" if (where := place(error)) else "")
+        raise DprlError(f"The {what} file {str(path)!r} cannot be executed: {said}.") from None
     finally:
         sys.path.remove(folder)
     return module

@@ -184,7 +184,7 @@ def test_a_value_function_comes_with_gpope(dprl, trial):
 def test_json_of_evaluate(dprl, trial):
     found = payload(dprl(*trial.arguments(json=True)))
     assert {"value", "interval", "epsilon", "delta", "status", "paths"} <= set(found)
-    assert set(found) - {"value", "interval", "epsilon", "delta", "status", "paths"} <= {"targets"}
+    assert set(found) - {"value", "interval", "epsilon", "delta", "status", "paths"} <= {"targets", "cautions"}
     assert found["interval"][0] < found["value"] < found["interval"][1]
     assert (found["epsilon"], found["delta"], found["status"]) == (1.0, 1e-5, "verified")
     assert found["paths"] == {name: str(trial.out / name) for name in ARTIFACTS}

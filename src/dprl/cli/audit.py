@@ -99,8 +99,8 @@ def _check(asked: Audited) -> None:
 
 
 def _run(asked: Audited, name: str) -> None:
-    from dprl.audits.audit import changed_options, total, usual_trials
     from dprl.audits.audit import audit as run
+    from dprl.audits.audit import changed_options, total, usual_trials
 
     if any("calibration" in mapping for mapping, _ in asked.options):
         raise DprlError("--set calibration: give --calibration instead.")

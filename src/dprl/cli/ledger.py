@@ -13,8 +13,7 @@ from dprl.cli.command import Command
 from dprl.cli.running import show as show_result
 
 ledger_app = typer.Typer(
-    cls=Group,
-    no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.", **SETTINGS
+    cls=Group, no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.", **SETTINGS
 )
 
 _PATH = Annotated[Path, typer.Argument(help="The ledger, a SQLite file; its intents lie beside it.")]
