@@ -114,15 +114,19 @@ def test_subgroups_are_printed_and_wrong_ones_refused_before_the_charge(dprl, tr
 def test_a_private_release_from_end_to_end(dprl, trial):
     found = dprl(*trial.arguments(target_policy=["uniform", f"{trial.policies}:mostly"], outcome="points a visit"))
     assert (found.code, found.err) == (0, "")
-    assert [line.split()[0] for line in found.out.splitlines()] == [
+    said = found.out.splitlines()
+    cautions = [line.removeprefix("caution: ") for line in said if line.startswith("caution: ")]
+    assert [line.split()[0] for line in said if not line.startswith("caution: ")] == [
         "uniform",
         "mostly",
-        "caution:",
         "verified:",
         "report:",
     ]
     assert {p.name for p in trial.out.iterdir()} == ARTIFACTS
     estimate = json.loads((trial.out / "estimate.json").read_text())
+    # also those that follow from released values, as the report has them
+    assert cautions == estimate["cautions"]
+    assert len(cautions) >= len(estimate["public_cautions"]) == 1
     assert estimate["schema"] == "dprl.estimate/1"
     assert [t["name"] for t in estimate["targets"]] == ["uniform", "mostly"]
     assert [t["reference"] for t in estimate["targets"]] == [None, None]

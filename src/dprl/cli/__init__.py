@@ -55,8 +55,8 @@ class Group(TyperGroup):
 
     def words(self, ctx: Any, name: str) -> str:
         """Return the first sentence on a command."""
-        found = self.get_command(ctx, name)
-        return " ".join((found.help or "").partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."
+        help_text = getattr(self.get_command(ctx, name), "help", None) or ""
+        return " ".join(help_text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one entry per command."""
@@ -100,7 +100,7 @@ app = typer.Typer(
     cls=Commands,
     help="Differentially private reinforcement learning, with guarantees that hold.",
     no_args_is_help=True,
-    **(SETTINGS | {"add_completion": True}),
+    **dict[str, Any](SETTINGS, add_completion=True),
 )
 
 
