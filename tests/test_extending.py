@@ -57,9 +57,9 @@ def copied(tmp_path_factory):
     [
         "pytest -q tests/evaluation/test_cell_means.py tests/mechanisms/test_count_sum.py",
         "pytest -q tests/conformance/test_algorithms.py tests/conformance/test_released_neighbours.py -k cell-means",
-        "dprl.cli check src/dprl/evaluation/cell_means.py --trials 2000",
-        "dprl.cli simulate machine --out machine.parquet --episodes 20",
-        "dprl.cli reproduce 004 --quick --figure small-logs --out drawn",
+        "dprl check src/dprl/evaluation/cell_means.py --trials 2000",
+        "dprl simulate machine --out machine.parquet --episodes 20",
+        "dprl reproduce 004 --quick --figure small-logs --out drawn",
     ],
 )
 def test_what_it_says_runs(copied, command):

@@ -118,7 +118,7 @@ def test_programmed_figures_are_spread(tmp_path, engine):
 @pytest.mark.slow
 def test_a_figure_of_a_paper_from_the_command_line(tmp_path):
     """Mountain Car, where every worker compiles: the same digits from one and from two."""
-    command = [sys.executable, "-m", "dprl.cli", "reproduce", "004", "--quick", "--figure", "2b", "--json"]
+    command = [sys.executable, "-m", "dprl", "reproduce", "004", "--quick", "--figure", "2b", "--json"]
     found = [
         subprocess.run(
             [*command, "--workers", n, "--out", str(tmp_path / n)], capture_output=True, text=True, check=True

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
 from dprl.version import VERSION
+
+if sys.platform == "win32":
+    raise ImportError(
+        "dprl runs on Linux and macOS and not on Windows, which lacks the file locks (fcntl) that keep its ledgers and "
+        "run folders: use the Windows Subsystem for Linux."
+    )
 
 __version__ = VERSION
 

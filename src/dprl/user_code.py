@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,20 @@ def quietly(call: Callable[[], T], otherwise: S) -> T | S:
     raise KeyboardInterrupt
 
 
+_PREFIX = "_dprl_"
+
+
+def place(error: BaseException) -> str:
+    """Return file and line of the user's code in which an error came up, or nothing where none did."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename!r}, line {error.lineno}"
+    where = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__")).startswith(_PREFIX):
+            where = f"{frame.f_code.co_filename!r}, line {line}"
+    return where
+
+
 def load_python(path: Path, what: str) -> ModuleType:
     """Execute a user's Python file, and return it as a module; files beside it may be imported by it.
 
@@ -46,7 +61,7 @@ def load_python(path: Path, what: str) -> ModuleType:
     """
     if not path.is_file():
         raise DprlError(f"There is no {what} file {str(path)!r}.")
-    name = f"_dprl_{what}_{path.stem}"
+    name = f"{_PREFIX}{what}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise DprlError(f"The {what} file {str(path)!r} cannot be loaded as Python.")
@@ -65,9 +80,8 @@ def load_python(path: Path, what: str) -> ModuleType:
             sys.modules[name] = previous
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise DprlError(
-            f"The {what} file {str(path)!r} cannot be executed: it raised {type(error).__name__}."
-        ) from None
+        said = f"it raised {type(error).__name__}" + (f": {where}" if (where := place(error)) else "")
+        raise DprlError(f"The {what} file {str(path)!r} cannot be executed: {said}.") from None
     finally:
         sys.path.remove(folder)
     return module

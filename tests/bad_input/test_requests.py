@@ -204,7 +204,7 @@ def test_a_provenance_that_is_none_is_refused(dprl, trial, kind, said):
 def test_two_releases_at_once_on_a_budget_for_one(trial):
     arguments = [[str(a) for a in trial.arguments(epsilon="0.6", delta="6e-6", out=trial.folder / f"results{i}")]
                  for i in range(2)]  # fmt: skip
-    running = [subprocess.Popen([sys.executable, "-m", "dprl.cli", *a], stderr=subprocess.PIPE, text=True)
+    running = [subprocess.Popen([sys.executable, "-m", "dprl", *a], stderr=subprocess.PIPE, text=True)
                for a in arguments]  # fmt: skip
     said = [process.communicate(timeout=120)[1] for process in running]
     found = [(process.returncode, err) for process, err in zip(running, said, strict=True)]

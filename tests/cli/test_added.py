@@ -27,4 +27,4 @@ def test_without_the_distribution_it_is_one_sentence(dprl, monkeypatch):
 def test_what_nobody_knows_is_no_command(dprl):
     found = dprl("reproduces")
     assert (found.code, found.out) == (2, "")
-    assert "No such command" in found.err
+    assert "dprl has no command 'reproduces': did you mean reproduce?" in found.err

@@ -95,7 +95,7 @@ def test_one_that_leaks_is_found(checked):
     [
         ("x = 1", "defines no ALGORITHM"),
         ("1 / 0", "raised ZeroDivisionError"),
-        ("import dprl.learning.functional_q as q\nALGORITHM = q.ALGORITHM", "learns no value function"),
+        ("import dprl.learning.functional_q as q\nALGORITHM = q.ALGORITHM", "evaluates no log"),
         (BROKEN, "The algorithm raised AttributeError"),
     ],
 )

@@ -114,15 +114,19 @@ def test_subgroups_are_printed_and_wrong_ones_refused_before_the_charge(dprl, tr
 def test_a_private_release_from_end_to_end(dprl, trial):
     found = dprl(*trial.arguments(target_policy=["uniform", f"{trial.policies}:mostly"], outcome="points a visit"))
     assert (found.code, found.err) == (0, "")
-    assert [line.split()[0] for line in found.out.splitlines()] == [
+    said = found.out.splitlines()
+    cautions = [line.removeprefix("caution: ") for line in said if line.startswith("caution: ")]
+    assert [line.split()[0] for line in said if not line.startswith("caution: ")] == [
         "uniform",
         "mostly",
-        "caution:",
         "verified:",
         "report:",
     ]
     assert {p.name for p in trial.out.iterdir()} == ARTIFACTS
     estimate = json.loads((trial.out / "estimate.json").read_text())
+    # also those that follow from released values, as the report has them
+    assert cautions == estimate["cautions"]
+    assert len(cautions) >= len(estimate["public_cautions"]) == 1
     assert estimate["schema"] == "dprl.estimate/1"
     assert [t["name"] for t in estimate["targets"]] == ["uniform", "mostly"]
     assert [t["reference"] for t in estimate["targets"]] == [None, None]
@@ -184,7 +188,7 @@ def test_a_value_function_comes_with_gpope(dprl, trial):
 def test_json_of_evaluate(dprl, trial):
     found = payload(dprl(*trial.arguments(json=True)))
     assert {"value", "interval", "epsilon", "delta", "status", "paths"} <= set(found)
-    assert set(found) - {"value", "interval", "epsilon", "delta", "status", "paths"} <= {"targets"}
+    assert set(found) - {"value", "interval", "epsilon", "delta", "status", "paths"} <= {"targets", "cautions"}
     assert found["interval"][0] < found["value"] < found["interval"][1]
     assert (found["epsilon"], found["delta"], found["status"]) == (1.0, 1e-5, "verified")
     assert found["paths"] == {name: str(trial.out / name) for name in ARTIFACTS}
@@ -377,7 +381,7 @@ def test_a_defect_of_ours_quotes_nothing(dprl, trial, monkeypatch):
 
 def test_as_a_process(trial):
     """Exit codes and streams are those of the calls above; two processes, for each pays for its imports."""
-    command = [sys.executable, "-W", "error::UserWarning", "-m", "dprl.cli"]
+    command = [sys.executable, "-W", "error::UserWarning", "-m", "dprl"]
     Ledger.create(trial.ledger, "other", Budget(1.0, 1e-5), "person", "add or remove one")
     good = subprocess.run(
         [*command, *map(str, trial.arguments(dataset="other", json=True))], capture_output=True, text=True, timeout=120

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -16,12 +17,14 @@ from dprl import files
 from dprl.accounting import verification
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
+from dprl.cli import _signals_as_ctrl_c
 from dprl.data.readers import Log
 from dprl.release.run_folder import RunFolder
 
 SECRET = "PATIENT-ZERO"
 PANICS = f"""
 import sys
+import threading
 import numpy as np
 
 class PanicException(BaseException):
@@ -138,7 +141,7 @@ def test_a_full_device_for_output(trial, arguments):
     command = [*arguments, trial.ledger] if arguments[0] == "ledger" else trial.arguments()
     with open("/dev/full", "w") as out:
         found = subprocess.run(
-            [sys.executable, "-m", "dprl.cli", *map(str, command)], stdout=out, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "dprl", *map(str, command)], stdout=out, stderr=subprocess.PIPE, text=True
         )
     assert found.returncode == 1
     assert found.stderr.count("\n") == 1
@@ -146,3 +149,19 @@ def test_a_full_device_for_output(trial, arguments):
     if arguments[0] == "evaluate":
         assert f"the release is in {trial.out}, whole" in found.stderr
         assert verification.verify(trial.out).private
+
+
+def test_ctrl_c_is_not_lost_while_garbage_is_collected():
+    def _xla_gc_callback():
+        signal.raise_signal(signal.SIGINT)
+        calls.append("went on")
+
+    def collected():
+        with _signals_as_ctrl_c():
+            _xla_gc_callback()
+            threading.Event().wait(60.0)
+
+    calls = []
+    with pytest.raises(KeyboardInterrupt):
+        collected()
+    assert calls == ["went on"]

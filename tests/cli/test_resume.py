@@ -124,7 +124,7 @@ def killed_until_it_is_done(trial, signals, wait) -> int:
     while run.exists() or not trial.out.exists():
         arguments = trial.arguments(**GPOPE | {"set": "steps=300"}, json=True, resume=True if run.exists() else None)
         process = subprocess.Popen(
-            [sys.executable, "-m", "dprl.cli", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-m", "dprl", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True,
         )  # fmt: skip
         stop = left.pop(0) if left else None

@@ -102,7 +102,7 @@ def test_a_folder_of_parts_stands_for_the_file(dprl, request_of, tmp_path):
 @pytest.mark.slow
 def test_the_driver_of_workers_is_killed(request_of, tmp_path):
     """By SIGKILL, in the middle of its batches; the engine local goes on."""
-    command = [sys.executable, "-m", "dprl.cli"]
+    command = [sys.executable, "-m", "dprl"]
     workers = {"engine": "ray", "shards": 2}
     process = subprocess.Popen([*command, *request_of(True, **workers)], stderr=subprocess.PIPE)
     journal, until = tmp_path / "out.run" / "journal", time.monotonic() + 120

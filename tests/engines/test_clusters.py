@@ -145,7 +145,7 @@ def test_a_cluster_that_runs(logs, tmp_path, short):
                 break
             time.sleep(0.2)
         command = [
-            sys.executable, "-m", "dprl.cli", "evaluate", str(logs[1]), "--target-policy", "uniform", "--bounds",
+            sys.executable, "-m", "dprl", "evaluate", str(logs[1]), "--target-policy", "uniform", "--bounds",
             str(write_bounds(tmp_path)), "--person-column", "person_id", "--epsilon", "1", "--delta", "1e-5",
             "--algorithm", "importance-sampling", "--seed", "1",
         ]  # fmt: skip
@@ -203,7 +203,7 @@ def test_the_driver_is_killed_and_the_release_resumed(logs, policies, tmp_path):
     """By either engine: the numbers are those of the run, whose key is in its folder. Ray's own goes with the next."""
     policy, bounds = policies(0.3), write_bounds(tmp_path)
     command = [
-        sys.executable, "-m", "dprl.cli", "evaluate", str(logs[1]), "--target-policy", policy["even"], "--bounds",
+        sys.executable, "-m", "dprl", "evaluate", str(logs[1]), "--target-policy", policy["even"], "--bounds",
         str(bounds), "--person-column", "person_id", "--epsilon", "1", "--delta", "1e-5", "--algorithm", "gpope",
         "--set", "steps=8", "--set", "sampling_rate=0.7", "--engine", "ray", "--shards", "2",
     ]  # fmt: skip

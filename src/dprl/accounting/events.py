@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dp_accounting import dp_event as dpe
-
-from dprl.accounting.renyi_filter import RenyiFilterEvent
+from dprl.accounting.renyi_filter import RenyiFilterEvent, dpe
 from dprl.accounting.schema import positive, whole
 from dprl.errors import DprlError, require
 

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dp_accounting import NeighboringRelation
-from dp_accounting import dp_event as dpe
-from dp_accounting.rdp import RdpAccountant, compute_epsilon
-
+from dprl.accounting.later import imported_later
 from dprl.accounting.schema import positive, whole
 from dprl.errors import DprlError, require
+
+# a second of imports, for what only compositions of sampled Gaussians and dp_accounting's own calibration call
+with imported_later("scipy.optimize", "scipy.signal", "scipy.stats"):
+    from dp_accounting import NeighboringRelation
+    from dp_accounting import dp_event as dpe
+    from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
 WHOLE = 2**40
 """The budget in the filter's integers; every cost is rounded up to one of them."""

@@ -13,7 +13,7 @@ from dprl.added import VERIFIED
 from dprl.audits.lower_bound import Audit
 from dprl.audits.lower_bound import audit as run_audit
 from dprl.config import Config
-from dprl.errors import DprlError
+from dprl.errors import DprlError, Mistakes
 from dprl.protocols import Canary
 from dprl.registry import attacked, find_audited
 
@@ -67,15 +67,23 @@ def audit(
 
 def check_runs(trials: int, seed: int, confidence: float, selection_trials: int | None = None) -> None:
     """Refuse what an audit cannot be run with."""
+    mistakes = Mistakes()
     for name, value, least, most in (
         ("trials", trials, _FEWEST, _MOST),
         ("selection_trials", _FEWEST if selection_trials is None else selection_trials, 1, _MOST),
         ("seed", seed, 0, 2**31 - 1),
     ):
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise DprlError(f"audit: {name} must be a whole number from {least} to {most}.")
+            mistakes.add(f"audit: {name} must be a whole number from {least} to {most}.")
     if not (isinstance(confidence, int | float) and 0.5 < confidence < 1.0):
-        raise DprlError("audit: confidence must be above 0.5 and below 1.")
+        mistakes.add("audit: confidence must be above 0.5 and below 1.")
+    mistakes.check()
+
+
+def usual_trials(name: str, calibration: str | None = None) -> int:
+    """Return as many held-out runs as the standard attacks on an algorithm have, but no more than ``TRIALS``."""
+    attacks = find_audited(name, calibration or VERIFIED).load_conformance().attacks
+    return min(TRIALS, max((attack.trials for attack in attacks), default=TRIALS))
 
 
 def total(trials: int) -> int:

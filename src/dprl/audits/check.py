@@ -17,7 +17,7 @@ from typing import Any
 from dprl.audits.lower_bound import Audit, audit
 from dprl.audits.neighbours import Case, Found
 from dprl.engine.algorithm import Algorithm
-from dprl.engine.program import ValueFunctionConfig
+from dprl.engine.options import ValueFunctionConfig, ValuesConfig
 from dprl.errors import DprlError
 from dprl.registry import Entry
 from dprl.user_code import load_python
@@ -59,8 +59,8 @@ def read_algorithm(path: str | Path) -> Entry:
     algorithm = getattr(module, "ALGORITHM", None)
     if not isinstance(algorithm, Algorithm):
         raise DprlError(f"The file {str(path)!r} defines no ALGORITHM = dprl.engine.algorithm.Algorithm(...).")
-    if not issubclass(algorithm.config, ValueFunctionConfig):
-        raise DprlError(f"ALGORITHM in {str(path)!r} learns no value function from a log: nothing else can be checked.")
+    if not issubclass(algorithm.config, ValueFunctionConfig | ValuesConfig):
+        raise DprlError(f"ALGORITHM in {str(path)!r} evaluates no log: nothing else can be checked.")
     return Entry(algorithm.name, module.__name__, "")
 
 

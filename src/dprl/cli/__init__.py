@@ -12,7 +12,9 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from importlib import import_module
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -41,7 +43,29 @@ COMMANDS = {
 """Commands in the order in which a newcomer meets them, each a module of this folder."""
 
 
-class Commands(TyperGroup):
+class Group(TyperGroup):
+    """Group whose list of commands is never cut."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is named first; refuse one that is not there."""
+        if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            close = get_close_matches(args[0], self.list_commands(ctx), 1)
+            hint = f"did you mean {close[0]}?" if close else f"see {ctx.command_path} --help."
+            raise DprlError(f"{ctx.command_path} has no command {args[0]!r}: {hint}")
+        return super().resolve_command(ctx, args)
+
+    def words(self, ctx: Any, name: str) -> str:
+        """Return the first sentence on a command."""
+        help_text = getattr(self.get_command(ctx, name), "help", None) or ""
+        return " ".join(help_text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one entry per command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.words(ctx, name)) for name in self.list_commands(ctx)])
+
+
+class Commands(Group):
     """The commands of this folder, loaded when they are asked for, and those that other distributions add."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -61,11 +85,9 @@ class Commands(TyperGroup):
         several = getattr(module, f"{name}_app", None)
         return make_command(cmd_name, getattr(module, name)) if several is None else typer.main.get_command(several)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one line per command; ours without loading them."""
-        others = {name: self.get_command(ctx, name).get_short_help_str(57) for name in added.names(added.COMMANDS)}
-        with formatter.section("Commands"):
-            formatter.write_dl(list((COMMANDS | others).items()))
+    def words(self, ctx: Any, name: str) -> str:
+        """Return the first sentence on a command; of ours without loading it."""
+        return COMMANDS.get(name) or super().words(ctx, name)
 
 
 SETTINGS: dict[str, Any] = {
@@ -79,7 +101,7 @@ app = typer.Typer(
     cls=Commands,
     help="Differentially private reinforcement learning, with guarantees that hold.",
     no_args_is_help=True,
-    **SETTINGS,
+    **dict[str, Any](SETTINGS, add_completion=True),
 )
 
 
@@ -102,7 +124,7 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point. What a user did wrong is one sentence on stderr and exit code 2."""
-    with _sigterm_as_ctrl_c() as terminated:
+    with _signals_as_ctrl_c() as terminated:
         try:
             return app(args=arguments, prog_name="dprl")
         except DprlError as error:
@@ -124,6 +146,8 @@ def main(arguments: list[str] | None = None) -> Any:
             _discard_output()
             sys.exit(1)
         except BaseException as error:  # a panic of a library written in Rust is no Exception
+            if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 hides one that comes while a class is made
+                _stopped(terminated)
             if isinstance(error, OSError) and traceback.extract_tb(error.__traceback__)[-1].name == "echo":
                 _discard_output()
                 _end((f"the output cannot be printed ({error.strerror}).",), 1)
@@ -146,8 +170,13 @@ def _defect(error: BaseException) -> NoReturn:
 
     Its message and its traceback could quote a row, so both are kept back.
     """
+    from dprl.user_code import place
+
     if os.environ.get("DPRL_DEBUG"):
         raise error
+    if theirs := place(error):
+        words = f"your file {theirs}, raised {type(error).__name__}: put that right. DPRL_DEBUG=1 shows the traceback, "
+        _end((words + "which may quote the log.",), 2)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)} line {frame.lineno}"
     words = (
@@ -158,23 +187,28 @@ def _defect(error: BaseException) -> NoReturn:
 
 
 @contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[list[int]]:
+def _signals_as_ctrl_c() -> Iterator[list[int]]:
     """End what runs by SIGTERM as Ctrl-C does, within this block; give the list in which its coming is noted."""
     came: list[int] = []
 
-    def end(number: int, _: object) -> None:
-        came.append(number)
+    def end(number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
+            # Python throws away what is raised while it collects garbage: once more, a little later
+            threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+            return
+        came.extend([number] * (number == signal.SIGTERM))
         raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGTERM)
-    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield came
         return
-    signal.signal(signal.SIGTERM, end)
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield came
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _discard_output() -> None:

@@ -31,8 +31,8 @@ class Audited(Printed, Settings, Budgeted):
         calibration: verified or as-published; by default verified.
         epsilon: the claim; by default 1.
         delta: the claim; by default 1e-5.
-        trials: runs on each of the two logs; by default 400000. A quarter more choose the threshold. With --all, each
-            attack has its own number.
+        trials: runs on each of the two logs. By default as many as a standard attack on the algorithm has, at most
+            400000. A quarter more choose the threshold. With --all, each attack has its own number.
         everything: run every standard attack, and print the page. It is Markdown.
         neighbours: release on pairs of neighbours, and compare. As Markdown it prints how far apart lies what enters
             the mechanisms of every algorithm.
@@ -99,15 +99,15 @@ def _check(asked: Audited) -> None:
 
 
 def _run(asked: Audited, name: str) -> None:
-    from dprl.audits.audit import TRIALS, changed_options, total
     from dprl.audits.audit import audit as run
+    from dprl.audits.audit import changed_options, total, usual_trials
 
     if any("calibration" in mapping for mapping, _ in asked.options):
         raise DprlError("--set calibration: give --calibration instead.")
     config = asked.mistakes.attempt(configure, asked, name)
     budget = asked.budget(1.0, 1e-5)
     asked.mistakes.check()
-    trials = TRIALS if asked.trials is None else asked.trials
+    trials = usual_trials(name, asked.calibration) if asked.trials is None else asked.trials
     units = 200 if asked.units is None else asked.units
     released = "all" if asked.released is None else asked.released
     chosen = {"units": units, "released": released} | asked.only("unit", "seed")

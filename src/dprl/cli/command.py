@@ -40,6 +40,8 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the arguments apart. Flags that are not the command's own are left to the algorithm, if it has one."""
+        if ctx.resilient_parsing:  # a shell completes a line that is not finished
+            return super().parse_args(ctx, args)
         mistakes, others = Mistakes(), {}
         known, wrong = self._own(ctx, args, mistakes, others), set()
         try:
@@ -183,7 +185,7 @@ def _parameter(one: Field[Any], hint: Any, words: str) -> inspect.Parameter:
 def _read(kind: type[R], given: dict[str, Any], mistakes: Mistakes, others: dict[str, str], wrong: set[str]) -> R:
     """Return the request: its run file, and over it the flags."""
     hints, words = typing.get_type_hints(kind), documented(kind)
-    said = {name: value for name, value in given.items() if value not in (None, [])}
+    said = {name: value for name, value in given.items() if value not in (None, []) and name not in wrong}
     source, content = said["config"].name if "config" in said else "", {}
     if source:
         content = mistakes.attempt(_read_toml, said["config"]) or {}

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from dprl.cli import SETTINGS
+from dprl.cli import SETTINGS, Group
 from dprl.cli.command import Command
 from dprl.cli.running import show
 
 data_app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     help="For the curator alone: bounds to fill in, logs made of tables, what is in a log, and logs in parts.",
     **SETTINGS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,19 @@ def evaluate(asked: Evaluate) -> None:
                 **asked.how(),
             )
         paths = release.save(asked.out, asked.sign)
-    names = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups")
-    names += ("projections",)
-    result = {name: release.estimate[name] for name in names if name in release.estimate}
-    result |= {"paths": {k: str(p) for k, p in paths.items()}}
-    with printing(asked.out):
-        words = "\n".join(lines(release, asked.out))
-        show(result, lambda _: words, asked.as_json)
+    show_release(asked, release, paths)
+
+
+NAMES = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts", "subgroups",
+         "projections", "cautions")  # fmt: skip
+
+
+def show_release(asked: Printed, release: Any, paths: Mapping[str, Path]) -> None:
+    """Print what was released, and where it is."""
+    result = {name: release.estimate[name] for name in NAMES if name in release.estimate}
+    with printing(asked.out):  # type: ignore[attr-defined]
+        words = "\n".join(lines(release, asked.out))  # type: ignore[attr-defined]
+        show(result | {"paths": {k: str(p) for k, p in paths.items()}}, lambda _: words, asked.as_json)
 
 
 def lines(release: Any, out: Path) -> Iterator[str]:
@@ -108,7 +114,7 @@ def lines(release: Any, out: Path) -> Iterator[str]:
                 f"{least:.4g} to {most:.4g} of all together"
             )
     yield from map(_benefit, estimate.get("projections", {}).get("found", ()))
-    yield from (f"caution: {sentence}" for sentence in release.public_cautions)
+    yield from (f"caution: {sentence}" for sentence in estimate.get("cautions", ()))
     unit = release.certificate["privacy_unit"]
     if unit == "transition":
         yield f"values are of the {estimate['quantity']}, not of a return"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dprl.cli.command import configure
-from dprl.cli.evaluate import lines
+from dprl.cli.evaluate import show_release
 from dprl.cli.requests import Budgeted, Configured, Kept, OfPeople, Printed, expert, may
-from dprl.cli.running import Progress, check_out, printing, show, stoppable
+from dprl.cli.running import Progress, check_out, stoppable
 from dprl.registry import evaluating
 
 VALUES = "importance-sampling"
@@ -67,8 +67,4 @@ def learn(asked: Learn) -> None:
                 **asked.kept(),
             )  # fmt: skip
         paths = release.save(asked.out, asked.sign)
-    names = ("choice", "value", "interval", "epsilon", "delta", "status", "targets", "contrasts")
-    result = {name: release.estimate[name] for name in names if name in release.estimate}
-    with printing(asked.out):
-        words = "\n".join(lines(release, asked.out))
-        show(result | {"paths": {k: str(p) for k, p in paths.items()}}, lambda _: words, asked.as_json)
+    show_release(asked, release, paths)

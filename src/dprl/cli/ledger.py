@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from dprl.accounting.budget import Budget
-from dprl.cli import SETTINGS
+from dprl.cli import SETTINGS, Group
 from dprl.cli.command import Command
 from dprl.cli.running import show as show_result
 
 ledger_app = typer.Typer(
-    no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.", **SETTINGS
+    cls=Group, no_args_is_help=True, help="Declare a dataset's budget, and see what was spent of it.", **SETTINGS
 )
 
 _PATH = Annotated[Path, typer.Argument(help="The ledger, a SQLite file; its intents lie beside it.")]

@@ -86,7 +86,7 @@ def _words(made: dict[str, Any]) -> str:
                 else "{name} with the basis {basis} of {size} functions".format(**c["learner"])
             )
         )
-    if made["quantity"].startswith("discounted") and made["discount"] < 1.0:
+    if made["quantity"].startswith("discounted") and made["discount"] < 1.0 and made["horizon"] > 1:
         lines.append(
             f"rewards count {made['discount']:g} of what they are for each step later; --discount 1 adds them up"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dprl.environments.names import NAMES
-from dprl.errors import DprlError
+from dprl.errors import DprlError, Mistakes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,9 +34,11 @@ def simulate(
 
     out = check_output(out)
     bounds_out = check_output(bounds_out or out.with_suffix(".bounds.toml"), (".toml",))
+    mistakes = Mistakes()
     for name, value, least in (("--episodes", episodes, 1), ("--horizon", horizon, 1), ("--seed", seed, 0)):
         if value is not None and value < least:
-            raise DprlError(f"{name} must be at least {least}.")
+            mistakes.add(f"{name} must be at least {least}.")
+    mistakes.check()
 
     run = _gymnasium if environment.startswith("gymnasium:") else _pong if environment == "pong" else _own
     columns, bounds, notes = run(environment, policy, episodes, seed, horizon)

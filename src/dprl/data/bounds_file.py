@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -43,7 +44,10 @@ def read_public(source: Any, **defaults: Any) -> tuple[Bounds, Preparation | Non
         of = "bounds still have" if isinstance(source, Mapping) else f"bounds file {Path(source).name!r} still has"
         raise DprlError(f"The {of} {ASKED} at {', '.join(asked)}: say what is public.")
     section = content.pop(SECTION, None)
-    bounds = Bounds.from_mapping(defaults | content)
+    try:
+        bounds = Bounds.from_mapping(defaults | content)
+    except DprlError as error:
+        raise DprlError(str(error) if isinstance(source, Mapping) else _placed(str(error), Path(source))) from error
     if section is None:
         return bounds, None
     preparation = read_preparation(section)
@@ -76,6 +80,14 @@ def _content(source: Any) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
         raise DprlError(f"The bounds file {path.name!r} is not valid TOML{where}.") from error
+
+
+def _placed(sentence: str, path: Path) -> str:
+    """Return what is wrong with bounds, with their file, and the line of what the sentence names first."""
+    lines = [line.partition("=")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    named = next((word for word in re.findall(r"\w+", sentence) if word in lines), None)
+    line = f", line {lines.index(named) + 1}" if named else ""
+    return f"{sentence.removesuffix('.')} ({path.name}{line})."
 
 
 def refuse_fill(bounds: Bounds) -> None:

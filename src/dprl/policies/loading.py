@@ -20,7 +20,7 @@ from dprl.errors import DprlError
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule, read_rule
 from dprl.protocols import Bounds, Policy
-from dprl.user_code import load_python, quietly
+from dprl.user_code import load_python, place, quietly
 
 TOLERANCE = 1e-6
 """How far a row of probabilities may be from summing to 1, and from itself when it is asked alone."""
@@ -265,7 +265,10 @@ def _ask_public(policy: Policy, states: np.ndarray, who: str) -> np.ndarray:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise DprlError(f"{who} raised {type(error).__name__} on public synthetic states inside the bounds.") from None
+        where = place(error)
+        raise DprlError(
+            f"{who} raised {type(error).__name__} on public synthetic states inside the bounds{where and f': {where}'}."
+        ) from None
     found = quietly(lambda: np.asarray(answer, dtype=np.float64), None)
     if found is None:
         raise DprlError(f"{who} returned something that is not an array of numbers.")

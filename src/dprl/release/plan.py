@@ -102,6 +102,7 @@ def plan_release(
         "mechanisms": mechanism_rows(plan),
         **({} if plan.first is None else {"choice": plan.first.described()}),
         "discount": plan.config.discount,
+        "horizon": known.horizon,
         "cautions": public_cautions(plan, valued) + [_OF_PROPENSITIES] * (known.strata is not None),
         "max_cumulative_ratio": {
             "value": plan.query.bounds.cumulative_ratio,

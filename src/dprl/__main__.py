@@ -1,4 +1,4 @@
-"""``python -m dprl.cli``."""
+"""``python -m dprl``."""
 
 from dprl.cli import main
 

@@ -1,0 +1,41 @@
+"""Modules that another library imports, imported when it first uses one: what most releases can do without."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class _Later:
+    """Stand-in for a module, or for one of its names."""
+
+    __spec__ = None  # the import system asks every module for it
+
+    def __init__(self, module: str, name: str | None = None) -> None:
+        self._module, self._name = module, name
+
+    def _found(self) -> Any:
+        module = importlib.import_module(self._module)
+        return module if self._name is None else getattr(module, self._name)
+
+    def __getattr__(self, name: str) -> Any:
+        # while the other library is being imported it only takes names down
+        return _Later(self._module, name) if sys.modules.get(self._module) is self else getattr(self._found(), name)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._found()(*arguments, **named)
+
+
+@contextmanager
+def imported_later(*names: str) -> Iterator[None]:
+    """Within this block, import stand-ins for these modules, but for those that are there already."""
+    stand_ins = {name: _Later(name) for name in names if name not in sys.modules}
+    sys.modules.update(stand_ins)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in stand_ins:
+            del sys.modules[name]
