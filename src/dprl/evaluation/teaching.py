@@ -150,7 +150,7 @@ def make_teaching(
         basis: kind of :class:`~dprl.policies.greedy.Basis`; None for the largest one that the budget serves.
 
     Raises:
-        DprlError: the basis does not fit the states, takes too many sums, or cannot leave out what behaviour never does.
+        DprlError: the basis does not fit the states, takes too many sums, or cannot leave out what nobody did.
     """
     facts, multiplier = parts.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
     left_out = None
@@ -201,7 +201,7 @@ def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner:
         always = behavior is None or (policy_probabilities(behavior, states, bounds.actions or 1) > 0.0).all()
         require(
             always,
-            f"{learner}: at some states the behaviour policy never takes some action, and {kind} cannot leave that out: "
+            f"{learner}: at some states the behaviour policy never takes some action, which {kind} cannot leave out: "
             "take the basis table, or learn rules.",
         )
         return (Ascent if learner == ASCENT else LinearQ)(bounds, basis, discount)

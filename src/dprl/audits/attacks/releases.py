@@ -204,9 +204,7 @@ def odds(mechanism: NoisyMaximum, total: np.ndarray) -> np.ndarray:
     return np.array([chance(own) for own in range(len(heads))])
 
 
-def release_canary(
-    kind: type[BestAudit], *, units: int, budget: Budget, released: str, **options: Any
-) -> Canary:
+def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, released: str, **options: Any) -> Canary:
     """Return the attack on a release in two parts: a person who moves every sum as far as one may is added.
 
     The person has two trajectories with the last action, at the largest ratio and reward. Of the one who is in both
