@@ -30,6 +30,7 @@ NAMES = (
     "off_policy_values",
     "best_of_k",
     "icu_sepsis",
+    "learn_cart_pole",
     "learn_from_log",
     "learn_many_steps",
     "learning_families",

@@ -574,6 +574,10 @@ ROWS = (
         algorithm=_weighted(), units=2000, learn="fitted-q", bounds={**_BY_STATE, "horizon": 3},
     ),
     Row(
+        name="learned-gradient", title="a policy learned by gradient from three steps", domain=_to_the_right,
+        algorithm=_weighted(), units=2000, epsilon=0.5, learn="policy-gradient", bounds={**_BY_STATE, "horizon": 3},
+    ),
+    Row(
         name="best-of-100", title="importance sampling, one step, the winner of 100 policies",
         domain=lambda: _many(100), algorithm=_weighted(), units=1000, best=True,
         bounds={**_ONE, "actions": 4, "max_importance_ratio": 4.0},

@@ -124,8 +124,23 @@ def test_what_is_attacked_is_what_was_asked_for(learner):
     assert found["learner"]["name"] == learner if learner != "rules" else "rules" in found
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["fitted-q", "policy-gradient"])
+def test_a_person_who_teaches_tells_all_that_is_accounted_for(learner):
+    """At every step the vector is at full clip norm, and the score that of a Gaussian shift in as many."""
+    attack = canary(learner=learner, part="first")
+    assert attack.nearness(8) == pytest.approx(1.0, abs=1e-6)
+    mechanism = attack.plan.stages[0].mechanism
+    shift = math.sqrt(mechanism.steps) * mechanism.clip_norm / mechanism.noise_std
+    for present, sign in ((True, 1.0), (False, -1.0)):
+        scores = attack.scores(1, 2000, present=present)
+        assert abs(scores.mean() - sign * shift**2 / 2.0) < 5.0 * shift / math.sqrt(len(scores))
+        assert scores.std() == pytest.approx(shift, rel=0.1)
+
+
 def test_what_means_nothing_is_refused():
     for options, words in (
+        ({"part": "first"}, "rules are chosen once"),
         ({"released": "last"}, "leave out released"),
         ({"unit": "transition"}, "leave unit out"),
         ({"choosing_share": 2.0}, "choosing_share must be a share"),

@@ -134,3 +134,19 @@ def test_a_table_does_not_propose_what_the_behaviour_policy_never_does():
     program = Ascent(BOUNDS, Basis(BOUNDS.state, "table"), DISCOUNT, allowed=sure)
     weights = np.concatenate([np.zeros(4), np.ones(4)])  # of the second action everywhere
     assert program.policy(weights).action(np.arange(4.0)[:, None]).tolist() == [0, 0, 1, 1]
+
+
+def test_a_linear_basis_is_refused_where_the_behaviour_policy_never_does_something():
+    """It could not leave that out; unasked, rules are learned, which can."""
+
+    def never_two(states):
+        return np.tile([1.0, 0.0], (len(states), 1))
+
+    wide, options = replace(BOUNDS, units=20_000), dprl.ImportanceSampling(discount=DISCOUNT)
+    for learner, basis in ((ASCENT, "products:1"), (NAME, "products:2")):
+        with pytest.raises(DprlError, match="never takes some action"):
+            plan_of_learned(options, wide, BUDGET, learner=learner, basis=basis, behavior=never_two)
+    faint = dprl.Budget(0.01, 1e-5)  # too little for a table
+    found = plan_of_learned(options, wide, faint, behavior=never_two).first.described()
+    assert "learner" not in found
+    assert "rules" in found

@@ -10,11 +10,11 @@ import numpy as np
 import dprl
 from dprl.accounting import certificate, events, verification
 from dprl.accounting.budget import Budget
-from dprl.audits.conformance.best import LEARN
 from dprl.audits.neighbours import Case
 from dprl.errors import DprlError
 from dprl.evaluation.learned import plan_of_learned
 from dprl.protocols import Bounds
+from dprl.registry import IN_TWO_PARTS
 
 from .checks_of_neighbours import hold
 from .lab import Lab, check, require
@@ -28,7 +28,13 @@ _BUDGET, _LEARNER = Budget(4.0, 1e-5), {"learner": "fitted-q", "basis": "product
 @check
 def neighbours_of_a_learner(lab: Lab) -> None:
     """People with two trajectories each; they teach, or they value."""
-    hold(Case(LEARN, "fitted Q, a linear basis", "arrays by person"), lab)
+    hold(Case(IN_TWO_PARTS["learn"], "fitted Q, a linear basis", "arrays by person"), lab)
+
+
+@check
+def neighbours_of_a_gradient(lab: Lab) -> None:
+    """The same, of whom each teaches ten steps by a gradient of their own."""
+    hold(Case(IN_TWO_PARTS["learn"], "policy gradient, a linear basis", "arrays by person"), lab)
 
 
 @check

@@ -50,7 +50,7 @@ def _(original: Any, self: Any) -> float:
 
 
 @fault("a person chooses and values", "neighbours of a choice", (InMemory, "after_first"))
-def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
+def in_both_parts(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     place, second = original(rows, noise, journal)
     return place, replace(second, log=rows.log.of_units(np.ones(rows.log.units, bool), second.log.bounds))
 
@@ -74,7 +74,7 @@ def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
 
 
 @fault("rows are divided and not people", "neighbours of a choice", (InMemory, "after_first"))
-def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
+def rows_divided(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
     """Each trajectory has a coin and is a unit, so a person may be in both parts, or twice in one."""
     log = rows.log
     return original(replace(rows, log=replace(log, unit_offsets=np.arange(log.episodes + 1))), noise, journal)

@@ -29,6 +29,7 @@ from dprl import x64 as x64
 from dprl.accounting.renyi_filter import NORM_ROUNDING, WHOLE
 from dprl.accounting.user_relation import CLIPS
 from dprl.audits.record_rewards import Question, RecordingAnswers, compare_questions
+from dprl.engine.two_parts import STREAM
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.function_noise import FunctionNoise
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -344,14 +345,14 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
     # the second run saw what the first released: whatever is made of that alone is the same, to the last bit
     elif any(value.tobytes() != two.results[name].tobytes() for name, value in one.results.items()):
         problems.append("what is made of the releases depends on more than them")
-    largest, releases = Fraction(0), 0
-    moved_parts = [False, False]
+    largest, releases, moving = Fraction(0), 0, 0
+    divided = any(name == f"/{STREAM}" for name, *_ in one.calls)
     for place, mechanism in enumerate(one.mechanisms):
         a, b = one.entries.get(place, []), two.entries.get(place, [])
         problems += _numbers_of_releases(mechanism, a, b)
-        chooses = isinstance(mechanism, NoisyMaximum)
-        moved_parts[chooses] |= any(x.total != y.total for x, y in zip(a, b, strict=False))
-        if chooses:
+        moving += any(x.total != y.total for x, y in zip(a, b, strict=False))
+        if isinstance(mechanism, NoisyMaximum):
+            divided = True
             spread = max((_spread(x, y) for x, y in zip(a, b, strict=False)), default=Fraction(0)) / mechanism.spread
             releases, largest = releases + len(a), max(largest, spread**2)
             if spread > 1:
@@ -377,8 +378,8 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
                         f"the inputs of release {step} of mechanism {place} differ by more than the sensitivity"
                     )
                 largest = max(largest, squared)
-    if all(moved_parts):  # a noisy maximum is of one part of the people, and all else of the other
-        problems.append("one unit moves the choice and what follows it: it is in both parts of the people")
+    if divided and moving > 1:  # each part of the people has one mechanism
+        problems.append("one unit moves what is released of either part: it is in both parts of the people")
     largest = math.sqrt(largest)
     if one.answering is not None and one.answering == two.answering:
         asked, moved = compare_questions(one.questions, two.questions, one.answering)

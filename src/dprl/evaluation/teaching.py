@@ -28,6 +28,7 @@ from dprl.errors import DprlError, require
 from dprl.evaluation.ascent import ASCENT, Ascent
 from dprl.evaluation.best import SHARE
 from dprl.evaluation.fitted_q import NAME, LinearQ, TableQ, Unused
+from dprl.evaluation.strategy import public_states
 from dprl.policies.greedy import Basis, are_codes
 from dprl.policies.loading import UniformPolicy, policy_probabilities
 from dprl.protocols import Bounds
@@ -149,7 +150,7 @@ def make_teaching(
         basis: kind of :class:`~dprl.policies.greedy.Basis`; None for the largest one that the budget serves.
 
     Raises:
-        DprlError: the basis does not fit the states, or takes too many sums.
+        DprlError: the basis does not fit the states, takes too many sums, or cannot leave out what nobody did.
     """
     facts, multiplier = parts.bounds_of(bounds, True), noise_multiplier_for(events.gaussian, budget)
     left_out = None
@@ -163,22 +164,24 @@ def make_teaching(
             return Teaching(parts, program, beside, called, left_out)
         if left_out is None:
             left_out = {"basis": program.basis.kind, "strength": strength, "least": least}
-    raise RuntimeError("A constant is always served.")
+    return Teaching(parts, _program(facts, discount, behavior, "products:0", learner), beside, called, left_out)
 
 
 def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> Teaching | None:
     """Return the learner that public facts recommend, with arguments as :func:`make_teaching` takes them.
 
     Fitted Q iteration where the signal in its largest basis is loud; else policy gradient in the largest basis that the
-    budget serves, and None where that is a constant.
+    budget serves, and None where that is a constant, or where no basis can leave out what behaviour never does.
     """
     multiplier = noise_multiplier_for(events.gaussian, budget)
-    found = make_teaching(bounds, discount, budget, *others)
-    loud = LOUD_TABLE if found.program.basis.is_table else LOUD_LINEAR
-    if found.left_out is None and found.program.strength(multiplier) >= loud:
-        return found
-    found = make_teaching(bounds, discount, budget, *others, learner=ASCENT)
-    return None if found.program.basis.kind == "products:0" else found
+    with suppress(DprlError):
+        found = make_teaching(bounds, discount, budget, *others)
+        loud = LOUD_TABLE if found.program.basis.is_table else LOUD_LINEAR
+        if found.left_out is None and found.program.strength(multiplier) >= loud:
+            return found
+        found = make_teaching(bounds, discount, budget, *others, learner=ASCENT)
+        return None if found.program.basis.kind == "products:0" else found
+    return None
 
 
 def _programs(bounds: Bounds, discount: float, behavior: Any, learner: str) -> Iterator[TableQ | LinearQ | Ascent]:
@@ -194,6 +197,13 @@ def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner:
     basis = Basis(bounds.state, kind)
     if not basis.is_table:
         require(basis.size <= MOST_FEATURES, f"{learner}: {kind} has more than {MOST_FEATURES} functions here.")
+        states = public_states(bounds)
+        always = behavior is None or (policy_probabilities(behavior, states, bounds.actions or 1) > 0.0).all()
+        require(
+            always,
+            f"{learner}: at some states the behaviour policy never takes some action, which {kind} cannot leave out: "
+            "take the basis table, or learn rules.",
+        )
         return (Ascent if learner == ASCENT else LinearQ)(bounds, basis, discount)
     table = (Ascent if learner == ASCENT else TableQ)(bounds, basis, discount)
     require(table.query.dimension <= MOST_SUMS, f"{learner}: a table has more than {MOST_SUMS} sums here.")

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from dprl.accounting.budget import Budget
+from dprl.audits.attacks.evaluation import FAR
+from dprl.audits.attacks.programs import ProgramCanary
 from dprl.audits.record_replay import Entry, Recorder, ReleaseTrace
 from dprl.config import Config
 from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
+from dprl.engine.layouts import PaddedUnits
 from dprl.engine.plan import Plan
 from dprl.engine.value_query import release_total
 from dprl.errors import DprlError
@@ -27,12 +31,13 @@ from dprl.evaluation.best import checked_share
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.plan import plan_of_best
+from dprl.evaluation.teaching import Teaching
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy
-from dprl.protocols import NO_JOURNAL, Bounds, Precondition
+from dprl.protocols import NO_JOURNAL, Bounds, Canary, Precondition
 from dprl.release.touch import InMemory
 
 _ALMOST = 0.98
@@ -71,11 +76,14 @@ class LearnAudit(BestAudit):
 
     Attributes:
         learner: what learns.
+        part: ``both`` for all that is released of two parts of the people; ``first`` for every noisy sum of those who
+            teach, of whom a person is one whose vector is at full clip norm whatever was released before.
     """
 
     algorithm: ClassVar[str] = "learn"
 
     learner: Literal["rules", "fitted-q", "policy-gradient"] = "rules"
+    part: Literal["both", "first"] = "both"
 
     def plan(self, bounds: Bounds, budget: Budget) -> Plan:
         """Return the plan of a release with the smallest class of rules: one for each action; or with one regression
@@ -154,6 +162,14 @@ class ReleaseCanary:
         return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class LearnerCanary(ProgramCanary):
+    """Every noisy sum of a learner, seen by one who knows all who teach but the canary."""
+
+    def _score(self, key: Any, data: tuple[Any, Any]) -> Any:
+        return self._run(SeededNoise(key), data[1])[1]
+
+
 def log_ratio(seen: ReleaseTrace, other: ReleaseTrace) -> float:
     """Return how much likelier the other log makes what was seen, from the exact sums of both: its logarithm."""
     return sum(
@@ -188,9 +204,7 @@ def odds(mechanism: NoisyMaximum, total: np.ndarray) -> np.ndarray:
     return np.array([chance(own) for own in range(len(heads))])
 
 
-def release_canary(
-    kind: type[BestAudit], *, units: int, budget: Budget, released: str, **options: Any
-) -> ReleaseCanary:
+def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, released: str, **options: Any) -> Canary:
     """Return the attack on a release in two parts: a person who moves every sum as far as one may is added.
 
     The person has two trajectories with the last action, at the largest ratio and reward. Of the one who is in both
@@ -202,6 +216,8 @@ def release_canary(
         units=units, horizon=1, reward=(-1.0, 1.0), observation=((0.0, 0.0),), actions=2, max_importance_ratio=2.0
     )
     config = kind.from_mapping(options, "options")
+    if isinstance(config, LearnAudit) and config.part == "first":
+        return _learner_canary(config.plan(replace(bounds, horizon=4), budget))
     who = np.array([0, 1, 1])
     columns = {
         "person_id": who, "episode_id": np.arange(3), "t": np.zeros(3, int), "observation": np.zeros(3), "action": who,
@@ -214,4 +230,25 @@ def release_canary(
         pair=pair,
         description="a person with two trajectories, as far out as the bounds allow, is added to a log of one; the "
         "coins, which policy was chosen and its noisy values are seen",
+    )
+
+
+def _learner_canary(plan: Plan) -> LearnerCanary:
+    """Return the attack on those who teach: three others push against a person far beyond what rows can have."""
+    if not isinstance(plan.first, Teaching):
+        raise DprlError("learn: rules are chosen once: attack them with part = both and a choosing_share of 0.95.")
+
+    def log(sign: float) -> tuple[Any, Any]:
+        signs = np.array([-1.0, -1.0, -1.0, sign], np.float32)[:, None]
+        one, nothing = np.ones_like(signs), np.zeros_like(signs)
+        rows = {"weight": one, "step": FAR * np.abs(signs), "raw_reward": signs, "rho": one, "start": one}
+        rows |= {"actions": one, "alive": nothing, "states": nothing[..., None], "next_states": nothing[..., None]}
+        return nothing, PaddedUnits({name: jnp.asarray(x) for name, x in rows.items()})
+
+    return LearnerCanary(
+        plan=replace(plan, program=plan.first.program, first=None),
+        description="of those who teach one at full clip norm is added to a log of 3; every noisy sum is seen",
+        without=log(0.0),
+        with_canary=log(1.0),
+        canary=3,
     )

@@ -124,9 +124,16 @@ LEARN = _suite(
         "policy gradient, a table": Setting(_OPTIONS, facts={"units": 16}),
         "policy gradient, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
     },
-    tuple(
-        Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": learner}, trials=trials)
-        for learner, trials in ((NAME, TRIALS), (ASCENT, TRIALS // 5))  # whose releases have ten steps
-        for epsilon in (1.0, 4.0)
+    (
+        *(
+            Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": NAME}, trials=TRIALS)
+            for epsilon in (1.0, 4.0)
+        ),
+        Attack(epsilon=4.0, options={"choosing_share": 0.95, "learner": ASCENT}, trials=TRIALS // 5),  # of ten steps
+        *(
+            Attack(epsilon=epsilon, options={"learner": learner, "part": "first"}, trials=10 * TRIALS)
+            for learner in (NAME, ASCENT)
+            for epsilon in (1.0, 4.0)
+        ),
     ),
 )

@@ -1,0 +1,128 @@
+"""Cart Pole learned from logs of a mixed policy: how many people it takes, with privacy and without.
+
+``python -m benchmarks learn_cart_pole``: each person's log is one trajectory of a policy that balances the pole in half
+of its steps and draws an action in all others. What is learned of 40% of them is a policy; its mean return over 200
+trajectories of up to 500 steps is measured in the simulator. ``dp-pg``, beside it, meets people with its own policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import dprl
+from benchmarks.harness import goal, table
+from benchmarks.learn_many_steps import without_noise
+from dprl.environments.cart_pole import CartPole
+from dprl.evaluation.learned import plan_of_learned
+from dprl.mechanisms.noise import SeededNoise
+from dprl.protocols import NO_JOURNAL
+
+LOGGED, STEPS, EPISODES, SOLVED = 200, 500, 200, 475.0
+BALANCES = (0.2, 0.5, 8.0, 2.0)
+"""The logged policy, where it draws no action, pushes right where this product with the observation is positive."""
+BUDGET, OPTIONS = dprl.Budget(1.0, 1e-5), dprl.ImportanceSampling(discount=0.99)
+RUNS = (
+    (2_000, "fitted-q", False, 1),
+    (2_000, "fitted-q", True, 2),
+    (5_000, "fitted-q", True, 2),
+    (10_000, "fitted-q", True, 1),
+    (2_000, "policy-gradient", False, 1),
+    (2_000, "policy-gradient", True, 1),
+)
+"""People, learner, whether there is noise, and logs."""
+
+
+def walked(right: Callable[[Any], Any], seed: int, people: int, horizon: int) -> list[np.ndarray]:
+    """Return observations, actions, their probabilities, which steps there were, and which of them were the end.
+
+    ``right`` gives the probability of a push to the right.
+    """
+    world = CartPole(horizon=horizon, discount=0.99)
+
+    def one(key: Any) -> Any:
+        def step(carry: Any, key: Any) -> Any:
+            state, alive = carry
+            seen = world.observe(state)
+            chance = right(seen)
+            action = (jax.random.uniform(key) < chance).astype(jnp.int32)
+            after, _, end = world.step(key, state, action)
+            own = jnp.where(action == 1, chance, 1.0 - chance)
+            return (jnp.where(alive, after, state), alive & ~end), (seen, action, own, alive, end)
+
+        first, rest = jax.random.split(key)
+        return jax.lax.scan(step, (world.reset(first), jnp.array(True)), jax.random.split(rest, horizon))[1]
+
+    return [np.asarray(x) for x in jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(seed), people))]
+
+
+def logged(people: int, seed: int) -> dict[str, np.ndarray]:
+    """Return a log of people with one trajectory each."""
+
+    def mixed(seen: Any) -> Any:
+        return 0.25 + 0.5 * (seen @ jnp.asarray(BALANCES, jnp.float32) > 0.0)
+
+    seen, action, chance, alive, end = walked(mixed, seed, people, LOGGED)
+    person, time = np.nonzero(alive)
+    return {f"observation_{i}": seen[alive][:, i].astype(np.float64) for i in range(4)} | {
+        "episode_id": person, "t": time, "action": action[alive], "reward": np.ones(len(person)),
+        "behavior_prob": chance[alive].astype(np.float64), "terminated": end[alive],
+    }  # fmt: skip
+
+
+def mean_return(policy: Any) -> float:
+    """Return the mean return of a learned policy in the simulator."""
+    theta, root = jnp.asarray(policy.theta), jnp.asarray(policy.root)
+
+    def right(seen: Any) -> Any:
+        phi = policy.basis(seen[None].astype(jnp.float64), jnp)[0]
+        scores = theta @ phi - jnp.linalg.norm(jnp.einsum("n,anm->am", phi, root), axis=1)
+        return (scores[1] > scores[0]).astype(jnp.float64)
+
+    return float(walked(right, 5, EPISODES, STEPS)[3].sum(axis=1).mean())
+
+
+def learned(people: int, learner: str, noisy: bool, seed: int) -> tuple[float, str, float]:
+    """Return the mean return of what is learned of one log, in which basis, and the mean return of the log."""
+    bounds = dprl.Bounds(
+        units=people, horizon=LOGGED, reward=(0.0, 1.0), observation=CartPole.observation_bounds, actions=2,
+        max_importance_ratio=4.0, max_cumulative_ratio=20.0,
+    )  # fmt: skip
+    columns, noise = logged(people, seed), SeededNoise.from_seed(seed)
+    first: Any = plan_of_learned(OPTIONS, bounds, BUDGET, learner=learner).first
+    log = dprl.read_log(columns, bounds=bounds).load(None)
+    own = log.of_units(first.parts.in_first(noise, log.units), bounds)
+    told = (first if noisy else without_noise(first)).released(own, None, noise, NO_JOURNAL)
+    policy: Any = next(iter(told.policies.values()))
+    return mean_return(policy), policy.basis.kind, len(columns["t"]) / people
+
+
+def run() -> dict[str, Any]:
+    """Return the record."""
+    rows, goals = [], []
+    for people, learner, noisy, logs in RUNS:
+        found = [learned(people, learner, noisy, seed) for seed in range(logs)]
+        returns = [one[0] for one in found]
+        rows.append(
+            [f"{people:,}", learner, f"{BUDGET.epsilon:g}" if noisy else "no noise", found[0][1],
+             f"{found[0][2]:.0f}", ", ".join(f"{x:.0f}" for x in returns)]
+        )  # fmt: skip
+        print(*rows[-1], flush=True)
+        if people == max(run[0] for run in RUNS):
+            goals.append(goal(f"least return, {people:,} people, {learner}", min(returns), SOLVED, True, ""))
+    return {
+        "title": "Cart Pole learned from logs of a mixed policy",
+        "notes": [
+            f"Delta {BUDGET.delta:g}. Each person is in the log with one trajectory of at most {LOGGED} steps, of a "
+            "policy that balances in half of its steps and draws an action in the others; 40% of the people teach. "
+            f"Mean return of what was learned over {EPISODES} trajectories of at most {STEPS} steps, of each log. "
+            "Learning with `dp-pg` from people who meet its policies takes 500 people at epsilon 1 (see "
+            "`learning_families`)."
+        ],
+        "table": table(["people", "learner", "epsilon", "basis", "logged return", "learned returns"], rows),
+        "goals": goals,
+    }
