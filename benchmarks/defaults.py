@@ -79,7 +79,7 @@ class _Chain:
         """Counts over the transitions that can happen: small, and the same for all seeds."""
         import numpy as np
 
-        from dprl.engine.layouts import shared_transitions
+        from dprl_papers.harness.transitions import shared_transitions
 
         pairs = np.array([(s, s) for s in range(39)] + [(s, s + 1) for s in range(38)] + [(38, -1)])
         source = log.observation[:, 0].astype(int)

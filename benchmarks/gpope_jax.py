@@ -30,7 +30,6 @@ def main(path: str, cores: int) -> None:
     import jax.numpy as jnp
 
     from benchmarks import gpope_numpy
-    from dprl.engine.bands import find_bands
     from dprl.engine.layouts import SharedTransitions
     from dprl.engine.plan import program_at
     from dprl.engine.program import PublicFacts, run_steps
@@ -39,6 +38,7 @@ def main(path: str, cores: int) -> None:
     from dprl.mechanisms.noise import SeededNoise
     from dprl.protocols import Bounds
     from dprl.value_functions.features import make_features
+    from dprl_papers.harness.transitions import find_bands, slots_of
     from dprl_papers.one_unit import OneUnit
 
     class Drawn(SeededNoise):
@@ -54,7 +54,7 @@ def main(path: str, cores: int) -> None:
     weight, weight_reward = jnp.asarray(data["weight"]), jnp.asarray(data["weight_reward"])
     bands = find_bands(data["pairs"], data["table"].astype(np.float64), DISCOUNT)
     assert bands is not None
-    assert np.array_equal(bands.transitions(), data["pairs"])
+    assert np.array_equal(slots_of(bands), data["pairs"])
     columns = {name: jnp.asarray(data[name]) for name in ("phi", "delta_phi")}
     columns |= {"weight": weight, "weight_rho": weight, "weight_rho_reward": weight_reward}
     layouts = {

@@ -14,7 +14,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import gaussian_noise_multiplier
 from dprl.data.readers import read_log
-from dprl.engine.layouts import padded_units, shared_transitions, unit_rows
+from dprl.engine.layouts import padded_units, unit_rows
 from dprl.engine.program import noiseless, run, run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
@@ -26,6 +26,7 @@ from dprl.value_functions.features import make_features
 from dprl_papers.baselines import smooth_sensitivity as smooth
 from dprl_papers.baselines.first_visit import FirstVisit
 from dprl_papers.harness.exact_chain import Chain
+from dprl_papers.harness.transitions import shared_transitions
 
 BUDGET = Budget(1.0, 1e-5)
 NOISE = SeededNoise.from_seed(0)

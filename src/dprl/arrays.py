@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
@@ -14,5 +13,3 @@ Real = float | Float[Array, ""]
 """Number that may be traced."""
 Mask = Bool[AnyArray, " units"]
 """Participation mask: which units take part in a step. Private."""
-Key = jax.Array
-"""JAX key of experiments and simulations; never of a release."""

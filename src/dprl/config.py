@@ -157,6 +157,15 @@ def _within(number: Any, interval: str) -> bool:
 T = TypeVar("T", bound=Config)
 
 
+V = TypeVar("V")
+
+
+def filled(option: V | None) -> V:
+    """Return an option that is filled in by now, as those of a plan are."""
+    assert option is not None
+    return option
+
+
 def merge(kind: type[T], sources: Sequence[tuple[Mapping[str, Any], str]]) -> T:
     """Merge several sources, weakest first, into one configuration; each option keeps the source that set it.
 

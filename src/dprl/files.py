@@ -30,7 +30,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         finally:
             os.close(handle)
             temporary.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise DprlError(f"{path} cannot be written: {error.strerror or error}.") from error
 
@@ -41,9 +41,9 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable."""
-    file = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
     finally:

@@ -217,13 +217,6 @@ def attacked() -> dict[str, Entry]:
     return audited() | IN_TWO_PARTS
 
 
-def find_learning(name: str) -> Entry:
-    """Return the learning algorithm called ``name``; raises one sentence with the known names."""
-    if name not in LEARNING:
-        raise DprlError(f"There is no learning algorithm {name!r}; there are {', '.join(LEARNING)}.")
-    return LEARNING[name]
-
-
 def find_audited(name: str, calibration: str = added.VERIFIED) -> Entry:
     """Return the entry called ``name`` in a calibration, whether it evaluates, learns or is of two parts."""
     entry = _find(name, AUDITED if name in AUDITED else attacked())

@@ -24,9 +24,9 @@ from dprl.learning.policy_gradient.users import AskedPeople
 from dprl.mechanisms import arithmetic
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Attack
-from dprl.registry import LEARNING, find_learning
+from dprl.registry import LEARNING
 
-SUITE = find_learning("dp-pg").load_conformance()
+SUITE = LEARNING["dp-pg"].load_conformance()
 ATTACKS = SUITE.attacks
 CONFIDENCE = 1.0 - 0.01 / (2 * len(ATTACKS))
 TOO_FAR = "the sums of all rounds together differ by more than the noise allows"

@@ -12,7 +12,7 @@ import pytest
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine import program
-from dprl.engine.layouts import padded_units, shared_transitions
+from dprl.engine.layouts import padded_units
 from dprl.engine.plan import program_at
 from dprl.engine.program import PublicFacts
 from dprl.engine.rows import rows_of, scale_of
@@ -23,6 +23,7 @@ from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import make_features
 from dprl_papers.baselines.lstd import lstd, moments, mspbe
+from dprl_papers.harness.transitions import shared_transitions
 
 from . import helpers
 

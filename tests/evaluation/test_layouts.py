@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dprl.engine.layouts import padded_units, shared_transitions
+from dprl.engine.layouts import padded_units
 from dprl.engine.options import ValuesConfig
 from dprl.evaluation.stratified import Stratified
 from dprl.registry import evaluating
 from dprl.value_functions.features import make_features
+from dprl_papers.harness.transitions import shared_transitions
 
 from . import helpers, one_shot
 

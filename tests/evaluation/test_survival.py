@@ -180,7 +180,7 @@ def test_noise_is_that_of_the_released_vector():
     expected = mechanism.noise_std * np.linalg.norm(changes, axis=0)
     np.testing.assert_allclose([e.privacy_standard_error for e in estimates], expected, rtol=1e-5)
     apart = mechanism.noise_std * np.linalg.norm(changes[:, 0] - changes[:, 1])
-    assert query.difference(mechanism, total, estimates, 0, 1).noise == pytest.approx(apart, rel=1e-5)
+    assert query.difference(mechanism, total, 0, 1).noise == pytest.approx(apart, rel=1e-5)
 
 
 @pytest.mark.parametrize("policies", [ARMS, [*ARMS, mixed], [mixed]], ids=["arms", "arms and a mixture", "a mixture"])

@@ -18,7 +18,7 @@ from dprl.learning.functional_q import FunctionalQ, resolve
 from dprl.learning.learning_plan import answers_of, epsilon_at, make_learning_plan
 from dprl.mechanisms.answers import Memo
 from dprl.mechanisms.noise import SeededNoise
-from dprl.registry import find_learning
+from dprl.registry import LEARNING
 
 BUDGET = Budget(0.9, 1e-4)
 NOISE_TRAVEL_BUDGET = Walk()
@@ -119,7 +119,7 @@ def test_an_option_out_of_range_is_refused_at_once(options):
         FunctionalQ(**options)
 
 
-SUITE = find_learning("functional-q").load_conformance()
+SUITE = LEARNING["functional-q"].load_conformance()
 
 
 @pytest.mark.parametrize("setting", SUITE.settings)

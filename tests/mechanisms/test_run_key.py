@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dprl.errors import DprlError
-from dprl.mechanisms import run_key
+from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
 
@@ -109,11 +109,11 @@ def test_no_secure_source_no_key(path, monkeypatch):
     def none(_):
         raise NotImplementedError
 
-    monkeypatch.setattr(run_key.secrets, "token_bytes", none)
+    monkeypatch.setattr(keystream.secrets, "token_bytes", none)
     with pytest.raises(DprlError, match="no secure randomness"):
         RunKey.create(path)
     assert not path.exists()
-    monkeypatch.setattr(run_key.secrets, "token_bytes", bytes)
+    monkeypatch.setattr(keystream.secrets, "token_bytes", bytes)
     with pytest.raises(DprlError, match="gave zeros"):
         RunKey.create(path)
     assert not path.exists()

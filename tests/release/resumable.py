@@ -6,7 +6,6 @@ import gc
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,6 +95,6 @@ def refused(trial: Trial, words: str, **changes) -> str:
 
 def fix_key(patch: pytest.MonkeyPatch) -> None:
     """Every run key is the same one from now on, and so is its noise, whatever folder and token it is bound to."""
-    patch.setattr(run_key, "secrets", SimpleNamespace(token_bytes=lambda size: KEY[:size]))
+    patch.setattr(run_key, "fresh_key", lambda: KEY)
     noise = RunKey.noise
     patch.setattr(RunKey, "noise", lambda key, bound: noise(key, b""))

@@ -208,14 +208,14 @@ def test_no_secure_randomness_means_no_release(monkeypatch, error):
     def missing(count):
         raise error
 
-    monkeypatch.setattr("dprl.mechanisms.noise.secrets.token_bytes", missing)
+    monkeypatch.setattr("dprl.mechanisms.keystream.secrets.token_bytes", missing)
     with pytest.raises(DprlError, match="no secure randomness"):
         SecureNoise.fresh()
 
 
 @pytest.mark.parametrize("given", [bytes(32), b"", b"short", b"1" * 31, b"1" * 33])
 def test_a_system_that_gives_no_randomness_is_refused(monkeypatch, given):
-    monkeypatch.setattr("dprl.mechanisms.noise.secrets.token_bytes", lambda count: given)
+    monkeypatch.setattr("dprl.mechanisms.keystream.secrets.token_bytes", lambda count: given)
     with pytest.raises(DprlError, match=r"zeros|32 bytes"):
         SecureNoise.fresh()
 

@@ -22,6 +22,7 @@ from io import FileIO
 from pathlib import Path
 
 from dprl.errors import DprlError, explained, require
+from dprl.files import sync
 
 _CHECKSUM = re.compile(rb" [0-9a-f]{32}\n")  # and the end of its line, of which there is none within JSON
 _HEADER = b'{"n": 0, "kind": "ledger", "version": 2, "ledger": "'
@@ -184,11 +185,7 @@ def start(shown: Path, real: Path, ledger: str, secret: bytes) -> Mark:
         with _open(shown, real, os.O_CREAT) as file:
             file.truncate(0)
             _write(file, line)
-        folder = os.open(real.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(real.parent)
     return Mark(1, len(line), hashlib.blake2b(line, digest_size=32).hexdigest())
 
 

@@ -23,6 +23,7 @@ from dprl.data import readers
 from dprl.data.log_files import Column, Layout, layout_of, log_files, rows_of
 from dprl.data.parts import MANIFEST, SCHEMA, Part, Parts, sha256_of
 from dprl.errors import DprlError
+from dprl.files import sync
 from dprl.temporary import temporary_folder
 
 MOST_PARTS = 512  # as many files are open at once
@@ -55,7 +56,7 @@ def partition(logs: str | Path, by: str | None, parts: int, out: str | Path) -> 
             _write(files, layout, parts, staging)
             Parts.open(staging)
             staging.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "the disk refused"
         raise DprlError(f"Cannot write the parts of the log into {str(out)!r}: {reason}.") from None
@@ -78,8 +79,8 @@ def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path) -> N
         "parts": [asdict(part) for part in done],
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    _sync(folder / MANIFEST)
-    _sync(folder)
+    sync(folder / MANIFEST)
+    sync(folder)
 
 
 def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> pa.Array:
@@ -224,17 +225,9 @@ def _write_part(folder: Path, number: int, layout: Layout, with_gaps: set[str], 
 
 def _described(path: Path) -> tuple[str, int, str]:
     """Return name, size and digest of a file, which is on the disk by then."""
-    _sync(path)
+    sync(path)
     return path.name, path.stat().st_size, sha256_of(path)
 
 
 def _routed(folder: Path, number: int) -> Path:
     return folder / f"routed-{number:05d}"
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

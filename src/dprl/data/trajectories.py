@@ -96,6 +96,18 @@ class Trajectories:
         """Return ``(N,)`` position within the episode, from 0."""
         return np.arange(len(self.reward)) - np.repeat(self.episode_offsets[:-1], self.lengths())
 
+    def in_step(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield each step, and the indices of the episodes that are longer, the longest first.
+
+        One step of all episodes at a time: what is made of an episode's own rows alone is the same, to the last bit,
+        whoever else is there.
+        """
+        lengths = self.lengths()
+        order = np.argsort(-lengths, kind="stable")
+        shorter = -lengths[order]
+        for t in range(int(lengths.max(initial=0))):
+            yield t, order[: int(np.searchsorted(shorter, -t, side="left"))]
+
     def unit_of_episode(self) -> np.ndarray:
         """Return ``(E,)`` unit index of each episode."""
         return np.repeat(np.arange(self.units), np.diff(self.unit_offsets))

@@ -12,10 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-
-MAX_BANDS = 8
-"""With more diagonals than this the dense products win."""
 
 
 @jax.tree_util.register_static
@@ -30,30 +26,6 @@ class Bands:
     states: int
     scale: float
     discount: float
-
-    def transitions(self) -> np.ndarray:
-        """Return the ``(K, 2)`` pairs (source, target); the target -1 is the terminal state."""
-        source = np.tile(np.arange(self.states), len(self.offsets))
-        target = source + np.repeat(self.offsets, self.states)
-        return np.column_stack([source, np.where((target >= 0) & (target < self.states), target, -1)])
-
-
-def find_bands(transitions: np.ndarray, table: np.ndarray, discount: float) -> Bands | None:
-    """Return the bands of these public ``transitions`` ``(K, 2)``, or None where the transitions or ``table`` have
-    none.
-    """
-    states = len(table)
-    scale = float(table[0, 0])
-    if table.shape != (states, states) or not np.array_equal(table, scale * np.eye(states)):
-        return None
-    source, target = transitions.T
-    ends = target < 0
-    offsets = sorted({int(o) for o in (target - source)[~ends]})
-    if ends.any():
-        after = [source[ends] + o for o in offsets]
-        if not any(np.all((x < 0) | (x >= states)) for x in after):
-            offsets.append(states)  # past the last state from wherever it starts
-    return Bands(tuple(offsets), states, scale, discount) if len(offsets) <= MAX_BANDS else None
 
 
 def banded_gradients(

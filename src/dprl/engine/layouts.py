@@ -19,9 +19,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dprl import x64 as x64
 from dprl.arrays import AnyArray
-from dprl.engine.bands import Bands, find_bands
-from dprl.engine.rows import COEFFICIENTS, COLUMNS, Columns, Rows, can_be_made, coefficient
-from dprl.errors import DprlError
+from dprl.engine.bands import Bands
+from dprl.engine.rows import COLUMNS, Columns, Rows
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, Stability
 
 _CHUNK_ROWS = 1 << 13
@@ -246,53 +245,3 @@ jax.tree_util.register_dataclass(SharedTransitions, data_fields=["columns"], met
 def is_shared(name: str) -> bool:
     """Tell whether :class:`SharedTransitions` hold the column ``name`` once for all units."""
     return name in ("phi", "delta_phi") or (name in COLUMNS and COLUMNS[name].of_transition)
-
-
-def shared_transitions(
-    units: Int[np.ndarray, " rows"],
-    source: Int[np.ndarray, " rows"],
-    target: Int[np.ndarray, " rows"],
-    rows: Rows,
-    transitions: Int[np.ndarray, "transitions 2"],
-    table: Float[np.ndarray, "states n"],
-    discount: float,
-    states: Float[np.ndarray, "states d"] | None = None,
-) -> SharedTransitions:
-    """Rewrite rows over a finite public set of transitions.
-
-    Args:
-        units: ``(N,)`` unit of each transition.
-        source, target: ``(N,)`` state numbers; ``target`` is -1 for the terminal state.
-        rows: the rows themselves; of their columns all coefficients that can be made are summed.
-        transitions: ``(K, 2)`` public list of (source, target) pairs that can happen.
-        table: ``(S, n)`` features of each state.
-        discount: gamma.
-        states: ``(S, d)`` the states themselves, for programs that ask for them.
-    """
-    bands = find_bands(transitions, table, discount)
-    if bands is not None:
-        transitions = bands.transitions()
-    base = len(table) + 1
-    code = transitions[:, 0] * base + transitions[:, 1] + 1
-    order = np.argsort(code)
-    k = order[np.searchsorted(code[order], source * base + target + 1)]
-    shape, n, kind = (len(rows.lengths), len(transitions)), len(units), rows.phi.dtype
-    flat = units * shape[1] + k
-
-    before, after = transitions.T
-    ends = (after < 0)[:, None]
-    phi = table[before]
-    shared = {"phi": phi, "delta_phi": phi - discount * np.where(ends, 0.0, table[after])}
-    if "states" in rows.columns:
-        if states is None:
-            raise DprlError("A program asks for states, and the finite set of transitions comes without them.")
-        going_on = np.where(ends, 0.0, states[after])
-        shared |= {"states": states[before], "next_states": going_on, "alive": ~ends[:, 0]}
-
-    exact = {name: x[:n].astype(np.float64) for name, x in rows.columns.items() if not is_shared(name)}
-    sums = {
-        name: np.bincount(flat, coefficient(exact, name), minlength=shape[0] * shape[1]).reshape(shape)
-        for name in COEFFICIENTS
-        if can_be_made(exact, name)
-    }
-    return SharedTransitions({name: jnp.asarray(x, dtype=kind) for name, x in {**shared, **sums}.items()}, bands)

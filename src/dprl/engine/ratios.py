@@ -45,19 +45,12 @@ def step_ratios(
 def cumulative_ratios(ratios: Float[np.ndarray, " rows"], trajectories: Trajectories) -> Float[np.ndarray, " rows"]:
     """Return the products rho_{0:t}, at most ``max_cumulative_ratio``. The bound applies to the whole product.
 
-    One step of all episodes at a time, not by prefix sums over the log: an episode's products are made of its own
-    rows alone, to the last bit, so that adding a person changes nobody else's.
+    Step by step, not by prefix sums over the log: adding a person changes nobody else's.
     """
-    lengths, starts = trajectories.lengths(), trajectories.episode_offsets[:-1]
-    out = np.zeros(len(ratios))
-    order = np.argsort(-lengths, kind="stable")
-    longest_first, alive = lengths[order], len(lengths)
-    running = np.ones(len(lengths))
-    for t in range(int(lengths.max(initial=0))):
-        alive = int(np.searchsorted(-longest_first[:alive], -t, side="left"))
-        rows = starts[order[:alive]] + t
-        running = np.minimum(running[:alive] * ratios[rows], 1e300)
-        out[rows] = running
+    out, running = np.zeros(len(ratios)), np.ones(trajectories.episodes)
+    for t, who in trajectories.in_step():
+        rows = trajectories.episode_offsets[who] + t
+        out[rows] = running[who] = np.minimum(running[who] * ratios[rows], 1e300)
     return np.minimum(out, trajectories.bounds.cumulative_ratio)
 
 

@@ -110,17 +110,13 @@ def returns_to_go(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     log, ratios, discount = inputs.log, inputs.ratios, inputs.discount
     centre, half = scale_of(inputs.value)
     limit = log.bounds.cumulative_ratio
-    lengths, ends = log.lengths(), log.episode_offsets[1:]
     alive = ~log.terminated
     reward = (log.reward - centre * (1.0 - discount * alive)) / half
-    out = np.zeros(len(reward))
-    order = np.argsort(-lengths, kind="stable")
-    running = _continuation(inputs)[order]
-    for back in range(int(lengths.max(initial=0))):
-        count = int(np.searchsorted(-lengths[order], -back, side="left"))  # those longer than `back`
-        rows = ends[order[:count]] - 1 - back
-        running = np.clip(ratios[rows] * (reward[rows] + discount * alive[rows] * running[:count]), -limit, limit)
-        out[rows] = running
+    out, running = np.zeros(len(reward)), _continuation(inputs)
+    for back, who in log.in_step():
+        rows = log.episode_offsets[who + 1] - 1 - back
+        after = reward[rows] + discount * alive[rows] * running[who]
+        out[rows] = running[who] = np.clip(ratios[rows] * after, -limit, limit)
     return out / limit
 
 

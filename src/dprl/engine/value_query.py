@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import jax.numpy as jnp
@@ -76,15 +77,8 @@ class ValueQuery(Protocol):
         """Return the same query with intervals of another nominal confidence."""
         ...
 
-    def difference(
-        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], estimates: Sequence[Any], a: int, b: int
-    ) -> Any:
-        """Return what is known of one policy's value less another's, from the released vector.
-
-        Args:
-            estimates: of all target policies, as :meth:`decode` returns them.
-            a, b: places of the two policies.
-        """
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Any:
+        """Return what is known of the value of the policy at ``a`` less that at ``b``, from the released vector."""
         ...
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
@@ -94,6 +88,24 @@ class ValueQuery(Protocol):
         then.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """What most estimators do alike: they need no value function, and their options say how confident they are."""
+
+    config: Any
+
+    around_function: ClassVar[bool] = False
+
+    def around(self, function: Any) -> Self:
+        """Return itself: nothing that is released before it is needed."""
+        del function
+        return self
+
+    def at(self, confidence: float) -> Self:
+        """Return the same query with intervals of another nominal confidence."""
+        return replace(self, config=self.config.replace(confidence=confidence))
 
 
 @runtime_checkable

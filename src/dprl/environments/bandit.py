@@ -248,30 +248,20 @@ class LinearBandit:
     noise: float = 0.1
     seed: int = 0
 
+    horizon = 1
+    discount = 1.0
+    reward_bounds = (0.0, 1.0)
+    """To which rewards are clipped."""
+
     @property
     def actions(self) -> int:
         """Number of actions."""
         return self.arms
 
     @property
-    def horizon(self) -> int:
-        """Longest trajectory, in transitions."""
-        return 1
-
-    @property
-    def discount(self) -> float:
-        """Discount factor of a step."""
-        return 1.0
-
-    @property
     def observation_bounds(self) -> tuple[Interval, ...]:
         """Each component is clamped to [-3, 3]."""
         return ((-3.0, 3.0),) * self.size
-
-    @property
-    def reward_bounds(self) -> Interval:
-        """Rewards are clipped to [0, 1]."""
-        return (0.0, 1.0)
 
     @property
     def weights(self) -> np.ndarray:

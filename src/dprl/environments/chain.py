@@ -54,15 +54,9 @@ class Chain:
         """Smallest and largest index of a transient state."""
         return ((0.0, float(self.length - 2)),)
 
-    @property
-    def reward_bounds(self) -> Interval:
-        """Smallest and largest reward of a step."""
-        return (0.0, 1.0)
-
-    @property
-    def value_bounds(self) -> Interval:
-        """Smallest and largest discounted return: the one reward is at most 1."""
-        return (0.0, 1.0)
+    reward_bounds = (0.0, 1.0)
+    value_bounds = (0.0, 1.0)
+    """Smallest and largest discounted return: the one reward is at most 1."""
 
     def reset(self, key: jax.Array) -> jax.Array:
         """Return a uniformly random transient state."""

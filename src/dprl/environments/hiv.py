@@ -201,10 +201,8 @@ class HIV:
         """Smallest and largest reward of a step."""
         return REWARD_BOUNDS[self.start] if self.reward_range is None else self.reward_range
 
-    @property
-    def observation_bounds(self) -> tuple[Interval, ...]:
-        """Bounds to which log10 of each state is clipped."""
-        return (OBSERVATION_BOUND,) * 6
+    observation_bounds = (OBSERVATION_BOUND,) * 6
+    """Bounds to which log10 of each state is clipped."""
 
     def reset(self, key: jax.Array) -> jax.Array:
         """Return the chosen steady state, perturbed."""

@@ -63,10 +63,8 @@ class IntervalWalk:
         """The unit interval, in each component."""
         return ((0.0, 1.0),) * self.dimensions
 
-    @property
-    def reward_bounds(self) -> Interval:
-        """At the ends and in the middle."""
-        return (0.0, 0.5)
+    reward_bounds = (0.0, 0.5)
+    """At the ends and in the middle."""
 
     @property
     def facts(self) -> EnvironmentSpec:

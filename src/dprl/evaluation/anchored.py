@@ -24,12 +24,11 @@ from jaxtyping import Float
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means
 from dprl.engine.rows import scale_of
-from dprl.evaluation.around import in_public_units
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.intervals import Difference, ValueEstimate, apart
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.linear import ValueFunction, in_public_units
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 CUT = 5.0
@@ -166,16 +165,9 @@ class AnchoredQuery:
         """Return the same query with intervals of another nominal confidence."""
         return replace(self, sampling=self.sampling.at(confidence))
 
-    def difference(
-        self,
-        mechanism: GaussianSum,
-        noisy: Float[np.ndarray, " dim"],
-        estimates: Sequence[ValueEstimate],
-        a: int,
-        b: int,
-    ) -> Difference:
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return the difference of two intervals: what is cut lies between bounds."""
-        del mechanism, noisy
+        estimates = self.decode(mechanism, noisy)
         return apart(estimates[a], estimates[b])
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios, unit_means, usable
 from dprl.engine.rows import scale_of
+from dprl.engine.value_query import Question
 from dprl.errors import DprlError
 from dprl.evaluation import reach
 from dprl.evaluation.intervals import (
@@ -42,15 +43,13 @@ from dprl.evaluation.intervals import (
 )
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Interval
-from dprl.value_functions.features import Features, Tabular
-from dprl.value_functions.linear import ValueFunction
+from dprl.value_functions.features import Features, public_states
+from dprl.value_functions.linear import ValueFunction, in_public_units
 
 WEIGHT_SCALE = 0.3
 """Weight of a unit's mean importance ratio against its estimates, and of what it leaves of one where nothing is cut."""
 LONGEST, LONGEST_ON_POLICY = 1_000, 100_000
 """Steps up to which it is computed how large a unit's estimate can be."""
-_POINTS = 4096
-_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class AroundQuery:
+class AroundQuery(Question):
     """Question to the units, made from public facts only.
 
     Attributes:
@@ -101,6 +100,7 @@ class AroundQuery:
     people: float | None = None
 
     around_function: ClassVar[bool] = True
+    words: ClassVar[str] = "doubly robust"
 
     def __post_init__(self) -> None:
         longest = LONGEST if self.bounds.max_importance_ratio > 1.0 else LONGEST_ON_POLICY
@@ -169,11 +169,6 @@ class AroundQuery:
         discount, both = self.config.discount, self.sides == 2
         return reach.farthest(self.bounds, discount, self.to_come, baseline, self.centre, both=both)
 
-    @property
-    def words(self) -> str:
-        """The estimator's name as a report says it."""
-        return "doubly robust"
-
     def around(self, function: ValueFunction | None) -> AroundQuery:
         """Return the query with a released value function as its baseline: post-processing."""
         if function is None:
@@ -233,19 +228,9 @@ class AroundQuery:
             for k, own in ((k, slice(k * sides, (k + 1) * sides)) for k in range(policies))
         ]  # fmt: skip
 
-    def at(self, confidence: float) -> AroundQuery:
-        """Return the same query with intervals of another nominal confidence."""
-        return replace(self, config=self.config.replace(confidence=confidence))
-
-    def difference(
-        self,
-        mechanism: GaussianSum,
-        noisy: Float[np.ndarray, " dim"],
-        estimates: Sequence[ValueEstimate],
-        a: int,
-        b: int,
-    ) -> Difference:
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return one policy's value less another's; nothing is known of their sampling errors together."""
+        estimates = self.decode(mechanism, noisy)
         if self.sides == 2:
             return apart(estimates[a], estimates[b])
         means, noise = noisy / self.units, self._noise(mechanism)
@@ -394,31 +379,6 @@ class AroundQuery:
         return [(privacy, sampling, widest)] * self.policies
 
 
-def in_public_units(function: ValueFunction, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
-    """Return ``(N,)`` a value function at ``states`` as it was learned: -1 and 1 are the ends of the value range."""
-    out = np.empty(len(states))
-    for start in range(0, len(states), _ROWS):
-        part = slice(start, start + _ROWS)
-        # a matrix product may round a row differently beside other rows
-        out[part] = (function.features(states[part]) * function.theta).sum(axis=1)
-    return out
-
-
-def public_states(features: Features) -> Float[np.ndarray, "points d"]:
-    """Return ``(P, d)`` all states of a finite grid; elsewhere points that fill the bounds evenly."""
-    low, high = np.array(features.bounds, dtype=np.float64).T
-    if isinstance(features, Tabular):
-        numbers = np.unravel_index(np.arange(features.size), features.counts)
-        return low + np.stack(numbers, axis=1)
-    d = len(low)
-    # a lattice of the roots of x^(d + 1) = x + 1: even in any number of dimensions
-    root = 2.0
-    for _ in range(64):
-        root = (1.0 + root) ** (1.0 / (d + 1))
-    places = (0.5 + np.arange(_POINTS)[:, None] * root ** -(1.0 + np.arange(d))) % 1.0
-    return low + places * (high - low)
-
-
 def estimates(
     query: AroundQuery,
     trajectories: Trajectories,
@@ -433,16 +393,11 @@ def estimates(
     """
     bounds, known, width = query.bounds, query.to_come, query.to_come.width
     limit, ratio = bounds.cumulative_ratio, bounds.max_importance_ratio
-    lengths, starts = trajectories.lengths(), trajectories.episode_offsets[:-1]
-    order = np.argsort(-lengths, kind="stable")
-    longest_first, alive = lengths[order], len(lengths)
-    weight, lost = np.ones(len(lengths)), np.zeros(len(lengths))
-    sides = [np.zeros(len(lengths)) for _ in range(query.sides)]
+    weight, lost = np.ones(trajectories.episodes), np.zeros(trajectories.episodes)
+    sides = [np.zeros(trajectories.episodes) for _ in range(query.sides)]
     power = 1.0
-    for t in range(int(lengths.max(initial=0))):
-        alive = int(np.searchsorted(-longest_first[:alive], -t, side="left"))
-        who = order[:alive]
-        rows, before = starts[who] + t, weight[who]
+    for t, who in trajectories.in_step():
+        rows, before = trajectories.episode_offsets[who] + t, weight[who]
         after = np.minimum(before * ratios[rows], limit)
         v = known.low[t] + fractions[rows] * width[t]
         safe = before * ratio <= limit * reach.ROUNDING

@@ -24,6 +24,7 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means
+from dprl.engine.value_query import Question
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.importance_vectors import mixed, unit_pairs
 from dprl.evaluation.intervals import WEIGHTS_ABOVE_ONE, WEIGHTS_BELOW_ONE, Difference, ValueEstimate, product_weight
@@ -32,7 +33,6 @@ from dprl.evaluation.subgroups import first_states
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
 from dprl.states import unit_states
-from dprl.value_functions.linear import ValueFunction
 
 MOST = 8
 """Covariates of a projection: their moments up to the fourth are released."""
@@ -120,7 +120,7 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ProjectionQuery:
+class ProjectionQuery(Question):
     """Question to the units, made from public facts only; it turns their noisy sum into values and projections.
 
     Attributes:
@@ -132,7 +132,6 @@ class ProjectionQuery:
     inner: ImportanceQuery
     components: tuple[int, ...]
 
-    around_function: ClassVar[bool] = False
     clip_norm: ClassVar[float] = 1.0
 
     @property
@@ -183,11 +182,6 @@ class ProjectionQuery:
         longest = float((longest + alone.square**2 * squares + product**2 * both).max())
         scale = math.sqrt((1.0 - self.config.value_budget_fraction) / longest)
         return Weights._make(scale * weight for weight in alone)
-
-    def around(self, function: ValueFunction | None) -> ProjectionQuery:
-        """Return itself: no value function is needed."""
-        del function
-        return self
 
     def at(self, confidence: float) -> ProjectionQuery:
         """Return the same query with intervals of another nominal confidence."""
@@ -250,16 +244,9 @@ class ProjectionQuery:
         """Return values and intervals of all target policies from the released vector: post-processing."""
         return self.inner.decode(*self._of_values(mechanism, noisy))
 
-    def difference(
-        self,
-        mechanism: GaussianSum,
-        noisy: Float[np.ndarray, " dim"],
-        estimates: Sequence[ValueEstimate],
-        a: int,
-        b: int,
-    ) -> Difference:
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return one policy's value less another's, of a pair among those that were asked for."""
-        return self.inner.difference(*self._of_values(mechanism, noisy), estimates, a, b)
+        return self.inner.difference(*self._of_values(mechanism, noisy), a, b)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors of the values will be, from public facts alone."""

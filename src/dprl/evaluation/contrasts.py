@@ -116,14 +116,11 @@ def contrasts_of(
     """
     confidence = query.config.confidence
     levels = confidence, 1.0 - (1.0 - confidence) / max(len(pairs) * groups, 1)
-    queries = [query.at(level) for level in levels]
-    decoded = [of.decode(mechanism, noisy) for of in queries]
+    queries, estimates = [query.at(level) for level in levels], query.decode(mechanism, noisy)
     out = []
     for a, b in pairs:
-        alone, together = (
-            of.difference(mechanism, noisy, estimates, a, b) for of, estimates in zip(queries, decoded, strict=True)
-        )
-        value = decoded[0][a].value - decoded[0][b].value
+        alone, together = (of.difference(mechanism, noisy, a, b) for of in queries)
+        value = estimates[a].value - estimates[b].value
         errors = alone.noise, alone.sampling, alone.confounding
         out.append(Contrast(a, b, value, alone.interval, together.interval, *errors))
     return out

@@ -22,6 +22,7 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import ValuesConfig
 from dprl.engine.ratios import step_ratios, unit_means
+from dprl.engine.value_query import Question
 from dprl.errors import DprlError
 from dprl.evaluation.importance_intervals import (
     WEIGHT_SCALE,
@@ -38,7 +39,6 @@ from dprl.evaluation.intervals import Difference, ValueEstimate, apart, of_dista
 from dprl.evaluation.strategy import least_noise_strategy, public_patterns
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
-from dprl.value_functions.linear import ValueFunction
 
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
 _WORDS = {
@@ -97,7 +97,7 @@ class ImportanceSampling(ValuesConfig):
 
 
 @dataclass(frozen=True)
-class ImportanceQuery:
+class ImportanceQuery(Question):
     """Question to the units, made from public facts only; it turns their noisy sum back into values.
 
     Attributes:
@@ -136,8 +136,6 @@ class ImportanceQuery:
     people: float | None = None
     share: float = 1.0
 
-    around_function: ClassVar[bool] = False
-
     @property
     def pairs(self) -> bool:
         """Whether both numbers of a pair are released, or only their difference and, more faintly, their sum."""
@@ -170,11 +168,6 @@ class ImportanceQuery:
     def words(self) -> str:
         """The estimator's name as a report says it."""
         return _WORDS[self.estimator]
-
-    def around(self, function: ValueFunction | None) -> ImportanceQuery:
-        """Itself: no value function is needed."""
-        del function
-        return self
 
     def unit_vectors(
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
@@ -259,19 +252,9 @@ class ImportanceQuery:
         """Return the same question to as many people as were counted, with :meth:`count_noise`."""
         return replace(self, people=people)
 
-    def at(self, confidence: float) -> ImportanceQuery:
-        """Return the same query with intervals of another nominal confidence."""
-        return replace(self, config=self.config.replace(confidence=confidence))
-
-    def difference(
-        self,
-        mechanism: GaussianSum,
-        noisy: Float[np.ndarray, " dim"],
-        estimates: Sequence[ValueEstimate],
-        a: int,
-        b: int,
-    ) -> Difference:
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return one policy's value less another's, of a pair among :attr:`contrasts`."""
+        estimates = self.decode(mechanism, noisy)
         if self.pairs:
             return apart(estimates[a], estimates[b])
         inverse, first, each = np.linalg.inv(self.strategy), self._decoded(noisy)[0], len(self.strategy) * self.parts

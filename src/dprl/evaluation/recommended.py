@@ -28,7 +28,6 @@ from dprl.engine.layouts import Block, apply, project_phi
 from dprl.engine.program import Program, PublicFacts, PublicProgram, Query, Stage, ValueFunctionConfig
 from dprl.evaluation import adassp
 from dprl.evaluation.adassp import AdaSSP, AdaSSPProgram
-from dprl.evaluation.around import public_states
 from dprl.evaluation.descent import (
     NOISE_TRAVEL_BUDGET,
     REFERENCE,
@@ -40,7 +39,7 @@ from dprl.evaluation.private_constant import PrivateConstant
 from dprl.evaluation.return_regression import ReturnRegression
 from dprl.evaluation.td import TD
 from dprl.protocols import Attack, Bounds
-from dprl.value_functions.features import Columns, Tabular
+from dprl.value_functions.features import Columns, Tabular, public_states
 from dprl.value_functions.modes import has_modes, make_modes
 
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import unit_means, usable
 from dprl.engine.rows import in_range, scale_of
+from dprl.engine.value_query import Question
 from dprl.evaluation.intervals import (
     NO_OVERLAP,
     TRIMMED,
@@ -59,7 +60,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ResidualQuery:
+class ResidualQuery(Question):
     """Question to the units around released propensities, made from public facts and from what was released.
 
     Attributes:
@@ -76,12 +77,8 @@ class ResidualQuery:
     known: Propensities | None = None
 
     around_function: ClassVar[bool] = True
+    words: ClassVar[str] = "doubly robust, with propensities estimated within strata"
     clip_norm: ClassVar[float] = 1.0
-
-    @property
-    def words(self) -> str:
-        """The estimator's name as a report says it."""
-        return "doubly robust, with propensities estimated within strata"
 
     @property
     def dimension(self) -> int:
@@ -98,10 +95,6 @@ class ResidualQuery:
     def around(self, function: Propensities | None) -> ResidualQuery:
         """Return the query around released propensities: post-processing."""
         return self if function is None else replace(self, known=function)
-
-    def at(self, confidence: float) -> ResidualQuery:
-        """Return the same query with intervals of another nominal confidence."""
-        return replace(self, config=self.config.replace(confidence=confidence))
 
     @cached_property
     def design(self) -> Design:
@@ -146,14 +139,7 @@ class ResidualQuery:
             out.append(ValueEstimate(value, interval, *errors, None, None, half * found.bias, notes))
         return out
 
-    def difference(
-        self,
-        mechanism: GaussianSum,
-        noisy: Float[np.ndarray, " dim"],
-        estimates: Sequence[ValueEstimate],
-        a: int,
-        b: int,
-    ) -> Difference:
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return one policy's value less another's, of a pair among :attr:`contrasts`."""
         half = scale_of(self.bounds.reward)[1]
         found = self._found(mechanism, noisy, np.eye(len(self.table))[a] - np.eye(len(self.table))[b])

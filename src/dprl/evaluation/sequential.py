@@ -19,7 +19,7 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios, unit_means
 from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.importance_vectors import unit_pairs
-from dprl.evaluation.intervals import VARIANCE_MARGIN, Difference, ValueEstimate, confounder_of, quantile
+from dprl.evaluation.intervals import VARIANCE_MARGIN, Difference, ValueEstimate, apart, confounder_of, quantile
 from dprl.evaluation.propensities import Propensities
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
@@ -109,18 +109,11 @@ class SequentialQuery:
             out.append(replace(e, privacy_standard_error=math.hypot(e.privacy_standard_error, moved)))
         return out
 
-    def difference(
-        self,
-        mechanism: GaussianSum,
-        noisy: Float[np.ndarray, " dim"],
-        estimates: Sequence[ValueEstimate],
-        a: int,
-        b: int,
-    ) -> Difference:
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return one policy's value less another's: the difference of their intervals."""
-        sampling, vector = self._uncertain(mechanism, noisy)
-        found = sampling.difference(mechanism, vector, estimates, a, b)
-        if not sampling.keeps_weights:
+        estimates = self.decode(mechanism, noisy)
+        found = apart(estimates[a], estimates[b])
+        if not self._keeps_weights:
             return found
         spread = sum(estimates[k].sampling_standard_error_at_most or math.inf for k in (a, b))
         taken, needed = self._released.shares(self.least), self.table[[a, b]].max(axis=0) > 0.0

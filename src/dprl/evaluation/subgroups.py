@@ -249,16 +249,9 @@ class GroupedQuery:
         """Return values and intervals of all target policies for everybody: post-processing."""
         return self.inner.decode(*self._whole(mechanism, noisy))
 
-    def difference(
-        self,
-        mechanism: GaussianSum,
-        noisy: Float[np.ndarray, " dim"],
-        estimates: Sequence[ValueEstimate],
-        a: int,
-        b: int,
-    ) -> Difference:
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return one policy's value less another's, for everybody."""
-        return self.inner.difference(*self._whole(mechanism, noisy), estimates, a, b)
+        return self.inner.difference(*self._whole(mechanism, noisy), a, b)
 
     def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
         """Return what the errors of the values of everybody will be, from public facts alone."""

@@ -24,7 +24,8 @@ from dprl.data.trajectories import Trajectories
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.options import ValuesConfig
 from dprl.engine.ratios import cumulative_ratios, step_ratios, usable
-from dprl.evaluation.intervals import Difference, ValueEstimate, apart, quantile
+from dprl.engine.value_query import Question
+from dprl.evaluation.intervals import Difference, apart, quantile
 from dprl.evaluation.strategy import least_noise_strategy, optimal_strategy, public_patterns
 from dprl.evaluation.survival_intervals import (
     EXPECTED,
@@ -36,7 +37,6 @@ from dprl.evaluation.survival_intervals import (
 )
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
-from dprl.value_functions.linear import ValueFunction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class Survival(ValuesConfig):
 
 
 @dataclass(frozen=True)
-class SurvivalQuery:
+class SurvivalQuery(Question):
     """Question to the units, made from public facts only; it turns their noisy sum back into probabilities.
 
     Attributes:
@@ -127,7 +127,6 @@ class SurvivalQuery:
     contrasts: tuple[tuple[int, int], ...] = ()
     exclusive: tuple[bool, ...] = ()
 
-    around_function: ClassVar[bool] = False
     words: ClassVar[str] = "event-free probabilities from weighted counts"
     clip_norm: ClassVar[float] = 1.0
 
@@ -141,15 +140,6 @@ class SurvivalQuery:
         """Ends of the bins; a time there is in the bin that ends there."""
         assert self.config.until is not None
         return np.linspace(0.0, self.config.until, self.config.bins + 1)[1:]
-
-    def around(self, function: ValueFunction | None) -> SurvivalQuery:
-        """Return itself: no value function is needed."""
-        del function
-        return self
-
-    def at(self, confidence: float) -> SurvivalQuery:
-        """Return the same query with intervals of another nominal confidence."""
-        return replace(self, config=self.config.replace(confidence=confidence))
 
     def cell_of(self, log: Trajectories) -> Int[np.ndarray, " episodes"]:
         """Return the cell of each trajectory. Private."""
@@ -201,18 +191,12 @@ class SurvivalQuery:
         """Return probabilities and intervals of all target policies from the released vector: post-processing."""
         return [law.estimate(self.edges.tolist()) for law in self._laws(mechanism, noisy)]
 
-    def difference(
-        self,
-        mechanism: GaussianSum,
-        noisy: Float[np.ndarray, " dim"],
-        estimates: Sequence[ValueEstimate],
-        a: int,
-        b: int,
-    ) -> Difference:
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
         """Return one policy's probability less another's, of a pair among :attr:`contrasts`."""
         laws = [self._laws(mechanism, noisy)[policy] for policy in (a, b)]
-        widest = apart(estimates[a], estimates[b])
-        if any(e.notes for e in (estimates[a], estimates[b])) or any(law.known < law.bins for law in laws):
+        estimates = [law.estimate(self.edges.tolist()) for law in laws]
+        widest = apart(*estimates)
+        if any(e.notes for e in estimates) or any(law.known < law.bins for law in laws):
             return widest
         one, other = (law.last for law in laws)
         # the noise of both comes from one draw for each pair of a policy and a cell, mixed over the policies

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dprl.accounting.reward_relation import LARGEST_DECAY, RewardRelation, default_decay
-from dprl.config import DERIVED, Config
+from dprl.config import DERIVED, Config, filled
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.environment_spec import EnvironmentSpec, RewardOf
 from dprl.errors import DprlError
@@ -287,11 +287,11 @@ def relation(config: FunctionalQ) -> RewardRelation:
     """Return which reward functions a release with these resolved options tells apart no better than its budget
     allows.
     """
-    assert config.reward_radius is not None
+    radius = filled(config.reward_radius)
     if config.variant not in PATHS:
-        return RewardRelation(config.reward_radius)
+        return RewardRelation(radius)
     return RewardRelation(
-        config.reward_radius, config.reward_lipschitz, of_state=bool(config.shared_path), mixed=config.mixed_derivatives
+        radius, config.reward_lipschitz, of_state=bool(config.shared_path), mixed=config.mixed_derivatives
     )
 
 

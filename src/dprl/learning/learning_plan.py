@@ -14,7 +14,7 @@ from dprl.accounting.accountant import epsilon_of
 from dprl.accounting.budget import Budget
 from dprl.accounting.reward_relation import RewardRelation, default_decay
 from dprl.added import in_calibration
-from dprl.config import DERIVED
+from dprl.config import DERIVED, filled
 from dprl.engine.plan import calibrate
 from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
@@ -105,9 +105,7 @@ def make_mechanism(
     config: FunctionalQ, facts: EnvironmentSpec, noise_multiplier: float, model: np.ndarray | None = None
 ) -> Mechanism:
     """Return what sees the rewards, of resolved options."""
-    assert config.reward_radius is not None
-    assert config.network is not None
-    radius, z = config.reward_radius, noise_multiplier
+    radius, z = filled(config.reward_radius), noise_multiplier
     match config.variant:
         case "observed-reward":
             finite = facts.finite if config.memoise else None
@@ -120,7 +118,7 @@ def make_mechanism(
                 noise_multiplier=z,
             )
         case "gradient":
-            shapes = weight_shapes(config.network, facts.dimensions, facts.actions)
+            shapes = weight_shapes(filled(config.network), facts.dimensions, facts.actions)
             return RewardGradient(
                 radius=radius,
                 clip_norm=config.clip_norm,
@@ -130,8 +128,7 @@ def make_mechanism(
                 reward_bounds=facts.reward_bounds,
                 noise_multiplier=z,
             )
-    assert config.reward_lipschitz is not None
-    assert config.decay is not None
+    decay = filled(config.decay)
     if config.variant == "output":
         assert model is not None
         sup, lipschitz = planner.q_bounds(config, facts, model)
@@ -140,7 +137,7 @@ def make_mechanism(
         return FunctionNoise(
             sup=sup,
             lipschitz=lipschitz,
-            decay=config.decay,
+            decay=decay,
             paths=facts.actions,
             answers=facts.actions * len(planner.POINTS),
             reward_bounds=(low * scale, high * scale),
@@ -148,8 +145,8 @@ def make_mechanism(
         )
     return FunctionNoise(
         sup=radius,
-        lipschitz=config.reward_lipschitz,
-        decay=config.decay,
+        lipschitz=filled(config.reward_lipschitz),
+        decay=decay,
         paths=1 if config.shared_path else facts.actions,
         dimensions=facts.dimensions,
         on_grid=facts.on_grid,
@@ -184,8 +181,7 @@ def answers_of(plan: LearningPlan, noise: Any) -> Any:
     A learned path answers within a memo: off its grid the first observation of a cell answers for all of it, and on it
     a position that is asked again is asked with its first reward.
     """
-    mechanism = plan.mechanism
-    assert mechanism is not None
+    mechanism = filled(plan.mechanism)
     answers = mechanism.bind(noise)
     if isinstance(mechanism, FunctionNoise) and plan.config.variant == "functional":
         return Memo(answers, mechanism.answers, shared=mechanism.paths == 1 and not mechanism.on_grid)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dprl.config import filled
 from dprl.environment_spec import EnvironmentSpec
 from dprl.errors import DprlError
 from dprl.learning.functional_q import FunctionalQ
@@ -49,15 +50,13 @@ def q_bounds(config: FunctionalQ, facts: EnvironmentSpec, model: Any) -> tuple[f
 
     ``R_Q = R / (1 - gamma)`` and ``L_Q = L + gamma kappa R_Q``, and what the rounding of value iteration adds to both.
     """
-    assert config.reward_radius is not None
-    assert config.reward_lipschitz is not None
-    assert config.discount is not None
+    discount = filled(config.discount)
     kappa = transition_rate(check_model(model, facts.actions))
     up = 1.0 + 2.0**-40  # the bounds are of exact arithmetic
     # largest error of a computed Q-value: 260 roundings a sweep
-    error = 2.0**-44 * max(map(abs, facts.reward_bounds)) / (1.0 - config.discount) ** 2
-    sup = config.reward_radius / (1.0 - config.discount) * up + 2.0 * error
-    lipschitz = (config.reward_lipschitz + config.discount * kappa * sup) * up
+    error = 2.0**-44 * max(map(abs, facts.reward_bounds)) / (1.0 - discount) ** 2
+    sup = filled(config.reward_radius) / (1.0 - discount) * up + 2.0 * error
+    lipschitz = (filled(config.reward_lipschitz) + discount * kappa * sup) * up
     return sup, lipschitz + 4.0 * error * (len(POINTS) - 1)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from dprl import x64 as x64
 from dprl.accounting.reward_relation import DEPTHS
+from dprl.config import filled
 from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.asking import EnvironmentSession, Seen
 from dprl.learning.functional_q import FunctionalQ
@@ -90,9 +91,8 @@ class AddressedCoins:
 
 def shape_of(config: FunctionalQ, facts: EnvironmentSpec) -> LearnerShape:
     """Return the shape of a run with resolved options."""
-    assert config.network is not None
     return LearnerShape(
-        network=config.network,
+        network=filled(config.network),
         actions=facts.actions,
         dimensions=facts.dimensions,
         samples=config.samples,
@@ -107,18 +107,17 @@ def shape_of(config: FunctionalQ, facts: EnvironmentSpec) -> LearnerShape:
 
 def rates_of(config: FunctionalQ, facts: EnvironmentSpec) -> Rates:
     """Return the numbers of resolved options that compiled code takes as data; scalars that may be traced."""
-    assert config.discount is not None
-    assert config.step_size is not None
+    discount = filled(config.discount)
     low, high = facts.reward_bounds
     centre, half = (low + high) / 2.0, (high - low) / 2.0
     single, exact = np.float32, np.float64
     return Rates(
-        discount=single(config.discount),
+        discount=single(discount),
         step_size=single(config.step_size),
         target_every=np.int32(config.target_every),
         exploration=single(config.exploration),
         exploration_rounds=single(config.exploration_rounds),
-        scale=exact((1.0 - config.discount) / half),
+        scale=exact((1.0 - discount) / half),
         centre=exact(centre),
         ending=single(-centre / half),
     )

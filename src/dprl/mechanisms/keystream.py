@@ -7,6 +7,7 @@ the region. Who may use which: docs/proofs/rounded-gaussian.md, "Addresses".
 from __future__ import annotations
 
 import hashlib
+import secrets
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +27,17 @@ _ANSWER = bytes.fromhex(
     "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
     "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
 )
+
+
+def fresh_key() -> bytes:
+    """Return a key from the operating system."""
+    try:
+        key = secrets.token_bytes(KEY_BYTES)
+    except (NotImplementedError, OSError) as error:
+        raise DprlError("The operating system offers no secure randomness; a release needs it.") from error
+    if not any(key):
+        raise DprlError("The operating system gave zeros for randomness; a release needs a secure source.")
+    return key
 
 
 def words(key: bytes, tag: int, index: int, block: int, count: int) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import secrets
 import struct
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -58,13 +57,7 @@ class SecureNoise:
     @classmethod
     def fresh(cls) -> Self:
         """Return a source with a new 256-bit key; refuse where the operating system has no secure randomness."""
-        try:
-            key = secrets.token_bytes(keystream.KEY_BYTES)
-        except (NotImplementedError, OSError) as error:
-            raise DprlError("The operating system offers no secure randomness; a release needs it.") from error
-        if not any(key):
-            raise DprlError("The operating system gave zeros for randomness; a release needs a secure source.")
-        return cls(key)
+        return cls(keystream.fresh_key())
 
     def describe(self) -> str:
         """Return name the source in words, for certificates."""

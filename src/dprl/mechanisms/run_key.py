@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from dprl.errors import DprlError
+from dprl.files import sync
+from dprl.mechanisms.keystream import KEY_BYTES, fresh_key
 from dprl.mechanisms.noise import SecureNoise
 
-SIZE = 32
+SIZE = KEY_BYTES
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +35,7 @@ class RunKey:
 
         Raises DprlError where the system has no secure randomness, or the file exists or cannot be written.
         """
-        try:
-            key = secrets.token_bytes(SIZE)
-        except (NotImplementedError, OSError) as error:
-            raise DprlError("The operating system offers no secure randomness; a release needs it.") from error
-        if not any(key):
-            raise DprlError("The operating system gave zeros for randomness; a release needs a secure source.")
-        path = Path(path)
+        key, path = fresh_key(), Path(path)
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             try:
@@ -50,11 +45,7 @@ class RunKey:
                 os.fsync(file)
             finally:
                 os.close(file)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(path.parent)
         except OSError as error:
             raise DprlError(f"The run key {path} cannot be written: {error.strerror or error}.") from error
         return cls(key)

@@ -84,16 +84,13 @@ class RandomChains:
     offset: float | None = None
     tail: float = 0.5
 
+    name = "policy-evaluation"
+
     def __post_init__(self) -> None:
         if self.kind not in ("chains", "mdps"):
             raise DprlError("The policy-evaluation tasks are chains or mdps.")
         if self.serves not in ("gpope", "dptd"):
             raise DprlError("The policy-evaluation tasks serve gpope or dptd.")
-
-    @property
-    def name(self) -> str:
-        """How it is called."""
-        return "policy-evaluation"
 
     @property
     def algorithm(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dprl.errors import DprlError
-from dprl.files import sync_folder
+from dprl.files import sync
 from dprl.mechanisms.run_key import RunKey
 
 _SECTOR = 512
@@ -33,7 +33,7 @@ class FolderJournal:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             self.close = weakref.finalize(self, os.close, file)
             self._file, self._size = file, os.fstat(file).st_size
-            sync_folder(path.parent)
+            sync(path.parent)
         except OSError as error:
             raise unwritable(path.parent, error) from error
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.config import filled
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.policies.parametric import Parametric
 from dprl.policies.released import ReleasedPolicy
@@ -33,8 +34,7 @@ def measure(simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config:
         return float(mean_return(parametric, simulator, jnp.asarray(theta), key, greedy))
 
     shown = np.unique(np.linspace(0, len(history) - 1, min(len(history), _POINTS)).round().astype(int))
-    assert config.batch is not None
-    assert config.users is not None
+    batch, users = filled(config.batch), filled(config.users)
     return {
         "returns": {
             "learned": of(policy.theta),
@@ -42,7 +42,7 @@ def measure(simulator: Any, policy: ReleasedPolicy, history: np.ndarray, config:
             "before learning": of(history[0]),
         },
         "curve": {
-            "users": [int(min(t * config.batch, config.users)) for t in shown],
+            "users": [int(min(t * batch, users)) for t in shown],
             "returns": [of(history[t]) for t in shown],
         },
     }

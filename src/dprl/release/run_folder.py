@@ -25,7 +25,7 @@ import numpy as np
 
 from dprl.accounting.certificate import canonical_json
 from dprl.errors import DprlError
-from dprl.files import sync_folder
+from dprl.files import sync
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
 from dprl.release.journal import FolderJournal, tampered, unwritable, write_all
@@ -90,7 +90,7 @@ class RunFolder:
                 shutil.rmtree(rest, ignore_errors=True)
             path.mkdir(mode=0o700)
             path.chmod(0o700)
-            sync_folder(path.parent)
+            sync(path.parent)
         except OSError as error:
             raise DprlError(f"The run folder {path} cannot be made: {error.strerror or error}.") from error
         folder = cls(path)
@@ -192,7 +192,7 @@ class RunFolder:
             # out of the way with one rename, so that no half of it is ever met; without the key it holds no secret
             rest = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.removed")
             os.rename(self.path, rest)
-            sync_folder(rest.parent)
+            sync(rest.parent)
             self.path = rest
             shutil.rmtree(rest)
         except OSError as error:
@@ -250,7 +250,7 @@ class RunFolder:
             finally:
                 os.close(file)
             os.replace(unfinished, self.path / name)
-            sync_folder(self.path)
+            sync(self.path)
         except OSError as error:
             raise unwritable(self.path, error) from error
 
@@ -262,7 +262,7 @@ class RunFolder:
                 except FileNotFoundError:
                     continue
                 if name == KEY:
-                    sync_folder(self.path)
+                    sync(self.path)
 
 
 def open_run(path: str | Path, resume: bool, facts: Mapping[str, Any]) -> RunFolder:

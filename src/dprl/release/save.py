@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from dprl.accounting.certificate import seal, write
 from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
-from dprl.files import sync_folder, write_atomically
+from dprl.files import sync, write_atomically
 from dprl.temporary import temporary_folder
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def save_release(
             if announce is not None:
                 announce(sealed["digest"], path)
             staging.rename(path)  # takes the place of an empty folder
-            sync_folder(path.parent)
+            sync(path.parent)
     except OSError as error:
         raise UnsavedError(
             f"Cannot write the release into {str(folder)!r}: {error.strerror or 'the disk refused'}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -28,31 +28,6 @@ from dprl.protocols import NO_JOURNAL
 from dprl.release.engines.engine import Engine
 from dprl.release.pipeline import Claim
 from dprl.release.run_folder import RunFolder
-
-
-class PrivateRows(Protocol):
-    """Rows of a log, on their way into the mechanisms of a plan. All that it gives is private."""
-
-    @property
-    def units(self) -> Any:
-        """The units of which the program asks its sums; see :func:`~dprl.engine.program.run_on_host`."""
-        ...
-
-    def entering(self) -> Iterator[Any]:
-        """Yield everything made of the rows that enters a mechanism, for a run folder to bind."""
-        ...
-
-    def total(self, function: Learned | None) -> Int[AnyArray, " dim"]:
-        """Return the exact sum of the clipped vectors of the values, taken around ``function``."""
-        ...
-
-    def exact(self, function: Learned | None) -> tuple[int, ...]:
-        """Return the sum without clipping; see :func:`~dprl.engine.value_query.exact_sum`."""
-        ...
-
-    def after_first(self, noise: Any, journal: Any) -> tuple[FromFirst, PrivateRows]:
-        """Return what the first part released, and the rows of those who value it; by plans with a first part."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -146,6 +121,10 @@ class InParts:
         raise RuntimeError("Two parts of the people are made of a log in memory.")
 
 
+PrivateRows = InMemory | InParts
+"""Rows of a log, on their way into the mechanisms of a plan. All that they give is private."""
+
+
 def read_rows(log: Log, units: Engine | None, claim: Claim | None) -> Trajectories | None:
     """Read the rows of a log and claim them; of one in parts, whose rows are read as they are needed, check them."""
     if units is None:
@@ -203,6 +182,7 @@ def release_rows(
     noisy = None if plan.around_function else value_vector(None)
     function = None
     if plan.program is not None:
+        assert rows.units is not None
         weights = run_on_host(plan.program, noise, rows.units, progress=progress, journal=journal)[1]
         function = plan.function_of(weights)
     if noisy is None:

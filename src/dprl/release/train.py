@@ -18,6 +18,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import UNIT
 from dprl.added import VERIFIED
 from dprl.compiled import nothing_compiled_on_disk
+from dprl.config import filled
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import is_own
 from dprl.environments.learning_source import declared_facts, open_environment, source_of
@@ -215,18 +216,17 @@ def _learn(
     plan: LearningPlan, source: Any, asked: Any, answers: Any, noise: Any, progress: Callable[[int], None] | None
 ) -> QFunction:
     """Return the one place where rewards meet the mechanism; ``asked`` is ``source`` step by step."""
-    config, facts = plan.config, plan.facts
-    assert config.discount is not None
+    config, facts, discount = plan.config, plan.facts, filled(plan.config.discount)
     if plan.claim is not None:
         return _finite(config.learned(source, facts, noise))
     shape, rates = q_learner.shape_of(config, facts), q_learner.rates_of(config, facts)
     if config.variant == "output":
         read = rewards_at(source, planner.POINTS[:, None], facts.actions)
-        return _finite(planner.released(plan.model, read, answers, config.discount, facts))
+        return _finite(planner.released(plan.model, read, answers, discount, facts))
     on_grid = config.variant == "functional" and facts.on_grid
     coins = q_learner.AddressedCoins(noise.stream("learner").actions())
     state = q_learner.run_on_host(shape, asked, rates, answers, coins, progress, on_grid)
-    return _finite(q_learner.q_of(state, shape, facts, config.discount))
+    return _finite(q_learner.q_of(state, shape, facts, discount))
 
 
 def _finite(function: QFunction) -> QFunction:

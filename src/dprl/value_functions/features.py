@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
@@ -21,6 +22,7 @@ from dprl.value_functions.feature_map import Features as Features
 from dprl.value_functions.network import MLP
 
 MAX_FEATURES = 4096
+_POINTS = 4096  # that fill the bounds
 
 
 @dataclass(frozen=True)
@@ -261,3 +263,18 @@ def make_features(spec: str, bounds: tuple[Interval, ...]) -> Features:
         f"There are no features called {spec!r}; use columns, tabular, fourier:ORDER, fourier-coupled:ORDER, rbf:N or "
         "mlp:HIDDEN."
     )
+
+
+def public_states(features: Features) -> Float[np.ndarray, "points d"]:
+    """Return ``(P, d)`` all states of a finite grid; elsewhere points that fill the bounds evenly."""
+    low, high = np.array(features.bounds, dtype=np.float64).T
+    if isinstance(features, Tabular):
+        numbers = np.unravel_index(np.arange(features.size), features.counts)
+        return low + np.stack(numbers, axis=1)
+    d = len(low)
+    # a lattice of the roots of x^(d + 1) = x + 1: even in any number of dimensions
+    root = 2.0
+    for _ in range(64):
+        root = (1.0 + root) ** (1.0 / (d + 1))
+    places = (0.5 + np.arange(_POINTS)[:, None] * root ** -(1.0 + np.arange(d))) % 1.0
+    return low + places * (high - low)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 
 from dprl.errors import DprlError
 from dprl.protocols import Interval
@@ -18,6 +19,7 @@ from dprl.value_functions.features import Features, make_features
 
 FILE = "value_function.safetensors"
 _SCHEMA = "dprl.value-function/1"
+_ROWS = 1 << 14  # at a time
 
 
 @dataclass(frozen=True)
@@ -101,3 +103,13 @@ def load_value_function(path: str | Path) -> ValueFunction:
     if theta is None or set(tensors) != {"theta"} or theta.dtype != np.float64 or theta.shape != (features.size,):
         raise DprlError(f"{path.name!r} is damaged: its weights do not fit its features.")
     return ValueFunction(theta, features, (low, high))
+
+
+def in_public_units(function: ValueFunction, states: Float[np.ndarray, "rows d"]) -> Float[np.ndarray, " rows"]:
+    """Return ``(N,)`` a value function at ``states`` as it was learned: -1 and 1 are the ends of the value range."""
+    out = np.empty(len(states))
+    for start in range(0, len(states), _ROWS):
+        part = slice(start, start + _ROWS)
+        # a matrix product may round a row differently beside other rows
+        out[part] = (function.features(states[part]) * function.theta).sum(axis=1)
+    return out

@@ -242,7 +242,7 @@ class Logs:
     def _make_shared(self) -> Any:
         import jax
 
-        from dprl.engine.layouts import shared_transitions
+        from dprl_papers.harness.transitions import shared_transitions
 
         features = self.features
         assert isinstance(features, Tabular)

@@ -5,13 +5,14 @@ Everything in here is simulated; nothing is private.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
 from jax import random
 
 from dprl.accounting.reward_relation import DEPTHS
-from dprl.audits.attacks.reward_functions import Shifted
 from dprl.audits.attacks.trials import PlanCanary
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning.learning_plan import LearningPlan
@@ -47,3 +48,27 @@ def canary_of_plan(plan: LearningPlan, environment: Any = None) -> PlanCanary:
         description=f"every reward is larger by 1, the paper's radius; {rounds} rounds of {config.batch} samples with "
         f"sigma {config.published_std:g}, from known weights: of the Q-function that is released {seen}",
     )
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """An environment whose rewards are larger by a function of states and actions.
+
+    Attributes:
+        by: ``by(states (B, d), actions (B,)) -> (B,)``, in JAX.
+    """
+
+    inner: Any
+    by: Callable[[Any, Any], Any] = field(repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def reward(self, states: Any, actions: Any) -> Any:
+        """Return rewards ``(B,)``, larger by :attr:`by`."""
+        return self.inner.reward(states, actions) + self.by(states, actions)
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
+        """Return the next state, the larger reward, and whether the episode is over."""
+        following, reward, over = self.inner.step(key, state, action)
+        return following, reward + self.by(jnp.asarray(state)[None], jnp.asarray(action)[None])[0], over

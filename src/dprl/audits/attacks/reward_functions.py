@@ -6,8 +6,6 @@ Everything in here is simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -16,6 +14,7 @@ import numpy as np
 
 from dprl.accounting.reward_relation import DEPTHS
 from dprl.audits.attacks.trials import PlanCanary
+from dprl.config import filled
 from dprl.learning import planner
 from dprl.learning.learning_plan import LearningPlan
 from dprl.mechanisms.function_noise import FunctionNoise
@@ -146,12 +145,11 @@ def _output(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
     Its slope does not change: the attack is weaker than the bound of which the claim is made.
     """
     config, actions, points = plan.config, plan.facts.actions, planner.POINTS
-    assert config.reward_radius is not None
-    assert config.discount is not None
-    level = _level(plan, config.reward_radius)
+    radius, discount = filled(config.reward_radius), filled(config.discount)
+    level = _level(plan, radius)
     base, moved = (
-        np.asarray(planner.optimal_q(plan.model, np.full((actions, len(points)), r), config.discount))
-        for r in (level, level + config.reward_radius)
+        np.asarray(planner.optimal_q(plan.model, np.full((actions, len(points)), r), discount))
+        for r in (level, level + radius)
     )
 
     def score(key: Any, present: Any) -> Any:
@@ -166,27 +164,3 @@ def _output(plan: LearningPlan, mechanism: FunctionNoise) -> PlanCanary:
         description=f"every reward is larger by R; the noisy optimal Q is seen at all {len(points)} points of "
         f"{actions} actions. The change has no slope, of which the claim allows for",
     )
-
-
-@dataclass(frozen=True)
-class Shifted:
-    """An environment whose rewards are larger by a function of states and actions.
-
-    Attributes:
-        by: ``by(states (B, d), actions (B,)) -> (B,)``, in JAX.
-    """
-
-    inner: Any
-    by: Callable[[Any, Any], Any] = field(repr=False)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def reward(self, states: Any, actions: Any) -> Any:
-        """Return rewards ``(B,)``, larger by :attr:`by`."""
-        return self.inner.reward(states, actions) + self.by(states, actions)
-
-    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any]:
-        """Return the next state, the larger reward, and whether the episode is over."""
-        following, reward, over = self.inner.step(key, state, action)
-        return following, reward + self.by(jnp.asarray(state)[None], jnp.asarray(action)[None])[0], over

@@ -51,6 +51,7 @@ def _other_policy(states: np.ndarray) -> np.ndarray:
     return np.tile([0.3, 0.7], (len(states), 1))
 
 
+# one that looks at the state, and one that does not
 _POLICIES = (_policy, _other_policy)
 _BOUNDS = Bounds(
     units=60,
@@ -73,15 +74,8 @@ class EvaluationConformance(Suite):
 
     bounds: Bounds = _BOUNDS
 
-    @property
-    def policies(self) -> tuple[Any, ...]:
-        """The target policies: one that looks at the state, and one that does not."""
-        return _POLICIES
-
-    @property
-    def budget(self) -> Budget:
-        """The budget of the suite's releases."""
-        return _BUDGET
+    policies = _POLICIES
+    budget = _BUDGET
 
     def plan(self, setting: str) -> Plan:
         """Return the plan of a release under the suite's bounds."""

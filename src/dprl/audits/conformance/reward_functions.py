@@ -137,10 +137,7 @@ _BUDGET = Budget(0.9, 1e-4)
 class LearningConformance(Suite):
     """The audits of a learner from rewards: its plans in the walk, neighbouring reward functions, and its attack."""
 
-    @property
-    def budget(self) -> Budget:
-        """The budget of the suite's releases."""
-        return _BUDGET
+    budget = _BUDGET
 
     def plan(self, setting: str) -> LearningPlan:
         """Return the plan of a release."""

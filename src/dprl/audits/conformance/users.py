@@ -46,10 +46,7 @@ NOBODY: Cells = (float("nan"), float("nan"))
 class PolicyGradientConformance(Suite):
     """The audits of a learner from people: how it is run with a set of them and with its neighbours, and attacked."""
 
-    @property
-    def budget(self) -> Budget:
-        """The budget of the suite's releases."""
-        return _BUDGET
+    budget = _BUDGET
 
     def facts(self, setting: str) -> EnvironmentSpec:
         """Return the public facts: episodes of several steps, or of one; of two components."""

@@ -11,7 +11,7 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.user_relation import CLIPS, Relation
 from dprl.added import in_calibration
-from dprl.config import DERIVED
+from dprl.config import DERIVED, filled
 from dprl.engine.plan import calibrate
 from dprl.environment_spec import EnvironmentSpec
 from dprl.learning.policy_gradient.dp_pg import DPPG, NOISE_OF_STEPS, STEPS_TIMES_SIZE, resolve
@@ -61,16 +61,13 @@ class PGPlan:
     @property
     def steps(self) -> int:
         """Batches: for a progress bar."""
-        assert self.config.steps is not None
-        return self.config.steps
+        return filled(self.config.steps)
 
     def people_after(self, step: int) -> int:
         """Return what a progress bar shows after so many batches: places of people, or batches of who is sampled
         again.
         """
-        assert self.config.users is not None
-        assert self.config.batch is not None
-        return step if self.config.poisson else min(step * self.config.batch, self.config.users)
+        return step if self.config.poisson else min(step * filled(self.config.batch), filled(self.config.users))
 
 
 def make_pg_plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: int | None = None) -> PGPlan:
@@ -88,8 +85,7 @@ def make_pg_plan(config: DPPG, facts: EnvironmentSpec, budget: Budget, units: in
         return claimed
     config = resolve(asked, facts, units)
     policy = policy_of(config, facts)
-    assert config.users is not None
-    budget.check_units(config.users)
+    budget.check_units(filled(config.users))
     make = partial(make_mechanism, config, policy.size)
     advice = "a larger delta, fewer steps or a smaller policy"
     mechanism, multiplier, costs = calibrate(make, partial(event_of, config), budget, config.noise_multiplier, advice)
@@ -109,12 +105,11 @@ def program_of(plan: PGPlan) -> tuple[PolicyGradient, Rates]:
 
 def _step_size(config: DPPG, noise_multiplier: float) -> float:
     """Return the longest step: the longer, the less noise there is in the sum of all steps (docs/proofs/dp-pg.md)."""
-    assert config.users is not None
-    assert config.steps is not None
-    error = 1.0 if config.poisson else Correlation(config.noise).prefix_error(config.steps)
+    steps = filled(config.steps)
+    error = 1.0 if config.poisson else Correlation(config.noise).prefix_error(steps)
     clips = 1.0 if config.poisson else CLIPS[_relation(config)]
-    noise = noise_multiplier * clips * error * math.sqrt(config.steps)
-    return min(STEPS_TIMES_SIZE, NOISE_OF_STEPS * config.users / noise) / config.steps
+    noise = noise_multiplier * clips * error * math.sqrt(steps)
+    return min(STEPS_TIMES_SIZE, NOISE_OF_STEPS * filled(config.users) / noise) / steps
 
 
 def event_of(config: DPPG, noise_multiplier: float) -> events.DpEvent:
@@ -124,10 +119,11 @@ def event_of(config: DPPG, noise_multiplier: float) -> events.DpEvent:
     # one batch of everybody is one release, whichever way it is sampled
     if not config.poisson or (config.batch == config.users and config.steps == 1):
         return events.gaussian(noise_multiplier)
-    assert config.users is not None
-    assert config.batch is not None
-    assert config.steps is not None
-    return events.poisson_gaussian(config.batch / config.users, noise_multiplier, config.steps)
+    return events.poisson_gaussian(_rate(config), noise_multiplier, filled(config.steps))
+
+
+def _rate(config: DPPG) -> float:
+    return filled(config.batch) / filled(config.users)
 
 
 def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:
@@ -142,20 +138,17 @@ def parts_of(config: DPPG, size: int) -> tuple[tuple[int, float], ...]:
 
 def make_mechanism(config: DPPG, size: int, noise_multiplier: float) -> GaussianSum:
     """Return what sees users' vectors, of resolved options and a policy with ``size`` parameters."""
-    assert config.users is not None
-    assert config.batch is not None
-    assert config.steps is not None
-    parts = parts_of(config, size)
+    parts, steps = parts_of(config, size), filled(config.steps)
     if config.poisson:
         return GaussianSum(
             parts=((sum(dimension for dimension, _ in parts), config.clip_norm),),
             noise_multiplier=noise_multiplier,
-            sampling_rate=config.batch / config.users,
-            steps=config.steps,
+            sampling_rate=_rate(config),
+            steps=steps,
         )
     return GaussianSum(
         parts=parts,
-        steps=config.steps,
+        steps=steps,
         batch=config.batch,
         noise_multiplier=noise_multiplier,
         relation=_relation(config),

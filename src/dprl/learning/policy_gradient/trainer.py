@@ -17,6 +17,7 @@ from jax import lax
 
 from dprl import x64 as x64
 from dprl.compiled import nothing_compiled_on_disk
+from dprl.config import filled
 from dprl.engine.options import Stage
 from dprl.engine.program import run_steps, run_steps_on_host
 from dprl.engine.unit_source import Source
@@ -43,15 +44,11 @@ SCALE_OF_ONE_ACTION = 3.0
 
 def shape_of(config: DPPG, facts: EnvironmentSpec) -> RunShape:
     """Return the shape of a run with resolved options."""
-    assert config.policy is not None
-    assert config.users is not None
-    assert config.batch is not None
-    assert config.steps is not None
     return RunShape(
         policy=policy_of(config, facts),
-        users=config.users,
-        batch=config.batch,
-        steps=config.steps,
+        users=filled(config.users),
+        batch=filled(config.batch),
+        steps=filled(config.steps),
         horizon=facts.horizon,
         estimator=config.estimator,
         baseline=config.baseline_weight > 0.0,
@@ -70,13 +67,12 @@ def policy_of(config: DPPG, facts: EnvironmentSpec) -> Parametric:
 
 def rates_of(config: DPPG, facts: EnvironmentSpec) -> Rates:
     """Return the numbers of resolved options that compiled code takes as data; scalars that may be traced."""
-    assert config.discount is not None
-    assert config.step_size is not None
-    low, high = return_interval(facts.reward_bounds, config.discount, facts.horizon, config.bootstrap)
+    discount = filled(config.discount)
+    low, high = return_interval(facts.reward_bounds, discount, facts.horizon, config.bootstrap)
     numbers = Rates(
         step_size=config.step_size,
         final=0.0 if config.decay == "linear" else 1.0,
-        discount=config.discount,
+        discount=discount,
         middle=(low + high) / 2.0,
         half=(high - low) / 2.0 or 1.0,
         scale=config.clip_norm * (SCALE_OF_ONE_ACTION if facts.horizon == 1 or facts.discount == 0.0 else 1.0),

@@ -35,15 +35,13 @@ class Simulated:
     environment: Any
     shape: RunShape
 
+    stability = ALTERS_ONE_PLACE
+    """A person has an episode, in a place of its own."""
+
     @property
     def units(self) -> int:
         """Places for people."""
         return self.shape.users
-
-    @property
-    def stability(self) -> tuple[Stability, ...]:
-        """A person has an episode, in a place of its own."""
-        return ALTERS_ONE_PLACE
 
     def block(self, units: Any, state: Any = None) -> Trajectory:
         """Return what the people in the places ``units`` ``(B,)``, which follow each other, do under the state's

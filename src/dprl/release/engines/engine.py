@@ -18,17 +18,14 @@ from dprl.data.readers import Log
 from dprl.engine import shards as sizes
 from dprl.engine.plan import Plan
 from dprl.engine.shards import FirstPass, Shard, Task
+from dprl.engine.unit_source import Source
 from dprl.errors import DprlError
-from dprl.mechanisms.gaussian_sum import Stability
 
 ENGINES = ("local", "ray")
 
 
-class Engine(Protocol):
-    """The units of a log in parts, see :class:`~dprl.engine.unit_source.Source`."""
-
-    units: int
-    stability: tuple[Stability, ...]
+class Engine(Source, Protocol):
+    """The units of a log in parts."""
 
     def begin(self, weights: np.ndarray | None = None) -> FirstPass:
         """Return a pass over the rows: the value query, and a digest of all that enters the mechanisms.
@@ -36,10 +33,6 @@ class Engine(Protocol):
         ``weights`` are those of the released value function, where values are taken around it: see
         :meth:`~dprl.engine.shards.Shard.begin`.
         """
-        ...
-
-    def total(self, program: Any, stage: int, mechanism: Any, state: Any, included: np.ndarray) -> np.ndarray:
-        """Return the sum of those who take part."""
         ...
 
 
