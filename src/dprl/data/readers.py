@@ -21,7 +21,7 @@ from dprl.data.bounds_file import read_public
 from dprl.data.cells import codes as codes
 from dprl.data.cells import lists, numbers
 from dprl.data.cells import one_array as one_array
-from dprl.data.minari import MinariLog, open_minari
+from dprl.data.minari import MinariLog, minari_log, open_minari
 from dprl.data.parts import MANIFEST, Parts, coded, episode_column
 from dprl.data.preparation import MARK, Preparation
 from dprl.data.prepared import RawSource, prepared
@@ -127,9 +127,11 @@ def read_log(
     """Open a log and check its schema, reading no row.
 
     Args:
-        source: path of a ``.parquet`` or ``.csv`` file or of a folder that ``dprl data partition`` made, a pyarrow
-            Table, a pandas DataFrame, a mapping of arrays, or ``minari:DATASET-ID``. Where ``bounds`` have a section
-            ``[prepare]`` it is the table that the section is about, or the log that :func:`dprl.prepare` made of it.
+        source: path of a ``.parquet`` or ``.csv`` file or of a folder that ``dprl data partition`` made; a table of
+            Arrow, pandas or polars (a lazy one, too), or whatever gives an Arrow stream; a mapping of arrays, such as
+            the feedback of obp or a logged dataset of SCOPE-RL; a dataset of Minari, or ``minari:DATASET-ID``. Where
+            ``bounds`` have a section ``[prepare]`` it is the table that the section is about, or the log that
+            :func:`dprl.prepare` made of it.
         bounds: public bounds, or the TOML file they are in.
         unit: ``person``, ``trajectory`` or ``transition``; by default a person if ``person`` names a column or the log
             has a column ``person_id``, which protects more, and a trajectory otherwise. A transition protects one row
@@ -270,9 +272,9 @@ def open_source(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | N
     read.
     """
     named = _name(source)
-    if named.startswith("minari:"):
-        log = open_minari(named.removeprefix("minari:"))
-        return log, named, list(log.types), list(log.types.values())
+    if named.startswith("minari:") or hasattr(source, "iterate_episodes"):
+        log = open_minari(named.removeprefix("minari:")) if named else minari_log(source, "dataset in memory")
+        return log, named or log.name, list(log.types), list(log.types.values())
     if hasattr(source, "to_arrow"):  # polars
         source = source.to_arrow()
     if isinstance(source, pa.Table):
@@ -283,8 +285,14 @@ def open_source(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | N
     if hasattr(source, "columns") and hasattr(source, "iloc"):
         columns = memory.from_frame(source)
         return columns, "data frame in memory", columns.names, columns.types
+    later = memory.deferred(source)
+    if later is not None:
+        return later, "table in memory", later.schema.names, later.schema.types
     if not named:
-        raise DprlError("A log is a path, minari:DATASET-ID, a pyarrow Table, a data frame or a mapping of arrays.")
+        raise DprlError(
+            "A log is a path, minari:DATASET-ID, a Minari dataset, a table of Arrow, pandas or polars, or a mapping of "
+            "arrays."
+        )
     path = Path(named)
     try:
         if path.is_dir():
@@ -323,7 +331,7 @@ def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
         return source.read(schema)
     if isinstance(source, pa.Table):
         return source.select(columns)
-    if isinstance(source, MinariLog):
+    if isinstance(source, MinariLog | memory.Deferred):
         return source.read(columns)
     if isinstance(source, Parts):
         no_rows = source.table(np.zeros(0, dtype=np.int64), columns)

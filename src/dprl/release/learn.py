@@ -21,12 +21,10 @@ from dprl.release.evaluate import (
     Release,
     carry_out,
     draw_variation,
-    load_behavior,
-    load_policies,
-    named_policies,
     opened_log,
 )
 from dprl.release.pipeline import ReleaseRequest
+from dprl.release.policies import load_behavior, load_policies, named_policies
 
 
 def learn(
