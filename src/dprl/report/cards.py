@@ -8,7 +8,7 @@ from typing import Any
 
 from dprl.report import charts
 from dprl.report.fields import items, text
-from dprl.report.formatting import number, plain
+from dprl.report.formatting import number, plain, power_of_ten
 from dprl.report.render import load_template
 from dprl.report.shown import Shown
 from dprl.report.view import VERIFIED, cleaned, view_of_guarantee
@@ -53,7 +53,7 @@ def audit_page(found: Mapping[str, Any]) -> str:
     """Return the page of an audit, from its plain data."""
     claimed, gaussian, percent = found["claimed_epsilon"], found["gaussian"], f"{100.0 * found['confidence']:g}%"
     shown = {"claimed": claimed, "shown by counting": found["epsilon_lower"]}
-    shown |= {"shown by a Gaussian bound": gaussian["epsilon_lower"]} if gaussian else {}
+    shown |= {"shown, if Gaussian": gaussian["epsilon_lower"]} if gaussian else {}
     violated = found["verdict"] == "violated"
     return card(
         eyebrow="Audit: an attack on two neighbouring data sets",
@@ -62,7 +62,7 @@ def audit_page(found: Mapping[str, Any]) -> str:
         if violated
         else "This attack shows no more than the claim allows, which is no proof of it.",
         facts={
-            "Claim": f"ε = {claimed:g}, δ = {found['delta']:g}",
+            "Claim": f"ε = {claimed:g}, δ = {power_of_ten(found['delta'])}",
             "Shown with confidence": percent,
             "Runs on each data set": f"{found['trials']:,}",
         },
@@ -89,7 +89,7 @@ def plan_page(name: str, estimator: str, epsilon: float, delta: float, expected:
         eyebrow="Plan, from public facts only: no row was read and nothing was spent",
         title="How wide will the intervals be?",
         lead=f"A value will be known to within {number(widest)} or better.",
-        facts={"Privacy budget": f"ε = {epsilon:g}, δ = {delta:g}", "Method": f"{name}; {estimator}"},
+        facts={"Privacy budget": f"ε = {epsilon:g}, δ = {power_of_ten(delta)}", "Method": f"{name}; {estimator}"},
         chart=_forest(widths, "Half-widths of the intervals"),
         caption="Interval around a value: at least what privacy noise makes of it, at most what the bounds allow.",
     )
