@@ -17,8 +17,8 @@ import dprl
 from dprl.audits.lower_bound import Audit, LowerBound
 from dprl.report import render
 from dprl.report.shown import Page
-from tests import sample_log
 
+from .. import sample_log
 from .page import Page as Parsed
 
 BUDGET = dprl.Budget(1.0, 1e-6)
