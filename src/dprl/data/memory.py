@@ -94,9 +94,16 @@ def deferred(source: Any) -> Deferred | None:
         schema = source.clear().collect().to_arrow().schema
         return Deferred(schema, lambda names: source.select(names).collect().to_arrow())
     if hasattr(source, "__arrow_c_stream__"):
-        schema = pa.RecordBatchReader.from_stream(source).schema
-        return Deferred(schema, lambda names: pa.RecordBatchReader.from_stream(source).read_all().select(names))
+        schema = _without_views(pa.RecordBatchReader.from_stream(source).schema)
+        return Deferred(schema, lambda names: pa.table(source).cast(schema).select(names))
     return None
+
+
+def _without_views(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with ordinary text in place of views of text."""
+    return pa.schema([
+        each.with_type(pa.large_string()) if each.type == pa.string_view() else each for each in schema
+    ])  # fmt: skip
 
 
 def from_mapping(source: Mapping[Any, Any]) -> Columns:

@@ -28,6 +28,7 @@ from dprl.data.prepared import RawSource, prepared
 from dprl.data.trajectories import Trajectories, assemble
 from dprl.data.transitions import TRANSITION, assemble_transitions
 from dprl.errors import DprlError
+from dprl.inputs import LogSource, OnePolicy
 from dprl.protocols import Bounds
 
 UNITS = ("trajectory", "person", TRANSITION)
@@ -116,13 +117,13 @@ class Log:
 
 
 def read_log(
-    source: Any,
+    source: LogSource,
     *,
     bounds: Bounds | Mapping[str, Any] | str | Path | None,
     unit: str | None = None,
     person: str | None = None,
     target_columns: Sequence[str] = (),
-    behavior_policy: Any = None,
+    behavior_policy: OnePolicy | None = None,
 ) -> Log:
     """Open a log and check its schema, reading no row.
 

@@ -31,6 +31,7 @@ from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, load_propensities
+from dprl.inputs import LogSource, OnePolicy, TargetPolicies
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.loading import ColumnPolicy, load_policy, policy_name
@@ -139,8 +140,8 @@ class Release(Handout):
 
 
 def evaluate(
-    log: Any,
-    target_policy: Any,
+    log: LogSource,
+    target_policy: TargetPolicies,
     budget: Budget,
     *,
     algorithm: Algorithm | str | None = None,
@@ -148,7 +149,7 @@ def evaluate(
     unit: str | None = None,
     person: str | None = None,
     features: str = "columns",
-    behavior_policy: Any = None,
+    behavior_policy: OnePolicy | None = None,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     seed: int | None = None,
@@ -317,7 +318,9 @@ def draw_variation(noise: Any) -> float:
     return noise.total_variation_per_draw if noise.secure else 0.0
 
 
-def opened_log(log: Any, policies: Mapping[str, Any], bounds: Any, unit: Any, person: Any, behavior_policy: Any) -> Log:
+def opened_log(
+    log: LogSource, policies: Mapping[str, Any], bounds: Any, unit: Any, person: Any, behavior_policy: Any
+) -> Log:
     """Return the log with the columns that the policies need; no row is read."""
     columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
     if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):

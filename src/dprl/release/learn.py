@@ -16,6 +16,7 @@ from dprl.data.parts import Parts
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned
+from dprl.inputs import LogSource, OnePolicy, TargetPolicies
 from dprl.protocols import Bounds
 from dprl.release.evaluate import (
     Release,
@@ -28,7 +29,7 @@ from dprl.release.policies import load_behavior, load_policies, named_policies
 
 
 def learn(
-    log: Any,
+    log: LogSource,
     budget: Budget,
     *,
     algorithm: ImportanceSampling | None = None,
@@ -36,8 +37,8 @@ def learn(
     unit: str | None = None,
     person: str | None = None,
     cuts: Sequence[str] = (),
-    policies: Any = (),
-    behavior_policy: Any = None,
+    policies: TargetPolicies = (),
+    behavior_policy: OnePolicy | None = None,
     choosing_share: float | None = None,
     learner: str = "recommended",
     basis: str | None = None,
