@@ -107,11 +107,9 @@ def test_importance_sampling(logged, target, asked, estimator, peer):
 
 def test_self_normalised(logged, target, asked):
     """SCOPE-RL normalises by the mean weight plus 1e-10, of which ten digits see nothing."""
-    config, policy = (
-        dprl.ImportanceSampling(discount=DISCOUNT, estimator="self-normalised"),
-        dprl.load_policy(heads[1], 2),
+    plan = dprl.make_plan(
+        dprl.ImportanceSampling(discount=DISCOUNT, estimator="self-normalised"), BOUNDS, BUDGET, [target]
     )
-    plan = dprl.make_plan(config, BOUNDS, BUDGET, [policy])
     total = plan.query.unit_vectors(dprl.read_log(logged, bounds=BOUNDS).load(), [target]).sum(axis=0)
     found = plan.query.decode(SimpleNamespace(noise_std=1e-9), total)[0].value
     assert found == pytest.approx(SelfNormalizedTIS().estimate_policy_value(**asked), rel=1.1e-10)
