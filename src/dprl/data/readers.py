@@ -25,10 +25,10 @@ from dprl.data.minari import MinariLog, minari_log, open_minari
 from dprl.data.parts import MANIFEST, Parts, coded, episode_column
 from dprl.data.preparation import MARK, Preparation
 from dprl.data.prepared import RawSource, prepared
+from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories, assemble
 from dprl.data.transitions import TRANSITION, assemble_transitions
 from dprl.errors import DprlError
-from dprl.inputs import LogSource, OnePolicy
 from dprl.protocols import Bounds
 
 UNITS = ("trajectory", "person", TRANSITION)
@@ -123,7 +123,7 @@ def read_log(
     unit: str | None = None,
     person: str | None = None,
     target_columns: Sequence[str] = (),
-    behavior_policy: OnePolicy | None = None,
+    behavior_policy: Any = None,
 ) -> Log:
     """Open a log and check its schema, reading no row.
 
@@ -157,21 +157,20 @@ def read_log(
     if unit in ("trajectory", "transition") and person:
         raise DprlError(f"The privacy unit is a {unit}, but a person column is named: use the unit person.")
     named = _name(source)
-    if named and os.path.isfile(os.path.join(named, MANIFEST)):
-        source = Parts.open(named)
-    if isinstance(source, Parts):
-        name, names, types = source.folder.name, source.names, source.types
+    opened: Any = Parts.open(named) if named and os.path.isfile(os.path.join(named, MANIFEST)) else source
+    if isinstance(opened, Parts):
+        name, names, types = opened.folder.name, opened.names, opened.types
     else:
-        source, name, names, types = open_source(source)
+        opened, name, names, types = open_source(opened)
     if preparation is not None:
         person = "person_id" if person is not None and person == preparation.person else person
-        if isinstance(source, MinariLog):
+        if isinstance(opened, MinariLog):
             raise DprlError("A data set of Minari is a log as it is: leave [prepare] out of the bounds.")
-        if not _is_prepared(source, preparation):
-            if isinstance(source, Parts):
+        if not _is_prepared(opened, preparation):
+            if isinstance(opened, Parts):
                 raise DprlError("A table is prepared first, and then partitioned: `dprl data prepare` writes the log.")
-            source = raw_source(source, names, types, preparation)
-            names, types = source.written.names, source.written.types
+            opened = raw_source(opened, names, types, preparation)
+            names, types = opened.written.names, opened.written.types
     unit = unit or ("person" if person or "person_id" in names else "trajectory")
     found = schemas.match(
         names,
@@ -198,11 +197,11 @@ def read_log(
             "bounds: max_importance_ratio is 1, and the log has a column 'uncensored_prob': it must bound the ratio of "
             "target to behaviour probability over the chance of staying, which is above 1."
         )
-    if isinstance(source, memory.Columns):
-        source.check_lengths(found)
-    if isinstance(source, Parts):
-        _check_unit(source, unit, found)
-    return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy, preparation)
+    if isinstance(opened, memory.Columns):
+        opened.check_lengths(found)
+    if isinstance(opened, Parts):
+        _check_unit(opened, unit, found)
+    return Log(name, known, unit, found.scalars.get("person_id"), found, opened, behavior_policy, preparation)
 
 
 def raw_source(

@@ -22,6 +22,7 @@ from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.parts import Parts
 from dprl.data.readers import Log, read_log
+from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories
 from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan
@@ -31,9 +32,9 @@ from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, load_propensities
-from dprl.inputs import LogSource, OnePolicy, TargetPolicies
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.greedy import GreedyPolicy
+from dprl.policies.kinds import OnePolicy, TargetPolicies
 from dprl.policies.loading import ColumnPolicy, load_policy, policy_name
 from dprl.policies.released import FILE as POLICY
 from dprl.policies.rules import FILE as RULE

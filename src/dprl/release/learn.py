@@ -13,10 +13,11 @@ from typing import Any
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.parts import Parts
+from dprl.data.sources import LogSource
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned
-from dprl.inputs import LogSource, OnePolicy, TargetPolicies
+from dprl.policies.kinds import OnePolicy, TargetPolicies
 from dprl.protocols import Bounds
 from dprl.release.evaluate import (
     Release,

@@ -1,16 +1,16 @@
-"""Types of what the public functions take: protocols, so that no other library is imported for them."""
+"""What is read as a log: protocols, so that no other library is imported for them."""
 
 # ruff: noqa: D102 (members of a protocol say what they are by their names)
+
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from dprl.data.readers import Log
     from dprl.data.trajectories import Trajectories
-    from dprl.policies.loading import ColumnPolicy, LoggedPolicy
 
 
 class ArrowStream(Protocol):
@@ -51,33 +51,7 @@ class Episodes(Protocol):
     def iterate_episodes(self) -> Any: ...
 
 
-class Array(Protocol):
-    """Array of NumPy, JAX or PyTorch."""
-
-    def __array__(self) -> Any: ...
-
-
-class ProbabilityModel(Protocol):
-    """Classifier of scikit-learn."""
-
-    @property
-    def predict_proba(self) -> Any: ...
-
-
-class ActionModel(Protocol):
-    """Policy of d3rlpy, or a classifier without probabilities."""
-
-    @property
-    def predict(self) -> Any: ...
-
-
 LogSource: TypeAlias = (
     "Log | Trajectories | str | Path | Mapping[str, Any] | ArrowStream | LazyTable | DataFrame | Episodes"
 )
 """What is read as a log."""
-OnePolicy: TypeAlias = (
-    "str | Path | ColumnPolicy | LoggedPolicy | Callable[[Any], Array] | ProbabilityModel | ActionModel"
-)
-"""What is taken as a policy."""
-TargetPolicies: TypeAlias = "OnePolicy | Sequence[OnePolicy] | Mapping[str, OnePolicy]"
-"""One policy, or several."""
