@@ -46,7 +46,7 @@ def python() -> Path:
 
 @pytest.mark.parametrize("peer", ["obp", "scope_rl", "models", "tables"])
 def test_peer(python, peer):
-    inside = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--confcutdir", HERE]
+    inside = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--noconftest"]
     env = {**os.environ, "PYTHONPATH": str(Path(dprl.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*inside, HERE / f"real_{peer}.py"], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
