@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -80,6 +81,56 @@ def test_a_polars_frame_comes_in_through_arrow():
             return TABLE
 
     assert_same(load(Frame()), EXPECTED)
+
+
+class Stream:
+    """A table of a library that nobody knows, which gives it away by Arrow's own protocol."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table, self.given = table, 0
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        self.given += 1
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def test_whatever_gives_an_arrow_stream_is_a_log():
+    stream = Stream(TABLE)
+    log = read_log(stream, bounds=BOUNDS, target_columns=["target_prob"])
+    opened = stream.given
+    assert_same(log.load(), EXPECTED)
+    assert stream.given > opened
+    assert_same(log.load(), EXPECTED)
+
+
+class Lazy:
+    """What a lazy frame of polars promises; its rows are not there before they are asked for."""
+
+    def __init__(self, table: pa.Table, broken: bool = False) -> None:
+        self.table, self.broken = table, broken
+
+    def clear(self) -> Lazy:
+        return Lazy(self.table.slice(0, 0))
+
+    def select(self, names: list[str]) -> Lazy:
+        return Lazy(self.table.select(names), self.broken)
+
+    def collect(self) -> SimpleNamespace:
+        if self.broken and self.table.num_rows:
+            raise ValueError("could not parse 'person-007'")
+        return SimpleNamespace(to_arrow=lambda: self.table)
+
+
+def test_a_lazy_frame_is_a_log():
+    assert_same(load(Lazy(TABLE)), EXPECTED)
+
+
+def test_a_lazy_frame_that_cannot_be_read_quotes_no_cell():
+    log = read_log(Lazy(TABLE, broken=True), bounds=BOUNDS)
+    with pytest.raises(DprlError, match="cannot be read to its end") as refused:
+        log.load()
+    assert "person-007" not in str(refused.value)
+    assert refused.value.__context__ is None
 
 
 @given(st.randoms(use_true_random=False))

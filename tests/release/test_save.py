@@ -64,7 +64,7 @@ def test_the_working_folder_itself(tmp_path, monkeypatch, release):
 SAVE_AND_BE_KILLED = """
 import os, signal, sys
 from dprl.release import save
-save._report = lambda *_: ""
+save.render = lambda *_: ""
 save.seal = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 save.save_release("estimate.json", {}, {}, {}, sys.argv[1])
 """
@@ -85,7 +85,7 @@ def listing(folder):
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("call", ["write_atomically", "seal", "write", "_report"])
+@pytest.mark.parametrize("call", ["write_atomically", "seal", "write", "render"])
 @pytest.mark.parametrize("empty_folder", [True, False])
 def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, release, call, empty_folder):
     def failed(*_, **__):

@@ -20,6 +20,8 @@ import numpy as np
 from dprl.accounting.calibration import gaussian_delta
 from dprl.errors import DprlError
 from dprl.protocols import Canary, Precondition
+from dprl.report.cards import audit_page
+from dprl.report.shown import Shown
 
 Direction = Literal["at or above", "below"]
 _CANDIDATES = 2000
@@ -61,7 +63,7 @@ class GaussianLowerBound:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Shown):
     """An attack's result beside the claim.
 
     Attributes:
@@ -116,6 +118,9 @@ class Audit:
             "description": self.description,
             "seconds": round(self.seconds, 2),
         }
+
+    def _page(self) -> str:
+        return audit_page(self.as_dict())
 
 
 def audit(

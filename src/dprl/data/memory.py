@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,44 @@ class Columns:
             name: pa.array(map(_cell, values), pa.string()) if isinstance(values, list) else values
             for name, values in columns.items()
         })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """Table of another library whose rows are read when they are asked for.
+
+    Attributes:
+        schema: names and types of its columns.
+        rows: returns columns by their names.
+    """
+
+    schema: pa.Schema
+    rows: Callable[[list[str]], pa.Table] = field(repr=False)
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns; whatever the other library raises may quote a cell, so it is dropped."""
+        found = quietly(lambda: self.rows([*names]), None)
+        if found is None:
+            raise DprlError("The table cannot be read to its end: the library that made it raised an error.")
+        return found
+
+
+def deferred(source: Any) -> Deferred | None:
+    """Return a lazy frame of polars, or whatever gives an Arrow stream; None for all else."""
+    if hasattr(source, "collect") and hasattr(source, "clear"):
+        schema = source.clear().collect().to_arrow().schema
+        return Deferred(schema, lambda names: source.select(names).collect().to_arrow())
+    if hasattr(source, "__arrow_c_stream__"):
+        schema = _without_views(pa.RecordBatchReader.from_stream(source).schema)
+        return Deferred(schema, lambda names: pa.table(source).cast(schema).select(names))
+    return None
+
+
+def _without_views(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with ordinary text in place of views of text."""
+    return pa.schema([
+        each.with_type(pa.large_string()) if each.type == pa.string_view() else each for each in schema
+    ])  # fmt: skip
 
 
 def from_mapping(source: Mapping[Any, Any]) -> Columns:

@@ -81,10 +81,15 @@ def open_minari(identifier: str) -> MinariLog:
             f"There is no Minari dataset {identifier!r} on this machine that could be opened; "
             "fetch it with `minari download`."
         ) from error
+    return minari_log(dataset, identifier)
+
+
+def minari_log(dataset: Any, name: str) -> MinariLog:
+    """Return a dataset that is open already, as a log; raises where its spaces are not plain vectors."""
     observation = _kind("observation", dataset.observation_space)
     action = _kind("action", dataset.action_space)
     types = {**_SCALARS, "observation": observation, "next_observation": observation, "action": action}
-    return MinariLog(identifier, types, dataset)
+    return MinariLog(name, types, dataset)
 
 
 def _kind(part: str, space: Any) -> pa.DataType:

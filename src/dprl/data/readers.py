@@ -21,10 +21,11 @@ from dprl.data.bounds_file import read_public
 from dprl.data.cells import codes as codes
 from dprl.data.cells import lists, numbers
 from dprl.data.cells import one_array as one_array
-from dprl.data.minari import MinariLog, open_minari
+from dprl.data.minari import MinariLog, minari_log, open_minari
 from dprl.data.parts import MANIFEST, Parts, coded, episode_column
 from dprl.data.preparation import MARK, Preparation
 from dprl.data.prepared import RawSource, prepared
+from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories, assemble
 from dprl.data.transitions import TRANSITION, assemble_transitions
 from dprl.errors import DprlError
@@ -116,7 +117,7 @@ class Log:
 
 
 def read_log(
-    source: Any,
+    source: LogSource,
     *,
     bounds: Bounds | Mapping[str, Any] | str | Path | None,
     unit: str | None = None,
@@ -127,9 +128,11 @@ def read_log(
     """Open a log and check its schema, reading no row.
 
     Args:
-        source: path of a ``.parquet`` or ``.csv`` file or of a folder that ``dprl data partition`` made, a pyarrow
-            Table, a pandas DataFrame, a mapping of arrays, or ``minari:DATASET-ID``. Where ``bounds`` have a section
-            ``[prepare]`` it is the table that the section is about, or the log that :func:`dprl.prepare` made of it.
+        source: path of a ``.parquet`` or ``.csv`` file or of a folder that ``dprl data partition`` made; a table of
+            Arrow, pandas or polars (a lazy one, too), or whatever gives an Arrow stream; a mapping of arrays, such as
+            the feedback of obp or a logged dataset of SCOPE-RL; a dataset of Minari, or ``minari:DATASET-ID``. Where
+            ``bounds`` have a section ``[prepare]`` it is the table that the section is about, or the log that
+            :func:`dprl.prepare` made of it.
         bounds: public bounds, or the TOML file they are in.
         unit: ``person``, ``trajectory`` or ``transition``; by default a person if ``person`` names a column or the log
             has a column ``person_id``, which protects more, and a trajectory otherwise. A transition protects one row
@@ -154,21 +157,20 @@ def read_log(
     if unit in ("trajectory", "transition") and person:
         raise DprlError(f"The privacy unit is a {unit}, but a person column is named: use the unit person.")
     named = _name(source)
-    if named and os.path.isfile(os.path.join(named, MANIFEST)):
-        source = Parts.open(named)
-    if isinstance(source, Parts):
-        name, names, types = source.folder.name, source.names, source.types
+    opened: Any = Parts.open(named) if named and os.path.isfile(os.path.join(named, MANIFEST)) else source
+    if isinstance(opened, Parts):
+        name, names, types = opened.folder.name, opened.names, opened.types
     else:
-        source, name, names, types = open_source(source)
+        opened, name, names, types = open_source(opened)
     if preparation is not None:
         person = "person_id" if person is not None and person == preparation.person else person
-        if isinstance(source, MinariLog):
+        if isinstance(opened, MinariLog):
             raise DprlError("A data set of Minari is a log as it is: leave [prepare] out of the bounds.")
-        if not _is_prepared(source, preparation):
-            if isinstance(source, Parts):
+        if not _is_prepared(opened, preparation):
+            if isinstance(opened, Parts):
                 raise DprlError("A table is prepared first, and then partitioned: `dprl data prepare` writes the log.")
-            source = raw_source(source, names, types, preparation)
-            names, types = source.written.names, source.written.types
+            opened = raw_source(opened, names, types, preparation)
+            names, types = opened.written.names, opened.written.types
     unit = unit or ("person" if person or "person_id" in names else "trajectory")
     found = schemas.match(
         names,
@@ -195,11 +197,11 @@ def read_log(
             "bounds: max_importance_ratio is 1, and the log has a column 'uncensored_prob': it must bound the ratio of "
             "target to behaviour probability over the chance of staying, which is above 1."
         )
-    if isinstance(source, memory.Columns):
-        source.check_lengths(found)
-    if isinstance(source, Parts):
-        _check_unit(source, unit, found)
-    return Log(name, known, unit, found.scalars.get("person_id"), found, source, behavior_policy, preparation)
+    if isinstance(opened, memory.Columns):
+        opened.check_lengths(found)
+    if isinstance(opened, Parts):
+        _check_unit(opened, unit, found)
+    return Log(name, known, unit, found.scalars.get("person_id"), found, opened, behavior_policy, preparation)
 
 
 def raw_source(
@@ -270,9 +272,9 @@ def open_source(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | N
     read.
     """
     named = _name(source)
-    if named.startswith("minari:"):
-        log = open_minari(named.removeprefix("minari:"))
-        return log, named, list(log.types), list(log.types.values())
+    if named.startswith("minari:") or hasattr(source, "iterate_episodes"):
+        log = open_minari(named.removeprefix("minari:")) if named else minari_log(source, "dataset in memory")
+        return log, named or log.name, list(log.types), list(log.types.values())
     if hasattr(source, "to_arrow"):  # polars
         source = source.to_arrow()
     if isinstance(source, pa.Table):
@@ -283,8 +285,14 @@ def open_source(source: Any) -> tuple[Any, str, list[str], list[pa.DataType] | N
     if hasattr(source, "columns") and hasattr(source, "iloc"):
         columns = memory.from_frame(source)
         return columns, "data frame in memory", columns.names, columns.types
+    later = memory.deferred(source)
+    if later is not None:
+        return later, "table in memory", later.schema.names, later.schema.types
     if not named:
-        raise DprlError("A log is a path, minari:DATASET-ID, a pyarrow Table, a data frame or a mapping of arrays.")
+        raise DprlError(
+            "A log is a path, minari:DATASET-ID, a Minari dataset, a table of Arrow, pandas or polars, or a mapping of "
+            "arrays."
+        )
     path = Path(named)
     try:
         if path.is_dir():
@@ -323,7 +331,7 @@ def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
         return source.read(schema)
     if isinstance(source, pa.Table):
         return source.select(columns)
-    if isinstance(source, MinariLog):
+    if isinstance(source, MinariLog | memory.Deferred):
         return source.read(columns)
     if isinstance(source, Parts):
         no_rows = source.table(np.zeros(0, dtype=np.int64), columns)

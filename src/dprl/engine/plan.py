@@ -30,13 +30,15 @@ from dprl.errors import DprlError
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds, Claim
+from dprl.report.cards import plan_page
+from dprl.report.shown import Shown
 from dprl.value_functions.features import Features
 
 _TRIES = 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """Everything about a release of a log that is known before its rows are read.
 
     Attributes:
@@ -130,6 +132,9 @@ class Plan:
             }
             for privacy, sampling, widest in self.query.expect(self.value_mechanism)
         ]
+
+    def _page(self) -> str:
+        return plan_page(self.name, self.estimator, self.budget.epsilon, self.budget.delta, self.expectation())
 
     def hopeless(self) -> list[bool]:
         """Return for each target policy whether the noise alone makes its interval as wide as the declared range."""

@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from dprl.errors import DprlError
+from dprl.policies.models import is_model, model_policy
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule, read_rule
 from dprl.protocols import Bounds, Policy
@@ -85,8 +86,8 @@ def load_policy(spec: Any, actions: int | None = None, names: Sequence[str] | No
     Args:
         spec: ``uniform``; ``always:ACTION`` for one action everywhere; ``logged`` for what was done in the log;
             ``FILE.py:function`` (the file is executed); ``column`` or ``column:NAME`` for a column of the log; the
-            folder of a release that holds a policy, or its file ``policy.safetensors`` or ``policy.json``; or a policy
-            itself, which is returned as it is.
+            folder of a release that holds a policy, or its file ``policy.safetensors`` or ``policy.json``; a model of
+            another library (:mod:`dprl.policies.models`); or a policy itself, which is returned as it is.
         actions: number of discrete actions, which ``uniform`` and ``always`` need; None where actions are continuous.
         names: what the actions are called, by which ``always`` knows them, too.
 
@@ -101,11 +102,13 @@ def load_policy(spec: Any, actions: int | None = None, names: Sequence[str] | No
 
         return read_policy(path)
     if not isinstance(spec, str):
+        if is_model(spec):
+            return model_policy(spec, actions, names)
         if isinstance(spec, UNASKED) or callable(spec):
             return spec
         raise DprlError(
-            "A policy must be a callable, 'uniform', 'always:ACTION', 'logged', 'FILE.py:function', 'column', "
-            "'column:NAME' or the folder of a released policy."
+            "A policy must be a callable, a model with predict_proba or predict, 'uniform', 'always:ACTION', 'logged', "
+            "'FILE.py:function', 'column', 'column:NAME' or the folder of a released policy."
         )
     if spec == "logged":
         return LoggedPolicy()

@@ -16,10 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.parts import Parts
 from dprl.data.readers import Log, read_log
+from dprl.data.sources import LogSource
 from dprl.data.trajectories import Trajectories
 from dprl.engine.options import Learned, ValueFunctionConfig, ValuesConfig
 from dprl.engine.plan import Plan
@@ -31,7 +34,8 @@ from dprl.evaluation.projections import Projections, load_projections
 from dprl.evaluation.propensities import Propensities, load_propensities
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.greedy import GreedyPolicy
-from dprl.policies.loading import UNASKED, ColumnPolicy, check_policy, load_policy, policies_in_file, policy_name
+from dprl.policies.kinds import OnePolicy, TargetPolicies
+from dprl.policies.loading import ColumnPolicy, load_policy, policy_name
 from dprl.policies.released import FILE as POLICY
 from dprl.policies.rules import FILE as RULE
 from dprl.policies.rules import Rule
@@ -41,8 +45,10 @@ from dprl.release.artifacts import certificate_of, estimate_of
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine, open_engine
 from dprl.release.pipeline import Handout, Purpose, ReleaseRequest, release
+from dprl.release.policies import check_best, load_behavior, load_policies, named_policies
 from dprl.release.run_folder import RunFolder
 from dprl.release.touch import InMemory, InParts, read_rows, references, release_rows
+from dprl.report.frame import frame_of
 from dprl.value_functions.linear import ValueFunction, load_value_function
 
 
@@ -112,6 +118,14 @@ class Release(Handout):
         """Subgroups that were asked for, as plain data; see :class:`~dprl.evaluation.subgroups.Subgroup`."""
         return list(self.estimate.get("subgroups", ()))
 
+    def to_frame(self) -> pa.Table:
+        """Return all released values and differences as an Arrow table, which has ``to_pandas()``; a row for each.
+
+        Its columns are ``policy``, ``against`` (of a difference), ``subgroup``, ``value``, the interval from ``low`` to
+        ``high``, and the standard errors of the privacy noise and of sampling.
+        """
+        return frame_of(self.estimate)
+
     @property
     def public_cautions(self) -> list[str]:
         """Cautions that follow from public facts only."""
@@ -127,16 +141,16 @@ class Release(Handout):
 
 
 def evaluate(
-    log: Any,
-    target_policy: Any,
+    log: LogSource,
+    target_policy: TargetPolicies,
     budget: Budget,
     *,
-    algorithm: Algorithm | None = None,
+    algorithm: Algorithm | str | None = None,
     bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
     unit: str | None = None,
     person: str | None = None,
     features: str = "columns",
-    behavior_policy: Any = None,
+    behavior_policy: OnePolicy | None = None,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     seed: int | None = None,
@@ -158,14 +172,15 @@ def evaluate(
     Args:
         log: a :class:`Log` from :func:`dprl.read_log`, loaded :class:`Trajectories`, or whatever ``read_log`` reads
             (then ``bounds`` is needed). One in parts is read block by block, in bounded memory.
-        target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``, ``"uniform"``,
-            ``"always:ACTION"``, ``"logged"`` for what was done, ``"FILE.py:function"``, ``"column:NAME"``; or several
-            as a list, or as a mapping from names, or as ``"FILE.py:NAME"`` of a list or a mapping. Neither the policies
-            nor the features may have been fitted on this log.
+        target_policy: a callable from states ``(N, d)`` to action probabilities ``(N, A)``; a model of scikit-learn,
+            PyTorch, Flax, d3rlpy or SCOPE-RL; ``"uniform"``, ``"always:ACTION"``, ``"logged"`` for what was done,
+            ``"FILE.py:function"``, ``"column:NAME"``; or several as a list, or as a mapping from names, or as
+            ``"FILE.py:NAME"`` of a list or a mapping. Neither the policies nor the features may have been fitted on
+            this log: a policy is public.
         budget: what may be spent in all.
-        algorithm: options of any registered evaluation algorithm; by default ``Recommended()``, which chooses
-            by public facts alone, or ``Stratified()`` where the bounds declare strata. All of them give values and
-            intervals, and most a value function.
+        algorithm: options of any registered evaluation algorithm, or its name for the default options; without one
+            ``Recommended()``, which chooses by public facts alone, or ``Stratified()`` where the bounds declare strata.
+            All of them give values and intervals, and most a value function.
         unit: ``person``, ``trajectory`` or ``transition``. Of the last the values are mean rewards of a transition.
         features: ``columns``, ``tabular``, ``fourier:ORDER``, ``fourier-coupled:ORDER`` or ``rbf:N``; for algorithms
             that learn a network, also ``mlp:HIDDEN``.
@@ -211,7 +226,8 @@ def evaluate(
     named = named_policies(target_policy)
     check_best(best, choosing_share, named, compare, subgroups)
     log = opened_log(log, named, bounds, unit, person, behavior_policy)
-    algorithm = find(default_for(log.bounds)).load_config()() if algorithm is None else algorithm
+    algorithm = default_for(log.bounds) if algorithm is None else algorithm
+    algorithm = find(algorithm).load_config()() if isinstance(algorithm, str) else algorithm
     if not isinstance(algorithm, ValueFunctionConfig | ValuesConfig):
         raise DprlError("algorithm must be the options of an evaluation algorithm, such as dprl.Recommended().")
     if algorithm.needs_events and not log.says_what_ends:
@@ -303,19 +319,9 @@ def draw_variation(noise: Any) -> float:
     return noise.total_variation_per_draw if noise.secure else 0.0
 
 
-def load_behavior(below: Any, bounds: Bounds) -> Any:
-    """Return the public behaviour policy that ``below`` names, tried on public states; None for None."""
-    if below is not None and bounds.strata is not None:
-        raise DprlError("bounds: behaviour probabilities are estimated within strata: leave the behaviour policy out.")
-    behavior = None if below is None else load_policy(below, bounds.actions)
-    if behavior is not None:
-        if isinstance(behavior, UNASKED):
-            raise DprlError("The behaviour policy must be a function of states; a column of the log is behavior_prob.")
-        check_policy(behavior, bounds, "behaviour policy")
-    return behavior
-
-
-def opened_log(log: Any, policies: Mapping[str, Any], bounds: Any, unit: Any, person: Any, behavior_policy: Any) -> Log:
+def opened_log(
+    log: LogSource, policies: Mapping[str, Any], bounds: Any, unit: Any, person: Any, behavior_policy: Any
+) -> Log:
     """Return the log with the columns that the policies need; no row is read."""
     columns = [p.name for p in policies.values() if isinstance(p, ColumnPolicy)]
     if isinstance(log, Log | Trajectories) and any(x is not None for x in (bounds, unit, person)):
@@ -335,60 +341,6 @@ def _sent(spec: Any, policy: Any) -> Any:
         file, _, function = spec.rpartition(":")
         return f"{os.path.abspath(file)}:{function}"
     return policy
-
-
-def load_policies(target: Any, bounds: Bounds) -> dict[str, Any]:
-    """Target policies by name, each tried on public states; see :func:`evaluate`."""
-    actions = bounds.actions, bounds.action_names
-    policies = {name: load_policy(policy, *actions) for name, policy in named_policies(target).items()}
-    for name, policy in policies.items():
-        if not isinstance(policy, UNASKED):
-            if bounds.actions is None:
-                raise DprlError("Actions are continuous: give the target policy as a column of the log (column:NAME).")
-            check_policy(policy, bounds, name)
-    return policies
-
-
-def check_best(
-    best: bool,
-    share: float | None,
-    named: Mapping[str, Any],
-    compare: Sequence[str],
-    subgroups: Sequence[str],
-) -> None:
-    """Refuse a request for the best policy that contradicts itself, from the policies as they were named."""
-    if not best:
-        if share is not None:
-            raise DprlError("choosing_share is for a choice among policies: ask for the best, or leave it out.")
-        return
-    if compare:
-        raise DprlError("best: only the chosen policy is valued, and no other to compare it with: leave compare out.")
-    if subgroups:
-        raise DprlError("best: the chosen policy is valued for all people together: leave subgroups out.")
-    seen: dict[Any, str] = {}
-    for name, policy in named.items():
-        key = policy if isinstance(policy, (str, Path, *UNASKED)) else id(policy)
-        if key in seen:
-            raise DprlError(f"best: the policies {seen[key]} and {name} are one and the same: name it once.")
-        seen[key] = name
-
-
-def named_policies(target: Any) -> dict[str, Any]:
-    """Return target policies by name, as they were asked for; those of a list have names of their own."""
-    if isinstance(target, Mapping):
-        named = dict(target)
-    else:
-        several = list(target) if isinstance(target, Sequence) and not isinstance(target, str) else [target]
-        named = {}
-        for spec in several:
-            for name, policy in (policies_in_file(spec) or {policy_name(spec): spec}).items():
-                named[name if name not in named else f"{name}_{len(named)}"] = policy
-    if not named:
-        raise DprlError("Name at least one target policy.")
-    return {
-        str(name): load_policy(p, None) if isinstance(p, str) and p.startswith("column") else p
-        for name, p in named.items()
-    }
 
 
 def _restored(path: Path) -> Release:

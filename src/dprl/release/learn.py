@@ -13,24 +13,24 @@ from typing import Any
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.data.parts import Parts
+from dprl.data.sources import LogSource
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned
+from dprl.policies.kinds import OnePolicy, TargetPolicies
 from dprl.protocols import Bounds
 from dprl.release.evaluate import (
     Release,
     carry_out,
     draw_variation,
-    load_behavior,
-    load_policies,
-    named_policies,
     opened_log,
 )
 from dprl.release.pipeline import ReleaseRequest
+from dprl.release.policies import load_behavior, load_policies, named_policies
 
 
 def learn(
-    log: Any,
+    log: LogSource,
     budget: Budget,
     *,
     algorithm: ImportanceSampling | None = None,
@@ -38,8 +38,8 @@ def learn(
     unit: str | None = None,
     person: str | None = None,
     cuts: Sequence[str] = (),
-    policies: Any = (),
-    behavior_policy: Any = None,
+    policies: TargetPolicies = (),
+    behavior_policy: OnePolicy | None = None,
     choosing_share: float | None = None,
     learner: str = "recommended",
     basis: str | None = None,

@@ -6,7 +6,7 @@ Wherever a release is interrupted, there is one charge and one certificate (docs
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -26,6 +26,9 @@ from dprl.errors import DprlError
 from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.release.run_folder import RunFolder, open_run
 from dprl.release.save import UnsavedError, save_release
+from dprl.report import render
+from dprl.report.cards import Certificate
+from dprl.report.shown import Shown
 
 Account = tuple[Ledger, str]
 """A ledger, and the name under which it holds the budget of a dataset."""
@@ -140,7 +143,7 @@ class Charge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handout(ABC):
+class Handout(Shown):
     """Results that every release hands out, and what they cost.
 
     Attributes:
@@ -154,6 +157,9 @@ class Handout(ABC):
     _charge: Charge | None = field(default=None, repr=False)
     _run: RunFolder | None = field(default=None, repr=False)
     _saved: Path | None = field(default=None, repr=False)
+
+    def _page(self) -> str:
+        return render(dict(self.document), dict(self.certificate))
 
     @property
     @abstractmethod
@@ -249,7 +255,7 @@ def release(
         spent = {"epsilon": asked.budget.epsilon, "delta": asked.budget.delta}
         certificate["ledger"] = {"dataset": account[1], "charge": charge.number, **spent}
     certificate["created"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return replace(made, certificate=certificate, _charge=charge, _run=folder)
+    return replace(made, certificate=Certificate(certificate), _charge=charge, _run=folder)
 
 
 def _open_run(
@@ -275,7 +281,9 @@ def _finished(folder: RunFolder, restore: Callable[[Path], H]) -> H | None:
     digest, path = folder.finished
     try:
         sealed = verification.verify(path).content
-        return replace(restore(path), certificate=sealed, _saved=path) if sealed["digest"] == digest else None
+        return (
+            replace(restore(path), certificate=Certificate(sealed), _saved=path) if sealed["digest"] == digest else None
+        )
     except (DprlError, OSError, ValueError):
         return None
 

@@ -20,7 +20,7 @@ from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
 from dprl.policies.loading import ColumnPolicy, UniformPolicy
 from dprl.release.artifacts import MEAN_REWARD, RETURN, mechanism_rows, public_cautions
-from dprl.release.evaluate import check_best, load_behavior, load_policies
+from dprl.release.policies import check_best, load_behavior, load_policies
 
 _OF_PROPENSITIES = (
     "The privacy noise above is that with known behaviour probabilities; what the noise in estimated ones adds depends "

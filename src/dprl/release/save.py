@@ -12,6 +12,7 @@ from dprl.accounting.certificate import seal, write
 from dprl.accounting.signatures import load_private
 from dprl.errors import DprlError
 from dprl.files import sync, write_atomically
+from dprl.report import render
 from dprl.temporary import temporary_folder
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ def save_release(
     path = check_folder(folder)
     files = {name: json.dumps(content, indent=2, allow_nan=False).encode() + b"\n", **others}
     try:
-        files["report.html"] = _report(content, certificate).encode()
+        files["report.html"] = render(dict(content), dict(certificate)).encode()
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(f".{path.name}.", path.parent) as around:
             staging = around / "release"
@@ -98,9 +99,3 @@ def _naming_no_file(call: Callable[..., T], *arguments: Any) -> T:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
         raise
-
-
-def _report(content: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:
-    from dprl.report import render
-
-    return render(dict(content), dict(certificate))

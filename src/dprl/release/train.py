@@ -29,6 +29,7 @@ from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.protocols import Bounds
+from dprl.registry import find_learning
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine
 from dprl.release.learning_artifacts import TRAINING, q_certificate_of, q_training_of
@@ -87,6 +88,12 @@ def train(environment: str | Any, budget: Budget, *, algorithm: DPPG, **others: 
 
 @overload
 def train(
+    environment: str | Any, budget: Budget, *, algorithm: str, **others: Unpack[_Others]
+) -> TrainedRelease | TrainedPolicy: ...
+
+
+@overload
+def train(
     environment: str | Any, budget: Budget, *, algorithm: FunctionalQ | None = None, **others: Unpack[_Others]
 ) -> TrainedRelease: ...
 
@@ -95,7 +102,7 @@ def train(
     environment: str | Any,
     budget: Budget,
     *,
-    algorithm: FunctionalQ | DPPG | None = None,
+    algorithm: FunctionalQ | DPPG | str | None = None,
     bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
@@ -117,7 +124,7 @@ def train(
             :class:`dprl.Bandit`, or people who arrive one after the other (:class:`dprl.UserStream`).
         budget: what may be spent in all.
         algorithm: options; ``FunctionalQ(reward_radius=...)`` or ``FunctionalQ(people=...)`` at least, or
-            ``DPPG(users=...)``.
+            ``DPPG(users=...)``; or a name, ``"dp-pg"``, for the default options.
         bounds: of a Gymnasium environment or of a file: public bounds of its reward and observation.
         ledger, dataset: SQLite ledger and the name under which the budget of these rewards, or people, stands there.
         seed: reproducible noise: the release is then *not private* and says so.
@@ -136,6 +143,8 @@ def train(
             Where a run is interrupted nothing was released: it is resumed from its run folder, and begins anew without
             one.
     """
+    if isinstance(algorithm, str):
+        algorithm = find_learning(algorithm).load_config()()
     learns_policy = isinstance(algorithm, DPPG)
     if not learns_policy:
         if any(x is not None for x in (engine, shards, address)):

@@ -1,0 +1,120 @@
+"""Short pages for a notebook: a certificate, an audit, or what to expect of a release that was only planned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dprl.report import charts
+from dprl.report.fields import items, text
+from dprl.report.formatting import number, plain, power_of_ten
+from dprl.report.render import load_template
+from dprl.report.shown import Shown
+from dprl.report.view import VERIFIED, cleaned, view_of_guarantee
+
+_GRID = [place / 50.0 for place in range(51)]
+
+
+class Certificate(dict[str, Any], Shown):
+    """Certificate or statement of a release, as plain data that a notebook shows."""
+
+    def _page(self) -> str:
+        _, certificate = cleaned({}, dict(self))
+        view = view_of_guarantee(certificate, certificate)
+        private, budget = view["status"] == VERIFIED, view["budget"]
+        odds = " and ".join(f"the odds {what} by a factor of at most {factor}" for what, factor in budget["odds"])
+        most = math.exp(min((1.0 + budget["two_steps"]) * certificate["epsilon"], 700.0))
+        after = [most * before / (1.0 - before + most * before) for before in _GRID]
+        return card(
+            eyebrow="Certificate" if view["certified"] else "Statement, which is no certificate",
+            title="What this release promises" if private else "This release carries no guarantee",
+            lead=f"Seeing this release changes {odds}." if private else "What follows was aimed at, and does not hold.",
+            facts={
+                "Status": view["status"],
+                "Protected" if private else "Privacy unit": f"each {view['unit']}, {view['relation']}",
+                "Privacy budget": f"ε = {budget['epsilon']}, δ = {budget['delta']}",
+                "Digest": text(self.get("digest"), "made when the release is saved"),
+            },
+            chart=charts.line_chart(
+                _GRID,
+                {"after, at most": after, "before": _GRID},
+                "Largest belief after seeing the release, for each belief before",
+                "belief before seeing the release",
+                "belief",
+                top=26.0,
+            ),
+            caption=f"Belief about anything that one {view['unit']} might tell, but for an allowance of δ.",
+            notes=[f"Not protected: {plain(line)}" for line in items(certificate.get("not_protected"))],
+        )
+
+
+def audit_page(found: Mapping[str, Any]) -> str:
+    """Return the page of an audit, from its plain data."""
+    claimed, gaussian, percent = found["claimed_epsilon"], found["gaussian"], f"{100.0 * found['confidence']:g}%"
+    shown = {"claimed": claimed, "shown by counting": found["epsilon_lower"]}
+    shown |= {"shown, if Gaussian": gaussian["epsilon_lower"]} if gaussian else {}
+    violated = found["verdict"] == "violated"
+    return card(
+        eyebrow="Audit: an attack on two neighbouring data sets",
+        title="The claim is violated" if violated else "The claim is not violated",
+        lead="The release tells more than it claims."
+        if violated
+        else "This attack shows no more than the claim allows, which is no proof of it.",
+        facts={
+            "Claim": f"ε = {claimed:g}, δ = {power_of_ten(found['delta'])}",
+            "Shown with confidence": percent,
+            "Runs on each data set": f"{found['trials']:,}",
+        },
+        chart=_forest({name: (value, None) for name, value in shown.items()}, "Epsilon, claimed and shown"),
+        caption=f"Epsilon is at least what was shown, with {percent} confidence.",
+        notes=[f"Attacked: {found['description']}"],
+    )
+
+
+def plan_page(name: str, estimator: str, epsilon: float, delta: float, expected: Sequence[Mapping[str, float]]) -> str:
+    """Return the page of a plan.
+
+    Args:
+        name, estimator: of the algorithm, in words.
+        expected: errors of each target policy.
+    """
+    widths = {}
+    for place, of in enumerate(expected, 1):
+        for words in ("at most", "at least"):
+            width = of[f"interval_half_width_{words.replace(' ', '_')}"]
+            widths[f"policy {place}, {words}" if len(expected) > 1 else words] = (0.0, width)
+    widest = max(of["interval_half_width_at_most"] for of in expected)
+    return card(
+        eyebrow="Plan, from public facts only: no row was read and nothing was spent",
+        title="How wide will the intervals be?",
+        lead=f"A value will be known to within {number(widest)} or better.",
+        facts={"Privacy budget": f"ε = {epsilon:g}, δ = {power_of_ten(delta)}", "Method": f"{name}; {estimator}"},
+        chart=_forest(widths, "Half-widths of the intervals"),
+        caption="Interval around a value: at least what privacy noise makes of it, at most what the bounds allow.",
+    )
+
+
+def card(*, chart: Any, facts: Mapping[str, str], notes: Sequence[str] = (), **words: str) -> str:
+    """Return a short page: ``eyebrow``, ``title``, ``lead`` and facts, one chart with its ``caption``, and notes."""
+    return load_template("dprl.report", "card.html.j2").render(
+        chart=chart, facts=list(facts.items()), notes=notes, **words
+    )
+
+
+def _forest(rows: Mapping[str, tuple[float, float | None]], title: str) -> Any:
+    """Return a chart of values, or of half-widths around them."""
+    return charts.forest(
+        [
+            charts.Row(
+                name=name,
+                value=value if width is None else None,
+                interval=None if width is None else (value - width, value + width),
+                reference=None,
+                text=number(value) if width is None else f"± {number(width)}",
+            )
+            for name, (value, width) in rows.items()
+        ],
+        "",
+        title,
+    )
