@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -247,3 +248,14 @@ def test_a_release_does_not_print_what_it_saw():
     release = evaluate()
     assert "person-0" not in repr(release)
     assert "person-0" not in json.dumps(release.estimate) + json.dumps(release.certificate)
+
+
+def test_an_algorithm_may_be_given_by_its_name():
+    asked: dict[str, Any] = {"bounds": BOUNDS, "person": "person_id", "seed": 3}
+    one, other = (
+        dprl.evaluate(columns(), "uniform", dprl.Budget(1.0, 1e-6), algorithm=algorithm, **asked)
+        for algorithm in ("doubly-robust", dprl.DoublyRobust())
+    )
+    assert one.estimate == other.estimate
+    with pytest.raises(dprl.DprlError, match="There is no algorithm 'double-robust'"):
+        dprl.evaluate(columns(), "uniform", dprl.Budget(1.0, 1e-6), algorithm="double-robust", **asked)

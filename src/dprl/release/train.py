@@ -29,7 +29,7 @@ from dprl.learning.functional_q import FunctionalQ
 from dprl.learning.learning_plan import LearningPlan, answers_of, make_learning_plan
 from dprl.learning.policy_gradient.dp_pg import DPPG
 from dprl.protocols import Bounds
-from dprl.registry import find_learning
+from dprl.registry import find_audited
 from dprl.release.certificate import status_of
 from dprl.release.engines.engine import check_engine
 from dprl.release.learning_artifacts import TRAINING, q_certificate_of, q_training_of
@@ -144,7 +144,7 @@ def train(
             one.
     """
     if isinstance(algorithm, str):
-        algorithm = find_learning(algorithm).load_config()()
+        algorithm = find_audited(algorithm).load_config()()
     learns_policy = isinstance(algorithm, DPPG)
     if not learns_policy:
         if any(x is not None for x in (engine, shards, address)):

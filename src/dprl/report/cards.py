@@ -36,13 +36,15 @@ class Certificate(dict[str, Any], Shown):
                 "Privacy budget": f"ε = {budget['epsilon']}, δ = {budget['delta']}",
                 "Digest": text(self.get("digest"), "made when the release is saved"),
             },
-            chart=charts.line_chart(
-                _GRID,
-                {"after, at most": after, "before": _GRID},
-                "Largest belief after seeing the release, for each belief before",
+            chart=(
                 "belief before seeing the release",
-                "belief",
-                top=26.0,
+                charts.line_chart(
+                    _GRID,
+                    {"after, at most": after, "before": _GRID},
+                    "Largest belief after seeing the release, for each belief before",
+                    "belief",
+                    top=26.0,
+                ),
             ),
             caption=f"Belief about anything that one {view['unit']} might tell, but for an allowance of δ.",
             notes=[f"Not protected: {plain(line)}" for line in items(certificate.get("not_protected"))],
@@ -66,7 +68,7 @@ def audit_page(found: Mapping[str, Any]) -> str:
             "Shown with confidence": percent,
             "Runs on each data set": f"{found['trials']:,}",
         },
-        chart=_forest({name: (value, None) for name, value in shown.items()}, "Epsilon, claimed and shown"),
+        forest_of=_forest({name: (value, None) for name, value in shown.items()}),
         caption=f"Epsilon is at least what was shown, with {percent} confidence.",
         notes=[f"Attacked: {found['description']}"],
     )
@@ -90,31 +92,29 @@ def plan_page(name: str, estimator: str, epsilon: float, delta: float, expected:
         title="How wide will the intervals be?",
         lead=f"A value will be known to within {number(widest)} or better.",
         facts={"Privacy budget": f"ε = {epsilon:g}, δ = {power_of_ten(delta)}", "Method": f"{name}; {estimator}"},
-        chart=_forest(widths, "Half-widths of the intervals"),
+        forest_of=_forest(widths),
         caption="Interval around a value: at least what privacy noise makes of it, at most what the bounds allow.",
     )
 
 
-def card(*, chart: Any, facts: Mapping[str, str], notes: Sequence[str] = (), **words: str) -> str:
-    """Return a short page: ``eyebrow``, ``title``, ``lead`` and facts, one chart with its ``caption``, and notes."""
-    return load_template("dprl.report", "card.html.j2").render(
-        chart=chart, facts=list(facts.items()), notes=notes, **words
-    )
+def card(*, facts: Mapping[str, str], notes: Sequence[str] = (), chart: Any = None, **words: Any) -> str:
+    """Return a short page: ``eyebrow``, ``title``, ``lead`` and facts, a chart with its ``caption``, and notes.
+
+    The chart is one with the name of its axis, or ``forest_of``, as :func:`~dprl.report.charts.forest` gives it.
+    """
+    shown = {"pairs": list(facts.items()), "notes": notes, "chart": chart}
+    return load_template("dprl.report", "card.html.j2").render(shown | words)
 
 
-def _forest(rows: Mapping[str, tuple[float, float | None]], title: str) -> Any:
+def _forest(rows: Mapping[str, tuple[float, float | None]]) -> dict[str, Any]:
     """Return a chart of values, or of half-widths around them."""
-    return charts.forest(
-        [
-            charts.Row(
-                name=name,
-                value=value if width is None else None,
-                interval=None if width is None else (value - width, value + width),
-                reference=None,
-                text=number(value) if width is None else f"± {number(width)}",
-            )
-            for name, (value, width) in rows.items()
-        ],
-        "",
-        title,
-    )
+    return charts.forest([
+        charts.Row(
+            name=name,
+            value=value if width is None else None,
+            interval=None if width is None else (value - width, value + width),
+            reference=None,
+            text=number(value) if width is None else f"± {number(width)}",
+        )
+        for name, (value, width) in rows.items()
+    ])  # fmt: skip
