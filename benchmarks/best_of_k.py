@@ -108,7 +108,7 @@ def measure(family: str, seed: int, steps: int, logs: int = LOGS) -> dict[str, f
         }  # fmt: skip
         release = dprl.evaluate(log, policies, BUDGET, best=True, **options)
         won = names.index(str(release.chosen))
-        alone = dprl.evaluate(log, {release.chosen: policies[names[won]]}, BUDGET, **options)
+        alone = dprl.evaluate(log, {names[won]: policies[names[won]]}, BUDGET, **options)
         losses.append((asked.truth.max() - asked.truth[won]) / span)
         widths.append(np.ptp(release.interval) / np.ptp(alone.interval))
         hits += release.interval[0] <= asked.truth[won] <= release.interval[1]

@@ -48,7 +48,7 @@ def evaluate(asked: Evaluate) -> None:
         with Progress(quiet=asked.as_json) as progress:
             release = release_of(
                 str(asked.log),
-                asked.target_policy,
+                asked.target_policy or [],
                 budget,
                 algorithm=configured,
                 outcome=asked.outcome,
