@@ -35,7 +35,7 @@ from dprl.protocols import Bounds
 # All numbers were chosen on the seeds for choosing of benchmarks/families.py.
 SHARE = 0.4
 """Of the people, on whom the policy is chosen."""
-CUT = 0.25
+CUT = 0.35
 """Products of ratios are cut at so many roots of the number of people who choose."""
 SPREAD = 0.5
 """Of the largest spread, at which that of a unit is cut where products are: few come near it, and it sets the noise."""
