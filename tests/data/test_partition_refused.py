@@ -120,7 +120,7 @@ def test_a_disk_that_refuses_leaves_nothing(tmp_path, bytes_a_file):
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.mark.parametrize("where", ["_route", "_write_part", "_sync", "sha256_of"])
+@pytest.mark.parametrize("where", ["_route", "_write_part", "sync", "sha256_of"])
 def test_an_interruption_leaves_nothing(tmp_path, monkeypatch, where):
     source = write(TABLE, tmp_path / "log.parquet")
     work, calls = getattr(partitioning, where), []
