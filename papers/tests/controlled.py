@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ METHODS = (""",
 assert CONTROLLED != PLUGIN
 
 
+_SECONDS = re.compile(rb'"seconds": [0-9.e+-]+')
+
+
 class Controlled:
     """The plugin in a folder of its own."""
 
@@ -72,6 +76,6 @@ class Controlled:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file but the times."""
+    """Every file but the times, which cells and figures have within, too."""
     files = (p for p in folder.rglob("*") if p.is_file() and p.name != PROVENANCE and p.parent.name != "locks")
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
+    return {p.relative_to(folder).as_posix(): _SECONDS.sub(b"", p.read_bytes()) for p in files}

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from papers.tests.controlled import contents
 from papers.tests.tiny import PLUGIN, SPEC, plugin_file, tiny_request
 
 from dprl.errors import DprlError
@@ -34,10 +35,6 @@ def paper():
 @pytest.fixture
 def request_of(paper, plugin):
     return partial(tiny_request, paper, plugin)
-
-
-def contents(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.json") if p.name != PROVENANCE}
 
 
 def test_every_figure_and_every_number(tmp_path, request_of):

@@ -45,12 +45,11 @@ def engine(request):
 
 
 def test_two_workers_give_the_bytes_of_one_process(plugin, tmp_path, engine):
-    expected = reproduce(plugin.request(), tmp_path / "one")
+    reproduce(plugin.request(), tmp_path / "one")
     assert plugin.processes() == {os.getpid()}
     assert plugin.asked() == SEEDS
     done: list[int] = []
-    found = reproduce(plugin.request(), tmp_path / "two", lambda n, *_: done.append(n), 2, engine)
-    assert found == expected
+    reproduce(plugin.request(), tmp_path / "two", lambda n, *_: done.append(n), 2, engine)
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
     assert os.getpid() not in plugin.processes()
     assert plugin.asked() == SEEDS

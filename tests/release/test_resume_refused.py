@@ -15,6 +15,7 @@ import dprl
 from dprl import machine
 from dprl.data.readers import Log
 from dprl.mechanisms.noise import SecureNoise
+from dprl.policies.loading import UniformPolicy
 from dprl.release.run_folder import RunFolder, noted_folder
 
 from ..sample_log import BOUNDS
@@ -115,6 +116,7 @@ def test_a_policy_of_the_same_name_that_does_something_else_is_refused(trial):
     def nearly_uniform(states):
         return np.where(states[:, :1] == LOG["observation_0"][5], [[0.75, 0.25]], [[0.5, 0.5]])
 
+    nearly_uniform.__doc__ = UniformPolicy.__doc__  # what a policy says of itself is a public fact
     # public facts of the two are the same: they differ at one person's state alone
     refused(trial, "cannot be resumed: it was begun on other data", target_policy={"p": nearly_uniform})
 

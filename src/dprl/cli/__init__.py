@@ -170,11 +170,11 @@ def _defect(error: BaseException) -> NoReturn:
 
     Its message and its traceback could quote a row, so both are kept back.
     """
-    from dprl.user_code import place
+    from dprl import user_code
 
     if os.environ.get("DPRL_DEBUG"):
         raise error
-    if theirs := place(error):
+    if theirs := user_code.place(error):
         words = f"your file {theirs}, raised {type(error).__name__}: put that right. DPRL_DEBUG=1 shows the traceback, "
         _end((words + "which may quote the log.",), 2)
     frame = traceback.extract_tb(error.__traceback__)[-1]

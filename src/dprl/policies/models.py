@@ -92,7 +92,10 @@ def model_policy(model: Any, actions: int | None, names: Sequence[str] | None) -
 
 def _numbers(labels: Any, names: Sequence[str]) -> list[int]:
     """Return the numbers of actions; raises ValueError for what is no action."""
-    return [names.index(label) if label in names else int(label) for label in labels]
+    numbers = [names.index(label) if label in names else int(label) for label in labels]
+    if min(numbers, default=0) < 0:
+        raise ValueError("an action has a number from 0")
+    return numbers
 
 
 def _is_torch(spec: Any) -> bool:
