@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dprl.report import first_section, render
+from dprl.report import render
 from dprl.report.comparisons import learned_words
 
 from .page import Page
@@ -395,20 +395,6 @@ def test_an_interval_of_a_value_that_holds_zero_has_a_sentence(estimate: Artifac
     # what cannot be below zero by its bounds needs none
     bounds = estimate["bounds"] | {"reward": [0.0, 500.0]}
     assert says not in Page(render({**estimate, "targets": targets, "bounds": bounds}, certificate)).text
-
-
-@pytest.mark.parametrize("private", [True, False])
-def test_the_first_section_stands_by_itself(
-    estimate: Artifact, certificate: Artifact, statement: Artifact, private: bool
-) -> None:
-    whole = render(estimate, certificate if private else statement)
-    part = Page(text := first_section(estimate, certificate if private else statement))
-    assert "What would the policy treat_low_cd4 have been worth?" in part.text
-    assert (WARNING in part.text) != private
-    assert not {"html", "body", "main", "h2"} & {*part.names}
-    assert not re.search(r"https?:|//|@import|url\(", text)
-    assert 'href="#' not in text  # to what is not there
-    assert len(text) < len(whole)
 
 
 # --- differences --------------------------------------------------------------------------------------------------

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dprl.report.render import first_section, render, render_folder
+from dprl.report.render import render, render_folder
 
-__all__ = ["first_section", "render", "render_folder"]
+__all__ = ["render", "render_folder"]

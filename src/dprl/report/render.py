@@ -38,24 +38,10 @@ def render(content: dict[str, Any], certificate: dict[str, Any]) -> str:
         content: what was released, as in ``estimate.json`` or ``training.json``.
         certificate: the certificate or statement of the release.
     """
-    return _drawn(content, certificate, fragment=False)
-
-
-def first_section(content: dict[str, Any], certificate: dict[str, Any]) -> str:
-    """Return what stands first on the page of a release, with its style, to be shown inside of another page.
-
-    Args:
-        content, certificate: see :func:`render`.
-    """
-    return _drawn(content, certificate, fragment=True)
-
-
-def _drawn(content: dict[str, Any], certificate: dict[str, Any], fragment: bool) -> str:
     page, view = "evaluation", evaluation_view
     if content.get("schema") == _SCHEMAS[TRAINING]:
         page, view = ("policy", policy_view) if "policy" in content else ("q_function", q_function_view)
-    shown = view(content, certificate) | {"fragment": fragment}
-    return load_template("dprl.report", f"{page}.html.j2").render(shown) + "\n"
+    return load_template("dprl.report", f"{page}.html.j2").render(view(content, certificate)) + "\n"
 
 
 def render_folder(results: Path, out: Path | None = None) -> Path:
