@@ -27,12 +27,13 @@ BALANCES = (0.2, 0.5, 8.0, 2.0)
 """The logged policy, where it draws no action, pushes right where this product with the observation is positive."""
 BUDGET, OPTIONS = dprl.Budget(1.0, 1e-5), dprl.ImportanceSampling(discount=0.99)
 RUNS = (
-    (2_000, "fitted-q", False, 1),
+    (2_000, "advantage", False, 5),
+    (1_000, "advantage", True, 10),
+    (2_000, "advantage", True, 10),
+    (5_000, "advantage", True, 10),
+    (2_000, "fitted-q", False, 2),
     (2_000, "fitted-q", True, 2),
     (5_000, "fitted-q", True, 2),
-    (10_000, "fitted-q", True, 1),
-    (2_000, "policy-gradient", False, 1),
-    (2_000, "policy-gradient", True, 1),
 )
 """People, learner, whether there is noise, and logs."""
 
@@ -112,8 +113,8 @@ def run() -> dict[str, Any]:
              f"{found[0][2]:.0f}", ", ".join(f"{x:.0f}" for x in returns)]
         )  # fmt: skip
         print(*rows[-1], flush=True)
-        if people == max(run[0] for run in RUNS):
-            goals.append(goal(f"least return, {people:,} people, {learner}", min(returns), SOLVED, True, ""))
+        if noisy and learner == "advantage":
+            goals.append(goal(f"mean return, {people:,} people, {learner}", float(np.mean(returns)), SOLVED, True, ""))
     return {
         "title": "Cart Pole learned from logs of a mixed policy",
         "notes": [

@@ -29,7 +29,7 @@ from dprl.policies.greedy import Basis
 from dprl.protocols import NO_JOURNAL
 
 EPSILONS, SMALL, DELTA = (1.0, 4.0), (0.05, 0.1, 0.3), 1e-5
-LEARNERS = ("recommended", "policy-gradient", "fitted-q", "rules")
+LEARNERS = ("recommended", "advantage", "fitted-q", "rules")
 CHOOSING, JUDGING = range(10), range(100, 200)
 GOALS = (80.0, 95.0)
 """Percent of the improvement without noise, at each epsilon."""

@@ -574,8 +574,8 @@ ROWS = (
         algorithm=_weighted(), units=2000, learn="fitted-q", bounds={**_BY_STATE, "horizon": 3},
     ),
     Row(
-        name="learned-gradient", title="a policy learned by gradient from three steps", domain=_to_the_right,
-        algorithm=_weighted(), units=2000, epsilon=0.5, learn="policy-gradient", bounds={**_BY_STATE, "horizon": 3},
+        name="learned-advantage", title="a policy learned by advantages from three steps", domain=_to_the_right,
+        algorithm=_weighted(), units=2000, epsilon=0.5, learn="advantage", bounds={**_BY_STATE, "horizon": 3},
     ),
     Row(
         name="best-of-100", title="importance sampling, one step, the winner of 100 policies",

@@ -115,7 +115,7 @@ def test_a_choice_without_noise_is_caught(monkeypatch):
     assert result.epsilon_lower > 2.0
 
 
-@pytest.mark.parametrize("learner", ["rules", "fitted-q", "policy-gradient"])
+@pytest.mark.parametrize("learner", ["rules", "fitted-q", "advantage"])
 def test_what_is_attacked_is_what_was_asked_for(learner):
     """Options of a learned policy are options of a choice, too: they must not be attacked as one."""
     asked = LearnAudit(learner=learner)
@@ -125,7 +125,7 @@ def test_what_is_attacked_is_what_was_asked_for(learner):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learner", ["fitted-q", "policy-gradient"])
+@pytest.mark.parametrize("learner", ["fitted-q", "advantage"])
 def test_a_person_who_teaches_tells_all_that_is_accounted_for(learner):
     """At every step the vector is at full clip norm, and the score that of a Gaussian shift in as many."""
     attack = canary(learner=learner, part="first")

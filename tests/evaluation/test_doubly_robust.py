@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dprl.accounting.budget import Budget
 from dprl.engine.plan import Plan
 from dprl.engine.ratios import step_ratios
+from dprl.engine.to_come import ToCome, to_come
 from dprl.errors import DprlError
 from dprl.evaluation import around, reach
 from dprl.evaluation.around import AroundQuery
@@ -92,7 +93,7 @@ REACHES = {
 }
 
 
-def paths(bounds: Bounds, known: reach.ToCome, baseline: reach.ToCome) -> np.ndarray:
+def paths(bounds: Bounds, known: ToCome, baseline: ToCome) -> np.ndarray:
     """``(2, P)`` L and U of all trajectories whose weights, rewards and baselines are from a few of each."""
     ratio, limit = bounds.max_importance_ratio, bounds.cumulative_ratio
     # and just above where the baseline is used no more
@@ -130,7 +131,7 @@ def test_the_reach_is_that_of_the_farthest_trajectory(case, part):
         units=9, horizon=horizon, reward=reward, observation=((0.0, 1.0),), actions=2, max_importance_ratio=ratio,
         max_cumulative_ratio=limit, return_range=value,
     )  # fmt: skip
-    known = reach.to_come(bounds, GAMMA)
+    known = to_come(bounds, GAMMA)
     baseline = known.part(*part)
     ends = paths(bounds, known, baseline)
     for a, b in ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (0.6, 0.8), (-0.8, 0.6), (0.6, -0.8)):
@@ -151,10 +152,10 @@ def test_what_can_still_come_is_what_bounds_allow():
     bounds = Bounds(
         units=9, horizon=4, reward=(0.0, 1.0), observation=((0.0, 1.0),), actions=2, return_range=(0.0, 1.5)
     )
-    known = reach.to_come(bounds, 1.0)
+    known = to_come(bounds, 1.0)
     np.testing.assert_allclose(known.low, [0.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(known.high, [1.5, 1.5, 1.5, 1.0])
-    without = reach.to_come(replace(bounds, return_range=None, reward=(0.5, 1.0)), 0.5)
+    without = to_come(replace(bounds, return_range=None, reward=(0.5, 1.0)), 0.5)
     np.testing.assert_allclose(without.low, 0.5)
     np.testing.assert_allclose(without.high, [1.875, 1.75, 1.5, 1.0])
 

@@ -32,9 +32,9 @@ def neighbours_of_a_learner(lab: Lab) -> None:
 
 
 @check
-def neighbours_of_a_gradient(lab: Lab) -> None:
-    """The same, of whom each teaches ten steps by a gradient of their own."""
-    hold(Case(IN_TWO_PARTS["learn"], "policy gradient, a linear basis", "arrays by person"), lab)
+def neighbours_of_advantages(lab: Lab) -> None:
+    """The same, of whom each teaches by what they earned."""
+    hold(Case(IN_TWO_PARTS["learn"], "advantages, a linear basis", "arrays by person"), lab)
 
 
 @check

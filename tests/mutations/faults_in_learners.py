@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from dprl.accounting import verification
-from dprl.evaluation.fitted_q import FittedQ, LinearQ
+from dprl.evaluation.fitted_q import FittedQ
 from dprl.evaluation.teaching import Teaching
 from dprl.mechanisms import arithmetic, grid
 from dprl.release.touch import InMemory
@@ -15,16 +15,16 @@ from dprl.release.touch import InMemory
 from .faults_in_choice import in_both_parts, rows_divided
 from .planting import fault, go_on_without_noise
 
-fault("a person teaches a gradient and values", "neighbours of a gradient", (InMemory, "after_first"))(in_both_parts)
-fault("rows teach a gradient and not people", "neighbours of a gradient", (InMemory, "after_first"))(rows_divided)
+fault("a person teaches advantages and values", "neighbours of advantages", (InMemory, "after_first"))(in_both_parts)
+fault("rows teach advantages and not people", "neighbours of advantages", (InMemory, "after_first"))(rows_divided)
 
 
-@fault("gradients that nobody clips", "neighbours of a gradient", (arithmetic, "clip_to_grid"), traced=True)
+@fault("advantages that nobody clips", "neighbours of advantages", (arithmetic, "clip_to_grid"), traced=True)
 def _(original: Any, vectors: Any, clip_norm: float, *step: float) -> Any:
     return jnp.trunc(vectors.astype(jnp.float64) / grid.grid_step(clip_norm)).astype(jnp.int64)
 
 
-@fault("scores of a gradient without noise", "neighbours of a gradient", traced=True)
+@fault("advantages without noise", "neighbours of advantages", traced=True)
 def _(planting: Any) -> None:
     go_on_without_noise(planting, 0)
 
@@ -34,7 +34,7 @@ def _(planting: Any) -> None:
     def centred(original: Any) -> Any:
         return lambda self, states: original(self, states) - original(self, states).mean(axis=0)
 
-    planting.replace(LinearQ, "_phi", centred)
+    planting.replace(FittedQ, "_phi", centred)
 
 
 @fault("draws of a learner that nobody pays for", "costs of a learner", (Teaching, "draws"))

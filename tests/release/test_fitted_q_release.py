@@ -13,7 +13,7 @@ from dprl.accounting import certificate, verification
 from dprl.accounting.budget import Budget
 from dprl.cli import main
 from dprl.errors import DprlError
-from dprl.evaluation.ascent import ASCENT
+from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.fitted_q import NAME
 from dprl.protocols import Bounds
 from dprl.release import run_folder
@@ -127,7 +127,7 @@ def test_an_interrupted_release_goes_on_with_the_noise_that_was_drawn(tmp_path, 
     assert verification.verify(trial.out).private
 
 
-@pytest.mark.parametrize("learner", [NAME, ASCENT])
+@pytest.mark.parametrize("learner", [NAME, ADVANTAGE])
 def test_with_other_behaviour_probabilities_nothing_is_gone_on_with(learner, tmp_path, monkeypatch):
     """Of several steps nothing that is valued beside the policy shows them: they are bound by themselves."""
     trial = Trial(tmp_path / "trial")

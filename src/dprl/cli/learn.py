@@ -25,9 +25,9 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
         log: .parquet or .csv file, one row per transition.
         cuts: NAME:30,50 for a component that rules may look at, with cut points. Or NAME for each value of a whole
             number. Repeat the option for several; by default all components, cut at public points.
-        learner: rules as above. fitted-q for a policy by fitted Q iteration, or policy-gradient for one by noisy steps,
-            in OUT/policy.safetensors. Or recommended, by public facts: over several steps fitted-q where the budget is
-            large, policy-gradient where it is small; else rules.
+        learner: rules as above. fitted-q for a policy by fitted Q iteration, or advantage for what does better than
+            what was done, in OUT/policy.safetensors. Or recommended, by public facts: over several steps fitted-q where
+            the budget is large, advantage where it is not; else rules.
         basis: of a policy: table, products:0, products:1 or products:2. By default the largest that the budget serves.
         return_deviation: how far returns lie from the middle of their range, as the root of the mean square that an
             earlier study reports. The smaller it is, the sooner larger rules are chosen.

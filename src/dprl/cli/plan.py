@@ -20,8 +20,8 @@ class Plan(Printed, Configured, Budgeted, OfLog):
         log: the log; only its column names and types are looked at.
         learn: of the rule that dprl learn would find, in place of target policies.
         cuts: with learn, a component that rules may look at, as dprl learn takes it. Repeat the option for several.
-        learner: with learn, rules, fitted-q, policy-gradient or recommended, as dprl learn takes it.
-        basis: with learn, of fitted-q and policy-gradient, as dprl learn takes it.
+        learner: with learn, rules, fitted-q, advantage or recommended, as dprl learn takes it.
+        basis: with learn, of fitted-q and advantage, as dprl learn takes it.
         return_deviation: with learn, how far returns lie from the middle of their range, as dprl learn takes it.
     """
 

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt
 
 from dprl.data.trajectories import Trajectories
+from dprl.engine.to_come import to_come
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.value_functions.features import Features, Tabular
@@ -133,6 +134,19 @@ def _continuation(inputs: RowInputs) -> Float[np.ndarray, " trajectories"]:
     return np.clip((mean / (1.0 - inputs.discount) - centre) / half, -1.0, 1.0)
 
 
+def _logged_returns(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
+    """Return what was earned from each row on, discounted to it, less the middle of what so many steps can return, over
+    half of what all steps can.
+    """
+    log, known = inputs.log, to_come(inputs.log.bounds, inputs.discount)
+    out, running = np.zeros(len(log.reward)), np.zeros(log.episodes)
+    for back, who in log.in_step():
+        rows = log.episode_offsets[who + 1] - 1 - back
+        out[rows] = running[who] = log.reward[rows] + inputs.discount * running[who]
+    middle = (known.low + known.high)[np.minimum(log.time(), log.bounds.horizon - 1)] / 2.0
+    return np.clip((out - middle) / scale_of((known.low[0], known.high[0]))[1], -1.0, 1.0)
+
+
 def _first_visits(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
     if not isinstance(inputs.features, Tabular):
         raise DprlError("First visits are counted in a finite set of states: use tabular features.")
@@ -156,6 +170,9 @@ COLUMNS: Mapping[str, Column] = {
     "rho": Column("importance ratio of the step", lambda x: np.where(x.usable, x.ratios, 0.0)),
     "reward": Column("reward in public units, centred so that V = 0 is the middle of the value range", _rewards),
     "returns": Column("importance-weighted return from the row on, in [-1, 1]", returns_to_go),
+    "logged_return": Column(
+        "return from the row on as it was logged, in [-1, 1]; see _logged_returns", _logged_returns
+    ),
     "start": Column(
         "in the first row of a trajectory one over the unit's number of trajectories, and 0 elsewhere",
         lambda x: x.one_per_unit(x.log.time() == 0),

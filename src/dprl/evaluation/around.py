@@ -22,6 +22,7 @@ from jaxtyping import Float
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import step_ratios, unit_means, usable
 from dprl.engine.rows import scale_of
+from dprl.engine.to_come import ToCome, to_come
 from dprl.engine.value_query import Question
 from dprl.errors import DprlError
 from dprl.evaluation import reach
@@ -146,9 +147,9 @@ class AroundQuery(Question):
         return 1.0 if self.sides == 1 else 0.5
 
     @cached_property
-    def to_come(self) -> reach.ToCome:
+    def to_come(self) -> ToCome:
         """Returns that can still come, by step."""
-        return reach.to_come(self.bounds, self.config.discount)
+        return to_come(self.bounds, self.config.discount)
 
     @property
     def centre(self) -> float:
@@ -162,7 +163,7 @@ class AroundQuery(Question):
         hidden = power * (self.to_come.high - self.to_come.low)
         return np.maximum(np.maximum.accumulate(hidden[::-1])[::-1], 1e-300)
 
-    def radius(self, baseline: reach.ToCome) -> float:
+    def radius(self, baseline: ToCome) -> float:
         """Return the largest distance of an estimate from the middle of the value range, by this range of the baseline
         at each step.
         """

@@ -127,6 +127,15 @@ class FittedQ:
         usable = (block.actions >= 0) & (block.rho > 0.0)
         return jnp.where(usable, block.step * self.bounds.horizon, 0.0)
 
+    @property
+    def _triangle(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        above, beside = np.triu_indices(self.basis.size)
+        return above, beside, np.where(above == beside, 1.0, math.sqrt(2.0))
+
+    def _phi(self, states: Any) -> Any:
+        flat = self.basis(states.reshape(-1, states.shape[-1]), jnp)
+        return flat.reshape(*states.shape[:-1], self.basis.size)
+
 
 @dataclass(frozen=True)
 class TableQ(FittedQ):
@@ -306,15 +315,6 @@ class LinearQ(FittedQ):
         lengths = np.cumsum(self.discount ** np.arange(self.rounds, dtype=np.float64))
         ends = [(max(min(low, low * n), least), min(max(high, high * n), most)) for n in lengths.tolist()]
         return [(0.0, 1.0), *map(scale_of, ends)]
-
-    @property
-    def _triangle(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        above, beside = np.triu_indices(self.basis.size)
-        return above, beside, np.where(above == beside, 1.0, math.sqrt(2.0))
-
-    def _phi(self, states: Any) -> Any:
-        flat = self.basis(states.reshape(-1, states.shape[-1]), jnp)
-        return flat.reshape(*states.shape[:-1], self.basis.size)
 
     def _scores(self, state: Any, phi: Any) -> Any:
         theta, root = (part.astype(phi.dtype) for part in state[1:3])

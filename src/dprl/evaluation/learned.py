@@ -23,7 +23,7 @@ from dprl.accounting.rows import MOST_CANDIDATES
 from dprl.engine.plan import Plan
 from dprl.engine.two_parts import TwoParts
 from dprl.errors import DprlError
-from dprl.evaluation.ascent import ASCENT
+from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.best import Choice, checked_share, make_choice
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
@@ -47,7 +47,7 @@ MOST_BESIDE = 20
 LEVELS = ("one action for everybody", "one comparison", "two comparisons")
 LEARNED, LEARNED_POLICY = "the learned rule", "the learned policy"
 """What the rule, or the policy of fitted Q iteration, is called among those that are valued."""
-LEARNERS = ("recommended", "rules", NAME, ASCENT)
+LEARNERS = ("recommended", "rules", NAME, ADVANTAGE)
 LOGGED = "logged"
 
 
@@ -77,9 +77,9 @@ def plan_of_learned(
         behavior: public behaviour policy. Rules that propose what it never does at some states are left out.
         censored: whether the log tells who was lost from it.
         share: of the people who choose; None for the default.
-        learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), ``policy-gradient``
-            (:mod:`dprl.evaluation.ascent`), or ``recommended``: over several steps the one of these two that the budget
-            serves, and rules otherwise.
+        learner: ``rules``, ``fitted-q`` (:mod:`dprl.evaluation.fitted_q`), ``advantage``
+            (:mod:`dprl.evaluation.advantage`), or ``recommended``: over several steps the one of these two that the
+            budget serves, and rules otherwise.
         basis: of a policy: ``table``, ``products:0``, ``products:1`` or ``products:2``; None for the largest
             that the budget serves.
         deviation: how far returns lie from the middle of their range, as a root of a mean square; a public guess, by
@@ -90,9 +90,9 @@ def plan_of_learned(
     """
     if learner not in LEARNERS:
         raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
-    taught = learner in (NAME, ASCENT)
+    taught = learner in (NAME, ADVANTAGE)
     if basis is not None and not taught:
-        raise DprlError(f"learn: a basis is for {NAME} and {ASCENT}: choose one as the learner, or leave basis out.")
+        raise DprlError(f"learn: a basis is for {NAME} and {ADVANTAGE}: choose one as the learner, or leave basis out.")
     if taught and (cuts or candidates or deviation is not None):
         raise DprlError(f"{learner}: cuts, policies of your own and a return_deviation are for rules: leave them out.")
     if bounds.actions is None:

@@ -1,8 +1,7 @@
-"""A policy learned by fitted Q iteration: what one part of the people is asked, of which comes what the other values.
+"""A policy learned of noisy sums: what one part of the people is asked, of which comes what the other values.
 
-The basis of Q is the largest that the budget serves, by public facts alone: expected rows of an action against the
-noise in their sums. Privacy unit, relation and event: see :mod:`dprl.evaluation.fitted_q`. Proof:
-docs/proofs/fitted-q.md.
+The basis is the largest that the budget serves, by public facts alone: signal against the noise in the sums. Privacy
+unit, relation and event: see :mod:`dprl.evaluation.fitted_q` and :mod:`dprl.evaluation.advantage`.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import rows_of
 from dprl.engine.two_parts import FromFirst, TwoParts
 from dprl.errors import DprlError, require
-from dprl.evaluation.ascent import ASCENT, Ascent
+from dprl.evaluation.advantage import ADVANTAGE, Advantage
 from dprl.evaluation.best import SHARE
-from dprl.evaluation.fitted_q import NAME, LinearQ, TableQ, Unused
+from dprl.evaluation.fitted_q import NAME, ROUNDS, LinearQ, TableQ, Unused
 from dprl.evaluation.strategy import public_states
 from dprl.policies.greedy import Basis, are_codes
 from dprl.policies.loading import UniformPolicy, policy_probabilities
@@ -36,17 +35,17 @@ from dprl.protocols import Bounds
 # All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
 LEAST_TABLE, LEAST_LINEAR = 3.0, 2.0
 """Least signal to noise: expected rows of an action over their noise, in a cell or in a direction of the basis."""
-LEAST_ASCENT = 3.0
-"""The same of a gradient: people times the clip norm over the length of the noise in their sum."""
-LOUD_TABLE, LOUD_LINEAR = 12.0, 4.0
-"""The signal to noise from which fitted Q iteration finds more than a gradient does."""
+LEAST_ADVANTAGE = 3.0
+"""The same of advantages: people times the clip norm over the length of the noise in their sum."""
+LOUD = 12.0
+"""The signal to noise from which fitted Q iteration finds more than advantages over what was done."""
 MOST_SUMS, MOST_FEATURES = 2**17, 64
 PURPOSE = "learning a policy"
 
 
 @dataclass(frozen=True)
 class Teaching:
-    """How a policy is learned by fitted Q iteration; a :class:`~dprl.engine.two_parts.FirstPart`.
+    """How a policy is learned of noisy sums; a :class:`~dprl.engine.two_parts.FirstPart`.
 
     Attributes:
         parts: of the people: those who teach, and those who value.
@@ -57,7 +56,7 @@ class Teaching:
     """
 
     parts: TwoParts
-    program: TableQ | LinearQ | Ascent
+    program: TableQ | LinearQ | Advantage
     beside: Mapping[str, Any]
     called: str
     left_out: Mapping[str, Any] | None = None
@@ -71,7 +70,7 @@ class Teaching:
     def words(self) -> str:
         """What is released, as a certificate begins to say it."""
         return (
-            "Every noisy sum of fitted Q iteration over the people of one part, of which the learned policy is made. "
+            f"Every noisy sum of the learner {self.program.name} over people of one part, of which the policy is made. "
             f"Of the other part, for that policy and {len(self.beside)} others"
         )
 
@@ -145,7 +144,7 @@ def make_teaching(
 
     Args:
         bounds: of the whole log.
-        learner: ``fitted-q`` or ``policy-gradient``.
+        learner: ``fitted-q`` or ``advantage``.
         behavior: public behaviour policy; a table does not propose what it does too rarely for the declared ratio.
         basis: kind of :class:`~dprl.policies.greedy.Basis`; None for the largest one that the budget serves.
 
@@ -158,7 +157,7 @@ def make_teaching(
         return Teaching(parts, _program(facts, discount, behavior, basis, learner), beside, called)
     for program in _programs(facts, discount, behavior, learner):
         least = LEAST_TABLE if program.basis.is_table else LEAST_LINEAR
-        least = LEAST_ASCENT if learner == ASCENT else least
+        least = LEAST_ADVANTAGE if learner == ADVANTAGE else least
         strength = program.strength(multiplier)
         if strength >= least or program.basis.kind == "products:0":
             return Teaching(parts, program, beside, called, left_out)
@@ -170,21 +169,22 @@ def make_teaching(
 def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> Teaching | None:
     """Return the learner that public facts recommend, with arguments as :func:`make_teaching` takes them.
 
-    Fitted Q iteration where the signal in its largest basis is loud; else policy gradient in the largest basis that the
-    budget serves, and None where that is a constant, or where no basis can leave out what behaviour never does.
+    Fitted Q iteration where the signal in its largest basis is loud and each step has a round of its own; else
+    advantages in the largest basis that the budget serves, and None where that is a constant, or where no basis can
+    leave out what behaviour never does.
     """
     multiplier = noise_multiplier_for(events.gaussian, budget)
     with suppress(DprlError):
         found = make_teaching(bounds, discount, budget, *others)
-        loud = LOUD_TABLE if found.program.basis.is_table else LOUD_LINEAR
-        if found.left_out is None and found.program.strength(multiplier) >= loud:
+        whole = found.program.basis.is_table or bounds.horizon <= ROUNDS
+        if whole and found.left_out is None and found.program.strength(multiplier) >= LOUD:
             return found
-        found = make_teaching(bounds, discount, budget, *others, learner=ASCENT)
+        found = make_teaching(bounds, discount, budget, *others, learner=ADVANTAGE)
         return None if found.program.basis.kind == "products:0" else found
     return None
 
 
-def _programs(bounds: Bounds, discount: float, behavior: Any, learner: str) -> Iterator[TableQ | LinearQ | Ascent]:
+def _programs(bounds: Bounds, discount: float, behavior: Any, learner: str) -> Iterator[TableQ | LinearQ | Advantage]:
     """Yield programs, the largest basis first: a table where every component looks like codes of categories."""
     kinds = ["table"] * all(map(are_codes, bounds.state)) + ["products:2", "products:1", "products:0"]
     for kind in kinds:
@@ -192,7 +192,7 @@ def _programs(bounds: Bounds, discount: float, behavior: Any, learner: str) -> I
             yield _program(bounds, discount, behavior, kind, learner)
 
 
-def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner: str) -> TableQ | LinearQ | Ascent:
+def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner: str) -> TableQ | LinearQ | Advantage:
     """Return the program of one basis; refuse one that does not fit."""
     basis = Basis(bounds.state, kind)
     if not basis.is_table:
@@ -204,13 +204,13 @@ def _program(bounds: Bounds, discount: float, behavior: Any, kind: str, learner:
             f"{learner}: at some states the behaviour policy never takes some action, which {kind} cannot leave out: "
             "take the basis table, or learn rules.",
         )
-        return (Ascent if learner == ASCENT else LinearQ)(bounds, basis, discount)
-    table = (Ascent if learner == ASCENT else TableQ)(bounds, basis, discount)
+        return (Advantage if learner == ADVANTAGE else LinearQ)(bounds, basis, discount)
+    table = (Advantage if learner == ADVANTAGE else TableQ)(bounds, basis, discount)
     require(table.query.dimension <= MOST_SUMS, f"{learner}: a table has more than {MOST_SUMS} sums here.")
     return replace(table, allowed=_allowed(table, behavior))
 
 
-def _allowed(table: TableQ | Ascent, behavior: Any) -> tuple[tuple[bool, ...], ...]:
+def _allowed(table: TableQ | Advantage, behavior: Any) -> tuple[tuple[bool, ...], ...]:
     """Return for each state which actions the public behaviour policy takes often enough; all of them where it does
     so with none.
     """

@@ -69,9 +69,9 @@ def learn(
         policies: of your own, to choose from as well; as :func:`dprl.evaluate` takes target policies.
         choosing_share: share of the people who choose; by default 0.4.
         learner: ``rules`` as above; ``fitted-q`` for a policy by fitted Q iteration, which looks at every component and
-            values what follows a decision; ``policy-gradient`` for one by noisy steps along people's gradients, which
-            needs less budget; or ``recommended``, by public facts: over several steps ``fitted-q`` where the budget is
-            large and ``policy-gradient`` where it is small, else ``rules``.
+            values what follows a decision; ``advantage`` for one by a noisy regression of how much more each action
+            brings than what was done, which needs less budget; or ``recommended``, by public facts: over several steps
+            ``fitted-q`` where the budget is large and ``advantage`` where it is not, else ``rules``.
         basis: of a policy: ``"table"``, ``"products:0"``, ``"products:1"`` or ``"products:2"``; by default the
             largest that the budget serves. See :class:`~dprl.policies.greedy.Basis`.
         return_deviation: how far returns lie from the middle of their range: the root of the mean square, as the

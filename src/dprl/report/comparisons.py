@@ -20,7 +20,7 @@ def choice_view(choice: dict[str, Any]) -> dict[str, str] | None:
     return {name: plain(choice.get(key)) for name, key in known.items()} if choice else None
 
 
-_LEARNERS = {"fitted-q": "fitted Q iteration", "policy-gradient": "noisy steps along the policy gradient"}
+_LEARNERS = {"fitted-q": "fitted Q iteration", "advantage": "a noisy regression of advantages over what was done"}
 
 
 def learned_words(estimate: dict[str, Any]) -> dict[str, Any] | None:

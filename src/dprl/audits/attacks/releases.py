@@ -82,7 +82,7 @@ class LearnAudit(BestAudit):
 
     algorithm: ClassVar[str] = "learn"
 
-    learner: Literal["rules", "fitted-q", "policy-gradient"] = "rules"
+    learner: Literal["rules", "fitted-q", "advantage"] = "rules"
     part: Literal["both", "first"] = "both"
 
     def plan(self, bounds: Bounds, budget: Budget) -> Plan:

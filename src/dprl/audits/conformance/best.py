@@ -20,7 +20,7 @@ from dprl.audits.record_replay import Call
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
-from dprl.evaluation.ascent import ASCENT
+from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.best import Choice
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
@@ -39,8 +39,8 @@ LEARNED: Mapping[str, Mapping[str, Any]] = {
     "learned rule, several steps": {"learner": "rules"},
     "fitted Q, a table": {"learner": NAME, "basis": "table"},
     "fitted Q, a linear basis": {"learner": NAME, "basis": "products:2"},
-    "policy gradient, a table": {"learner": ASCENT, "basis": "table"},
-    "policy gradient, a linear basis": {"learner": ASCENT, "basis": "products:2"},
+    "advantages, a table": {"learner": ADVANTAGE, "basis": "table"},
+    "advantages, a linear basis": {"learner": ADVANTAGE, "basis": "products:2"},
 }
 """How each setting that learns asks for it."""
 
@@ -121,18 +121,18 @@ LEARN = _suite(
         "learned rule, several steps": Setting(_OPTIONS, facts={"units": 16}),
         "fitted Q, a table": Setting(_OPTIONS, facts={"units": 16}),
         "fitted Q, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
-        "policy gradient, a table": Setting(_OPTIONS, facts={"units": 16}),
-        "policy gradient, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
+        "advantages, a table": Setting(_OPTIONS, facts={"units": 16}),
+        "advantages, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
     },
     (
         *(
             Attack(epsilon=epsilon, options={"choosing_share": 0.95, "learner": NAME}, trials=TRIALS)
             for epsilon in (1.0, 4.0)
         ),
-        Attack(epsilon=4.0, options={"choosing_share": 0.95, "learner": ASCENT}, trials=TRIALS // 5),  # of ten steps
+        Attack(epsilon=4.0, options={"choosing_share": 0.95, "learner": ADVANTAGE}, trials=TRIALS),
         *(
             Attack(epsilon=epsilon, options={"learner": learner, "part": "first"}, trials=10 * TRIALS)
-            for learner in (NAME, ASCENT)
+            for learner in (NAME, ADVANTAGE)
             for epsilon in (1.0, 4.0)
         ),
     ),

@@ -1,0 +1,156 @@
+"""Advantages of actions over what was done, by one noisy regression: the policy takes the action of the largest.
+
+An action's advantage in a state is how much more it brings there than the behaviour policy did, which goes on after it.
+Its regression needs no value function: what a person earned from a step on, times one over the propensity of the action
+that was taken, less the same for every action, has the advantages as its mean (A-learning, Murphy 2003 and Robins 2004;
+for one decision outcome-weighted learning, Zhao et al. 2012). What all actions have in common drops out, so that a
+basis that cannot describe values may still tell actions apart. It is one step of policy improvement in one release:
+with little budget it finds more than fitted Q iteration, whose rounds have noise of their own; where what was done
+later is far from the best, it finds less.
+
+Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one. Released: one noisy
+sum; the policy is post-processing. Proofs: docs/proofs/advantage.md, docs/proofs/two-parts.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from typing_extensions import override
+
+from dprl.accounting import events
+from dprl.accounting.budget import Budget
+from dprl.accounting.calibration import noise_multiplier_for
+from dprl.engine.layouts import Block
+from dprl.engine.options import Query
+from dprl.evaluation.fitted_q import FittedQ
+from dprl.policies.greedy import GreedyPolicy
+from dprl.policies.loading import UniformPolicy
+
+# All numbers were chosen on the seeds for choosing of benchmarks/learn_many_steps.py.
+CLIP = 1.0, 8.0
+"""Least and largest clip norm, over that of a Gram matrix of as many rows as the horizon has, in directions of their
+own."""
+FAINT = 25.0
+"""The strength up to which the clip norm is the least; it grows in proportion, for a clip draws what it cuts to zero."""
+KAPPA = 3.0
+"""Weight of products with returns against those of two features."""
+UNLIKE = 0.02
+"""Expected square of an entry of a Gram matrix off that of a basis that is orthonormal, per row."""
+ADVANTAGE = "advantage"
+"""Of the learner, of its noise stream, and of the journal's."""
+
+
+@dataclass(frozen=True)
+class Advantage(FittedQ):
+    """The program; its state after the release is the weights ``(A p,)``, of a table the sums themselves.
+
+    Attributes:
+        clip: clip norm over that of a Gram matrix of as many rows as the horizon has, in directions of their own.
+    """
+
+    caution: float = 0.0
+    clip: float = CLIP[0]
+
+    name: ClassVar[str] = ADVANTAGE
+    rounds: ClassVar[int] = 1
+    columns = ("step", "logged_return", "actions", "states")
+
+    @property
+    @override
+    def weighted(self) -> UniformPolicy:
+        """The policy whose importance ratios rows hold: times the number of actions they are one over the behaviour."""
+        return UniformPolicy(self.actions)
+
+    @property
+    def functions(self) -> int:
+        """How many functions of the basis a row touches at once: of a table one."""
+        return 1 if self.basis.is_table else self.basis.size
+
+    @property
+    @override
+    def query(self) -> Query:
+        """Products with returns of each action; of a linear basis also the upper triangle of the Gram matrix."""
+        size = self.basis.size
+        of_gram = 0 if self.basis.is_table else size * (size + 1) // 2
+        clip = self.clip * math.sqrt(self.bounds.horizon * self.functions)
+        return Query(ADVANTAGE, self.actions * size + of_gram, clip)
+
+    @override
+    def calibrated(self, budget: Budget) -> Advantage:
+        """Return the same program with the clip norm that this budget serves, and noise for it."""
+        strength = self.strength(noise_multiplier_for(events.gaussian, budget))
+        wide = replace(self, clip=min(max(CLIP[0], strength / FAINT), CLIP[1]))
+        return super(Advantage, wide).calibrated(budget)
+
+    def strength(self, noise_multiplier: float) -> float:
+        """Return people times the clip norm over the length of the noise in their sum."""
+        return self.bounds.units / (noise_multiplier * math.sqrt(self.query.dimension))
+
+    def init(self) -> Float[Array, " n"]:
+        """Return the state before the release."""
+        return jnp.zeros(self.actions * self.basis.size, jnp.float64)
+
+    def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units dim"]:
+        """Return each unit's sums over rows."""
+        del stage, state
+        weights, taken = self._weights(block), block.actions[..., None] == jnp.arange(self.actions)
+        over = jnp.where(weights > 0.0, self.actions * block.rho, 0.0)
+        more = (KAPPA * weights * block.logged_return)[..., None] * (taken * over[..., None] - 1.0)
+        if self.basis.is_table:
+            return self._by_cell(self.basis.index(block.states, jnp), more)
+        phi = self._phi(block.states)
+        products = jnp.einsum("bla,bln->ban", more, phi).reshape(len(weights), -1)
+        above, beside, scales = self._triangle
+        gram = jnp.einsum("bl,bln,blm->bnm", weights, phi, phi)[:, above, beside] * scales
+        return jnp.concatenate([products, gram / math.sqrt(self.functions)], axis=1)
+
+    def _by_cell(self, cells: Any, more: Any) -> Float[Array, "units dim"]:
+        """Return sums of ``(B, L, A)`` numbers over each unit's rows of a cell ``(B, L)``; rows in their order."""
+        unit, nothing = jnp.arange(len(cells)), jnp.zeros((len(cells), self.actions, self.basis.size), more.dtype)
+
+        def add(total: Any, row: Any) -> tuple[Any, None]:
+            cell, own = row
+            return total.at[unit, :, cell].add(own), None
+
+        total, _ = jax.lax.scan(add, nothing, (cells.T, jnp.swapaxes(more, 0, 1)))
+        return total.reshape(len(cells), -1)
+
+    def update(self, stage: int, state: Any, noisy: Float[Array, " dim"], step: Any) -> Float[Array, " n"]:
+        """Return the regression's weights on the noisy sums; of a table the sums, whose order in a state is that of
+        advantages.
+        """
+        del stage, state, step
+        size, noise = self.basis.size, self._noise
+        products = noisy[: self.actions * size].reshape(self.actions, size) / KAPPA
+        if self.basis.is_table:
+            return products.ravel()
+        above, beside, scales = self._triangle
+        upper = jnp.zeros((size, size), jnp.float64).at[above, beside].set(noisy[self.actions * size :] / scales)
+        gram = (upper + jnp.triu(upper, 1).T) * math.sqrt(size)
+        # as far as noise hides it, the matrix is that of an orthonormal basis
+        rows = self.bounds.units * self.bounds.horizon
+        usual, told = rows * jnp.eye(size), rows**2 * UNLIKE
+        gram = usual + told / (told + noise**2 * size) * (gram - usual)
+        scale, axes = jnp.linalg.eigh(gram)
+        scale = jnp.maximum(scale, 0.0)
+        shrunk = scale / (scale**2 + size * (scale + (noise / KAPPA) ** 2) + 1e-9)
+        return jnp.einsum("ij,j,kj,ak->ai", axes, shrunk, axes, products).ravel()
+
+    def answer(self, state: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Return the weights."""
+        return state
+
+    def policy(self, weights: Float[np.ndarray, " n"]) -> GreedyPolicy:
+        """Return the policy of the released weights."""
+        theta, size = weights.reshape(self.actions, self.basis.size), self.basis.size
+        if self.basis.is_table:
+            allowed = np.array(self.allowed or np.ones((size, self.actions), dtype=bool))
+            return self._greedy(np.where(allowed.T, theta, -1e300), np.zeros(0))
+        return self._greedy(theta, np.zeros((self.actions, size, size)))
