@@ -38,7 +38,7 @@ CLIP = 1.0, 8.0
 """Least and largest clip norm, over that of a Gram matrix of as many rows as the horizon has, in directions of their
 own."""
 FAINT = 25.0
-"""The strength up to which the clip norm is the least; it grows in proportion, for a clip draws what it cuts to zero."""
+"""The strength up to which the clip norm is the least; above, it grows in proportion, so that less and less is cut."""
 KAPPA = 3.0
 """Weight of products with returns against those of two features."""
 UNLIKE = 0.02
