@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -52,7 +53,7 @@ class PropensityModel:
     @cached_property
     def products(self) -> Float[np.ndarray, "actions size size"]:
         """Noisy sums of products of two terms, of the people of each action."""
-        return np.asarray(self.terms.products(self._parts[0]))
+        return np.asarray(self.terms.products(jnp.asarray(self._parts[0])))
 
     @cached_property
     def coefficients(self) -> Float[np.ndarray, "actions size"]:
@@ -65,7 +66,9 @@ class PropensityModel:
         noise, d = self.noise[0], self.terms.size
         sums = self._parts[0][self.terms.actions * self.terms.triangle :].reshape(-1, d)
         ridge = noise * math.sqrt(2.0 * d)
-        return np.stack([np.asarray(inverse(x, ridge)) @ y for x, y in zip(self.products, sums, strict=True)])
+        return np.stack(
+            [np.asarray(inverse(jnp.asarray(x), ridge)) @ y for x, y in zip(self.products, sums, strict=True)]
+        )
 
     @cached_property
     def largest_outcome(self) -> float:
@@ -82,7 +85,7 @@ class PropensityModel:
     def covariance(self) -> Float[np.ndarray, "coefficients coefficients"]:
         """What noise, and what the last step's ridge held back, make of the coefficients: a mean square."""
         ridge = self.terms.ridge(self.noise[1])
-        solved = np.asarray(inverse(np.asarray(self.terms.information(self._parts[3])), ridge))
+        solved = np.asarray(inverse(self.terms.information(jnp.asarray(self._parts[3])), ridge))
         left = ridge * solved @ (self._parts[2] - self._parts[1])
         return self.noise[1] ** 2 * solved @ solved + np.outer(left, left)
 
