@@ -1,12 +1,14 @@
-"""Values of target policies where nobody wrote propensities down: they are estimated within declared strata.
+"""Values of target policies where nobody wrote propensities down: estimated within strata, or by a regression.
 
 Within a stratum everybody is assumed to have had the same chances of each action, or chances that have nothing to do
 with the outcome. Values of one decision are doubly robust: a noisy outcome model, and the weighted residuals around it
 (Robins, Rotnitzky and Zhao 1994), with weights that are one over noisy propensities. Values of several steps are those
-of importance sampling with estimated propensities.
+of importance sampling with estimated propensities. Where the bounds declare a component as ``NAME:linear``, those of
+one decision are estimated by a multinomial regression in place of cells.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: counts, and of one decision sums of outcomes, by stratum and action; then one noisy vector of all policies'
-residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.sequential`.
+residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.sequential`. Of a regression:
+products of terms and outcomes, Newton steps, and scores; see :mod:`~dprl.evaluation.regression_values`.
 Proof, assumptions, errors and intervals: docs/proofs/stratified.md.
 """
 
@@ -45,11 +47,13 @@ class Stratified(ValueFunctionConfig):
     """Options of values with estimated propensities; public facts, all of them. The bounds declare the strata.
 
     Attributes:
-        value_budget_fraction: share of mu^2 that pays for the residuals; the rest pays for counts and outcomes.
+        value_budget_fraction: share of mu^2 that pays for the residuals or scores; the rest pays for propensities and
+            outcomes.
         overlap: what is done about a stratum in which an action that a target policy may take is not supported:
             ``bound``, everything between the ends of the declared range counts as possible there, and widens the
             interval; or ``trim``, all values are of the people of the other strata, and their share is released.
-        min_propensity: an action that was taken by a smaller share of a stratum is not supported there.
+        min_propensity: an action that was taken by a smaller share of a stratum is not supported there; of a
+            regression no weight is larger than one over it.
     """
 
     value_budget_fraction: float = 0.5
