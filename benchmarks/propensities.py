@@ -17,7 +17,7 @@ import numpy as np
 
 import dprl
 
-SIZES, COMPONENTS, BINS, LOGS = (2_000, 20_000), (2, 5), (2, 3, 4), 10
+SIZES, COMPONENTS, BINS, LOGS = (2_000, 20_000), (2, 5), (2, 3, 4), 6
 POLICIES = ["always:0", "always:1"]
 
 
