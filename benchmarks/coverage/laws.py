@@ -61,6 +61,31 @@ def confounded(
     )
 
 
+def graded(logit: Callable[[Any, Any], Any], success: Callable[[Any, Any], Sequence[Any]], points: int = 15) -> Process:
+    """One decision about people of any age and severity, each from -1 to 1: both decide who is treated, and outcomes.
+
+    Args:
+        logit: log odds of being treated, of age and severity.
+        success: chances without treatment and with it.
+        points: along each of the two.
+    """
+    line = (np.arange(points) + 0.5) / points * 2.0 - 1.0
+    age, severity = (x.ravel() for x in np.meshgrid(line, line))
+    treated = 1.0 / (1.0 + np.exp(-logit(age, severity)))
+    chances = np.stack(success(age, severity), axis=1)[..., None]
+    states = len(age)
+    return Process(
+        start=np.full(states, 1.0 / states),
+        following=np.tile(np.eye(states + 1)[states], (states, 2, 1)),
+        outcomes=np.concatenate([1.0 - chances, chances], axis=2),
+        rewards=np.array([0.0, 1.0]),
+        behavior=np.stack([1.0 - treated, treated], axis=1),
+        targets={"untreated": np.tile([1.0, 0.0], (states, 1)), "treated": np.tile([0.0, 1.0], (states, 1))},
+        horizon=1,
+        observed=np.stack([age, severity], axis=1),
+    )
+
+
 def subgroups(shares: Sequence[float], treated: Sequence[float], untreated: float = 0.25) -> Process:
     """A trial of two arms in groups of people, which are the states: who is treated is rewarded as often as stated."""
     groups = len(shares)

@@ -123,6 +123,29 @@ def _estimated(steps: int, units: int, epsilon: float) -> Row:
     )  # fmt: skip
 
 
+def _any_age() -> Domain:
+    """The older and the sicker are treated more often, and do worse, in no simple way."""
+    return laws.graded(
+        lambda age, ill: 1.4 * age + 1.2 * ill - 0.2,
+        lambda age, ill: (
+            0.5 - 0.25 * np.sin(2.5 * age) - 0.2 * ill * (age > 0.0), 0.6 - 0.25 * np.sin(2.5 * age) - 0.2 * ill**3,
+        ),
+    )  # fmt: skip
+
+
+def _regression(units: int) -> Row:
+    """Propensities by a regression on continuous components."""
+    bounds = {
+        **_STRATA, "observation": ((-1.0, 1.0), (-1.0, 1.0)), "max_importance_ratio": 10.0,
+        "strata": ("observation_0:linear", "observation_1:linear"),
+    }  # fmt: skip
+    return Row(
+        name=f"regression-{units}-1",
+        title="propensities by a regression, outcomes not linear, one step, epsilon 1",
+        domain=_any_age, algorithm=_stratified, units=units, bounds=bounds, compare=("treated:untreated",),
+    )  # fmt: skip
+
+
 def _lost_from_strata() -> Domain:
     """The sicker people are, the more readily they are lost, above all untreated."""
     return replace(_four_strata(), hazard=np.array([[0.05, 0.05], [0.1, 0.05], [0.2, 0.1], [0.3, 0.15]]))
@@ -529,6 +552,7 @@ ROWS = (
         bounds={**_MILD, "horizon": 10, "max_cumulative_ratio": 5.0, "max_importance_ratio": 1.6},
     ),
     *(_estimated(steps, units, eps) for steps in (1, 5) for units in (2000, 20_000) for eps in (1.0, 0.3)),
+    *map(_regression, (5000, 20_000)),
     *(_lost(steps, units, eps) for steps in (1, 5) for units in (2000, 20_000) for eps in (1.0, 0.3)),
     *(_lost(5, units, eps, told=True) for units, eps in ((2000, 1.0), (20_000, 0.3))),
     *(

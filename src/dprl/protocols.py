@@ -153,7 +153,8 @@ class Bounds:
         observation_names: what each observation component is called in the report.
         action_names: what each discrete action is called, by which ``always:NAME`` knows it.
         strata: components of the observation within whose cells propensities are estimated, in place of behaviour
-            probabilities; see :class:`~dprl.evaluation.strata.Strata`.
+            probabilities; see :class:`~dprl.evaluation.strata.Strata`. With ``NAME:linear`` among them they are those
+            of a regression on all of these; see :class:`~dprl.evaluation.regression.Terms`.
         fill: what a missing value of each observation component becomes; None for one that must be there.
         flag_missing: numbers of components for each of which a state has one component more, after all others: 1 where
             the value is missing and 0 elsewhere.

@@ -116,7 +116,7 @@ ALGORITHMS: dict[str, Entry] = entries(
     (
         "stratified",
         "stratified",
-        "none: values where behaviour probabilities are not known but estimated within declared strata",
+        "none: values where behaviour probabilities are estimated, within declared strata or by a regression",
         "after Robins, Rotnitzky, Zhao (1994)",
     ),
     (

@@ -23,6 +23,7 @@ OUTSIDE_RANGE = "outside-range"
 SAYS_NOTHING = "says-nothing"
 TRIMMED = "trimmed"
 NO_OVERLAP = "no-overlap"
+CUT_WEIGHTS = "cut-weights"
 
 VARIANCE_MARGIN = 1.0
 """Standard errors of its own noise by which a noisy variance is taken larger before an interval uses it."""

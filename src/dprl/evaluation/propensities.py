@@ -10,18 +10,16 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dprl.errors import DprlError
 from dprl.evaluation.strata import Strata
 from dprl.protocols import Bounds
 
 FILE = "propensities.json"
-_SCHEMA = "dprl.propensities/1"
+SCHEMA = "dprl.propensities/1"
 COUNT_WEIGHT = 2.0
 """Weight of a count against a sum of outcomes in [-1, 1]."""
 FEWEST, CLEAR = 10.0, 3.0
@@ -137,25 +135,6 @@ class Propensities:
 
     def to_bytes(self) -> bytes:
         """Write what was released as JSON."""
-        made = {"schema": _SCHEMA, "bounds": self.strata.bounds.as_dict(), "released": self.theta.tolist()}
+        made = {"schema": SCHEMA, "bounds": self.strata.bounds.as_dict(), "released": self.theta.tolist()}
         made |= self.described((), None)
         return (json.dumps(made, indent=1) + "\n").encode()
-
-
-def load_propensities(path: str | Path) -> Propensities:
-    """Read released propensities back, from their file or from the results folder it lies in."""
-    path = Path(path)
-    path = path / FILE if path.is_dir() else path
-    try:
-        made: dict[str, Any] = json.loads(path.read_bytes())
-        strata = Strata(Bounds.from_mapping(made["bounds"]))
-        theta = np.array(made["released"], dtype=np.float64)
-        noise = COUNT_WEIGHT * float(made["standard_deviation_of_noise"]) / strata.bounds.horizon
-        table = Propensities(theta, strata, noise)
-        if made["schema"] != _SCHEMA or theta.shape != (size_of(strata.bounds),):
-            raise ValueError
-    except OSError as error:
-        raise DprlError(f"Cannot read propensities in {path.name!r}: {error.strerror}.") from error
-    except (KeyError, TypeError, ValueError, RecursionError, DprlError) as error:
-        raise DprlError(f"{path.name!r} holds no propensities of a version that this dprl reads.") from error
-    return table

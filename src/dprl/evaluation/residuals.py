@@ -60,7 +60,54 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ResidualQuery(Question):
+class FoundQuestion(Question):
+    """Question about values of one decision, which says what it finds of any sum of the policies' values."""
+
+    bounds: Bounds
+
+    @property
+    def policies(self) -> int:
+        """Number of target policies."""
+        raise NotImplementedError
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of all values, from what was released."""
+        raise NotImplementedError
+
+    def _found(
+        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: Float[np.ndarray, " policies"]
+    ) -> Found:
+        """Return what is known of the sum over policies of ``weights`` times values."""
+        raise NotImplementedError
+
+    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
+        """Return values and intervals of all target policies from the released vector: post-processing."""
+        centre, half = scale_of(self.bounds.reward)
+        out = []
+        for weights in np.eye(self.policies):
+            found = self._found(mechanism, noisy, weights)
+            ends = centre + half * (found.value - found.below), centre + half * (found.value + found.above)
+            value = centre + half * found.value
+            interval, notes = within_range(value, ends, self.bounds.reward, self.notes)
+            errors = half * found.noise, half * found.sampling, half * found.most
+            out.append(ValueEstimate(value, interval, *errors, None, None, half * found.bias, notes))
+        return out
+
+    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
+        """Return one policy's value less another's, of a pair among :attr:`contrasts`."""
+        half = scale_of(self.bounds.reward)[1]
+        found = self._found(mechanism, noisy, np.eye(self.policies)[a] - np.eye(self.policies)[b])
+        most = self.bounds.reward[1] - self.bounds.reward[0]
+        low, high = half * (found.value - found.below), half * (found.value + found.above)
+        interval = max(low, -most), min(high, most)
+        if interval[0] > interval[1]:
+            interval = -most, most
+        return Difference(interval, half * found.noise, half * found.sampling, found.confounding)
+
+
+@dataclass(frozen=True)
+class ResidualQuery(FoundQuestion):
     """Question to the units around released propensities, made from public facts and from what was released.
 
     Attributes:
@@ -79,6 +126,18 @@ class ResidualQuery(Question):
     around_function: ClassVar[bool] = True
     words: ClassVar[str] = "doubly robust, with propensities estimated within strata"
     clip_norm: ClassVar[float] = 1.0
+
+    @property
+    def policies(self) -> int:
+        """Number of target policies."""
+        return len(self.table)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of all values, from what was released."""
+        if not self.design.lost.any():
+            return ()
+        return (TRIMMED,) if self.config.overlap == "trim" else (NO_OVERLAP,)
 
     @property
     def dimension(self) -> int:
@@ -124,31 +183,6 @@ class ResidualQuery(Question):
             values = asked[place] * (residual if column < len(self.table) else residual**2 - 1.0)
             out[:, column] = unit_means(log, np.where(sound, values, 0.0))
         return out
-
-    def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
-        """Return values and intervals of all target policies from the released vector: post-processing."""
-        centre, half = scale_of(self.bounds.reward)
-        out = []
-        for weights in np.eye(len(self.table)):
-            found = self._found(mechanism, noisy, weights)
-            ends = centre + half * (found.value - found.below), centre + half * (found.value + found.above)
-            notes = () if not self.design.lost.any() else (TRIMMED,) if self.config.overlap == "trim" else (NO_OVERLAP,)
-            value = centre + half * found.value
-            interval, notes = within_range(value, ends, self.bounds.reward, notes)
-            errors = half * found.noise, half * found.sampling, half * found.most
-            out.append(ValueEstimate(value, interval, *errors, None, None, half * found.bias, notes))
-        return out
-
-    def difference(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], a: int, b: int) -> Difference:
-        """Return one policy's value less another's, of a pair among :attr:`contrasts`."""
-        half = scale_of(self.bounds.reward)[1]
-        found = self._found(mechanism, noisy, np.eye(len(self.table))[a] - np.eye(len(self.table))[b])
-        most = self.bounds.reward[1] - self.bounds.reward[0]
-        low, high = half * (found.value - found.below), half * (found.value + found.above)
-        interval = max(low, -most), min(high, most)
-        if interval[0] > interval[1]:
-            interval = -most, most
-        return Difference(interval, half * found.noise, half * found.sampling, found.confounding)
 
     def _found(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: np.ndarray) -> Found:
         """Return what is known of the sum over policies of ``weights`` times values."""

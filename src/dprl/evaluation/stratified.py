@@ -1,12 +1,14 @@
-"""Values of target policies where nobody wrote propensities down: they are estimated within declared strata.
+"""Values of target policies where nobody wrote propensities down: estimated within strata, or by a regression.
 
 Within a stratum everybody is assumed to have had the same chances of each action, or chances that have nothing to do
 with the outcome. Values of one decision are doubly robust: a noisy outcome model, and the weighted residuals around it
 (Robins, Rotnitzky and Zhao 1994), with weights that are one over noisy propensities. Values of several steps are those
-of importance sampling with estimated propensities.
+of importance sampling with estimated propensities. Where the bounds declare a component as ``NAME:linear``, those of
+one decision are estimated by a multinomial regression in place of cells.
 Privacy unit: a trajectory, or a person with all their trajectories. Relation: add or remove one.
 Released: counts, and of one decision sums of outcomes, by stratum and action; then one noisy vector of all policies'
-residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.sequential`.
+residuals or weights; see :mod:`~dprl.evaluation.residuals` and :mod:`~dprl.evaluation.sequential`. Of a regression:
+products of terms and outcomes, Newton steps, and scores; see :mod:`~dprl.evaluation.regression_values`.
 Proof, assumptions, errors and intervals: docs/proofs/stratified.md.
 """
 
@@ -28,9 +30,14 @@ from dprl.engine.program import PublicFacts, PublicProgram, Query, Stage, ValueF
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling, make_query
 from dprl.evaluation.propensities import COUNT_WEIGHT, Propensities, size_of
+from dprl.evaluation.propensity_model import PropensityModel
+from dprl.evaluation.regression import RegressionProgram, Terms, regresses
+from dprl.evaluation.regression_values import RegressionQuery
 from dprl.evaluation.residuals import ResidualQuery
 from dprl.evaluation.sequential import SequentialQuery
 from dprl.evaluation.strata import Strata
+from dprl.evaluation.strategy import public_patterns
+from dprl.policies.loading import UNASKED
 from dprl.protocols import Bounds
 from dprl.value_functions.features import Features
 
@@ -40,11 +47,13 @@ class Stratified(ValueFunctionConfig):
     """Options of values with estimated propensities; public facts, all of them. The bounds declare the strata.
 
     Attributes:
-        value_budget_fraction: share of mu^2 that pays for the residuals; the rest pays for counts and outcomes.
+        value_budget_fraction: share of mu^2 that pays for the residuals or scores; the rest pays for propensities and
+            outcomes.
         overlap: what is done about a stratum in which an action that a target policy may take is not supported:
             ``bound``, everything between the ends of the declared range counts as possible there, and widens the
             interval; or ``trim``, all values are of the people of the other strata, and their share is released.
-        min_propensity: an action that was taken by a smaller share of a stratum is not supported there.
+        min_propensity: an action that was taken by a smaller share of a stratum is not supported there; of a
+            regression no weight is larger than one over it.
     """
 
     value_budget_fraction: float = 0.5
@@ -61,35 +70,61 @@ class Stratified(ValueFunctionConfig):
     @override
     def queries(self, facts: PublicFacts) -> tuple[Query, ...]:
         """Return the sums that are asked for, from public facts."""
+        if regresses(facts.bounds):
+            return Terms(facts.bounds).queries()
         outcome = 1.0 if facts.bounds.horizon == 1 else 0.0
         return (Query("propensities", size_of(facts.bounds), math.hypot(outcome, COUNT_WEIGHT) * (1.0 + 1e-6)),)
 
     @override
-    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> StratifiedProgram:
+    def program(self, facts: PublicFacts, stages: tuple[Stage, ...]) -> StratifiedProgram | RegressionProgram:
+        if regresses(facts.bounds):
+            return RegressionProgram(self, stages, facts)
         return StratifiedProgram(self, stages, facts)
 
     @override
     def function(
         self, theta: Float[np.ndarray, " n"], features: Features, bounds: Bounds, stages: tuple[Stage, ...]
-    ) -> Propensities:
-        """Return released counts and outcomes."""
+    ) -> Propensities | PropensityModel:
+        """Return released counts and outcomes, or the released regression."""
         del features
+        if regresses(bounds):
+            products, steps = (stage.mechanism.noise_std for stage in stages)
+            return PropensityModel(theta, Terms(bounds), (products, steps))
         return Propensities(theta, Strata(bounds), stages[0].mechanism.noise_std)
 
     @override
     def value_query(
         self, bounds: Bounds, features: Features, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
-    ) -> ResidualQuery | SequentialQuery:
+    ) -> ResidualQuery | SequentialQuery | RegressionQuery:
         """Return what asks for values; refuse what has no declared strata, or policies that differ within them."""
         del features
         if bounds.strata is None:
             raise DprlError("stratified: declare strata in the bounds; strata = [] if nothing decided what was done.")
+        if regresses(bounds):
+            return self._around_regression(bounds, policies, contrasts)
         table = Strata(bounds).table(policies)
         if bounds.horizon > 1:
             return self._sequential(bounds, table, contrasts)
         if bounds.return_range is not None:
             raise DprlError("stratified: of one decision the return is the reward: leave return_range out.")
         return ResidualQuery(self, bounds, table, tuple(contrasts))
+
+    def _around_regression(
+        self, bounds: Bounds, policies: Sequence[Any], contrasts: Sequence[tuple[int, int]]
+    ) -> RegressionQuery:
+        """Return what asks for values around a propensity regression; refuse what that does not serve."""
+        for refused, instead in (
+            (bounds.horizon > 1, "is for one decision: declare strata without :linear"),
+            (bounds.actions is None or bounds.actions < 2, "is of discrete actions, two at least"),
+            (bounds.kinds != bounds.actions, "knows nothing of people who are lost: declare strata without :linear"),
+            (bounds.return_range is not None, "has the reward for its return: leave return_range out"),
+            (bounds.max_importance_ratio == 1.0, "cuts weights: declare max_importance_ratio, such as 10"),
+            (self.overlap == "trim", "trims nobody, and counts what it cuts: leave overlap out"),
+            (any(isinstance(policy, UNASKED) for policy in policies), "needs policies that are functions of states"),
+        ):
+            if refused:
+                raise DprlError(f"stratified: a regression (:linear) {instead}.")
+        return RegressionQuery(self, bounds, public_patterns(policies, bounds), tuple(contrasts))
 
     def _sequential(
         self, bounds: Bounds, table: Float[np.ndarray, "policies strata actions"], contrasts: Sequence[tuple[int, int]]
@@ -145,6 +180,7 @@ class StratifiedProgram(PublicProgram):
 
 
 _FACTS = {"horizon": 1, "max_cumulative_ratio": 1.6, "strata": ("observation_0",)}
+_LINEAR = {"horizon": 1, "max_importance_ratio": 1.6, "strata": ("observation_0:linear",)}
 _STEPS = {"max_importance_ratio": 1.6, "max_cumulative_ratio": 2.0, "strata": ("observation_0",)}
 ALGORITHM = Algorithm(
     Stratified,
@@ -157,6 +193,7 @@ ALGORITHM = Algorithm(
         "several steps, people are lost": Setting(
             Stratified(discount=0.9), facts={**_STEPS, "censoring_hazard": "estimate"}
         ),
+        "regression": Setting(Stratified(discount=0.9), facts=_LINEAR, compare=("all",)),
         "several steps": Setting(Stratified(discount=0.9), facts=_STEPS),
     },
     canary="dprl.audits.attacks.programs:stratified_canary",

@@ -15,6 +15,7 @@ from dprl.engine.program import ValueFunctionConfig
 from dprl.engine.value_query import LearningQuery
 from dprl.evaluation.contrasts import Contrast
 from dprl.evaluation.intervals import (
+    CUT_WEIGHTS,
     NO_OVERLAP,
     OUTSIDE_RANGE,
     SAYS_NOTHING,
@@ -25,6 +26,7 @@ from dprl.evaluation.intervals import (
     quantile,
 )
 from dprl.evaluation.protected import Protected
+from dprl.evaluation.regression import Terms, regresses
 from dprl.evaluation.subgroups import GroupedQuery, Subgroup
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import RELATION
@@ -142,11 +144,15 @@ def public_cautions(plan: Plan, names: Sequence[str]) -> list[str]:
             "corrected for it."
         )
     if asked.strata is not None:
-        within = ", ".join(asked.strata) or "no covariate"
+        within = ", ".join(Terms(asked).names[1:] if regresses(asked) else asked.strata) or "no covariate"
         lost = "" if asked.kinds == asked.actions else ", and of those who got it, who was lost"
         said.append(
-            f"Behaviour probabilities are estimated within strata of {within}. Values are right if, among people of "
-            f"one stratum, nothing that also bears on the outcome decided who got which action{lost}."
+            f"Behaviour probabilities are estimated by a multinomial regression on {within}. "
+            "Values are right if, given these, nothing else that bears on the outcome decided who got which action, "
+            "and if the regression has the right form, or the outcome of each action is linear in the same terms."
+            if regresses(asked)
+            else f"Behaviour probabilities are estimated within strata of {within}. Values are right if, among people "
+            f"of one stratum, nothing that also bears on the outcome decided who got which action{lost}."
         )
     if isinstance(plan.query, LearningQuery):
         said += plan.query.cautions(plan.value_mechanism)
@@ -196,6 +202,8 @@ def _cautions(plan: Plan, values: Mapping[str, ValueEstimate], unit: str) -> lis
         "within the declared range is counted as possible, and the interval is wider for it."),
         (TRIMMED, "Strata in which an action that {} may take was hardly ever taken are left out: the value is of the "
         "people in the other strata; the noisy counts say how many they are."),
+        (CUT_WEIGHTS, "Where an action that {} may take is rarer than the declared max_importance_ratio allows, its "
+        "weight is cut; the interval is wider by what that can hide."),
     ):  # fmt: skip
         names = [name for name, e in values.items() if note in e.notes]
         out += [of_several.format(" or ".join(names))] if names else []

@@ -31,7 +31,8 @@ from dprl.evaluation.contrasts import asked_pairs
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.projections import Projections, load_projections
-from dprl.evaluation.propensities import Propensities, load_propensities
+from dprl.evaluation.propensities import Propensities
+from dprl.evaluation.propensity_model import PropensityModel, load_propensities
 from dprl.mechanisms.gaussian_sum import RELATION
 from dprl.policies.greedy import GreedyPolicy
 from dprl.policies.kinds import OnePolicy, TargetPolicies
@@ -77,9 +78,9 @@ class Release(Handout):
         return self.learned if isinstance(self.learned, ValueFunction) else None
 
     @property
-    def propensities(self) -> Propensities | None:
-        """Estimated behaviour probabilities; None where the log has them."""
-        return self.learned if isinstance(self.learned, Propensities) else None
+    def propensities(self) -> Propensities | PropensityModel | None:
+        """Estimated behaviour probabilities, by stratum or of a regression; None where the log has them."""
+        return self.learned if isinstance(self.learned, Propensities | PropensityModel) else None
 
     @property
     def projections(self) -> Projections | None:

@@ -181,7 +181,9 @@ def name_of_slice(piece: dict[str, Any], place: int) -> str:
 
 
 def _propensities(found: dict[str, Any], bounds: dict[str, Any], units: str) -> dict[str, Any] | None:
-    """Return the estimated behaviour probabilities, a row for each stratum; None where the log has them."""
+    """Return the estimated behaviour probabilities, a row for each stratum or term; None where the log has them."""
+    if "regression" in found:
+        return _regression(found, bounds)
     strata = [text(name, "(unnamed)") for name in items(found.get("strata"))]
     tables = [[numbers(row) for row in items(found.get(key))] for key in ("propensities", "noisy_counts")]
     lost = numbers(items(found.get("noisy_counts_of_lost")))
@@ -204,6 +206,27 @@ def _propensities(found: dict[str, Any], bounds: dict[str, Any], units: str) -> 
         "noise": error(as_number(found.get("standard_deviation_of_noise")), None),
         "lost": bool(lost),
     }
+
+
+def _regression(found: dict[str, Any], bounds: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the coefficients of the propensity regression and their noise, a row for each term."""
+    terms = [text(name, "(unnamed)") for name in items(found.get("regression"))]
+    tables = [
+        [numbers(row) for row in items(found.get(key))] for key in ("coefficients", "standard_deviation_of_noise")
+    ]
+    if not terms or len(tables[0]) != len(tables[1]) or any(len(row) != len(terms) for t in tables for row in t):
+        return None
+    called = items(bounds.get("action_names"))
+    names = [text(called[a], "") if len(called) == len(tables[0]) else f"Action {a}" for a in range(len(tables[0]))]
+    rows = [
+        [term]
+        + [
+            "–" if x is None or s is None else f"{number(x, 2)} ± {number(s, 2)}"
+            for x, s in ((one[i], other[i]) for one, other in list(zip(*tables, strict=True))[1:])
+        ]
+        for i, term in enumerate(terms)
+    ]
+    return {"columns": list(enumerate(["Term", *names[1:]])), "rows": rows, "against": names[0]}
 
 
 def _made_of(features: dict[str, Any]) -> str:

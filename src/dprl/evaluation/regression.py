@@ -1,0 +1,268 @@
+"""Propensities by a private multinomial regression on declared terms: what is asked of a unit, and what is fitted.
+
+Terms are public functions of the state. One noisy sum of products of terms, by action, gives an outcome model and a
+start; noisy Newton steps follow, each a noisy score with its noisy information. Derivation: docs/proofs/stratified.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from dprl.engine.layouts import Block, project
+from dprl.engine.program import PublicProgram, Query
+from dprl.errors import DprlError
+from dprl.evaluation.adassp import smat, svec
+from dprl.evaluation.strata import Axis, check_apart, read_axis
+from dprl.protocols import Bounds
+
+LINEAR = ":linear"
+"""What follows the name of a component that is a term of the regression, and has no cells."""
+MOST = 40
+"""Coefficients of a regression."""
+STEPS = 2
+"""Newton steps after the start, which is one itself."""
+INFORMATION = 0.5
+"""Weight of the information of a Newton step against its score."""
+MOMENTS_SHARE = 0.4
+"""Share of the propensities' part of mu^2 that pays for products of terms and outcomes; the rest pays for the steps."""
+_LEAST = 1e-9
+
+
+def regresses(bounds: Bounds) -> bool:
+    """Return whether the bounds declare terms of a regression, rather than strata alone."""
+    return any(_is_linear(declared) for declared in bounds.strata or ())
+
+
+def _is_linear(declared: str) -> bool:
+    return declared.replace(" ", "").endswith(LINEAR)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of the regression: a constant, linear components, and an indicator for each cell but the first of others.
+
+    Attributes:
+        bounds: whose ``strata`` declare them.
+
+    Raises:
+        DprlError: a declared component is none, or is there twice, or there are too many coefficients.
+    """
+
+    bounds: Bounds
+
+    def __post_init__(self) -> None:
+        check_apart([*self.linear, *self.cut], "bounds: strata")
+        if self.coefficients > MOST:
+            raise DprlError(
+                f"bounds: strata make {self.coefficients} coefficients of a regression; at most {MOST} are fitted."
+            )
+
+    @cached_property
+    def linear(self) -> list[Axis]:
+        """Components that enter as they are."""
+        names, plain = self.bounds.state_names, [f"observation_{i}" for i in range(len(self.bounds.observation))]
+        out = []
+        for declared in filter(_is_linear, self.bounds.strata or ()):
+            name = declared.partition(":")[0].strip()
+            known = names if name in names else plain
+            if name not in known:
+                raise DprlError(f"bounds: strata: there is no component {name!r}; there are {', '.join(names)}.")
+            out.append(Axis(list(known).index(name), name, (), codes=False))
+        return out
+
+    @cached_property
+    def cut(self) -> list[Axis]:
+        """Components that enter by the cell that they are in."""
+        return [read_axis(declared, self.bounds) for declared in self.bounds.strata or () if not _is_linear(declared)]
+
+    @property
+    def size(self) -> int:
+        """Number of terms, the constant among them."""
+        return 1 + len(self.linear) + sum(axis.size - 1 for axis in self.cut)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        return self.bounds.actions or 1
+
+    @property
+    def coefficients(self) -> int:
+        """Number of coefficients: of each action but the first, one for each term."""
+        return (self.actions - 1) * self.size
+
+    @property
+    def norm(self) -> float:
+        """Largest norm of the terms before they are scaled to at most one."""
+        return math.sqrt(1.0 + len(self.linear) + len(self.cut)) * (1.0 + 1e-6)
+
+    @property
+    def names(self) -> list[str]:
+        """What each term is called."""
+        return ["constant", *(a.name for a in self.linear), *(label for a in self.cut for label in a.labels()[1:])]
+
+    def of(self, states: Any, xp: Any = np) -> Any:
+        """Return ``(..., D)`` terms of ``states`` ``(..., d)``, with a norm of at most one."""
+        columns = [xp.ones_like(states[..., 0])]
+        for axis in self.linear:
+            low, high = self.bounds.state[axis.component]
+            middle, half = (low + high) / 2.0, max((high - low) / 2.0, 1e-300)
+            columns.append(xp.clip((states[..., axis.component] - middle) / half, -1.0, 1.0))
+        for axis in self.cut:
+            cells = axis.cells(states, xp)
+            columns += [xp.where(cells == place, 1.0, 0.0).astype(states.dtype) for place in range(1, axis.size)]
+        return xp.stack(columns, axis=-1) / xp.asarray(self.norm, dtype=states.dtype)
+
+    # --- what is asked ------------------------------------------------------------------------------------------------
+
+    @property
+    def triangle(self) -> int:
+        """Number of products of two terms."""
+        return self.size * (self.size + 1) // 2
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs of actions, of which the first is none, for which there is an information."""
+        return list(itertools.combinations_with_replacement(range(self.actions - 1), 2))
+
+    @property
+    def longest_score(self) -> float:
+        """Largest norm of a score: of what was done less its probability, without the first action."""
+        return 1.0 if self.actions == 2 else math.sqrt(2.0)
+
+    @property
+    def information_scale(self) -> float:
+        """Weight of an information whose norm is at most 1/4, of more than two actions 1/2."""
+        return INFORMATION * (4.0 if self.actions == 2 else 2.0)
+
+    def queries(self) -> tuple[Query, Query]:
+        """Return the sums that are asked for."""
+        moments = self.actions * (self.triangle + self.size)
+        step = self.coefficients + len(self.pairs) * self.triangle
+        longest = math.hypot(self.longest_score, INFORMATION)
+        return (
+            Query("moments", moments, math.sqrt(2.0) * (1.0 + 1e-6), share=MOMENTS_SHARE),
+            Query("scores", step, longest * (1.0 + 1e-6), steps=STEPS, share=1.0 - MOMENTS_SHARE),
+        )
+
+    @property
+    def released(self) -> int:
+        """How many numbers a release keeps: those of :meth:`RegressionProgram.answer`."""
+        return sum(query.dimension for query in self.queries()) + self.coefficients
+
+    # --- what is made of it -------------------------------------------------------------------------------------------
+
+    def products(self, moments: Float[Array, " n"]) -> Float[Array, "actions size size"]:
+        """Return ``(A, D, D)`` noisy sums of products of terms, of the people of each action."""
+        rows = moments[: self.actions * self.triangle].reshape(self.actions, self.triangle)
+        return jnp.stack([smat(row, self.size) for row in rows])
+
+    def start(self, moments: Float[Array, " n"], noise: float) -> Float[Array, " coefficients"]:
+        """Return the coefficients after a Newton step from where all people have the same probabilities."""
+        products = self.products(moments)
+        counts = jnp.maximum(products[:, 0, 0] * self.norm**2, 1.0)
+        shares = counts / jnp.sum(counts)
+        columns = products[:, 0, :] * self.norm
+        score = (columns - shares[:, None] * jnp.sum(columns, axis=0))[1:].reshape(-1)
+        spread = (jnp.diag(shares) - jnp.outer(shares, shares))[1:, 1:]
+        information = jnp.kron(spread, jnp.sum(products, axis=0))
+        first = jnp.zeros((self.actions - 1, self.size)).at[:, 0].set(jnp.log(shares[1:] / shares[0]) * self.norm)
+        return first.reshape(-1) + inverse(information, noise * math.sqrt(2.0 * self.size)) @ score
+
+    def information(self, released: Float[Array, " n"]) -> Float[Array, "coefficients coefficients"]:
+        """Return the information matrix from its released numbers."""
+        out = jnp.zeros((self.coefficients, self.coefficients))
+        for (a, b), row in zip(self.pairs, released.reshape(len(self.pairs), self.triangle), strict=True):
+            both = np.zeros((self.actions - 1, self.actions - 1))
+            both[a, b] = both[b, a] = 1.0 if a == b else math.sqrt(0.5)
+            out = out + jnp.kron(jnp.asarray(both), smat(row, self.size))
+        return out / self.information_scale
+
+    def ridge(self, noise: float) -> float:
+        """Return what is added to the eigenvalues of an information with this noise in its released numbers."""
+        return noise / self.information_scale * math.sqrt(2.0 * self.coefficients)
+
+
+def inverse(matrix: Float[Array, "n n"], ridge: float) -> Float[Array, "n n"]:
+    """Return the inverse of a noisy symmetric matrix that has no negative eigenvalue without noise."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors / (jnp.maximum(values, 0.0) + jnp.maximum(ridge, _LEAST))) @ vectors.T
+
+
+class State(NamedTuple):
+    """Made of noisy sums alone."""
+
+    moments: Float[Array, " moments"]
+    before: Float[Array, " coefficients"]
+    beta: Float[Array, " coefficients"]
+    information: Float[Array, " n"]
+
+
+@dataclass(frozen=True)
+class RegressionProgram(PublicProgram):
+    """Products of terms and outcomes by action, and Newton steps."""
+
+    columns = ("step", "raw_reward", "states", "actions")
+
+    @cached_property
+    def terms(self) -> Terms:
+        """The declared terms."""
+        return Terms(self.facts.bounds)
+
+    def init(self) -> State:
+        """Return the state before the first step."""
+        moments, scores = self.terms.queries()
+        beta = jnp.zeros(self.terms.coefficients)
+        return State(jnp.zeros(moments.dimension), beta, beta, jnp.zeros(scores.dimension - self.terms.coefficients))
+
+    def contribution(self, stage: int, state: State, block: Block) -> Float[Array, "units dim"]:
+        """Return a unit's products of terms and outcomes, or its score and information at the coefficients so far."""
+        terms, dtype = self.terms, block.step.dtype
+        f = terms.of(block.states.astype(dtype), jnp)
+        taken = (block.actions[..., None] == jnp.arange(terms.actions)).astype(dtype)
+        if stage == 0:
+            return jnp.concatenate(
+                [project(block.step, _each(taken, svec(f))), project(block.step_raw_reward, _each(taken, f))], axis=-1
+            )
+        beta = state.beta.reshape(-1, terms.size).astype(dtype)
+        logits = jnp.concatenate([jnp.zeros_like(f[..., :1]), f @ beta.T], axis=-1)
+        p = jax.nn.softmax(logits, axis=-1)
+        known = taken.sum(axis=-1, keepdims=True)  # whoever did none of the actions says nothing
+        left, q = ((taken - p) * known)[..., 1:], (p * known)[..., 1:]
+        spread = jnp.stack(
+            [
+                q[..., a] * (1.0 - p[..., a + 1]) if a == b else -math.sqrt(2.0) * q[..., a] * p[..., b + 1]
+                for a, b in terms.pairs
+            ],
+            axis=-1,
+        )
+        rows = [_each(left, f), jnp.asarray(terms.information_scale, dtype=dtype) * _each(spread, svec(f))]
+        return project(block.step, jnp.concatenate(rows, axis=-1))
+
+    def update(self, stage: int, state: State, noisy: Float[Array, " dim"], step: Any) -> State:
+        """Return the state after one noisy sum: the start, or a Newton step."""
+        del step
+        terms, noise = self.terms, self.stages[stage].mechanism.noise_std
+        if stage == 0:
+            beta = terms.start(noisy, noise)
+            return state._replace(moments=noisy, before=beta, beta=beta)
+        score, information = jnp.split(noisy, [terms.coefficients])
+        moved = inverse(terms.information(information), terms.ridge(noise)) @ score
+        return state._replace(before=state.beta, beta=state.beta + moved, information=information)
+
+    def answer(self, state: State) -> Float[Array, " n"]:
+        """Return what was released: the moments, the coefficients before and after the last step, its information."""
+        return jnp.concatenate(state)
+
+
+def _each(left: Float[Array, "*rows k"], right: Float[Array, "*rows n"]) -> Float[Array, "*rows kn"]:
+    """Return all products of two rows of numbers."""
+    return (left[..., None] * right[..., None, :]).reshape(*right.shape[:-1], left.shape[-1] * right.shape[-1])

@@ -1,0 +1,220 @@
+"""Doubly robust values around a released propensity regression: one noisy vector, and intervals.
+
+A unit's score of a policy is what the outcome model says of it, and the weighted residual around that (Robins,
+Rotnitzky and Zhao 1994). Beside the scores stand their derivatives along the coefficients of the regression, by which
+the interval counts the noise in these. Errors and intervals: docs/proofs/stratified.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from dprl.data.trajectories import Trajectories
+from dprl.engine.ratios import unit_means, usable
+from dprl.engine.rows import in_range, scale_of
+from dprl.evaluation.intervals import (
+    CUT_WEIGHTS,
+    PRODUCT_SCALE,
+    confounder_of,
+    product_weight,
+    quantile,
+    skew_margin,
+)
+from dprl.evaluation.propensity_model import PropensityModel
+from dprl.evaluation.regression import Terms
+from dprl.evaluation.residuals import Found, FoundQuestion
+from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.policies.loading import policy_probabilities
+from dprl.protocols import Bounds
+
+SQUARE, MOVE, COUNT, CUT = 0.33, 0.6, 0.3, 0.3
+"""Weights against the scores: of squares, derivatives, a unit's presence, and what is cut of all policies together."""
+
+
+@dataclass(frozen=True)
+class RegressionQuery(FoundQuestion):
+    """Question to the units around a released propensity regression, made from public facts and from what was released.
+
+    Attributes:
+        config: with ``confidence`` and ``min_propensity``.
+        patterns: ``(J, K)`` that a person can have over the policies.
+        contrasts: pairs of policies whose difference is asked for.
+        known: the released regression; see :meth:`around`.
+    """
+
+    config: Any
+    bounds: Bounds
+    patterns: Float[np.ndarray, "patterns policies"]
+    contrasts: tuple[tuple[int, int], ...] = ()
+    known: PropensityModel | None = None
+
+    around_function: ClassVar[bool] = True
+    words: ClassVar[str] = "doubly robust, with propensities estimated by a multinomial regression"
+
+    @property
+    def policies(self) -> int:
+        """Number of target policies."""
+        return self.patterns.shape[1]
+
+    @property
+    def strategy(self) -> Float[np.ndarray, "policies policies"]:
+        """``(K, K)``; the outcome model moves the scores of all policies at once, so that nothing is disjoint."""
+        return np.eye(self.policies)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """The declared terms."""
+        return Terms(self.bounds)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self.policies * (3 + self.terms.coefficients) + 1 + len(self.contrasts)
+
+    @property
+    def clip_norm(self) -> float:
+        """L2 norm that no vector exceeds."""
+        products = PRODUCT_SCALE / 2.0 if self.contrasts else 0.0
+        return math.hypot(1.0, SQUARE, MOVE, COUNT, CUT, products) * (1.0 + 1e-9)
+
+    @property
+    def most_weight(self) -> float:
+        """Largest weight: larger ones are cut."""
+        return min(self.bounds.max_importance_ratio, 1.0 / max(self.config.min_propensity, 1e-9))
+
+    def around(self, function: PropensityModel | None) -> RegressionQuery:
+        """Return the query around a released regression: post-processing."""
+        return self if function is None else replace(self, known=function)
+
+    @property
+    def _model(self) -> PropensityModel:
+        if self.known is None:
+            raise RuntimeError("Values around propensities are made after them.")
+        return self.known
+
+    def _radius(self, outcome: float) -> float:
+        """Return the largest norm of all policies' scores, of an outcome model of at most this size."""
+        together = float(np.linalg.norm(self.patterns, axis=1).max())
+        return (1.0 + outcome) * self.most_weight * together + math.sqrt(self.policies) * outcome
+
+    @property
+    def radius(self) -> float:
+        """Largest norm of all policies' scores."""
+        return self._radius(self._model.largest_outcome)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of all values, from what was released."""
+        return (CUT_WEIGHTS,) if self._cuts else ()
+
+    @property
+    def _cuts(self) -> bool:
+        """Whether weights can be cut at a state within the declared bounds."""
+        return bool(self._model.least.min() * self.most_weight < 1.0)
+
+    def unit_vectors(
+        self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
+        del behavior
+        model, actions, out = self._model, self.terms.actions, np.zeros((log.units, self.dimension))
+        if not len(log.reward):
+            return out
+        first = np.minimum(log.episode_offsets[:-1], len(log.reward) - 1)
+        states, action = log.observation[first], log.action[first]
+        sound = usable(log) & (action >= 0)
+        action = np.maximum(action, 0)
+        f = self.terms.of(states)
+        taken, p, m = np.eye(actions)[action], model.probabilities(f), model.outcomes(f)
+        table = [policy_probabilities(policy, states, actions) for policy in policies]
+        floor = np.maximum(np.maximum.reduce(table) / self.most_weight, 1e-300)
+        floored = np.maximum(p, floor)
+        own = np.arange(len(action)), action
+        residual = (in_range(log.reward[first], self.bounds.reward) - m[own]) / floored[own]
+        gradient = ((p - taken) * (p >= floor)[own][:, None])[:, 1:] / self.terms.longest_score
+        scores, moves, cut = [], [], []
+        for chosen in table:
+            weighted, direct, left = chosen[own] * residual, np.zeros(len(action)), np.zeros(len(action))
+            for a in range(actions):
+                direct += chosen[:, a] * m[:, a]
+                left += chosen[:, a] * (1.0 - p[:, a] / floored[:, a])
+            scores.append((direct + weighted) / self.radius)
+            moves += [MOVE * weighted / self.radius * g * x for g in gradient.T for x in f.T]
+            cut.append(CUT / math.sqrt(self.policies) * left)
+        squares = [SQUARE * x * x for x in scores]
+        products = [product_weight(self.contrasts) * scores[a] * scores[b] for a, b in self.contrasts]
+        count = COUNT * np.ones(len(action))
+        for column, values in enumerate([*scores, *squares, *moves, *cut, count, *products]):
+            out[:, column] = unit_means(log, np.where(sound, values, 0.0))
+        return out
+
+    def _found(
+        self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"], weights: Float[np.ndarray, " policies"]
+    ) -> Found:
+        """Return what is known of the sum over policies of ``weights`` times values."""
+        model, t, radius, k = self._model, quantile(self.config.confidence), self.radius, self.policies
+        ends = np.cumsum([k, k, k * self.terms.coefficients, k, 1])
+        first, squares, moves, cut, count, products = np.split(noisy, ends)
+        people = max(float(count[0]) / COUNT, 1.0)
+        noise, size, m = mechanism.noise_std / people, float(np.abs(weights).sum()), model.largest_outcome
+        length = float(np.linalg.norm(weights))
+        value = radius * float(weights @ first) / people
+        # the noise of the sum, and that of the number of people
+        own = math.hypot(radius * length * noise, value * noise / COUNT)
+        # the mean square, of which some is the mean
+        square, spread = float(weights**2 @ squares) / SQUARE, [float(np.linalg.norm(weights**2)) / SQUARE]
+        for (a, b), product in zip(self.contrasts, products, strict=True):
+            both = 2.0 * float(weights[a] * weights[b]) / product_weight(self.contrasts)
+            square += both * float(product)
+            spread.append(abs(both))
+        square, spread_of = square * radius**2 / people, math.hypot(*spread) * radius**2 * noise
+        most = (size * (math.sqrt(self.most_weight) * (1.0 + m) + m)) ** 2
+        mean = max(value**2 - own**2, 0.0)
+        variance, upper, surely = (min(max(square - mean, 0.0) + margin * spread_of, most) for margin in (0.0, 1.0, t))
+        # what the noise in the coefficients does: to first order along the released derivative
+        unit = radius * self.terms.longest_score / MOVE
+        slope = unit * (weights @ moves.reshape(k, -1)) / people
+        covariance, each = model.covariance, (unit * length * noise) ** 2
+        along = max(float(slope @ covariance @ slope) - each * float(np.trace(covariance)), 0.0)
+        doubt = 2.0 * each**2 * float(np.sum(covariance**2)) + 4.0 * each * float(np.sum((covariance @ slope) ** 2))
+        moved = along + math.sqrt(doubt)
+        second = 0.5 * (1.0 + m) * size * model.spread
+        # what was cut lies between bounds
+        lost, lost_noise = 0.0, 0.0
+        if self._cuts:
+            unit = (1.0 + m) * math.sqrt(k) / CUT
+            lost = unit * float(np.abs(weights) @ np.maximum(cut, 0.0)) / people
+            lost_noise = unit * length * noise
+        error = math.sqrt(upper / people + own**2 + lost_noise**2 + moved)
+        skew = upper / people / error**2 * skew_margin(t, radius * length, people)
+        side = t * error + skew + second + lost
+        reach = math.sqrt(max(square, 0.0) + spread_of) + size * m
+        strength = max(value - side, -value - side, 0.0) / reach
+        return Found(
+            value,
+            math.hypot(own, math.sqrt(moved)),
+            math.sqrt(variance / people),
+            math.sqrt(surely / people),
+            side,
+            side,
+            2.0 * lost,
+            confounder_of(strength),
+        )
+
+    def expect(self, mechanism: GaussianSum) -> list[tuple[float, float, float]]:
+        """Return what the errors will be around an outcome model of half the range, from public facts alone.
+
+        Returns:
+            Of each target policy the privacy standard error, the largest sampling standard error, and half of the
+            declared range: how wide the interval will be at most is not known before overlap is.
+        """
+        half, units = scale_of(self.bounds.reward)[1], self.bounds.units
+        noise = self._radius(0.5) * mechanism.noise_std / units
+        return [(half * noise, half * math.sqrt(self.most_weight / units), half)] * self.policies
