@@ -178,6 +178,21 @@ def release_rows(
         first, rows = rows.after_first(noise, journal)
         plan = rows.plan
 
+    noisy, function = release_values(rows, noise, journal, progress)
+    query = plan.query.around(function)
+    if isinstance(query, LearningQuery):
+        function = query.learned(plan.value_mechanism, noisy)
+    contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
+    groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
+    return Released(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, first, rows)
+
+
+def release_values(
+    rows: PrivateRows, noise: Any, journal: Any, progress: Any = None
+) -> tuple[Float[np.ndarray, " dim"], Learned | None]:
+    """Return the noisy vector of all values, and what the plan's program learns; arguments as above."""
+    plan = rows.plan
+
     def value_vector(function: Learned | None) -> Float[np.ndarray, " dim"]:
         own = noise.stream("value"), lambda: rows.total(function), journal.stream("value")
         return release_total(plan.value_mechanism, *own)
@@ -188,14 +203,7 @@ def release_rows(
         assert rows.units is not None
         weights = run_on_host(plan.program, noise, rows.units, progress=progress, journal=journal)[1]
         function = plan.function_of(weights)
-    if noisy is None:
-        noisy = value_vector(function)
-    query = plan.query.around(function)
-    if isinstance(query, LearningQuery):
-        function = query.learned(plan.value_mechanism, noisy)
-    contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
-    groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
-    return Released(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, first, rows)
+    return value_vector(function) if noisy is None else noisy, function
 
 
 def references(rows: PrivateRows, function: Learned | None) -> list[float]:
