@@ -143,11 +143,12 @@ class ResidualQuery(Question):
         """Return values and intervals of all target policies from the released vector: post-processing."""
         centre, half = scale_of(self.bounds.reward)
         out = []
-        for weights, known in zip(np.eye(len(self.table)), self.design.done, strict=True):
+        for weights, table in zip(np.eye(len(self.table)), self.table, strict=True):
             found = self._found(mechanism, noisy, weights)
             ends = centre + half * (found.value - found.below), centre + half * (found.value + found.above)
-            notes = (TRIMMED,) if self.config.overlap == "trim" else () if known else (NO_OVERLAP,)
-            notes = notes if self.design.lost.any() else ()
+            trims = self.config.overlap == "trim"
+            lost = self.design.lost if trims else self.design.lost & (table > 0.0)
+            notes = (TRIMMED if trims else NO_OVERLAP,) if lost.any() else ()
             value = centre + half * found.value
             interval, notes = within_range(value, ends, self.bounds.reward, notes)
             errors = half * found.noise, half * found.sampling, half * found.most
