@@ -94,12 +94,6 @@ def plan_of_learned(
     if learner not in LEARNERS:
         raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
     taught = learner in (NAME, ASCENT)
-    if basis is not None and not taught:
-        raise DprlError(f"learn: a basis is for {NAME} and {ASCENT}: choose one as the learner, or leave basis out.")
-    if taught and (cuts or candidates or deviation is not None):
-        raise DprlError(f"{learner}: cuts, policies of your own and a return_deviation are for rules: leave them out.")
-    if bounds.actions is None:
-        raise DprlError("learn: rules propose discrete actions; these are continuous.")
     stratified = isinstance(config, Stratified)
     if (bounds.strata is not None) != stratified:
         raise DprlError(
@@ -117,6 +111,12 @@ def plan_of_learned(
             "learn: where people are lost and behaviour probabilities are estimated, nobody can tell what would have "
             "been done to those who were lost: evaluate target policies instead."
         )
+    if basis is not None and not taught:
+        raise DprlError(f"learn: a basis is for {NAME} and {ASCENT}: choose one as the learner, or leave basis out.")
+    if taught and for_rules:
+        raise DprlError(f"{learner}: cuts, policies of your own and a return_deviation are for rules: leave them out.")
+    if bounds.actions is None:
+        raise DprlError("learn: rules propose discrete actions; these are continuous.")
     budget.check_units(bounds.units)
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     own = dict(candidates or {})

@@ -204,10 +204,11 @@ class Design:
             value, apart, table: of the other policies: the model's mean and all residuals, how far the model of each
                 stratum lies from that mean, and their action probabilities.
         """
-        middle = float((self.cells * self.outcomes).sum())
+        middle, left = float((self.cells * self.outcomes).sum()), self.raw - self.outcomes
         cells = apart[:, None] + done * (self.outcomes - middle)
-        left = (table * self.weights + done) * (self.raw - self.outcomes)
-        between = float((self.cells * cells * (cells + 2.0 * left)).sum())
+        more = (table * left).sum(axis=1, keepdims=True) + done * left  # that means have, and not the model of them
+        beside = more**2 - ((table * self.weights + done) * left) ** 2  # of which residuals count the second
+        between = float((self.cells * cells * (cells + 2.0 * more)).sum() + max((self.cells * beside).sum(), 0.0))
         return value + done * middle, cells, between
 
     def noise_of_shares(self, means: Float[np.ndarray, " strata *actions"]) -> float:
