@@ -146,6 +146,6 @@ LEARN = _suite(
             Attack(epsilon=epsilon, options={"strata": True, "part": "first"}, trials=10 * TRIALS)
             for epsilon in (1.0, 4.0)
         ),
-        Attack(options={"strata": True, "choosing_share": 0.05}, trials=TRIALS // 10),  # each run finds a strategy
+        Attack(options={"strata": True, "choosing_share": 0.05}, trials=TRIALS // 20),  # each finds a strategy
     ),
 )
