@@ -75,24 +75,24 @@ class LearnAudit(BestAudit):
     """Options of the attack on a learned policy.
 
     Attributes:
-        learner: what learns.
+        learner: what learns; ``strata`` for regression for each action in one stratum, where behaviour probabilities are
+            estimated.
         part: ``both`` for all that is released of two parts of the people; ``first`` for every noisy sum of those who
             teach, of whom a person is one whose vector is at full clip norm whatever was released before.
-        strata: whether behaviour probabilities are estimated, in one stratum; then the learner is ``fitted-q``.
     """
 
     algorithm: ClassVar[str] = "learn"
 
-    learner: Literal["rules", "fitted-q", "policy-gradient"] = "rules"
+    learner: Literal["rules", "fitted-q", "policy-gradient", "strata"] = "rules"
     part: Literal["both", "first"] = "both"
-    strata: bool = False
 
     def plan(self, bounds: Bounds, budget: Budget) -> Plan:
         """Return the plan of a release with the smallest class of rules: one for each action; or with one regression
         for each.
         """
-        how = {"share": self.choosing_share, "learner": NAME if self.strata else self.learner}
-        bounds = replace(bounds, strata=() if self.strata else None)
+        within = self.learner == "strata"
+        how = {"share": self.choosing_share, "learner": NAME if within else self.learner}
+        bounds = replace(bounds, strata=() if within else None)
         return plan_of_learned(values_of_learned(ImportanceSampling(), bounds), bounds, budget, **how)
 
 

@@ -143,9 +143,9 @@ LEARN = _suite(
             for epsilon in (1.0, 4.0)
         ),
         *(
-            Attack(epsilon=epsilon, options={"strata": True, "part": "first"}, trials=10 * TRIALS)
+            Attack(epsilon=epsilon, options={"learner": "strata", "part": "first"}, trials=10 * TRIALS)
             for epsilon in (1.0, 4.0)
         ),
-        Attack(options={"strata": True, "choosing_share": 0.05}, trials=TRIALS // 20),  # each finds a strategy
+        Attack(options={"learner": "strata", "choosing_share": 0.05}, trials=TRIALS // 20),  # each finds a strategy
     ),
 )
