@@ -27,7 +27,7 @@ from dprl.mechanisms.noise import SeededNoise
 from dprl.policies.greedy import Basis, GreedyPolicy
 from dprl.protocols import NO_JOURNAL
 
-JUDGING = range(100, 140)
+JUDGING = range(100, 120)
 BASIS, STEPS, LENGTH, CLIP, MOMENTUM = "products:2", 5, 1.0, 0.5, 0.5
 LEARNERS = {"regression for each action": "fitted-q", "policy gradient": "policy-gradient"}
 

@@ -75,8 +75,8 @@ class LearnAudit(BestAudit):
     """Options of the attack on a learned policy.
 
     Attributes:
-        learner: what learns; ``strata`` for regression for each action in one stratum, where behaviour probabilities are
-            estimated.
+        learner: what learns; ``strata`` for regression for each action in one stratum, where behaviour probabilities
+            are estimated.
         part: ``both`` for all that is released of two parts of the people; ``first`` for every noisy sum of those who
             teach, of whom a person is one whose vector is at full clip norm whatever was released before.
     """
