@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.harness import pin, table
@@ -70,7 +71,8 @@ def lacks(seed: int) -> Iterator[list[float]]:
     for epsilon in EPSILONS:
         drawn, bare = (program.calibrated(Budget(epsilon, DELTA)) for program in (drawn, bare))
         noisy = exact + rng.normal(0.0, drawn.stages[0].mechanism.noise_std, len(exact))
-        told = [drawn.update(0, None, noisy, 0), bare.update(0, None, noisy, 0), drawn.update(0, None, exact, 0)]
+        asked = ((drawn, noisy), (bare, noisy), (drawn, exact))
+        told = [program.update(0, None, jnp.asarray(sums), 0) for program, sums in asked]
         rules = [drawn.policy(np.asarray(one)).action(where) for one in told]
         own = [best - share @ means[np.arange(strata), rule] for rule in rules]
         yield [1000.0 * float(one) for one in (*own, best - fixed, best - done)]
