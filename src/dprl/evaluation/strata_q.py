@@ -31,7 +31,7 @@ from dprl.evaluation.strata import Axis, Strata
 from dprl.policies.greedy import Basis
 from dprl.policies.rules import DEEPEST, Rule, Split
 
-# All numbers were chosen on the seeds for choosing of benchmarks/learn_within_strata.py.
+# All numbers were chosen on problems like those of the seeds for choosing of benchmarks/learn_within_strata.py.
 KAPPA = 1.0
 """Weight of a reward against a count."""
 CLEAR = 1.0
