@@ -99,6 +99,13 @@ def _four_strata() -> Process:
     )  # fmt: skip
 
 
+def _by_stratum(treated: tuple[float, ...]) -> Process:
+    """Sicker people are treated more often, and do worse untreated; how they do treated is given."""
+    often, untreated = (0.25, 0.4, 0.6, 0.75), (0.7, 0.6, 0.4, 0.3)
+    chances = list(zip(untreated, treated, strict=True))
+    return laws.confounded([(1.0 - p, p) for p in often], chances, {"treated": (1, 1, 1, 1)})
+
+
 def _five_rungs() -> Process:
     """Two policies on a ladder whose climbers climb more readily the higher they stand; products of at most 24."""
     law, up = _falling(5), np.linspace(0.4, 0.6, 5)
@@ -600,6 +607,25 @@ ROWS = (
     Row(
         name="learned-advantage", title="a policy learned by advantages from three steps", domain=_to_the_right,
         algorithm=_weighted(), units=2000, epsilon=0.5, learn="advantage", bounds={**_BY_STATE, "horizon": 3},
+    ),
+    Row(
+        name="learned-in-strata", title="a rule learned from one step, propensities estimated, where one is better",
+        domain=lambda: _by_stratum((0.5, 0.5, 0.6, 0.6)), algorithm=_stratified, units=2000, learn="fitted-q",
+        bounds=_estimated(1, 2000, 1.0).bounds,
+    ),
+    Row(
+        name="learned-in-strata-by-luck",
+        title="a rule learned from one step, propensities estimated, where none is better",
+        domain=lambda: _by_stratum((0.7, 0.6, 0.4, 0.3)), algorithm=_stratified, units=2000, learn="fitted-q",
+        epsilon=0.5, bounds=_estimated(1, 2000, 1.0).bounds,
+    ),
+    Row(
+        name="learned-in-strata-steps", title="a rule learned from three steps, propensities estimated",
+        domain=_to_the_right, algorithm=_stratified, units=5000, learn="fitted-q",
+        bounds={
+            **_BY_STATE, "horizon": 3, "max_importance_ratio": 2.2, "max_cumulative_ratio": 2.2**3,
+            "strata": ("observation_0",),
+        },
     ),
     Row(
         name="best-of-100", title="importance sampling, one step, the winner of 100 policies",

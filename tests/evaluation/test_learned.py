@@ -115,8 +115,6 @@ def test_what_cannot_be_learned_is_refused():
     continuous = replace(BOUNDS, actions=None, action=((0.0, 1.0),))
     with pytest.raises(DprlError, match="discrete actions"):
         plan(bounds=continuous)
-    with pytest.raises(DprlError, match="leave strata out"):
-        plan(bounds=replace(BOUNDS, strata=()))
     with pytest.raises(DprlError, match="there are 3 actions, and 998 policies of your own"):
         plan(candidates=dict.fromkeys(map(str, range(998))))
 

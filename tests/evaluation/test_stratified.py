@@ -25,6 +25,7 @@ from dprl.evaluation.sequential import Moves, SequentialQuery
 from dprl.evaluation.strata import Strata
 from dprl.evaluation.stratified import Stratified
 from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.policies.loading import ColumnPolicy, LoggedPolicy
 from dprl.protocols import Bounds
 from dprl.registry import default_for
 
@@ -136,9 +137,54 @@ def test_without_noise_it_is_the_stratified_mean(seed):
 def test_no_vector_is_longer_than_its_clip_whatever_was_released(seed, deviation, least):
     columns, bounds = people(300, seed), facts()
     noise = deviation * np.random.default_rng(seed).normal(size=2 * CELLS * ACTIONS)
-    query = asked(bounds, min_propensity=least).around(counted(columns, bounds, noise, deviation))
-    vectors = query.unit_vectors(one_shot.load(columns, bounds), [FIRST, MIXED])
+    policies = [FIRST, MIXED, LoggedPolicy()]
+    query = asked(bounds, policies, min_propensity=least).around(counted(columns, bounds, noise, deviation))
+    vectors = query.unit_vectors(one_shot.load(columns, bounds), policies)
     assert np.linalg.norm(vectors, axis=1).max() <= query.clip_norm * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_what_was_done_is_worth_what_was_paid_whatever_its_propensities_are(horizon):
+    """Also where an action was never taken, and with propensities that noise made wrong."""
+    columns, bounds = people(600, 1, horizon, never=(0, 0)), facts(horizon, **(WIDE if horizon > 1 else {}))
+    paid = np.sum(columns["reward"]) / 600
+    for noise, deviation in (
+        (0.0, SILENT),
+        (3.0 * np.random.default_rng(0).normal(size=6 * (1 + (horizon == 1))), 3.0),
+    ):
+        query = asked(bounds, [LoggedPolicy(), FIRST]).around(counted(columns, bounds, noise, deviation))
+        log = one_shot.load(columns, bounds)
+        mechanism = GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=0.01).plain()
+        estimate = query.decode(mechanism, query.unit_vectors(log, [LoggedPolicy(), FIRST]).sum(axis=0))[0]
+        if deviation == SILENT:
+            assert estimate.value == pytest.approx(paid, abs=1e-4)
+        assert estimate.interval[0] < paid < estimate.interval[1]
+        assert estimate.interval[1] - estimate.interval[0] < 0.25
+        assert "no-overlap" not in estimate.notes
+
+
+def test_a_difference_from_what_was_done_is_the_stratified_means_less_what_was_paid():
+    columns, bounds, policies = people(4_000, 2), facts(units=4_000), [FIRST, LoggedPolicy()]
+    plan = make_plan(Stratified(discount=1.0), bounds, dprl.Budget(1.0, 1e-5), policies, contrasts=[(0, 1)])
+    query = plan.query.around(counted(columns, bounds))
+    mechanism, log = mechanism_of(query), one_shot.load(columns, bounds)
+    noisy = query.unit_vectors(log, policies).sum(axis=0)
+    first, logged = query.decode(mechanism, noisy)
+    assert first.value - logged.value == pytest.approx(stratified_mean(columns, FIRST) - columns["reward"].mean())
+    # the influence of each person on the difference, whose variance the sampling error has
+    stratum, taken = columns["observation_0"].astype(int), columns["action"] == 0
+    share = np.array([taken[stratum == cell].mean() for cell in range(CELLS)])[stratum]
+    own = np.array([columns["reward"][taken & (stratum == cell)].mean() for cell in range(CELLS)])[stratum]
+    influence = own + taken / share * (columns["reward"] - own) - columns["reward"]
+    found = query.difference(mechanism, noisy, 0, 1)
+    assert 1.0 <= found.sampling / (influence.std() / math.sqrt(4_000)) < 1.1
+
+
+def test_a_column_of_the_log_or_what_was_done_to_the_lost_is_refused():
+    with pytest.raises(DprlError, match="a column of the log is none"):
+        asked(facts(), [ColumnPolicy()])
+    with pytest.raises(DprlError, match="leave the policy logged out"):
+        asked(facts(**LOST, max_importance_ratio=9.0), [LoggedPolicy(), FIRST])
 
 
 def test_an_action_that_nobody_took_leaves_the_whole_range_there():

@@ -38,6 +38,12 @@ def neighbours_of_advantages(lab: Lab) -> None:
 
 
 @check
+def neighbours_of_a_rule_in_strata(lab: Lab) -> None:
+    """The same, where those who value count propensities as well."""
+    hold(Case(IN_TWO_PARTS["learn"], "rule within strata, one decision", "arrays by person"), lab)
+
+
+@check
 def costs_of_a_learner() -> None:
     """The sampler's precision is paid for every draw of both parts, and each part's event keeps to the budget."""
     plan = plan_of_learned(dprl.ImportanceSampling(), _BOUNDS, _BUDGET, 2.0**-49, **_LEARNER)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from dprl.accounting import verification
 from dprl.evaluation.fitted_q import FittedQ
@@ -17,6 +19,25 @@ from .planting import fault, go_on_without_noise
 
 fault("a person teaches advantages and values", "neighbours of advantages", (InMemory, "after_first"))(in_both_parts)
 fault("rows teach advantages and not people", "neighbours of advantages", (InMemory, "after_first"))(rows_divided)
+
+
+fault("a person teaches a rule in strata and values", "neighbours of a rule in strata", (InMemory, "after_first"))(
+    in_both_parts
+)
+
+
+@fault("propensities are counted of all people", "neighbours of a rule in strata", (InMemory, "after_first"))
+def _(original: Any, rows: Any, noise: Any, journal: Any) -> Any:
+    """Of those who teach, too, and not of those who value alone."""
+    found, second = original(rows, noise, journal)
+    everybody = replace(second, log=rows.log.of_units(np.ones(rows.log.units, bool), second.log.bounds))
+    counted = type("Counted", (InMemory,), {"units": property(lambda _: everybody.units)})
+    return found, counted(second.plan, second.log, second.policies, second.behavior)
+
+
+@fault("a rule in strata is made of sums without noise", "neighbours of a rule in strata", traced=True)
+def _(planting: Any) -> None:
+    go_on_without_noise(planting, 0)
 
 
 @fault("advantages that nobody clips", "neighbours of advantages", (arithmetic, "clip_to_grid"), traced=True)

@@ -345,12 +345,13 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
     # the second run saw what the first released: whatever is made of that alone is the same, to the last bit
     elif any(value.tobytes() != two.results[name].tobytes() for name, value in one.results.items()):
         problems.append("what is made of the releases depends on more than them")
-    largest, releases, moving = Fraction(0), 0, 0
+    largest, releases, moving = Fraction(0), 0, set[bool]()
     divided = any(name == f"/{STREAM}" for name, *_ in one.calls)
     for place, mechanism in enumerate(one.mechanisms):
         a, b = one.entries.get(place, []), two.entries.get(place, [])
         problems += _numbers_of_releases(mechanism, a, b)
-        moving += any(x.total != y.total for x, y in zip(a, b, strict=False))
+        if any(x.total != y.total for x, y in zip(a, b, strict=False)):
+            moving.add(place == 0)
         if isinstance(mechanism, NoisyMaximum):
             divided = True
             spread = max((_spread(x, y) for x, y in zip(a, b, strict=False)), default=Fraction(0)) / mechanism.spread
@@ -378,7 +379,7 @@ def compare(one: ReleaseTrace, two: ReleaseTrace, relation: Relation = "add or r
                         f"the inputs of release {step} of mechanism {place} differ by more than the sensitivity"
                     )
                 largest = max(largest, squared)
-    if divided and moving > 1:  # each part of the people has one mechanism
+    if divided and len(moving) > 1:  # the first part of the people has one mechanism, the first of all
         problems.append("one unit moves what is released of either part: it is in both parts of the people")
     largest = math.sqrt(largest)
     if one.answering is not None and one.answering == two.answering:

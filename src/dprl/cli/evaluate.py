@@ -88,20 +88,17 @@ def lines(release: Any, out: Path) -> Iterator[str]:
         )
     width = max(len(name) for name in release.values)
     for name, e in release.values.items():
-        (low, high), most, weight = e.interval, e.sampling_standard_error_at_most, e.mean_weight
+        (low, high), weight = e.interval, e.mean_weight
         yield (
             f"{name:<{width}}  {e.value:10.4g}   {100 * estimate['confidence']:g}% interval {low:.4g} to {high:.4g}"
-            f"   (privacy noise {e.privacy_standard_error:.3g}, sampling error about {e.sampling_standard_error:.3g}"
-            + ("" if most is None else f", at most {most:.3g}")
-            + (")" if weight is None else f"; mean weight {weight:.3g})")
+            f"   ({_errors(e.as_dict())}" + (")" if weight is None else f"; mean weight {weight:.3g})")
         )
     for c in release.contrasts:
         (low, high), (least, most) = c["interval"], c["simultaneous_interval"]
         together = "" if len(release.contrasts) == 1 else f", {least:.4g} to {most:.4g} of all together"
         yield (
             f"{c['policy']} less {c['against']}  {c['value']:.4g}   {100 * estimate['confidence']:g}% interval "
-            f"{low:.4g} to {high:.4g}{together}   (privacy noise {c['privacy_standard_error']:.3g}, sampling error "
-            f"about {c['sampling_standard_error']:.3g})"
+            f"{low:.4g} to {high:.4g}{together}   ({_errors(c)})"
         )
     for group in release.subgroups:
         yield f"{group['name']}: {group['people']:.0f} (privacy noise {group['people_standard_error']:.3g})"
@@ -120,6 +117,18 @@ def lines(release: Any, out: Path) -> Iterator[str]:
         yield f"values are of the {estimate['quantity']}, not of a return"
     yield f"{estimate['status']}: epsilon {estimate['epsilon']:g}, delta {estimate['delta']:g} a {unit}"
     yield from end_of(release.certificate, estimate["status"], out, "data")
+
+
+def _errors(found: Mapping[str, Any]) -> str:
+    """Return what is printed of both errors. A noisy second moment may come out below the square of the mean: then it
+    tells nothing of the sampling error but what that is at most.
+    """
+    privacy, sampling, most = (
+        found.get(f"{name}_standard_error{end}")
+        for name, end in (("privacy", ""), ("sampling", ""), ("sampling", "_at_most"))
+    )
+    known = [f"about {sampling:.3g}"] * bool(sampling) + ([] if most is None else [f"at most {most:.3g}"])
+    return f"privacy noise {privacy:.3g}, sampling error {', '.join(known) or 'hidden by it'}"
 
 
 def _benefit(projection: dict[str, Any]) -> str:

@@ -8,10 +8,10 @@ from dprl.cli.command import configure
 from dprl.cli.evaluate import show_release
 from dprl.cli.requests import Budgeted, Configured, Kept, OfPeople, Printed, expert, may
 from dprl.cli.running import Progress, check_out, stoppable
-from dprl.registry import evaluating
+from dprl.registry import DEFAULT, evaluating
 
-VALUES = "importance-sampling"
-"""By which values are told."""
+VALUES = {DEFAULT: "importance-sampling", "stratified": "stratified"}
+"""By which values are told, for each algorithm that evaluates a log with the same bounds by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,8 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
             number. Repeat the option for several; by default all components, cut at public points.
         learner: rules as above. fitted-q for a policy by fitted Q iteration, or advantage for what does better than
             what was done, in OUT/policy.safetensors. Or recommended, by public facts: over several steps fitted-q where
-            the budget is large, advantage where it is not; else rules.
+            the budget is large, advantage where it is not; else rules. Where the
+            bounds declare strata, fitted-q with an action for each stratum, in OUT/policy.json.
         basis: of a policy: table, products:0, products:1 or products:2. By default the largest that the budget serves.
         return_deviation: how far returns lie from the middle of their range, as the root of the mean square that an
             earlier study reports. The smaller it is, the sooner larger rules are chosen.
@@ -42,7 +43,7 @@ class Learn(Printed, Kept, Configured, Budgeted, OfPeople):
     policies: list[str] | None = expert(metavar="POLICY")
     outcome: str | None = expert(metavar="TEXT")
 
-    algorithms = staticmethod(lambda: {VALUES: evaluating()[VALUES]})
+    algorithms = staticmethod(lambda: {name: evaluating()[name] for name in VALUES.values()})
 
 
 def learn(asked: Learn) -> None:
@@ -52,7 +53,7 @@ def learn(asked: Learn) -> None:
         asked, private, "--resume goes on with a private release: --seed and --simulated begin anew each time."
     )
     with stoppable(run):
-        budget, configured = asked.budget(), mistakes.attempt(configure, asked, VALUES)
+        budget, configured = asked.budget(), mistakes.attempt(configure, asked, VALUES[asked.default()])
         mistakes.check()
         assert asked.out is not None
 

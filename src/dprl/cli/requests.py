@@ -150,6 +150,15 @@ class OfPublicFacts(Request):
 
     bounds: Path | dict | None = must(metavar="FILE")
 
+    def default(self) -> str:
+        """Return the algorithm for these bounds. What is wrong with them is said when they are read for the release."""
+        from dprl.data.bounds_file import read_bounds
+
+        try:
+            return default_for(read_bounds(self.bounds))
+        except DprlError:
+            return DEFAULT
+
 
 @dataclass(frozen=True, kw_only=True)
 class Featured(Request):
@@ -219,19 +228,10 @@ class OfLog(Featured, OfPeople):
         if self.algorithm is not None:
             return self.algorithm
         if not isinstance(folder, str):
-            return self._default()
+            return self.default()
         from dprl.protectors.protector import Protector
 
         return Protector.load(folder).algorithm or DEFAULT
-
-    def _default(self) -> str:
-        """Return the algorithm for these bounds. What is wrong with them is said when they are read for the release."""
-        from dprl.data.bounds_file import read_bounds
-
-        try:
-            return default_for(read_bounds(self.bounds))
-        except DprlError:
-            return DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True)

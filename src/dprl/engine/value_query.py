@@ -133,6 +133,15 @@ class CountingQuery(ValueQuery, Protocol):
 
 
 @runtime_checkable
+class TabledQuery(ValueQuery, Protocol):
+    """An estimator that looks at its policies before it is asked, and takes one that is not known yet."""
+
+    def of_policies(self, policies: Sequence[Any]) -> Self:
+        """Return the same question about policies that are known by now; its length and clip norm stay."""
+        ...
+
+
+@runtime_checkable
 class LearningQuery(ValueQuery, Protocol):
     """An estimator whose noisy sum tells more than values."""
 

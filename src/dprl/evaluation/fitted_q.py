@@ -29,6 +29,7 @@ from dprl.engine.plan import calibrated_stages
 from dprl.engine.rows import scale_of
 from dprl.policies.greedy import Basis, GreedyPolicy
 from dprl.policies.loading import LoggedPolicy
+from dprl.policies.rules import Rule
 from dprl.protocols import Bounds
 from dprl.value_functions.feature_map import Features
 
@@ -142,6 +143,7 @@ class TableQ(FittedQ):
     """Q of a table: one release, of which the state after it is the table of scores ``(A S,)``."""
 
     rounds = 1
+    kappa: ClassVar[float] = KAPPA
 
     @property
     def targets(self) -> int:
@@ -151,7 +153,7 @@ class TableQ(FittedQ):
     @property
     def query(self) -> Query:
         """Counts of (state, action, next state) and sums of rewards in [-1, 1] of each (state, action)."""
-        clip = CLIP * math.sqrt(self.bounds.horizon * (1.0 + KAPPA**2))
+        clip = CLIP * math.sqrt(self.bounds.horizon * (1.0 + self.kappa**2))
         return Query(NAME, self.basis.size * self.actions * (self.targets + 1), clip)
 
     def strength(self, noise_multiplier: float) -> float:
@@ -177,7 +179,7 @@ class TableQ(FittedQ):
         def add(total: Any, row: Any) -> tuple[Any, None]:
             move, cell, weight, reward = row
             total = total.at[unit, move].add(weight)
-            return total.at[unit, counts + cell].add(KAPPA * weight * reward), None
+            return total.at[unit, counts + cell].add(self.kappa * weight * reward), None
 
         rows = (moves.T, cells.T, weights.T, block.raw_reward.T)
         return jax.lax.scan(add, jnp.zeros((len(weights), self.query.dimension), weights.dtype), rows)[0]
@@ -190,22 +192,23 @@ class TableQ(FittedQ):
         low, high = (end / half for end in self.bounds.reward)
         moves = noisy[: size * actions * self.targets].reshape(size, actions, self.targets)
         rows, noise = jnp.sum(moves, axis=2), self._noise
-        sums = noisy[size * actions * self.targets :].reshape(size, actions) / KAPPA + middle / half * rows
+        sums = noisy[size * actions * self.targets :].reshape(size, actions) / self.kappa + middle / half * rows
         error = noise * math.sqrt(self.targets)
         some = jnp.maximum(rows, max(error, 1.0))
         shares = jnp.maximum(moves, 0.0) / jnp.maximum(jnp.sum(jnp.maximum(moves, 0.0), axis=2, keepdims=True), 1e-9)
-        seen, allowed = rows >= 2.0 * error, jnp.asarray(self.allowed or True)
+        seen, allowed = self._seen(rows, error), jnp.asarray(self.allowed or True)
 
         def backup(values: Any, steps: Any) -> tuple[Any, Any]:
             """Return values ``(targets,)`` one step earlier, the end's last, and bounds of Q ``(S, A)``."""
             least, most = jnp.minimum(low, low * steps), jnp.maximum(high, high * steps)
             mean = jnp.clip((sums + gamma * moves @ values) / some, least, most)
             spread = shares @ values**2 - (shares @ values) ** 2
-            sampling = (1.0 + gamma**2 * jnp.maximum(spread, 0.0)) / some
+            future = gamma**2 * jnp.maximum(spread, 0.0)
             around = jnp.sum((gamma * values + middle / half - mean[..., None]) ** 2, axis=2)
-            private = (noise / some) ** 2 * (KAPPA**-2 + around)
-            bound = jnp.clip(mean - self.caution * jnp.sqrt(sampling + private), least, most)
-            bound = jnp.where(seen, bound, least) + 1e-9 * mean  # of actions that nobody saw the likeliest one
+            private = (noise / some) ** 2 * (self.kappa**-2 + around)
+            told, likely = self._told(mean, future, private, some, seen)
+            # of actions that nobody saw the likeliest one
+            bound = jnp.where(seen, jnp.clip(told, least, most), least) + 1e-9 * likely
             bound = jnp.where(allowed, bound, -1e300)
             return jnp.append(jnp.max(bound, axis=1), 0.0)[-self.targets :], bound
 
@@ -213,11 +216,26 @@ class TableQ(FittedQ):
         _, found = jax.lax.scan(backup, jnp.zeros(self.targets, jnp.float64), jnp.asarray(lengths))
         return found[-1].T.ravel()
 
+    def _seen(self, rows: Any, error: float) -> Any:
+        """Return ``(S, A)`` where an action was taken, from noisy numbers of rows and the noise in them."""
+        return rows >= 2.0 * error
+
+    def _told(self, mean: Any, future: Any, private: Any, some: Any, seen: Any) -> tuple[Any, Any]:
+        """Return bounds of Q ``(S, A)``, and what tells actions apart that nobody saw.
+
+        Args:
+            mean: Q, in halves of the reward range.
+            future, private: variances of what follows a row, and of the noise in the mean.
+            some, seen: numbers of rows, and where they say something.
+        """
+        del seen
+        return mean - self.caution * jnp.sqrt((1.0 + future) / some + private), mean
+
     def answer(self, state: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return the scores."""
         return state
 
-    def policy(self, weights: Float[np.ndarray, " n"]) -> GreedyPolicy:
+    def policy(self, weights: Float[np.ndarray, " n"]) -> GreedyPolicy | Rule:
         """Return the policy of the released scores."""
         theta = weights.reshape(self.actions, self.basis.size)
         return self._greedy(theta, np.zeros(0))

@@ -173,7 +173,13 @@ class ImportanceQuery(Question):
         self, log: Trajectories, policies: Sequence[Any], behavior: Any = None
     ) -> Float[np.ndarray, "units dim"]:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
-        pairs = [unit_pairs(self, log, step_ratios(p, log, behavior)) for p in policies]
+        return self.vectors_of(log, [step_ratios(policy, log, behavior) for policy in policies])
+
+    def vectors_of(
+        self, log: Trajectories, ratios: Sequence[Float[np.ndarray, " rows"]]
+    ) -> Float[np.ndarray, "units dim"]:
+        """Return the units' vectors from each policy's importance ratios. Private."""
+        pairs = [unit_pairs(self, log, own) for own in ratios]
         above, below = (np.stack(found, axis=1) for found in zip(*pairs, strict=True))
         rest = rest_of(self, above, below, unit_means(log, np.ones(log.episodes)))
         return np.concatenate([*(mixed(part, self.strategy) for part in parts_of(self, above, below)), rest], axis=1)

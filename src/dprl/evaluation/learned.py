@@ -28,9 +28,11 @@ from dprl.evaluation.best import Choice, checked_share, make_choice
 from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import after_first
+from dprl.evaluation.regression import regresses
 from dprl.evaluation.strata import check_apart, read_axis
 from dprl.evaluation.strategy import UnknownPolicy, public_states
-from dprl.evaluation.teaching import make_teaching, recommended_teaching
+from dprl.evaluation.stratified import Stratified
+from dprl.evaluation.teaching import make_teaching, recommended_teaching, teaching_within_strata
 from dprl.policies.loading import AlwaysPolicy, LoggedPolicy, policy_probabilities
 from dprl.policies.rules import Cut, Rule, fixed_actions, public_cuts, thresholds, trees
 from dprl.protocols import Bounds
@@ -52,7 +54,7 @@ LOGGED = "logged"
 
 
 def plan_of_learned(
-    config: ImportanceSampling,
+    config: ImportanceSampling | Stratified,
     bounds: Bounds,
     budget: Budget,
     total_variation: float = 0.0,
@@ -70,7 +72,9 @@ def plan_of_learned(
     """Return the plan of a release that learns a rule or a policy.
 
     Args:
-        config, bounds, budget, total_variation, unit: see :func:`~dprl.evaluation.plan.make_plan`.
+        config, bounds, budget, total_variation, unit: see :func:`~dprl.evaluation.plan.make_plan`. Where the bounds
+            declare strata, values are those of :class:`~dprl.evaluation.stratified.Stratified`, and the rule has an
+            action for each stratum (:mod:`dprl.evaluation.strata_q`).
         cuts: components that rules may look at, each with or without cut points, as subgroups are declared; by default
             all of them, at public cut points.
         candidates: policies of the analyst's own that are chosen from as well, by name.
@@ -91,14 +95,31 @@ def plan_of_learned(
     if learner not in LEARNERS:
         raise DprlError(f"learner must be one of {', '.join(LEARNERS)}.")
     taught = learner in (NAME, ADVANTAGE)
+    stratified = isinstance(config, Stratified)
+    if (bounds.strata is not None) != stratified:
+        raise DprlError(
+            "learn: behaviour probabilities are either estimated within strata of the bounds, for values of "
+            "dprl.Stratified(...), or known, for those of dprl.ImportanceSampling(...)."
+        )
+    if regresses(bounds):
+        raise DprlError("learn: a rule has an action for each stratum: declare strata without :linear.")
+    for_rules = bool(cuts or candidates) or deviation is not None
+    if stratified and (learner in ("rules", ADVANTAGE) or basis is not None or for_rules):
+        raise DprlError(
+            "learn: where behaviour probabilities are estimated, a rule has an action for each stratum, by regression "
+            "for each action: leave learner, basis, cuts, policies of your own and return_deviation out."
+        )
+    if stratified and (censored or bounds.censoring_hazard is not None):
+        raise DprlError(
+            "learn: where people are lost and behaviour probabilities are estimated, nobody can tell what would have "
+            "been done to those who were lost: evaluate target policies instead."
+        )
     if basis is not None and not taught:
         raise DprlError(f"learn: a basis is for {NAME} and {ADVANTAGE}: choose one as the learner, or leave basis out.")
-    if taught and (cuts or candidates or deviation is not None):
+    if taught and for_rules:
         raise DprlError(f"{learner}: cuts, policies of your own and a return_deviation are for rules: leave them out.")
     if bounds.actions is None:
         raise DprlError("learn: rules propose discrete actions; these are continuous.")
-    if bounds.strata is not None:
-        raise DprlError("learn: behaviour probabilities must be known: leave strata out of the bounds.")
     budget.check_units(bounds.units)
     asked = bounds.of_one_transition() if unit == "transition" else bounds
     own = dict(candidates or {})
@@ -111,7 +132,10 @@ def plan_of_learned(
     pairs = tuple((0, place) for place in range(1, len(beside) + 1))
     valued = [UnknownPolicy(), *beside.values()]
     rest = (config, bounds, budget, valued, "columns", total_variation, unit, pairs)
-    for_rules = bool(cuts or own) or deviation is not None
+    if isinstance(config, Stratified):
+        parts = TwoParts(bounds.units, checked_share(share))
+        how = (asked, config.discount, parts, beside, LEARNED_POLICY, config.min_propensity)
+        return after_first(teaching_within_strata(*how), *rest)
     if taught or (learner == "recommended" and asked.horizon > 1 and not for_rules):
         parts = TwoParts(bounds.units, checked_share(share))
         how = (asked, config.discount, budget, parts, beside, LEARNED_POLICY, behavior, basis)
@@ -124,6 +148,14 @@ def plan_of_learned(
         _with_class(choice, fixed, asked, declared_cuts(cuts, bounds), own, behavior, deviation), beside=beside
     )
     return after_first(choice, *rest)
+
+
+def values_of_learned(algorithm: Any, bounds: Bounds) -> ImportanceSampling | Stratified:
+    """Return options of the values of what is learned: those that are given if they are of the kind that these bounds
+    need, else default ones with the same discount.
+    """
+    kind = ImportanceSampling if bounds.strata is None else Stratified
+    return algorithm if isinstance(algorithm, kind) else kind(discount=algorithm.discount)
 
 
 def declared_cuts(cuts: Sequence[str], bounds: Bounds) -> tuple[Cut, ...]:

@@ -21,6 +21,8 @@ from dprl.evaluation.anchored import AnchoredQuery
 from dprl.evaluation.best import checked_share, make_choice
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.protected import loaded
+from dprl.evaluation.residuals import ResidualQuery
+from dprl.evaluation.sequential import SequentialQuery
 from dprl.evaluation.subgroups import grouped
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.grid import MAX_UNITS
@@ -246,9 +248,9 @@ def _query(
 
 def _of_a_part(query: ValueQuery, share: float, name: str) -> ValueQuery:
     """Return the question to a ``share`` of the people, each of whom is asked by a coin."""
-    if share == 1.0:
+    if share == 1.0 or isinstance(query, ResidualQuery):  # which counts who is there
         return query
-    if isinstance(query, AnchoredQuery):
+    if isinstance(query, AnchoredQuery | SequentialQuery):
         return replace(query, sampling=replace(query.sampling, share=share))
     if not isinstance(query, ImportanceQuery):
         raise DprlError(f"{name} has no intervals for a part of the people: use another algorithm.")

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import unit_means, usable
@@ -109,9 +110,9 @@ class RegressionQuery(FoundQuestion):
         """Largest norm of all policies' scores."""
         return self._radius(self._model.largest_outcome)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know of all values, from what was released."""
+    @override
+    def notes(self, policy: int) -> tuple[str, ...]:
+        del policy
         return (CUT_WEIGHTS,) if self._cuts else ()
 
     @property

@@ -26,7 +26,7 @@ class Design:
 
     Attributes:
         known: released counts and outcomes.
-        table: ``(K, S, A)`` the target policies.
+        table: ``(K, S, A)`` the target policies; zeros of what was done.
         contrasts: pairs of policies whose residuals' product is asked for.
         trims: whether strata without overlap are left out.
         least: propensity below which an action is not supported.
@@ -42,6 +42,11 @@ class Design:
     def strata(self) -> Strata:
         """The strata."""
         return self.known.strata
+
+    @cached_property
+    def done(self) -> Bool[np.ndarray, " policies"]:
+        """Which policies are what was done: its weights are one, whatever the propensities are."""
+        return np.asarray(~self.table.any(axis=(1, 2)))
 
     # --- overlap, weights and outcomes ------------------------------------------------------------------------------
 
@@ -72,13 +77,16 @@ class Design:
 
     @cached_property
     def cells(self) -> Float[np.ndarray, "strata actions"]:
-        """Share of each stratum and action, where it is supported and kept; zero elsewhere."""
-        return np.where(self.supported & self.kept[:, None], self.known.counts, 0.0) / self.people
+        """Share of each stratum and action, where it is kept, and supported or asked for as what was done; zero
+        elsewhere.
+        """
+        return np.where((self.supported | self.done.any()) & self.kept[:, None], self.known.counts, 0.0) / self.people
 
     @cached_property
     def weights(self) -> Float[np.ndarray, "strata actions"]:
         """One over the released propensity of a stratum's action; zero where that is not supported, or not kept."""
-        return np.divide(self.shares[:, None], self.cells, out=np.zeros_like(self.cells), where=self.cells > 0.0)
+        used = self.supported & (self.cells > 0.0)
+        return np.divide(self.shares[:, None], self.cells, out=np.zeros_like(self.cells), where=used)
 
     @cached_property
     def outcomes(self) -> Float[np.ndarray, "strata actions"]:
@@ -101,7 +109,8 @@ class Design:
     @cached_property
     def reaches(self) -> Float[np.ndarray, "policies cells"]:
         """Largest residual of each policy in each stratum and action."""
-        return (self.table * self.weights * self.largest).reshape(len(self.table), -1)
+        weights = np.where(self.done[:, None, None], self.kept[:, None], self.table * self.weights)
+        return (weights * self.largest).reshape(len(self.table), -1)
 
     @cached_property
     def scale(self) -> Float[np.ndarray, " policies"]:
@@ -170,7 +179,7 @@ class Design:
                 spread.append(abs(unmixed) * noise)
                 expected = expected + both * self.products[:, place]
         square += float(self.cells.ravel() @ expected)
-        spread.append(self.known.count_noise / self.people * float(np.linalg.norm(expected[self.cells.ravel() > 0.0])))
+        spread.append(self.known.count_noise / self.people * float(np.linalg.norm(expected[self.cells.ravel() != 0.0])))
         length = float(np.linalg.norm(mean)) * noise * unit
         return float(mean @ noisy[:k]) * unit, square, length, math.hypot(*spread)
 
@@ -180,16 +189,35 @@ class Design:
 
     def most(self, weights: Float[np.ndarray, " policies"]) -> float:
         """Return the largest mean square that the sum of residuals can have."""
-        return float(self.cells.ravel() @ (self.patterns @ (weights * self.scale)) ** 2)
+        return float(np.maximum(self.cells, 0.0).ravel() @ (self.patterns @ (weights * self.scale)) ** 2)
 
     def farthest(self, weights: Float[np.ndarray, " policies"]) -> float:
         """Return the largest sum of residuals of a unit."""
         return float(np.abs(self.patterns @ (weights * self.scale)).max())
 
-    def noise_of_shares(self, means: Float[np.ndarray, " strata"]) -> float:
-        """Return what the noise in the strata's shares does to their mean of ``means``, which has been subtracted."""
-        spread = np.linalg.norm(np.where(self.kept, means, 0.0))
-        return self.known.people_noise * float(spread) / self.people
+    def with_what_was_done(
+        self, value: float, apart: Float[np.ndarray, " strata"], table: Float[np.ndarray, "strata actions"], done: float
+    ) -> tuple[float, Float[np.ndarray, "strata actions"], float]:
+        """Return value, distances of the model from its mean, and their variance with ``done`` times what was done.
+
+        Args:
+            value, apart, table: of the other policies: the model's mean and all residuals, how far the model of each
+                stratum lies from that mean, and their action probabilities.
+        """
+        middle, left = float((self.cells * self.outcomes).sum()), self.raw - self.outcomes
+        cells = apart[:, None] + done * (self.outcomes - middle)
+        more = (table * left).sum(axis=1, keepdims=True) + done * left  # that means have, and not the model of them
+        beside = more**2 - ((table * self.weights + done) * left) ** 2  # of which residuals count the second
+        between = float((self.cells * cells * (cells + 2.0 * more)).sum() + max((self.cells * beside).sum(), 0.0))
+        return value + done * middle, cells, between
+
+    def noise_of_shares(self, means: Float[np.ndarray, " strata *actions"]) -> float:
+        """Return what the noise in shares does to their mean of ``means``, which has been subtracted; the shares are
+        those of strata, or of strata and actions.
+        """
+        spread = np.linalg.norm(means[self.kept]) if means.ndim > 1 else np.linalg.norm(np.where(self.kept, means, 0.0))
+        noise = self.known.people_noise if means.ndim == 1 else self.known.count_noise
+        return noise * float(spread) / self.people
 
     def noise_of_weights(self, table: Float[np.ndarray, "strata actions"]) -> float:
         """Return what the noise in the weights does: it meets what the outcome model leaves of each mean."""

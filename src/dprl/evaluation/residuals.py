@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
 from dprl.engine.ratios import unit_means, usable
@@ -33,6 +34,7 @@ from dprl.evaluation.intervals import (
 )
 from dprl.evaluation.propensities import Propensities
 from dprl.evaluation.residual_design import Design
+from dprl.evaluation.strata import Strata
 from dprl.evaluation.strategy import least_noise_strategy
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import Bounds
@@ -70,9 +72,8 @@ class FoundQuestion(Question):
         """Number of target policies."""
         raise NotImplementedError
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know of all values, from what was released."""
+    def notes(self, policy: int) -> tuple[str, ...]:
+        """Return what a reader must know of a policy's value, from what was released."""
         raise NotImplementedError
 
     def _found(
@@ -85,11 +86,11 @@ class FoundQuestion(Question):
         """Return values and intervals of all target policies from the released vector: post-processing."""
         centre, half = scale_of(self.bounds.reward)
         out = []
-        for weights in np.eye(self.policies):
+        for place, weights in enumerate(np.eye(self.policies)):
             found = self._found(mechanism, noisy, weights)
             ends = centre + half * (found.value - found.below), centre + half * (found.value + found.above)
             value = centre + half * found.value
-            interval, notes = within_range(value, ends, self.bounds.reward, self.notes)
+            interval, notes = within_range(value, ends, self.bounds.reward, self.notes(place))
             errors = half * found.noise, half * found.sampling, half * found.most
             out.append(ValueEstimate(value, interval, *errors, None, None, half * found.bias, notes))
         return out
@@ -112,7 +113,8 @@ class ResidualQuery(FoundQuestion):
 
     Attributes:
         config: with ``confidence``, ``overlap`` and ``min_propensity``.
-        table: ``(K, S, A)`` the target policies in each stratum.
+        table: ``(K, S, A)`` the target policies in each stratum; zeros of what was done, and ones of a policy that is
+            not known yet.
         contrasts: pairs of policies whose difference is asked for.
         known: the released propensities; see :meth:`around`.
     """
@@ -132,12 +134,11 @@ class ResidualQuery(FoundQuestion):
         """Number of target policies."""
         return len(self.table)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know of all values, from what was released."""
-        if not self.design.lost.any():
-            return ()
-        return (TRIMMED,) if self.config.overlap == "trim" else (NO_OVERLAP,)
+    @override
+    def notes(self, policy: int) -> tuple[str, ...]:
+        trims = self.config.overlap == "trim"
+        lost = self.design.lost if trims else self.design.lost & (self.table[policy] > 0.0)
+        return (TRIMMED if trims else NO_OVERLAP,) if lost.any() else ()
 
     @property
     def dimension(self) -> int:
@@ -147,9 +148,21 @@ class ResidualQuery(FoundQuestion):
     @property
     def strategy(self) -> Float[np.ndarray, "policies policies"]:
         """``(K, K)`` as it would be if all actions were equally likely in every stratum."""
-        patterns = self.table.reshape(len(self.table), -1).T
+        patterns = self._expected.reshape(len(self.table), -1).T
         patterns = np.unique(np.round(patterns / patterns.max(axis=0), 6), axis=0)
+        unknown = self.table.sum(axis=2).max(axis=1) > 1.5
+        if unknown.any():  # which may as well never do what was done
+            patterns = np.concatenate([patterns, np.where(unknown, 0.0, patterns)])
         return least_noise_strategy(patterns[patterns.max(axis=1) > 0.0], self.contrasts)
+
+    @property
+    def _expected(self) -> Float[np.ndarray, "policies strata actions"]:
+        """The table as it would be if all actions were equally likely in every stratum."""
+        return np.where(self.table.any(axis=(1, 2), keepdims=True), self.table, 1.0 / self.table.shape[2])
+
+    def of_policies(self, policies: Sequence[Any]) -> ResidualQuery:
+        """Return the same question about policies that are known by now; its length and clip norm stay."""
+        return replace(self, table=Strata(self.bounds).table(policies))
 
     def around(self, function: Propensities | None) -> ResidualQuery:
         """Return the query around released propensities: post-processing."""
@@ -188,24 +201,28 @@ class ResidualQuery(FoundQuestion):
         """Return what is known of the sum over policies of ``weights`` times values."""
         design, t = self.design, quantile(self.config.confidence)
         mean, squares, mean_noise, square_noise = design.decoded(noisy, mechanism.noise_std, weights)
-        direct, table = design.direct(weights), np.tensordot(weights, self.table, 1)
-        middle = float(design.shares @ direct)
+        own = np.where(design.done, 0.0, weights)  # of policies whose weights were estimated
+        direct, table = design.direct(own), np.tensordot(own, self.table, 1)
+        middle, done = float(design.shares @ direct), float(weights[design.done].sum())
         value = middle + mean
         # strata whose outcomes differ: what the model says of it, and what it leaves of it
-        raw = (table * design.raw).sum(axis=1)
-        between = float(design.shares @ ((direct - middle) * (2.0 * raw - direct - middle)))
+        raw, apart = (table * design.raw).sum(axis=1), direct - middle
+        between = float(design.shares @ (apart * (2.0 * raw - direct - middle)))
+        if done:
+            value, apart, between = design.with_what_was_done(value, apart, table, done)
         variance = max(squares, 0.0) + max(between, 0.0)
         upper, surely = (
             min(max(squares, 0.0) + m * square_noise, design.most(weights)) + max(between, 0.0)
             for m in (VARIANCE_MARGIN, t)
         )
-        noise = math.hypot(mean_noise, design.noise_of_shares(direct - middle), design.noise_of_weights(table))
+        noise = math.hypot(mean_noise, design.noise_of_shares(apart), design.noise_of_weights(table))
         sampling = math.sqrt(upper / design.people)
         error = math.hypot(sampling, noise)
         skew = (sampling / error) ** 2 * skew_margin(t, design.farthest(weights), design.people) if error > 0.0 else 0.0
         low, high = design.hidden(table, t)
         below, above = (t * error + skew + design.second_order(table) + side for side in (low, high))
         end = max(value - below, -value - above, 0.0)
+        _, squares, _, square_noise = design.decoded(noisy, mechanism.noise_std, own)
         strength = end / max(math.sqrt(squares + square_noise) * design.reach(table), 1e-12) if squares > 0.0 else 0.0
         found = Found(
             value,
@@ -227,8 +244,8 @@ class ResidualQuery(FoundQuestion):
             range: how wide the interval will be at most is not known before overlap is.
         """
         half, units = scale_of(self.bounds.reward)[1], self.bounds.units
-        inverse, actions = np.linalg.inv(self.strategy), self.table.shape[2]
-        most = actions * self.table.max(axis=(1, 2))
+        inverse, table, actions = np.linalg.inv(self.strategy), self._expected, self.table.shape[2]
+        most = actions * table.max(axis=(1, 2))
         noise = most * np.linalg.norm(inverse, axis=1) * mechanism.noise_std / units
-        sampling = np.sqrt((actions * self.table**2).sum(axis=2).max(axis=1) / units)
+        sampling = np.sqrt(np.minimum((actions * table**2).sum(axis=2), actions).max(axis=1) / units)
         return [(half * float(n), half * float(s), half) for n, s in zip(noise, sampling, strict=True)]

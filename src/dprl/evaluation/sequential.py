@@ -21,7 +21,9 @@ from dprl.evaluation.importance_sampling import ImportanceQuery
 from dprl.evaluation.importance_vectors import unit_pairs
 from dprl.evaluation.intervals import VARIANCE_MARGIN, Difference, ValueEstimate, apart, confounder_of, quantile
 from dprl.evaluation.propensities import Propensities
+from dprl.evaluation.strata import Strata
 from dprl.mechanisms.gaussian_sum import GaussianSum
+from dprl.policies.loading import LoggedPolicy
 from dprl.protocols import Bounds
 
 FAINTNESS = 0.5
@@ -35,7 +37,7 @@ class SequentialQuery:
     Attributes:
         bounds: as declared.
         sampling: the question of importance sampling.
-        table: ``(K, S, A)`` the target policies in each stratum.
+        table: ``(K, S, A)`` the target policies in each stratum; zeros of what was done.
         least: propensity below which an action is not supported: weights are zero there.
         known: the released propensities; see :meth:`around`.
     """
@@ -73,6 +75,10 @@ class SequentialQuery:
         """L2 norm that no vector exceeds."""
         return self.sampling.clip_norm * math.hypot(1.0, FAINTNESS)
 
+    def of_policies(self, policies: Sequence[Any]) -> SequentialQuery:
+        """Return the same question about policies that are known by now; its length and clip norm stay."""
+        return replace(self, table=Strata(self.bounds).table(policies))
+
     def around(self, function: Propensities | None) -> SequentialQuery:
         """Return the query around released propensities: post-processing."""
         return replace(self, known=function)
@@ -87,16 +93,19 @@ class SequentialQuery:
         """Return ``(U, dimension)`` vectors of the units, before they are clipped. Private."""
         del behavior
         place = self._released.strata.cells(log.observation), np.maximum(log.action, 0)
+        done = replace(log, behavior_prob=(log.action >= 0).astype(np.float64))  # whatever its propensity was
         log = replace(log, behavior_prob=self._released.shares(self.least)[place])
         moved = self._moves.of(log) / self._moves.largest
         weight = self._weight
+        known = [isinstance(policy, LoggedPolicy) for policy in policies]
+        ratios = [step_ratios(policy, done if one else log) for policy, one in zip(policies, known, strict=True)]
         columns = []
-        for policy in policies:
+        for own, one in zip(ratios, known, strict=True):
             # of an episode at a time, for its move is its own
             alone = replace(log, unit_offsets=np.arange(log.episodes + 1))
-            pair = unit_pairs(self.sampling, alone, step_ratios(policy, log))
-            columns += [weight * unit_means(log, part * moved) for part in (sum(pair), np.abs(pair[0] - pair[1]))]
-        return np.column_stack([self.sampling.unit_vectors(log, policies), *columns])
+            pair, move = unit_pairs(self.sampling, alone, own), np.zeros_like(moved) if one else moved
+            columns += [weight * unit_means(log, part * move) for part in (sum(pair), np.abs(pair[0] - pair[1]))]
+        return np.column_stack([self.sampling.vectors_of(log, ratios), *columns])
 
     def decode(self, mechanism: GaussianSum, noisy: Float[np.ndarray, " dim"]) -> list[ValueEstimate]:
         """Return values and intervals of all target policies from the released vector: post-processing."""

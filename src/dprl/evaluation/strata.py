@@ -18,7 +18,8 @@ from jaxtyping import Float
 
 from dprl.data.preparation import is_lagged
 from dprl.errors import DprlError
-from dprl.policies.loading import UNASKED, policy_probabilities
+from dprl.evaluation.strategy import UnknownPolicy
+from dprl.policies.loading import ColumnPolicy, LoggedPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
 MOST = 2_000
@@ -170,17 +171,27 @@ class Strata:
     def table(self, policies: Sequence[Any]) -> Float[np.ndarray, "policies strata actions"]:
         """Return the policies' action probabilities in each stratum.
 
+        Of what was done they are zeros, for nobody knows them yet, and of a policy that is not known yet ones, for it
+        may do anything.
+
         Raises:
-            DprlError: a policy is a column of the log, or differs within a stratum.
+            DprlError: a policy is a column of the log, or differs within a stratum; or what was done is asked for where
+                hazards of being lost are estimated.
         """
         actions = self.bounds.actions
-        if actions is None or any(isinstance(policy, UNASKED) for policy in policies):
+        if actions is None or any(isinstance(policy, ColumnPolicy) for policy in policies):
+            raise DprlError("Within strata policies are functions of states: a column of the log is none.")
+        if self.bounds.kinds > actions and any(isinstance(policy, LoggedPolicy) for policy in policies):
             raise DprlError(
-                "Within strata policies are functions of states: neither a column of the log nor logged is."
+                "Where hazards of being lost are estimated nobody knows what would have been done to those who were "
+                "lost: leave the policy logged out."
             )
         states = self._states()
         out = []
         for number, policy in enumerate(policies, start=1):
+            if isinstance(policy, LoggedPolicy | UnknownPolicy):
+                out.append(np.full((self.count, actions), float(isinstance(policy, UnknownPolicy))))
+                continue
             found = policy_probabilities(policy, states.reshape(-1, states.shape[-1]), actions)
             found = found.reshape(self.count, _STATES, actions)
             if float(np.ptp(found, axis=1).max()) > _SAME:

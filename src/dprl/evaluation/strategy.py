@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -99,9 +100,15 @@ def least_noise_strategy(
         patterns: that a unit can have over the policies.
         contrasts: pairs of policies whose differences count as much as values do.
     """
-    k = patterns.shape[1]
     if len(patterns) == 1:
-        return np.eye(k) / np.linalg.norm(patterns[0])
+        return np.eye(patterns.shape[1]) / np.linalg.norm(patterns[0])
+    return _least_noise(np.asarray(patterns, np.float64).tobytes(), patterns.shape[1], tuple(contrasts)).copy()
+
+
+@lru_cache(maxsize=64)
+def _least_noise(made: bytes, k: int, contrasts: tuple[tuple[int, int], ...]) -> Float[np.ndarray, "k k"]:
+    """Return the strategy of patterns as bytes: a release asks for the same one several times."""
+    patterns = np.frombuffer(made).reshape(-1, k)
     workload = np.eye(k)
     for a, b in contrasts:
         difference = np.eye(k)[a] - np.eye(k)[b]

@@ -27,8 +27,10 @@ from dprl.errors import DprlError, require
 from dprl.evaluation.advantage import ADVANTAGE, Advantage
 from dprl.evaluation.best import SHARE
 from dprl.evaluation.fitted_q import NAME, ROUNDS, LinearQ, TableQ, Unused
+from dprl.evaluation.strata import Strata
+from dprl.evaluation.strata_q import StrataBasis, StrataQ, check_depth
 from dprl.evaluation.strategy import public_states
-from dprl.policies.greedy import Basis, are_codes
+from dprl.policies.greedy import LONGEST, Basis, are_codes
 from dprl.policies.loading import UniformPolicy, policy_probabilities
 from dprl.protocols import Bounds
 
@@ -126,7 +128,8 @@ class Teaching:
         rows = rows_of(log, ratios, Unused(of.bounds.state), of.discount, value, columns=of.columns)
         _, weights = run_on_host(of, noise, unit_rows(rows, of.bounds.units), journal=journal)
         policy = of.policy(np.nan_to_num(np.asarray(weights, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
-        return FromFirst(policy.words, {self.called: policy, **self.beside})
+        words = policy.words if len(policy.words) <= LONGEST else "a rule of many comparisons"
+        return FromFirst(words, {self.called: policy, **self.beside})
 
 
 def make_teaching(
@@ -164,6 +167,23 @@ def make_teaching(
         if left_out is None:
             left_out = {"basis": program.basis.kind, "strength": strength, "least": least}
     return Teaching(parts, _program(facts, discount, behavior, "products:0", learner), beside, called, left_out)
+
+
+def teaching_within_strata(
+    bounds: Bounds, discount: float, parts: TwoParts, beside: Mapping[str, Any], called: str, least: float
+) -> Teaching:
+    """Return how a rule over declared strata is learned; see :mod:`dprl.evaluation.strata_q`.
+
+    Args:
+        bounds: of the whole log, with strata.
+        least: an action that was taken by a smaller share of a stratum is not proposed there.
+    """
+    facts = parts.bounds_of(bounds, True)
+    strata = Strata(facts)
+    check_depth(strata)
+    return Teaching(
+        parts, StrataQ(facts, StrataBasis(facts.state, "strata", strata), discount, least=least), beside, called
+    )
 
 
 def recommended_teaching(bounds: Bounds, discount: float, budget: Budget, *others: Any) -> Teaching | None:

@@ -25,7 +25,8 @@ from dprl.tensor_file import to_bytes
 SCHEMA = "dprl.greedy-policy/1"
 MOST_CODES = 8
 """Values of a whole-numbered component that a linear basis tells apart one by one."""
-_LONGEST = 160  # characters of a table in words
+LONGEST = 160
+"""Characters of a policy in words."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class GreedyPolicy:
             for action in np.unique(chosen):
                 cases.append(f"{self.called(action)} at {_ranges((np.flatnonzero(chosen == action) + low).tolist())}")
             said = f"by {self.names[0]}: {'; '.join(cases)}"
-            if len(said) <= _LONGEST:
+            if len(said) <= LONGEST:
                 return said
         return f"a table of {len(chosen)} states"
 

@@ -27,7 +27,8 @@ _SCHEMA = "dprl.rule/1"
 _MOST_CODES = 8
 """Values of a whole-numbered component that are told apart one by one."""
 _HALVINGS = 3
-_DEEPEST = 8
+DEEPEST = 64
+"""Comparisons that follow one another."""
 Cut = tuple[int, float]
 """A component, and where it is cut."""
 
@@ -135,7 +136,7 @@ def read_rule(path: str | Path) -> Rule:
             if type(node) is not int or not 0 <= node < actions:
                 raise ValueError
             return node
-        if depth == _DEEPEST or set(node) != {"component", "cut", "below", "above"}:
+        if depth == DEEPEST or set(node) != {"component", "cut", "below", "above"}:
             raise ValueError
         component, cut = node["component"], float(node["cut"])
         if type(component) is not int or not 0 <= component < len(names) or not math.isfinite(cut):

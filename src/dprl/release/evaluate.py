@@ -298,7 +298,7 @@ def carry_out(
                 assert loaded is not None
                 rows = InMemory(plan, loaded, targets, behavior)
             found = release_rows(plan, rows, noise, folder, asked.progress)
-            exact = references(plan, found.rows, found.learned) if simulated else None
+            exact = references(found.rows, found.learned) if simulated else None
             valued = policies if found.first is None else found.first.policies
             values = dict(zip(valued, found.estimates, strict=True))
             estimate = estimate_of(plan, log, values, found, exact, status, outcome)

@@ -17,6 +17,7 @@ from dprl.data.sources import LogSource
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.stratified import Stratified
 from dprl.policies.kinds import OnePolicy, TargetPolicies
 from dprl.protocols import Bounds
 from dprl.release.evaluate import (
@@ -33,7 +34,7 @@ def learn(
     log: LogSource,
     budget: Budget,
     *,
-    algorithm: ImportanceSampling | None = None,
+    algorithm: ImportanceSampling | Stratified | None = None,
     bounds: Bounds | Mapping[str, Any] | str | Path | None = None,
     unit: str | None = None,
     person: str | None = None,
@@ -63,7 +64,8 @@ def learn(
     Args:
         log, budget, bounds, unit, person, behavior_policy: see :func:`dprl.evaluate`. Actions must be discrete, and the
             log in memory.
-        algorithm: options of the values, of importance sampling: above all ``discount`` and ``confidence``.
+        algorithm: options of the values, of importance sampling: above all ``discount`` and ``confidence``. Where the
+            bounds declare strata they are those of :class:`~dprl.Stratified`.
         cuts: components that rules may look at: ``"age:30,50"`` with cut points, or ``"site"`` for each value of a
             whole number. By default all components, at cut points that the bounds give.
         policies: of your own, to choose from as well; as :func:`dprl.evaluate` takes target policies.
@@ -71,7 +73,9 @@ def learn(
         learner: ``rules`` as above; ``fitted-q`` for a policy by fitted Q iteration, which looks at every component and
             values what follows a decision; ``advantage`` for one by a noisy regression of how much more each action
             brings than what was done, which needs less budget; or ``recommended``, by public facts: over several steps
-            ``fitted-q`` where the budget is large and ``advantage`` where it is not, else ``rules``.
+            ``fitted-q`` where the budget is large and ``advantage`` where it is not, else ``rules``. Where the
+            bounds declare strata, because behaviour probabilities are not known, it is ``fitted-q`` with an action for
+            each stratum.
         basis: of a policy: ``"table"``, ``"products:0"``, ``"products:1"`` or ``"products:2"``; by default the
             largest that the budget serves. See :class:`~dprl.policies.greedy.Basis`.
         return_deviation: how far returns lie from the middle of their range: the root of the mean square, as the
@@ -92,9 +96,11 @@ def learn(
         budget=budget, ledger=ledger, dataset=dataset, seed=seed, simulated=simulated, progress=progress, run=run,
         resume=resume,
     )  # fmt: skip
-    config = ImportanceSampling() if algorithm is None else algorithm
-    if not isinstance(config, ImportanceSampling):
-        raise DprlError("learn: values are by importance sampling: give dprl.ImportanceSampling(...), or nothing.")
+    if not isinstance(algorithm, ImportanceSampling | Stratified | None):
+        raise DprlError(
+            "learn: values are by importance sampling, or within strata: give dprl.ImportanceSampling(...), "
+            "dprl.Stratified(...), or nothing."
+        )
     named = named_policies(policies) if policies else {}
     opened = opened_log(log, named, bounds, unit, person, behavior_policy)
     if isinstance(opened.source, Parts):
@@ -102,6 +108,7 @@ def learn(
     own = load_policies(named, opened.bounds) if named else {}
     below = opened.behavior_policy if behavior_policy is None else behavior_policy
     behavior, noise = load_behavior(below, opened.bounds), asked.noise()
+    config = algorithm or (ImportanceSampling() if opened.bounds.strata is None else Stratified())
     plan = plan_of_learned(
         config, opened.bounds, budget, draw_variation(noise), opened.unit, cuts=cuts, candidates=own,
         behavior=behavior, censored="censored" in opened.schema.scalars, share=choosing_share,

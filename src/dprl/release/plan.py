@@ -13,8 +13,7 @@ from dprl.data.readers import UNITS, read_log
 from dprl.engine.plan import Plan
 from dprl.errors import DprlError
 from dprl.evaluation.contrasts import asked_pairs, expected_noise
-from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned import plan_of_learned, values_of_learned
 from dprl.evaluation.plan import Algorithm, make_plan, plan_of_best
 from dprl.evaluation.subgroups import GroupedQuery
 from dprl.mechanisms.rounded_gaussian import TOTAL_VARIATION
@@ -76,9 +75,7 @@ def plan_release(
     pairs = asked_pairs(compare, names)
     facts, how = (algorithm, known, budget), (features, TOTAL_VARIATION, unit)
     if learn:
-        config = (
-            algorithm if isinstance(algorithm, ImportanceSampling) else ImportanceSampling(discount=algorithm.discount)
-        )
+        config = values_of_learned(algorithm, known)
         below = None if behavior_policy is None else load_behavior(behavior_policy, known)
         plan = plan_of_learned(
             config, known, budget, TOTAL_VARIATION, unit, cuts=cuts, behavior=below, share=choosing_share,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from dprl.engine.program import Learned, run_on_host
 from dprl.engine.ratios import step_ratios
 from dprl.engine.rows import ALWAYS
 from dprl.engine.two_parts import FromFirst
-from dprl.engine.value_query import LearningQuery, as_numbers, clipped_total, exact_sum, release_total
+from dprl.engine.value_query import LearningQuery, TabledQuery, as_numbers, clipped_total, exact_sum, release_total
 from dprl.evaluation.contrasts import Contrast, contrasts_of
 from dprl.evaluation.intervals import ValueEstimate
 from dprl.evaluation.subgroups import Subgroup, subgroups_of
@@ -84,21 +84,23 @@ class InMemory:
         return exact_sum(self._vectors_around(function))
 
     def after_first(self, noise: Any, journal: Any) -> tuple[FromFirst, InMemory]:
-        """Return what the first part released, and the rows of the second part with the policies that it values."""
+        """Return what the first part released, and the rows of the second part, with a plan that knows its policies."""
         first, log = self.plan.first, self.log
         assert first is not None
         chooses = first.parts.in_first(noise, log.units)
         found = first.released(log.of_units(chooses, log.bounds), self.behavior, noise, journal)
-        second = log.of_units(~chooses, self.plan.bounds)
-        return found, InMemory(self.plan, second, list(found.policies.values()), self.behavior)
+        second, policies, plan = log.of_units(~chooses, self.plan.bounds), list(found.policies.values()), self.plan
+        if isinstance(plan.query, TabledQuery):
+            plan = replace(plan, query=plan.query.of_policies(policies))
+        return found, InMemory(plan, second, policies, self.behavior)
 
 
 class InParts:
     """A log in parts, whose rows an engine reads block by block."""
 
     def __init__(self, plan: Plan, log: Log, units: Engine) -> None:
-        self.units = units
-        self._plan, self._digest = plan, log.source.digest
+        self.units, self.plan = units, plan
+        self._digest = log.source.digest
         self._pass = units.begin()
 
     def entering(self) -> Iterator[Any]:
@@ -107,7 +109,7 @@ class InParts:
 
     def total(self, function: Learned | None) -> Int[AnyArray, " dim"]:
         """Return the sum of the clipped vectors; around a function this takes a second pass."""
-        if self._plan.around_function and function is not None:
+        if self.plan.around_function and function is not None:
             self._pass = self.units.begin(function.theta)
         return self._pass.total
 
@@ -174,6 +176,22 @@ def release_rows(
     first = None
     if plan.first is not None:
         first, rows = rows.after_first(noise, journal)
+        plan = rows.plan
+
+    noisy, function = release_values(rows, noise, journal, progress)
+    query = plan.query.around(function)
+    if isinstance(query, LearningQuery):
+        function = query.learned(plan.value_mechanism, noisy)
+    contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
+    groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
+    return Released(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, first, rows)
+
+
+def release_values(
+    rows: PrivateRows, noise: Any, journal: Any, progress: Any = None
+) -> tuple[Float[np.ndarray, " dim"], Learned | None]:
+    """Return the noisy vector of all values, and what the plan's program learns; arguments as above."""
+    plan = rows.plan
 
     def value_vector(function: Learned | None) -> Float[np.ndarray, " dim"]:
         own = noise.stream("value"), lambda: rows.total(function), journal.stream("value")
@@ -185,17 +203,11 @@ def release_rows(
         assert rows.units is not None
         weights = run_on_host(plan.program, noise, rows.units, progress=progress, journal=journal)[1]
         function = plan.function_of(weights)
-    if noisy is None:
-        noisy = value_vector(function)
-    query = plan.query.around(function)
-    if isinstance(query, LearningQuery):
-        function = query.learned(plan.value_mechanism, noisy)
-    contrasts = contrasts_of(query, plan.value_mechanism, noisy, plan.contrasts) if plan.contrasts else []
-    groups = subgroups_of(query, plan.value_mechanism, noisy, plan.contrasts)
-    return Released(query.decode(plan.value_mechanism, noisy), contrasts, groups, function, first, rows)
+    return value_vector(function) if noisy is None else noisy, function
 
 
-def references(plan: Plan, rows: PrivateRows, function: Learned | None) -> list[float]:
+def references(rows: PrivateRows, function: Learned | None) -> list[float]:
     """Return the same estimates without noise, around the same value function: for simulations only."""
     exact = as_numbers(rows.exact(function))
+    plan = rows.plan
     return [estimate.value for estimate in plan.query.around(function).decode(plan.value_mechanism, exact)]

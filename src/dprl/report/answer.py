@@ -9,7 +9,7 @@ from dprl.report import charts, guarantee
 from dprl.report.bands import projections_view
 from dprl.report.comparisons import choice_view, contrasts_view, learned_words, subgroups_view
 from dprl.report.fields import WORDS, items, numbers, section, text
-from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
+from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain, sampling_error
 from dprl.report.targets import (
     errors_of,
     interval_of,
@@ -102,7 +102,7 @@ def _policy(target: dict[str, Any], places: int | None, bounds: tuple[float, flo
         "interval": (interval_words or MISSING) + "†" * clipped,
         "clipped": clipped,
         "privacy": error(privacy, places),
-        "sampling": error(sampling, places) + ("" if most is None else f"\nat most {error(most, places)}"),
+        "sampling": sampling_error(sampling, places, most),
         "weight": "" if weight is None else number(weight, 2),
         "reference": "–" if reference is None else number(reference, places),
         **_shares(name, privacy, sampling),
@@ -243,16 +243,15 @@ def _shares(name: str, privacy: float | None, sampling: float | None) -> dict[st
     """Return the shares of privacy noise and sampling error in the variance, as a bar and as a sentence."""
     if privacy is None or sampling is None or not 0.0 < privacy**2 + sampling**2 < math.inf:
         return {"bar": "–", "share": MISSING, "sentence": "The artifacts do not say how the error splits."}
+    if sampling == 0.0:
+        return {"bar": "–", "share": MISSING, "sentence": "Privacy noise hides the sampling error."}
     total = math.hypot(privacy, sampling)
     share = privacy**2 / total**2
     places = decimals(total)
     added = total - sampling
-    if sampling == 0.0:
-        sentence = f"Privacy noise is the whole of the standard error of {number(total, places)}."
-    else:
-        unit = 10.0 ** -(places or 0)
-        amount = number(added, places) if added >= unit / 2.0 or added == 0.0 else f"less than {number(unit, places)}"
-        sentence = f"Privacy noise added {amount} to a standard error of {number(sampling, places)}."
+    unit = 10.0 ** -(places or 0)
+    amount = number(added, places) if added >= unit / 2.0 or added == 0.0 else f"less than {number(unit, places)}"
+    sentence = f"Privacy noise added {amount} to a standard error of {number(sampling, places)}."
     title = f"{name}: {percent(share)} of the variance is privacy noise, {percent(1.0 - share)} is sampling error"
     return {"bar": charts.share_bar(share, title), "share": percent(share), "sentence": sentence}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dprl.report import charts
 from dprl.report.fields import endpoints, items, numbers, section, text
-from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain
+from dprl.report.formatting import MISSING, as_number, decimals, error, number, percent, plain, sampling_error
 from dprl.report.targets import errors_of, interval_of, name_of, total_error, value_bounds, words_of
 
 _MOST_ROWS = 100  # of a table of states
@@ -170,7 +170,7 @@ def contrasts_view(estimate: dict[str, Any]) -> list[dict[str, Any]]:
             "worse": worse, "silent": low <= least - most < most - least <= high,
             "amount": number(amount, coarse), "between": words_of(turned, coarse),
             "value": number(value, places), "interval": words_of(interval, places),
-            "privacy": error(privacy, places), "sampling": error(sampling, places),
+            "privacy": error(privacy, places), "sampling": sampling_error(sampling, places),
             "confounding": _confounding(as_number(contrast.get("confounding"))),
         })  # fmt: skip
     return out
@@ -244,7 +244,7 @@ def _row_of_group(
     privacy, sampling = errors_of(found)
     return {
         "name": name, "value": value_words, "interval": interval_words, "sentence": sentence,
-        "privacy": error(privacy, places), "sampling": error(sampling, places),
+        "privacy": error(privacy, places), "sampling": sampling_error(sampling, places),
         "row": charts.Row(
             name=group, value=None if value_words == MISSING else value, interval=interval, reference=None,
             text=value_words + (f" ({interval_words})" if interval_words else ""),

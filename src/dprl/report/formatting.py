@@ -77,6 +77,19 @@ def error(value: float | None, places: int | None) -> str:
     return number(value, decimals(value) if vanishes else places)
 
 
+def sampling_error(value: float | None, places: int | None, most: float | None = None) -> str:
+    r"""Return a sampling error for a table, with an upper bound of it if there is one.
+
+    A noisy second moment may come out below the square of the mean: then zero is no estimate of it, and the noise hides
+    it.
+
+    >>> sampling_error(0.31, 1), sampling_error(0.31, 1, 0.4), sampling_error(0.0, 1, 0.4), sampling_error(0.0, 1)
+    ('0.3', '0.3\nat most 0.4', 'at most 0.4', 'hidden by noise')
+    """
+    known = [] if value == 0.0 else [error(value, places)]
+    return "\n".join(known + ([] if most is None else [f"at most {error(most, places)}"])) or "hidden by noise"
+
+
 def power_of_ten(value: float) -> str:
     r"""Return a small probability, as a power of ten.
 

@@ -25,11 +25,11 @@ from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine.layouts import PaddedUnits
 from dprl.engine.plan import Plan
-from dprl.engine.value_query import release_total
 from dprl.errors import DprlError
 from dprl.evaluation.best import checked_share
+from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
-from dprl.evaluation.learned import plan_of_learned
+from dprl.evaluation.learned import plan_of_learned, values_of_learned
 from dprl.evaluation.plan import plan_of_best
 from dprl.evaluation.teaching import Teaching
 from dprl.mechanisms.filtered_sum import FilteredGaussianSum
@@ -38,7 +38,7 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 from dprl.mechanisms.noisy_maximum import NoisyMaximum
 from dprl.policies.loading import AlwaysPolicy
 from dprl.protocols import NO_JOURNAL, Bounds, Canary, Precondition
-from dprl.release.touch import InMemory
+from dprl.release.touch import InMemory, release_values
 
 _ALMOST = 0.98
 """Reward of who is in both logs. At 1 nobody could be ahead where the canary is there, and a choice without noise would
@@ -75,22 +75,25 @@ class LearnAudit(BestAudit):
     """Options of the attack on a learned policy.
 
     Attributes:
-        learner: what learns.
+        learner: what learns; ``strata`` for regression for each action in one stratum, where behaviour probabilities
+            are estimated.
         part: ``both`` for all that is released of two parts of the people; ``first`` for every noisy sum of those who
             teach, of whom a person is one whose vector is at full clip norm whatever was released before.
     """
 
     algorithm: ClassVar[str] = "learn"
 
-    learner: Literal["rules", "fitted-q", "advantage"] = "rules"
+    learner: Literal["rules", "fitted-q", "advantage", "strata"] = "rules"
     part: Literal["both", "first"] = "both"
 
     def plan(self, bounds: Bounds, budget: Budget) -> Plan:
         """Return the plan of a release with the smallest class of rules: one for each action; or with one regression
         for each.
         """
-        how = {"share": self.choosing_share, "learner": self.learner}
-        return plan_of_learned(ImportanceSampling(), bounds, budget, **how)
+        within = self.learner == "strata"
+        how = {"share": self.choosing_share, "learner": NAME if within else self.learner}
+        bounds = replace(bounds, strata=() if within else None)
+        return plan_of_learned(values_of_learned(ImportanceSampling(), bounds), bounds, budget, **how)
 
 
 class Pair(NamedTuple):
@@ -142,8 +145,7 @@ class ReleaseCanary:
 
         def call(seed: int) -> Mapping[str, np.ndarray]:
             noise: Any = SeededNoise.from_seed(seed)
-            second = rows.after_first(noise, NO_JOURNAL)[1]
-            release_total(self.plan.value_mechanism, noise.stream("value"), lambda: second.total(None))
+            release_values(rows.after_first(noise, NO_JOURNAL)[1], noise, NO_JOURNAL)
             return {}
 
         return call
@@ -224,9 +226,11 @@ def release_canary(kind: type[BestAudit], *, units: int, budget: Budget, release
         "reward": np.where(who == 1, 1.0, _ALMOST), "behavior_prob": np.full(3, 0.5), "terminated": np.ones(3, bool),
     }  # fmt: skip
     fewer = {name: values[who == 0] for name, values in columns.items()}
+    plan = config.plan(bounds, budget)
+    bounds = replace(bounds, strata=plan.bounds.strata)
     pair = Pair(*(read_log(rows, bounds=bounds, unit="person").load() for rows in (fewer, columns)))
     return ReleaseCanary(
-        plan=config.plan(bounds, budget),
+        plan=plan,
         pair=pair,
         description="a person with two trajectories, as far out as the bounds allow, is added to a log of one; the "
         "coins, which policy was chosen and its noisy values are seen",

@@ -26,11 +26,12 @@ from dprl.evaluation.fitted_q import NAME
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.plan import plan_of_best
+from dprl.evaluation.stratified import Stratified
 from dprl.protocols import Attack, Canary
 from dprl.release.learn import learn
 
-_OPTIONS = ImportanceSampling(discount=0.9)
-_ONE = {"horizon": 1, "max_cumulative_ratio": 1.6}
+_OPTIONS, _WITHIN = ImportanceSampling(discount=0.9), Stratified(discount=0.9)
+_ONE, _STRATA = {"horizon": 1, "max_cumulative_ratio": 1.6}, {"units": 16, "strata": ("observation_0",)}
 _CANARY = "dprl.audits.attacks.releases:release_canary"
 TRIALS = 10_000
 """Of a published attack: each run is a whole release, and the other log's beside it."""
@@ -41,6 +42,8 @@ LEARNED: Mapping[str, Mapping[str, Any]] = {
     "fitted Q, a linear basis": {"learner": NAME, "basis": "products:2"},
     "advantages, a table": {"learner": ADVANTAGE, "basis": "table"},
     "advantages, a linear basis": {"learner": ADVANTAGE, "basis": "products:2"},
+    "rule within strata, one decision": {},
+    "rule within strata, several steps": {},
 }
 """How each setting that learns asks for it."""
 
@@ -69,8 +72,8 @@ class BestConformance(EvaluationConformance):
         first = plan.first
         if isinstance(first, Choice):
             return {"choice": first.mechanism, "value": plan.value_mechanism}
-        own = {first.program.name: first.program.stages[0].mechanism}
-        return own | {"value": plan.value_mechanism}
+        own = {first.program.name: first.program.stages[0].mechanism, "value": plan.value_mechanism}
+        return own | {stage.name: stage.mechanism for stage in plan.stages}
 
     def sources(self, setting: str) -> tuple[str, ...]:
         """Return in which form a log is read; one in parts is refused."""
@@ -123,6 +126,10 @@ LEARN = _suite(
         "fitted Q, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
         "advantages, a table": Setting(_OPTIONS, facts={"units": 16}),
         "advantages, a linear basis": Setting(_OPTIONS, facts={"units": 16}),
+        "rule within strata, one decision": Setting(_WITHIN, facts=_ONE | _STRATA),
+        "rule within strata, several steps": Setting(
+            _WITHIN, facts={"max_importance_ratio": 1.6, "max_cumulative_ratio": 2.0} | _STRATA
+        ),
     },
     (
         *(
@@ -135,5 +142,11 @@ LEARN = _suite(
             for learner in (NAME, ADVANTAGE)
             for epsilon in (1.0, 4.0)
         ),
+        *(
+            Attack(epsilon=epsilon, options={"learner": "strata", "part": "first"}, trials=10 * TRIALS)
+            for epsilon in (1.0, 4.0)
+        ),
+        # each run finds a strategy
+        Attack(epsilon=4.0, options={"choosing_share": 0.05, "learner": "strata"}, trials=TRIALS // 20),
     ),
 )
