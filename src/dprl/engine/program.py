@@ -11,13 +11,15 @@ Released: every noisy sum, hence every state and the answer; all that a program 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.arrays import AnyArray
 from dprl.engine.devices import all_reduced, sum_over_devices, unit_mesh
 from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
 from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
@@ -270,9 +272,9 @@ def run_steps_on_host(
         if isinstance(data, UnitRows):
             total = sum_of_rows(program, stage, mechanism, state, data, np.asarray(included))
         else:
-            total = jnp.asarray(data.total(program, stage, mechanism, state, included))
+            total = data.total(program, stage, mechanism, state, included)
         draw = drawn.draw(step) if level is None else drawn.draw(step, level=level)
-        return mechanism.add_noise(total, jnp.asarray(draw))
+        return mechanism.add_noise(np.asarray(total), np.asarray(draw))
 
     def filtered_step(step: int, state: State, spent: int) -> np.ndarray:
         """What the journal keeps of a step: its level, all that is spent after it, and what it releases."""
@@ -304,7 +306,7 @@ def run_steps_on_host(
 
 def sum_of_rows(
     program: Program, stage: int, mechanism: GaussianSum, state: State, data: UnitRows, included: np.ndarray
-) -> jax.Array:
+) -> AnyArray:
     """Return ``(dimension,)``: the exact sum of the clipped vectors of the ``included`` ``(units,)``.
 
     Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.engine.devices`.
@@ -312,12 +314,9 @@ def sum_of_rows(
     mesh = unit_mesh() if mechanism.certifies else None
     if mesh is not None:
         width = partial(_slice_units, mechanism)
-        whole = sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
-        return jnp.asarray(whole)
-    total = jnp.zeros(mechanism.dimension, dtype=mechanism.dtype)
-    for index, live in data.chunks(included, mechanism.sampling_rate):
-        total = total + _accumulate(program, stage, mechanism, state, data.arrays, index, live)
-    return total
+        return sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
+    chunks = data.chunks(included, mechanism.sampling_rate)
+    return reduce(add, (_accumulate(program, stage, mechanism, state, data.arrays, *chunk) for chunk in chunks))
 
 
 @partial(jax.jit, static_argnames=("program", "stage"))
