@@ -31,6 +31,7 @@ from dprl.engine.options import Query as Query
 from dprl.engine.options import Stage as Stage
 from dprl.engine.options import State as State
 from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
+from dprl.engine.options import is_compiled
 from dprl.engine.unit_source import Blocks, Source, clipped_sum
 from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -236,16 +237,16 @@ def run_on_host(
     called with the number of steps done, which is public. A step that ``journal`` holds is not computed: neither its
     coins, nor its sum, nor its noise.
     """
-    state, done = _init(program), 0
+    state, done = _by(program, _init)(program), 0
     for number, stage in enumerate(program.stages):
         mechanism = stage.mechanism if mechanisms is None else mechanisms[number]
         stream: Any = noise.stream(stage.name)  # type: ignore[attr-defined]
         state = run_steps_on_host(
             program, number, mechanism, stream, data, state, progress, journal.stream(stage.name), done
         )
-        state = _finish(program, number, state)
+        state = _by(program, _finish)(program, number, state)
         done += mechanism.steps
-    return state, _answer(program, state)
+    return state, _by(program, _answer)(program, state)
 
 
 def run_steps_on_host(
@@ -294,7 +295,7 @@ def run_steps_on_host(
                 break
         else:
             points = journal.step(step, mechanism.released, partial(noisy, step, state, None))
-        state = _advance(program, stage, mechanism, state, points, np.uint32(step))
+        state = _by(program, _advance)(program, stage, mechanism, state, points, np.uint32(step))
         if trace is not None:
             trace(state)
         if progress is not None:
@@ -311,12 +312,19 @@ def sum_of_rows(
 
     Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.engine.devices`.
     """
-    mesh = unit_mesh() if mechanism.certifies else None
+    compiled = is_compiled(program)
+    mesh = unit_mesh() if mechanism.certifies and compiled else None
     if mesh is not None:
         width = partial(_slice_units, mechanism)
         return sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
-    chunks = data.chunks(included, mechanism.sampling_rate)
-    return reduce(add, (_accumulate(program, stage, mechanism, state, data.arrays, *chunk) for chunk in chunks))
+    arrays = data.arrays if compiled else {name: np.asarray(x) for name, x in data.arrays.items()}
+    chunks, accumulate = data.chunks(included, mechanism.sampling_rate), _by(program, _accumulate)
+    return reduce(add, (accumulate(program, stage, mechanism, state, arrays, *chunk) for chunk in chunks))
+
+
+def _by(program: Program, step: Any) -> Callable[..., Any]:
+    """Return a compiled ``step``, or for a program that is not to be compiled the plain one."""
+    return step if is_compiled(program) else step.__wrapped__
 
 
 @partial(jax.jit, static_argnames=("program", "stage"))
