@@ -76,6 +76,13 @@ def test_the_commands_are_listed(dprl):
     assert script.value == "dprl.cli:main"
 
 
+def test_a_folder_may_be_called_as_the_argument_is(dprl, trial, monkeypatch):
+    assert dprl(*trial.arguments()).code == 0
+    monkeypatch.chdir(trial.folder)
+    assert trial.out.name == "results"
+    assert dprl("verify", "results").code == 0
+
+
 def test_differences_are_printed_and_wrong_ones_refused_before_the_charge(dprl, trial):
     asked = {"target_policy": ["uniform", f"{trial.policies}:mostly"]}
     for wrong, words in (("mostly:mostly", "with itself"), ("mostly:nobody", "names no two target policies")):

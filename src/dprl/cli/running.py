@@ -77,10 +77,11 @@ def stoppable(run: Path | None, lost: str | None = None) -> Iterator[None]:
         said = str(error)
         if run is None or not os.path.exists(run / KEY) or str(run) in said or "--resume" in said:
             raise
-        left = (
-            f"go on by --resume, or delete {run}, which holds the key to this release's noise (what was charged stays "
-            "spent)."
-        )
+        shown = os.path.relpath(run) if run.is_relative_to(Path.cwd()) else run
+        left = f"elete {shown}, which holds the key to this release's noise"
+        if "stays spent" in said:  # nothing that was asked for so can go on
+            raise DprlError(f"{said.removesuffix('.')}. D{left}.") from error
+        left = f"go on by --resume, or d{left} (what was charged stays spent)."
         if isinstance(error, WrongOptionsError):
             raise WrongOptionsError([*error.sentences, f"Put that right and {left}"]) from error
         raise DprlError(f"{said.removesuffix('.')}: put that right and {left}") from error

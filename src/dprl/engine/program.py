@@ -372,7 +372,7 @@ def _in_slices(clipped_sum: Callable[..., Any], units: tuple[Any, ...], width: i
 
 @partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
 def _advance(program: Program, stage: int, mechanism: GaussianSum, state: State, points: Any, step: Any) -> State:
-    return program.update(stage, state, mechanism.scaled(points), step)
+    return program.update(stage, state, mechanism.scaled(points), step)  # type: ignore[arg-type]
 
 
 @partial(jax.jit, static_argnames=("program", "stage"))

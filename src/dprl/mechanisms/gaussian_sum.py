@@ -446,7 +446,7 @@ class GaussianSum:
 
     def release(self, total: Num[AnyArray, " _"], draw: Num[AnyArray, " _"]) -> Float[Array, " _"]:
         """Apply :meth:`noisy` and :meth:`scaled` in one, for loops that keep no step."""
-        return self.scaled(self.add_noise(total, draw))
+        return self.scaled(self.add_noise(total, draw))  # type: ignore[return-value]
 
 
 def to_levels(profile: Sequence[float], levels: int = 8) -> tuple[float, ...]:
