@@ -319,7 +319,8 @@ def sum_of_rows(
         return sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
     arrays = data.arrays if compiled else {name: np.asarray(x) for name, x in data.arrays.items()}
     chunks, accumulate = data.chunks(included, mechanism.sampling_rate), _by(program, _accumulate)
-    return reduce(add, (accumulate(program, stage, mechanism, state, arrays, *chunk) for chunk in chunks))
+    sums = (accumulate(program, stage, mechanism, state, arrays, *chunk) for chunk in chunks)
+    return reduce(add, sums, np.zeros(mechanism.dimension, mechanism.dtype))
 
 
 def _by(program: Program, step: Any) -> Callable[..., Any]:
