@@ -1,6 +1,6 @@
 """What documents take from the algorithms' entries and from the command line: ``make docs`` writes it.
 
-README.md and docs/algorithms.md have tables between marks, and docs/options.md is made whole; a test compares them.
+docs/algorithms.md has tables between marks, and docs/options.md is made whole; a test compares them.
 The page of the command line is made when the site is built.
 """
 
@@ -20,14 +20,13 @@ from dprl.config import documented, words_of
 from dprl.registry import ALGORITHMS, DEFAULT, LEARNING, Entry, of_others
 
 ROOT = Path(__file__).parents[1]
-README, TABLES, OPTIONS = "README.md", "docs/algorithms.md", "docs/options.md"
+TABLES, OPTIONS = "docs/algorithms.md", "docs/options.md"
 
 
 def tables() -> dict[str, str]:
-    """Return the tables of README.md and docs/algorithms.md by their marks."""
+    """Return the tables of docs/algorithms.md by their marks."""
     kinds = {"private rewards": "reward function", "people": "user"}
     return {
-        "all algorithms": short([*ALGORITHMS.values(), *LEARNING.values(), *of_others().values()]),
         "algorithms": algorithms(ALGORITHMS.values()),
         "baselines": algorithms(of_others().values()),
         **{mark: algorithms(e for e in LEARNING.values() if e.unit == unit) for mark, unit in kinds.items()},
@@ -41,15 +40,6 @@ def algorithms(entries: Iterable[Entry]) -> str:
         for e in sorted(entries, key=lambda e: e.name != DEFAULT)
     ]
     return "\n".join(["| Algorithm | By | Source | Proof |", "|---|---|---|---|", *rows])
-
-
-def short(entries: Iterable[Entry]) -> str:
-    """Return a table with a few words for each algorithm, seen from the root."""
-    rows = [
-        f"| `{e.name}` | {re.split('[:;]', e.summary.removeprefix('none: '))[0]} | [proof](docs/proofs/{e.name}.md) |"
-        for e in sorted(entries, key=lambda e: e.name != DEFAULT)
-    ]
-    return "\n".join(["| Algorithm | By | Proof |", "|---|---|---|", *rows])
 
 
 def options(entry: Entry) -> str:
@@ -91,13 +81,13 @@ def command_line() -> str:
 
 def made() -> dict[str, str]:
     """Return the documents as they should be, by their paths."""
-    documents = {path: (ROOT / path).read_text(encoding="utf-8") for path in (README, TABLES)}
+    page = (ROOT / TABLES).read_text(encoding="utf-8")
     for mark, table in tables().items():
         between, new = rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end -->)", (table + "\n").replace("\\", r"\\")
-        documents = {path: re.sub(between, new, text, flags=re.DOTALL) for path, text in documents.items()}
+        page = re.sub(between, new, page, flags=re.DOTALL)
     head = "# Options\n\nWritten by `make docs` from the configurations of the algorithms. Do not edit.\n"
     sections = [options(e) for e in (*ALGORITHMS.values(), *LEARNING.values(), *of_others().values())]
-    return documents | {OPTIONS: "\n\n".join([head.rstrip(), *sections]) + "\n"}
+    return {TABLES: page, OPTIONS: "\n\n".join([head.rstrip(), *sections]) + "\n"}
 
 
 def main() -> None:

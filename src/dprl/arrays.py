@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
@@ -13,3 +15,15 @@ Real = float | Float[Array, ""]
 """Number that may be traced."""
 Mask = Bool[AnyArray, " units"]
 """Participation mask: which units take part in a step. Private."""
+
+
+def module_of(array: AnyArray) -> Any:
+    """Return NumPy for an array of NumPy, and JAX's namespace for one of JAX or of compiled code.
+
+    What runs once is not worth a compilation: XLA takes longer to compile a sum than NumPy to add up a million rows.
+    """
+    if isinstance(array, np.ndarray):
+        return np
+    import jax.numpy as jnp
+
+    return jnp

@@ -1,4 +1,4 @@
-"""A fresh ledger of one dataset, ``trial``, with epsilon 1 and delta 1e-5 a person."""
+"""A fresh ledger of one dataset, ``trial``, with epsilon 1 and delta 1e-5 per person."""
 
 from __future__ import annotations
 

@@ -10,12 +10,17 @@ import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import jax
 import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
 from dprl.cli.running import Progress
+from dprl.data.partition import partition
 from dprl.data.readers import Log
+from dprl.environments.chain import Chain
+from dprl.environments.rollout import rollout, write_log
+from dprl.policies.loading import UniformPolicy
 
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
 FLAGS = {
@@ -74,6 +79,13 @@ def test_the_commands_are_listed(dprl):
     assert dprl("--version").out == f"dprl {project['version']}\n"
     (script,) = entry_points(group="console_scripts", name="dprl")
     assert script.value == "dprl.cli:main"
+
+
+def test_a_folder_may_be_called_as_the_argument_is(dprl, trial, monkeypatch):
+    assert dprl(*trial.arguments()).code == 0
+    monkeypatch.chdir(trial.folder)
+    assert trial.out.name == "results"
+    assert dprl("verify", "results").code == 0
 
 
 def test_differences_are_printed_and_wrong_ones_refused_before_the_charge(dprl, trial):
@@ -300,7 +312,7 @@ def test_plan_needs_no_log(dprl, trial):
         "plan", "--bounds", trial.bounds, "--epsilon", 1, "--delta", 1e-5, "--algorithm", "importance-sampling"
     )
     assert found.code == 0
-    assert "a trajectory; importance-sampling" in found.out
+    assert "per trajectory; importance-sampling" in found.out
 
 
 def test_the_release_is_as_noisy_as_the_plan_said(dprl, trial):
@@ -405,3 +417,40 @@ def test_the_bar_is_as_long_as_public_facts_say(monkeypatch):
         assert (task.total, task.completed) == (5, 3)
     with Progress(2, quiet=True) as quiet:
         assert quiet._bar is None
+
+
+def test_what_takes_long_says_that_something_is_going_on(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress(quiet=False) as progress:
+        late = progress._patience
+        assert progress._bar is None
+        late.function(*late.args)  # what the timer does after three seconds
+        assert progress._bar is not None
+        (task,) = progress._bar.tasks
+        assert (task.description, task.total) == ("preparing", None)
+        progress.expect(5)
+        assert (task.description, task.total) == ("private updates", 5)
+    with Progress(quiet=False) as short:
+        late = short._patience
+    late.function(*late.args)
+    assert short._bar is None
+
+
+def test_a_simulation_tells_how_far_it_is(tmp_path):
+    told: list[int] = []
+    columns = rollout(Chain(), UniformPolicy(1), jax.random.key(1), 5, batch=2, progress=told.append)
+    assert told == [2, 4, 5]
+    write_log(columns, tmp_path / "log.parquet")
+    rows = len(columns["t"])
+
+    class Told(list):
+        def expect(self, steps: int) -> None:
+            self.append(steps)
+
+        def __call__(self, done: int) -> None:
+            self.append(done)
+
+    partition(tmp_path / "log.parquet", "episode_id", 3, tmp_path / "parts", seen := Told())
+    assert seen[:2] == [2 * rows, rows]
+    assert seen[-1] == 2 * rows
+    assert seen[1:] == sorted(seen[1:])

@@ -121,17 +121,19 @@ def test_a_run_folder_that_was_deleted_cannot_be_resumed(dprl, trial, monkeypatc
     )
 
 
-def test_refused_rows_name_the_key_that_they_leave(dprl, trial):
+def test_refused_rows_name_the_key_that_they_leave(dprl, trial, monkeypatch):
     """The ledger has these rows under another name, which is seen when they are read, after the charge."""
-    Ledger.create(trial.ledger, "other", Budget(1.0, 1e-5), "person", "add or remove one")
+    Ledger.create(trial.ledger, "other", Budget(2.0, 2e-5), "person", "add or remove one")
     assert dprl(*trial.arguments(out=trial.folder / "first")).code == 0
     found = dprl(*trial.arguments(dataset="other"))
-    run = trial.out.with_name("results.run")
+    run, key = trial.out.with_name("results.run"), "which holds the key to this release's noise.\n"
     assert found.code == 2
     assert "stand in the ledger" in found.err
-    assert f"go on by --resume, or delete {run}, which holds the key to this release's noise" in found.err
-    assert found.err.count("\n") == 1
+    assert found.err.endswith(f"what was charged to 'other' stays spent. Delete {run}, {key}")
+    assert found.err.count("stays spent") == found.err.count("\n") == 1
     assert (run / "key").exists()
+    monkeypatch.chdir(trial.folder)
+    assert dprl(*trial.arguments(dataset="other", out="again")).err.endswith(f"Delete again.run, {key}")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a Linux device")

@@ -97,7 +97,7 @@ def test_what_is_printed(dprl, place):
     found = dprl(*arguments(ledger="l.db", dataset="tutor"))
     assert (found.code, found.err) == (0, "")
     assert found.out.splitlines() == [
-        "verified: epsilon 0.9, delta 0.0001 a reward function",
+        "verified: epsilon 0.9, delta 0.0001 per reward function",
         f"neighbours: {SMOOTH}",
         "states, actions and transitions are not protected",
         "report: q/report.html",
@@ -194,7 +194,7 @@ def test_what_is_printed_of_people(dprl, shop):
     found = dprl(*asked_of_people(ledger="p.db", dataset="shop", steps=3))
     assert (found.code, found.err) == (0, "")
     assert found.out.splitlines() == [
-        "verified: epsilon 1, delta 1e-06 a person, zero out one",
+        "verified: epsilon 1, delta 1e-06 per person, zero out one",
         "60 places in 3 batches of 20; noise multiplier 4.225 (standard deviation over sensitivity)",
         "People are told apart by name: each has one place, at the first visit, and answers there alone.",
         "report: p/report.html",

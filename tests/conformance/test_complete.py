@@ -32,8 +32,8 @@ def lacking(entry: Any, root: Path = ROOT) -> list[str]:
     proof = root / "docs" / "proofs" / f"{entry.name}.md"
     if not proof.is_file() or len(proof.read_text().split()) < 200:
         problems.append("a proof page")
-    if not re.search(rf"^\| `{re.escape(entry.name)}` \|", (root / "README.md").read_text(), flags=re.MULTILINE):
-        problems.append("a row in the README's table of algorithms")
+    if not re.search(rf"^\| `{re.escape(entry.name)}` \|", (root / "docs" / "algorithms.md").read_text(), flags=re.M):
+        problems.append("a row in docs/algorithms.md")
     members = {name for name in vars(Suite) if not name.startswith("_")}
     absent = sorted(name for name in members if not hasattr(conformance, name))
     if absent:
@@ -157,7 +157,7 @@ LACKS = {
     "setting": ({"settings": ()}, "a setting"),
     "calibration that nobody has audited": ({"calibration": "improved"}, "rows in docs/audits.md"),
     "proof page": ({"name": "unproved"}, "a proof page"),
-    "docs row": ({"name": "unheard-of"}, "a row in the README's table of algorithms"),
+    "docs row": ({"name": "unheard-of"}, "a row in docs/algorithms.md"),
     "audits row": ({"name": "unaudited"}, "rows in docs/audits.md"),
     "summary": ({"summary": ""}, "a summary"),
     "header": ({"load_config": lambda: Silent}, "Privacy unit: in its module's header"),

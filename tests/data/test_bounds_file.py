@@ -21,6 +21,7 @@ def test_bounds_of_every_form_are_the_same(tmp_path):
     ("text", "words"),
     [
         ("units = ", "not valid TOML"),
+        ("my units = 3", "not valid TOML: .*; a name with a space or a sign in it stands in quotes"),
         ("units = " + "9" * 5000, "not valid TOML"),
         ("reward = " + "[" * 2000 + "]" * 2000, "not valid TOML"),
         (b"\xff\xfe", "is not text"),

@@ -84,4 +84,6 @@ def test_cells_that_a_section_does_not_declare_are_counted_by_column():
     found = describe_log(pa.table(visits), LONG_BOUNDS, None, None)
     unread = {name.removeprefix("cells_not_read_in "): n for name, n in found.items() if name.startswith("cells_not")}
     assert unread == {"when": 1, "site": 1, "score": 0, "arm": 0}
+    empty = {name.removeprefix("cells_empty_in "): n for name, n in found.items() if name.startswith("cells_empty")}
+    assert empty == {"when": 0, "site": 2, "score": 0, "arm": 0}
     assert not any(name.startswith("cells_not") for name in describe_log(columns(), BOUNDS, "person", None))

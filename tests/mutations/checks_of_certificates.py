@@ -88,7 +88,7 @@ def harmful_files_end_in_a_sentence(lab: Lab) -> None:
 
 @check
 def a_norm_has_the_clip_as_its_sensitivity() -> None:
-    """Also of a log with more people than may be declared; and value vectors have one shape, however few they are."""
+    """Also of a log with more people than may be declared; and no program is compiled for as many as there are."""
     common = {"parts": ((2, 0.7),), "noise_multiplier": 3.0, "sampling_rate": 0.1, "steps": 3}
     one = FilteredGaussianSum(**common, levels=(3.0,), norm_multiplier=6.0, order=12, budget=0.1)
     most = MAX_UNITS * 0.7 / grid_step(0.7)
@@ -98,10 +98,10 @@ def a_norm_has_the_clip_as_its_sensitivity() -> None:
 
     class Seen(GaussianSum):
         def clipped_sum(self, vectors: Any, included: Any) -> Any:
-            shapes.add(vectors.shape)
+            shapes.add("NumPy's" if isinstance(vectors, np.ndarray) else vectors.shape)
             return super().clipped_sum(vectors, included)
 
     for units in (1, 64):
         seen = Seen(parts=((2, 1.0),), noise_multiplier=2.0)
         release_vector(seen, SeededNoise.from_seed(1), np.zeros((units, 2)))
-    require(shapes == {(64, 2)}, "the shape of what is compiled tells how few people there are")
+    require(len(shapes) == 1, "the shape of what is compiled tells how few people there are")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dprl
@@ -130,3 +131,19 @@ def test_the_frame_of_a_release_has_all_that_was_released(release):
         assert [found["low"], found["high"]] == row["interval"]
         for column in ("value", "privacy_standard_error", "sampling_standard_error"):
             assert found[column] == row[column]
+
+
+def test_a_page_calls_an_arm_by_its_name_and_a_function_by_its_own():
+    def always_1(states: Any) -> Any:
+        return np.tile([0.0, 1.0], (len(states), 1))
+
+    bounds = replace(sample_log.BOUNDS, action_names=("placebo", "a drug"))
+    policies = {"always_0": "always:0", "always_a drug": "always:a drug", "always_1": always_1}
+    asked = ASKED | {"bounds": bounds, "compare": ["always_1:always_0"], "subgroups": []}
+    release = dprl.evaluate(sample_log.columns(), policies, dprl.Budget(10.0, 1e-4), **asked)
+    assert {"always_0", "always_a drug", "always_1"} == set(release.values)
+    page = html.unescape(re.sub(r"<[^>]*>", "", render(release.estimate, release.certificate)))
+    assert "always_1 less always placebo" in page
+    assert "always a drug" in page
+    assert "always_0" not in page
+    assert "placebo for everybody." in page

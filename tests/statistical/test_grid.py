@@ -37,11 +37,22 @@ def test_the_grid_resolves_the_clip_norm(clip_norm):
     assert math.frexp(grid_step(clip_norm))[0] == 0.5
 
 
+@pytest.mark.parametrize("as_array", [jnp.asarray, np.asarray])
 @settings(deadline=None, max_examples=500)
 @given(CLIPS, arrays(np.float64, (3, 5), elements=ANY))
-def test_norm_never_exceeds_the_clip(clip_norm, vectors):
-    for row in np.asarray(clip_to_grid(jnp.asarray(vectors), clip_norm)):
+def test_norm_never_exceeds_the_clip(as_array, clip_norm, vectors):
+    for row in np.asarray(clip_to_grid(as_array(vectors), clip_norm)):
         assert squared_norm(row) <= limit(clip_norm)
+
+
+@settings(deadline=None, max_examples=200)
+@given(CLIPS, arrays(np.float64, (7, 19), elements=ANY), st.permutations(range(7)), st.integers(1, 7))
+def test_numpy_clips_a_row_alike_in_any_company_and_as_jax_does(clip_norm, vectors, order, some):
+    whole, few = clip_to_grid(vectors, clip_norm), np.array(order[:some])
+    assert isinstance(whole, np.ndarray)
+    np.testing.assert_array_equal(whole[few], clip_to_grid(vectors[few], clip_norm))
+    # the squares are added up in another order: a last digit of the norm, hence one grid point at most
+    assert np.abs(whole - np.asarray(clip_to_grid(jnp.asarray(vectors), clip_norm))).max() <= 1
 
 
 @settings(deadline=None, max_examples=300)

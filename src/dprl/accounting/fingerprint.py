@@ -101,7 +101,7 @@ def _table(name: str, columns: Mapping[str, Any]) -> np.ndarray:
     require(name in columns, f"A log is claimed by its columns {', '.join(PARTS)}; {name} is missing.")
     values = np.asarray(columns[name])
     of_numbers = values.ndim in (1, 2) and values.dtype.kind in "buif"
-    require(of_numbers, f"A log is claimed by columns of numbers, one row a transition; {name} is none.")
+    require(of_numbers, f"A log is claimed by columns of numbers, one row per transition; {name} is none.")
     return values.reshape(len(values), -1) if len(values) else np.zeros((0, 1))
 
 

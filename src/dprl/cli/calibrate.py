@@ -12,7 +12,7 @@ from typing import Any
 from dprl import added
 from dprl.cli.command import configure
 from dprl.cli.requests import Budgeted, Featured, OfPublicFacts, Printed, Settings, may, must
-from dprl.cli.running import show
+from dprl.cli.running import Progress, show
 from dprl.errors import DprlError
 from dprl.registry import LEARNING, audited
 
@@ -59,26 +59,31 @@ Calibrated = tuple[dict[str, Any], str]
 def calibrate(asked: Calibrate) -> None:
     """Print what one mechanism, or every stage of a release, is calibrated to."""
     asked.mistakes.check()
+    with Progress(quiet=asked.as_json):
+        made, words = _calibrated(asked)
+    show(made, lambda _: words, asked.as_json)
+
+
+def _calibrated(asked: Calibrate) -> Calibrated:
+    """Calibrate what is asked for, by what it protects."""
     name = str(asked.algorithm)
     unit = audited()[name].unit if name in audited() else ""
     given = {field for field, value in vars(asked).items() if value is not None}
     if unit == "user":
         if given & {"environment", "bounds", "features"}:
             raise DprlError(f"{name} is calibrated from its budget alone: leave out environment, bounds, features.")
-        made, words = _people(asked)
-    elif unit == "reward function":
+        return _people(asked)
+    if unit == "reward function":
         if given & {"sampling_rate", "steps", "features"}:
             raise DprlError(f"{name} has no sampling rate, steps or features here: give --set samples=... instead.")
-        made, words = _rewards(asked)
-    elif asked.environment is not None:
+        return _rewards(asked)
+    if asked.environment is not None:
         raise DprlError(f"--environment is for what learns in one: {', '.join(_IN_ENVIRONMENTS)}.")
-    elif asked.bounds is not None:
-        made, words = _release(asked)
-    elif asked.features is not None or asked.setting or asked.flags:
+    if asked.bounds is not None:
+        return _release(asked)
+    if asked.features is not None or asked.setting or asked.flags:
         raise DprlError("--features and --set are those of a whole release: give --bounds too.")
-    else:
-        made, words = _mechanism(asked)
-    show(made, lambda _: words, asked.as_json)
+    return _mechanism(asked)
 
 
 def _release(asked: Calibrate) -> Calibrated:

@@ -70,9 +70,8 @@ class Command(TyperCommand):
 
     def _own(self, ctx: Any, args: list[str], mistakes: Mistakes, others: dict[str, str]) -> list[str]:
         """Return the arguments that are the command's own; put the other flags into ``others``."""
-        takes = {
-            n: not getattr(p, "is_flag", False) for p in self.get_params(ctx) for n in (*p.opts, *p.secondary_opts)
-        }
+        options = [p for p in self.get_params(ctx) if p.param_type_name == "option"]  # a folder may be called `results`
+        takes = {n: not getattr(p, "is_flag", False) for p in options for n in (*p.opts, *p.secondary_opts)}
         known, left = [], deque(args)
         while left:
             token = left.popleft()

@@ -9,7 +9,7 @@ import typer
 
 from dprl.cli import SETTINGS, Group
 from dprl.cli.command import Command
-from dprl.cli.running import show
+from dprl.cli.running import Progress, show
 
 data_app = typer.Typer(
     cls=Group,
@@ -51,7 +51,8 @@ def prepare(
     from dprl.data.bounds_file import read_public
     from dprl.data.prepare import prepare as make
 
-    made, (_, declared) = make(str(table), bounds, out), read_public(bounds)
+    with Progress():
+        made, (_, declared) = make(str(table), bounds, out), read_public(bounds)
     typer.echo("NOT private: the log holds what the table holds, and is to be kept as it is.")
     typer.echo(f"{out}: {', '.join(name for name in made.schema.names if not name.startswith('observation_'))}")
     for i, component in enumerate(declared.components() if declared else ()):
@@ -72,7 +73,8 @@ def describe(
     """
     from dprl.data.describe import describe_log
 
-    found = describe_log(str(log), bounds, unit, person_column)
+    with Progress(quiet=as_json):
+        found = describe_log(str(log), bounds, unit, person_column)
     show(found, _words, as_json)
 
 
@@ -95,7 +97,8 @@ def partition(
     """Write a log in parts that are aligned to the privacy unit, for `dprl evaluate` on logs larger than memory."""
     from dprl.data.partition import partition as write
 
-    written, layout = write(logs, by, parts, out)
+    with Progress(doing="rows") as progress:
+        written, layout = write(logs, by, parts, out, progress)
     size = sum(part.bytes + part.offsets_bytes for part in written.parts)
     typer.echo("NOT private: the parts hold what the log holds, and are to be kept as it is.")
     typer.echo(f"{len(written.parts)} parts by {layout.by}, {size / 1e6:.3g} MB, in {out}")

@@ -115,7 +115,7 @@ def lines(release: Any, out: Path) -> Iterator[str]:
     unit = release.certificate["privacy_unit"]
     if unit == "transition":
         yield f"values are of the {estimate['quantity']}, not of a return"
-    yield f"{estimate['status']}: epsilon {estimate['epsilon']:g}, delta {estimate['delta']:g} a {unit}"
+    yield f"{estimate['status']}: epsilon {estimate['epsilon']:g}, delta {estimate['delta']:g} per {unit}"
     yield from end_of(release.certificate, estimate["status"], out, "data")
 
 

@@ -33,7 +33,7 @@ def create(
     from dprl.accounting.ledger import Ledger
 
     Ledger.create(path, dataset, Budget(epsilon, delta), unit, relation)
-    typer.echo(f"{path}: {dataset} has epsilon {epsilon:g} and delta {delta:g} a {unit}, {relation}.")
+    typer.echo(f"{path}: {dataset} has epsilon {epsilon:g} and delta {delta:g} per {unit}, {relation}.")
 
 
 @ledger_app.command("show", cls=Command)

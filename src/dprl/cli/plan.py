@@ -8,7 +8,7 @@ from typing import Any
 
 from dprl.cli.command import configure_named
 from dprl.cli.requests import Budgeted, Configured, OfLog, Printed, expert, may
-from dprl.cli.running import show
+from dprl.cli.running import Progress, show
 from dprl.registry import evaluating
 
 
@@ -43,24 +43,25 @@ def plan(asked: Plan) -> None:
 
     from dprl.release.plan import plan_release
 
-    made = plan_release(
-        None if asked.log is None else str(asked.log),
-        asked.target_policy or ["uniform"],
-        budget,
-        configured,
-        learn=asked.learn,
-        learner=asked.learner or "recommended",
-        basis=asked.basis,
-        cuts=asked.cuts or [],
-        return_deviation=asked.return_deviation,
-        **asked.facts(),
-    )
+    with Progress(quiet=asked.as_json):
+        made = plan_release(
+            None if asked.log is None else str(asked.log),
+            asked.target_policy or ["uniform"],
+            budget,
+            configured,
+            learn=asked.learn,
+            learner=asked.learner or "recommended",
+            basis=asked.basis,
+            cuts=asked.cuts or [],
+            return_deviation=asked.return_deviation,
+            **asked.facts(),
+        )
     show(made, _words, asked.as_json)
 
 
 def _words(made: dict[str, Any]) -> str:
     lines = [
-        f"epsilon {made['epsilon']:g}, delta {made['delta']:g} a {made['unit']}; "
+        f"epsilon {made['epsilon']:g}, delta {made['delta']:g} per {made['unit']}; "
         f"{made['algorithm']}, {made['estimator']}"
     ]
     if made["unit"] == "transition":

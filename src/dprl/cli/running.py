@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,10 +78,11 @@ def stoppable(run: Path | None, lost: str | None = None) -> Iterator[None]:
         said = str(error)
         if run is None or not os.path.exists(run / KEY) or str(run) in said or "--resume" in said:
             raise
-        left = (
-            f"go on by --resume, or delete {run}, which holds the key to this release's noise (what was charged stays "
-            "spent)."
-        )
+        shown = os.path.relpath(run) if run.is_relative_to(Path.cwd()) else run
+        left = f"elete {shown}, which holds the key to this release's noise"
+        if "stays spent" in said:  # nothing that was asked for so can go on
+            raise DprlError(f"{said.removesuffix('.')}. D{left}.") from error
+        left = f"go on by --resume, or d{left} (what was charged stays spent)."
         if isinstance(error, WrongOptionsError):
             raise WrongOptionsError([*error.sentences, f"Put that right and {left}"]) from error
         raise DprlError(f"{said.removesuffix('.')}: put that right and {left}") from error
@@ -123,32 +125,49 @@ def rounded_down(number: float) -> str:
 
 
 class Progress:
-    """A bar of the updates done, on stderr: public, for their number does not depend on the rows.
+    """A bar on stderr: of what is done, with the time that is left, or after three seconds that something is going on.
 
-    ``steps`` is left out where public facts say how many there are: :meth:`expect` tells it once they are read.
+    In a release the number of updates is public: it does not depend on the rows. ``steps`` is left out where public
+    facts say how many there are, which :meth:`expect` tells once they are read, or where nobody can say.
     """
 
-    def __init__(self, steps: int = 0, *, quiet: bool, doing: str = "private updates") -> None:
+    def __init__(self, steps: int = 0, *, quiet: bool = False, doing: str = "private updates") -> None:
         self._steps, self._doing, self._bar, self._task = steps, doing, None, None
-        self._quiet = quiet or not sys.stderr.isatty()
+        self._quiet, self._lock = quiet or not sys.stderr.isatty(), threading.Lock()
+        self._patience = threading.Timer(3.0, self._show, ("preparing", None))
+        self._patience.daemon = True
 
     def __enter__(self) -> Progress:
         self.expect(self._steps)
+        if self._bar is None and not self._quiet:
+            self._patience.start()
         return self
 
     def expect(self, steps: int) -> None:
         """Show the bar, for so many updates; none for none."""
-        if steps and self._bar is None and not self._quiet:
-            from rich.console import Console
-            from rich.progress import Progress as Bar
+        if steps:
+            self._show(self._doing, steps)
 
-            self._bar = Bar(console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self._doing, total=steps)
-            self._bar.start()
+    def _show(self, doing: str, steps: int | None) -> None:
+        with self._lock:
+            if self._quiet:
+                return
+            if self._bar is None:
+                from rich.console import Console
+                from rich.progress import Progress as Bar
+
+                self._bar = Bar(console=Console(stderr=True), transient=True)
+                self._task = self._bar.add_task(doing, total=steps)
+                self._bar.start()
+            elif steps is not None and self._task is not None:
+                self._bar.reset(self._task, description=doing, total=steps)
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._patience.cancel()
+        with self._lock:
+            self._quiet = True  # the timer may be late
+            if self._bar is not None:
+                self._bar.stop()
 
     def __call__(self, done: int) -> None:
         """Show how many steps are done."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dprl.cli.running import Progress
 from dprl.environments.names import NAMES
 from dprl.errors import DprlError, Mistakes
 
@@ -41,7 +42,8 @@ def simulate(
     mistakes.check()
 
     run = _gymnasium if environment.startswith("gymnasium:") else _pong if environment == "pong" else _own
-    columns, bounds, notes = run(environment, policy, episodes, seed, horizon)
+    with Progress(episodes, doing="trajectories") as progress:
+        columns, bounds, notes = run(environment, policy, episodes, seed, horizon, progress)
     notes = {
         "units": "trajectories that were simulated",
         "max_importance_ratio": "one over the least probability of the behaviour policy on public states",
@@ -64,7 +66,7 @@ def _behavior(spec: str, actions: int) -> Policy:
 
 
 def _own(
-    name: str, policy: str, episodes: int, seed: int, horizon: int | None
+    name: str, policy: str, episodes: int, seed: int, horizon: int | None, progress: Progress
 ) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
     if name not in KNOWN:
         raise DprlError(f"Unknown environment {name!r}: use {', '.join(KNOWN)} or gymnasium:ID.")
@@ -79,14 +81,14 @@ def _own(
     if horizon is not None:
         environment = dataclasses.replace(environment, horizon=horizon)
     behavior = _behavior(policy, environment.actions)
-    columns = rollout(environment, behavior, jax.random.key(seed), episodes)
+    columns = rollout(environment, behavior, jax.random.key(seed), episodes, progress=progress)
     ratio = largest_ratio(behavior, environment_bounds(environment, episodes))
     notes = {"observation": named.observed} if named.observed else {}
     return columns, environment_bounds(environment, episodes, ratio), notes
 
 
 def _pong(
-    name: str, policy: str, episodes: int, seed: int, horizon: int | None
+    name: str, policy: str, episodes: int, seed: int, horizon: int | None, progress: Progress
 ) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
     import dataclasses
 
@@ -95,14 +97,14 @@ def _pong(
 
     bounds = atari_bounds(episodes, horizon=horizon or HORIZON)
     behavior = _behavior(policy, ACTIONS)
-    columns = atari_log(behavior, seed, episodes, horizon=bounds.horizon)
+    columns = atari_log(behavior, seed, episodes, horizon=bounds.horizon, progress=progress)
     ratio = largest_ratio(behavior, bounds)
     notes = {"observation": "bytes of the console's memory", "units": "pieces of games that were simulated"}
     return columns, dataclasses.replace(bounds, max_importance_ratio=ratio), notes
 
 
 def _gymnasium(
-    name: str, policy: str, episodes: int, seed: int, horizon: int | None
+    name: str, policy: str, episodes: int, seed: int, horizon: int | None, progress: Progress
 ) -> tuple[dict[str, np.ndarray], Bounds, dict[str, str]]:
     from dprl.environments.gymnasium_adapter import check_bounds, describe, rollout_gymnasium, simulated_bounds
     from dprl.environments.rollout import largest_ratio
@@ -110,7 +112,7 @@ def _gymnasium(
     identifier = name.partition(":")[2]
     facts = describe(identifier, horizon)
     behavior = _behavior(policy, facts.actions)
-    columns = rollout_gymnasium(identifier, behavior, seed, episodes, horizon=facts.horizon)
+    columns = rollout_gymnasium(identifier, behavior, seed, episodes, horizon=facts.horizon, progress=progress)
     ratio = largest_ratio(behavior, check_bounds(facts, episodes))
     bounds = simulated_bounds(facts, columns, episodes, ratio)
     seen = "range that this simulation took"

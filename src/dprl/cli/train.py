@@ -91,7 +91,7 @@ def _of_people(training: Mapping[str, Any], certificate: Mapping[str, Any], row:
     for name, value in (training["returns"] or {}).items():
         yield f"{name:<27}{value:10.4g}   mean return of {whose}"
     yield (
-        f"{training['status']}: epsilon {training['epsilon']:g}, delta {training['delta']:g} a person, "
+        f"{training['status']}: epsilon {training['epsilon']:g}, delta {training['delta']:g} per person, "
         f"{certificate['neighbouring_relation']}"
     )
     sampled = "sampling_rate" in row
@@ -107,7 +107,7 @@ def _of_people(training: Mapping[str, Any], certificate: Mapping[str, Any], row:
 def _of_rewards(training: Mapping[str, Any], certificate: Mapping[str, Any]) -> Iterator[str]:
     for name, value in (training["returns"] or {}).items():
         yield f"{name:<12}{value:10.4g}   mean return of an episode, with the true rewards"
-    yield f"{training['status']}: epsilon {training['epsilon']:g}, delta {training['delta']:g} a reward function"
+    yield f"{training['status']}: epsilon {training['epsilon']:g}, delta {training['delta']:g} per reward function"
     yield f"neighbours: {certificate['neighbouring_relation']}"
     yield from conditions_of(certificate["assumed_public"].get("preconditions", []))
     yield "states, actions and transitions are not protected"

@@ -79,6 +79,7 @@ def _content(source: Any) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
+        where += "; a name with a space or a sign in it stands in quotes" if "after a key" in where else ""
         raise DprlError(f"The bounds file {path.name!r} is not valid TOML{where}.") from error
 
 

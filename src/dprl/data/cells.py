@@ -1,4 +1,8 @@
-"""Cells of a column as numbers and as codes of identifiers: whatever they hold, this succeeds."""
+"""Cells of a column as numbers and as codes of identifiers: whatever they hold, this succeeds.
+
+Arrow imports pandas, where it is installed, to make a scalar of a Python number and an array of NumPy of its own: half
+a second of a small release. So scalars are made of buffers here, and arrays are handed over by DLPack.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,25 @@ import pyarrow.compute as pc
 
 from dprl.data.memory import NUMBER, TRUTH
 
+_NAN = pa.Array.from_buffers(pa.float64(), 1, [None, pa.py_buffer(np.full(1, np.nan))])[0]
+
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
     """Return ``(R,)`` float64, NaN for what is no number."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         good = pc.match_substring_regex(column, NUMBER)  # type: ignore[attr-defined]
         truth = pc.match_substring_regex(column, TRUTH)  # type: ignore[attr-defined]
-        text = pc.if_else(good, column, pc.if_else(truth, "1", None))  # type: ignore[attr-defined]
+        ones = pc.if_else(truth, pc.cast(pc.cast(truth, pa.int8()), column.type), pa.nulls(1, column.type)[0])  # type: ignore[attr-defined]
+        text = pc.if_else(good, column, ones)  # type: ignore[attr-defined]
         text = pc.utf8_trim_whitespace(text)  # type: ignore[attr-defined]  # of what is no number it may refuse the bytes
         column = pc.cast(text, pa.float64())
     values = pc.cast(column, pa.float64(), safe=False)
-    return np.asarray(values.to_numpy(), dtype=np.float64)
+    return np.from_dlpack(one_array(pc.fill_null(values, _NAN)))
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return the chunks of a column as one array."""
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def lists(column: pa.ChunkedArray, size: int) -> np.ndarray:
@@ -52,11 +59,11 @@ def codes(column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_floating(column.type):
         column = pc.add(pc.cast(column, pa.float64()), 0.0)  # type: ignore[attr-defined]  # -0.0 is 0.0
         finite = pc.is_finite(column)  # type: ignore[attr-defined]
-        column = pc.if_else(finite, column, pa.scalar(None, column.type))  # type: ignore[attr-defined]
+        column = pc.if_else(finite, column, pa.nulls(1, column.type)[0])  # type: ignore[attr-defined]
     encoded = one_array(column).dictionary_encode()
-    ranks = pc.rank(encoded.dictionary, sort_keys="ascending").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
-    indices = encoded.indices.to_numpy(zero_copy_only=False)
+    ranks = np.from_dlpack(pc.rank(encoded.dictionary, sort_keys="ascending"))  # type: ignore[attr-defined]
+    indices = numbers(pa.chunked_array([encoded.indices]))
     if not len(ranks):
         return np.full(len(column), -1, dtype=np.int64)
-    missing = np.isnan(indices.astype(np.float64))
+    missing = np.isnan(indices)
     return np.where(missing, -1, ranks[np.where(missing, 0, indices).astype(np.int64)].astype(np.int64) - 1)

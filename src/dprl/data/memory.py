@@ -40,7 +40,7 @@ class Columns:
     def check_lengths(self, schema: Schema) -> None:
         """Refuse columns that do not belong together."""
         if len({len(self._columns[name]) for name in schema.columns()}) > 1:
-            raise DprlError("The columns of the log differ in length; a log is one row a transition.")
+            raise DprlError("The columns of the log differ in length; a log is one row per transition.")
 
     def read(self, schema: Schema) -> pa.Table:
         """Return the columns that play a part, as a table."""

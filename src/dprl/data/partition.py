@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,12 +33,15 @@ _ROW = "\0row"  # of the log; no column is called so
 _SAMPLE = 1 << 16  # identifiers that are kept of the first pass, or up to twice as many
 
 
-def partition(logs: str | Path, by: str | None, parts: int, out: str | Path) -> tuple[Parts, Layout]:
+def partition(
+    logs: str | Path, by: str | None, parts: int, out: str | Path, progress: Any = None
+) -> tuple[Parts, Layout]:
     """Write the log in ``logs``, a Parquet or CSV file or a folder of such files, into the new folder ``out``.
 
     Args:
         by: column that identifies the privacy unit: a person, or an episode where there are no people.
         parts: how many; fewer are made where there are fewer units.
+        progress: called with the number of rows done; its ``expect`` is told once how many there will be.
 
     Raises:
         DprlError: a file, a column or ``out`` is not as it must be; nothing is then left behind.
@@ -53,7 +57,7 @@ def partition(logs: str | Path, by: str | None, parts: int, out: str | Path) -> 
         with temporary_folder(f".{folder.name}.", folder.parent) as hidden:
             staging = hidden / folder.name
             staging.mkdir(0o700)
-            _write(files, layout, parts, staging)
+            _write(files, layout, parts, staging, progress)
             Parts.open(staging)
             staging.rename(folder)
         sync(folder.parent)
@@ -63,14 +67,18 @@ def partition(logs: str | Path, by: str | None, parts: int, out: str | Path) -> 
     return Parts.open(folder), layout
 
 
-def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path) -> None:
+def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path, progress: Any) -> None:
     """Write the whole folder: both passes, each part, and the manifest that makes it one."""
-    cuts = _cuts(files, layout, parts)
-    with_gaps = _route(files, layout, cuts, folder)
+    cuts, rows = _cuts(files, layout, parts)
+    tell = progress if progress is not None else lambda rows: None
+    if progress is not None:
+        progress.expect(2 * rows)  # each is routed, and written
+    with_gaps = _route(files, layout, cuts, folder, tell)
     done: list[Part] = []
     for number in range(len(cuts) + 1):
         done.append(_write_part(folder, number, layout, with_gaps, sum(part.units for part in done)))
         pa.default_memory_pool().release_unused()
+        tell(rows + sum(part.rows for part in done))
     manifest = {
         "schema": SCHEMA,
         "by": layout.by,
@@ -83,22 +91,22 @@ def _write(files: Sequence[Path], layout: Layout, parts: int, folder: Path) -> N
     sync(folder)
 
 
-def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> pa.Array:
+def _cuts(files: Sequence[Path], layout: Layout, parts: int) -> tuple[pa.Array, int]:
     """Return first pass: the identifiers with which each part but the first begins, ascending; at most ``parts -
     1``.
     """
     units = [column for column in layout.columns if column.name in layout.units]
     kind = next(column.type for column in units if column.name == layout.by)
-    sample, stride, seen = pa.chunked_array([], kind), 1, 0
+    sample, stride, seen, rows = pa.chunked_array([], kind), 1, 0, 0
     for table in rows_of(files, units):
-        known = table.drop_null().column(layout.by)
+        known, rows = table.drop_null().column(layout.by), rows + len(table)
         # every so many-th row: where the log is in the order of its units, these are their quantiles
         some = known.take(pa.array(np.arange(-seen % stride, len(known), stride)))
         sample = pa.chunked_array([*sample.chunks, *some.chunks], kind)
         seen += len(known)
         while len(sample) > 2 * _SAMPLE:
             sample, stride = sample.take(pa.array(np.arange(0, len(sample), 2))), 2 * stride
-    return _quantiles(readers.one_array(sample), parts)
+    return _quantiles(readers.one_array(sample), parts), rows
 
 
 def _quantiles(sample: pa.Array, parts: int) -> pa.Array:
@@ -127,7 +135,9 @@ def _ranks(values: pa.Array) -> np.ndarray:
     return pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
 
 
-def _route(files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path) -> set[str]:
+def _route(
+    files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path, tell: Callable[[int], None]
+) -> set[str]:
     """Second pass: each row into the stream of its part, those without an identifier into the last; the order stays.
 
     Returns the names of columns that have gaps.
@@ -145,6 +155,7 @@ def _route(files: Sequence[Path], layout: Layout, cuts: pa.Array, folder: Path) 
             with_gaps |= {name for name in table.column_names if table.column(name).null_count}
             table = table.append_column(_ROW, pa.array(np.arange(seen, seen + len(table))))
             seen += len(table)
+            tell(seen)
             numbers = _part_of(table.select(layout.units), layout.by, cuts)
             order = np.argsort(numbers, kind="stable")
             if (np.diff(numbers) < 0).any():

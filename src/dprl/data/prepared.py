@@ -239,9 +239,9 @@ class _Making:
         return table[tuple(found)]
 
 
-def count_unread(table: pa.Table, made: Preparation) -> dict[str, int]:
-    """Return by column how many cells hold something that is no number, no date or none of the declared codes. NOT
-    private.
+def count_unread(table: pa.Table, made: Preparation) -> dict[str, tuple[int, int]]:
+    """Return by column how many cells hold something that is no number, no date or none of the declared codes, and how
+    many are empty. NOT private.
     """
 
     def unread(name: str, part: str, column: pa.ChunkedArray) -> np.ndarray:
@@ -249,13 +249,14 @@ def count_unread(table: pa.Table, made: Preparation) -> dict[str, int]:
             return places(column, made.codes[name].texts) < 0
         return np.isnan(moments(column, made.step_format) if part == "step" else quantities(column))
 
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, int]] = {}
     for name, part in made.parts():
         if part not in ("person", "episode", "by"):
             for column in made.columns_of(name):
                 cells = plain(table.column(column))
-                count = int((unread(name, part, cells) & ~_absent(cells)).sum())
-                found[column] = max(count, found.get(column, 0))
+                empty = _absent(cells)
+                count = int((unread(name, part, cells) & ~empty).sum())
+                found[column] = max(count, found.get(column, (0, 0))[0]), int(empty.sum())
     return found
 
 

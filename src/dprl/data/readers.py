@@ -340,7 +340,9 @@ def read_table(source: Any, schema: schemas.Schema) -> pa.Table:
         if source.suffix.lower() == ".csv":
             # every cell as text: a bad one then becomes a missing number instead of an error that quotes it
             return csv_file.read_cells(source, columns)
-        return pq.read_table(source, columns=columns)
+        # read_table would import pandas, and take folders' names for columns
+        with pq.ParquetFile(source) as file:
+            return file.read(columns).select(columns)
     except (pa.ArrowException, OSError):
         # the cause may quote a cell: it is dropped
         raise DprlError(

@@ -199,7 +199,8 @@ def _missing(part: str) -> DprlError:
     hint = f" (a list), nor {part}_0, {part}_1, ..." if part in _VECTORS[:2] else hint
     if part == "behavior_prob":
         hint += ", and no public behaviour policy is given instead"
-    return DprlError(f"The log has no column {part!r}{hint}; a log is one row a transition with named columns.")
+    way = "a log is one row per transition with named columns; of a table [prepare] in the bounds says which is which"
+    return DprlError(f"The log has no column {part!r}{hint}; {way}.")
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -110,7 +110,7 @@ def _prepare(found: Mapping[str, tuple[str, ...]], names: Sequence[str], kinds: 
     texts = [name for name in names if kinds[name] is not None and _is_text(kinds[name]) and name not in person]
     codes = [f"{_toml(name)} = [{ASKED}]" for name in texts if name.isprintable()]
     written = {"person": _toml(person[0]) if person else ASKED, "steps": steps}
-    return _PREPARE.format(**written, codes="\n# ".join(codes or [f"COLUMN = [{ASKED}]"])).splitlines()
+    return _PREPARE.format(**written, codes="\n# ".join(codes or [f'"COLUMN" = [{ASKED}]'])).splitlines()
 
 
 def _is_text(kind: pa.DataType) -> bool:

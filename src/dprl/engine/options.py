@@ -216,6 +216,15 @@ class Program(Protocol):
         ...
 
 
+def is_compiled(program: Any) -> bool:
+    """Tell whether XLA compiles the steps of a release.
+
+    A program of a single short step says ``compiled = False``: it computes with NumPy what it is given of NumPy, long
+    before XLA would have compiled it, and in compiled loops over many trials with what they give it.
+    """
+    return getattr(program, "compiled", True)
+
+
 @runtime_checkable
 class QuickProgram(Protocol):
     """A program that reaches the clipped sum of a block faster than by contributions, with a proof of it."""
@@ -247,6 +256,7 @@ class PublicProgram:
         config: options, with everything filled in that follows from the facts and the noise.
         stages: the calibrated stages.
         facts: public facts.
+        compiled: see :func:`is_compiled`.
     """
 
     config: Any
@@ -254,6 +264,7 @@ class PublicProgram:
     facts: PublicFacts
 
     columns = ()
+    compiled: ClassVar[bool] = True
 
     def normaliser(self, stage: int) -> float:
         """Return what a noisy sum is divided by: the public expected number of units, never the realised one."""

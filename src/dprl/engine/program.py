@@ -11,13 +11,15 @@ Released: every noisy sum, hence every state and the answer; all that a program 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.arrays import AnyArray
 from dprl.engine.devices import all_reduced, sum_over_devices, unit_mesh
 from dprl.engine.layouts import LEAST_ROWS, UnitRows, gather
 from dprl.engine.options import AdaptiveProgram as AdaptiveProgram
@@ -29,6 +31,7 @@ from dprl.engine.options import Query as Query
 from dprl.engine.options import Stage as Stage
 from dprl.engine.options import State as State
 from dprl.engine.options import ValueFunctionConfig as ValueFunctionConfig
+from dprl.engine.options import is_compiled
 from dprl.engine.unit_source import Blocks, Source, clipped_sum
 from dprl.mechanisms.filtered_sum import ENDED, FilteredGaussianSum
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -234,16 +237,16 @@ def run_on_host(
     called with the number of steps done, which is public. A step that ``journal`` holds is not computed: neither its
     coins, nor its sum, nor its noise.
     """
-    state, done = _init(program), 0
+    state, done = _by(program, _init)(program), 0
     for number, stage in enumerate(program.stages):
         mechanism = stage.mechanism if mechanisms is None else mechanisms[number]
         stream: Any = noise.stream(stage.name)  # type: ignore[attr-defined]
         state = run_steps_on_host(
             program, number, mechanism, stream, data, state, progress, journal.stream(stage.name), done
         )
-        state = _finish(program, number, state)
+        state = _by(program, _finish)(program, number, state)
         done += mechanism.steps
-    return state, _answer(program, state)
+    return state, _by(program, _answer)(program, state)
 
 
 def run_steps_on_host(
@@ -270,9 +273,9 @@ def run_steps_on_host(
         if isinstance(data, UnitRows):
             total = sum_of_rows(program, stage, mechanism, state, data, np.asarray(included))
         else:
-            total = jnp.asarray(data.total(program, stage, mechanism, state, included))
+            total = data.total(program, stage, mechanism, state, included)
         draw = drawn.draw(step) if level is None else drawn.draw(step, level=level)
-        return mechanism.add_noise(total, jnp.asarray(draw))
+        return mechanism.add_noise(np.asarray(total), np.asarray(draw))
 
     def filtered_step(step: int, state: State, spent: int) -> np.ndarray:
         """What the journal keeps of a step: its level, all that is spent after it, and what it releases."""
@@ -292,7 +295,7 @@ def run_steps_on_host(
                 break
         else:
             points = journal.step(step, mechanism.released, partial(noisy, step, state, None))
-        state = _advance(program, stage, mechanism, state, points, np.uint32(step))
+        state = _by(program, _advance)(program, stage, mechanism, state, points, np.uint32(step))
         if trace is not None:
             trace(state)
         if progress is not None:
@@ -304,20 +307,25 @@ def run_steps_on_host(
 
 def sum_of_rows(
     program: Program, stage: int, mechanism: GaussianSum, state: State, data: UnitRows, included: np.ndarray
-) -> jax.Array:
+) -> AnyArray:
     """Return ``(dimension,)``: the exact sum of the clipped vectors of the ``included`` ``(units,)``.
 
     Over all devices where JAX sees several, with the digits of one: see :mod:`~dprl.engine.devices`.
     """
-    mesh = unit_mesh() if mechanism.certifies else None
+    compiled = is_compiled(program)
+    mesh = unit_mesh() if mechanism.certifies and compiled else None
     if mesh is not None:
         width = partial(_slice_units, mechanism)
-        whole = sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
-        return jnp.asarray(whole)
-    total = jnp.zeros(mechanism.dimension, dtype=mechanism.dtype)
-    for index, live in data.chunks(included, mechanism.sampling_rate):
-        total = total + _accumulate(program, stage, mechanism, state, data.arrays, index, live)
-    return total
+        return sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
+    arrays = data.arrays if compiled else {name: np.asarray(x) for name, x in data.arrays.items()}
+    chunks, accumulate = data.chunks(included, mechanism.sampling_rate), _by(program, _accumulate)
+    sums = (accumulate(program, stage, mechanism, state, arrays, *chunk) for chunk in chunks)
+    return reduce(add, sums, np.zeros(mechanism.dimension, mechanism.dtype))
+
+
+def _by(program: Program, step: Any) -> Callable[..., Any]:
+    """Return a compiled ``step``, or for a program that is not to be compiled the plain one."""
+    return step if is_compiled(program) else step.__wrapped__
 
 
 @partial(jax.jit, static_argnames=("program", "stage"))
@@ -365,7 +373,7 @@ def _in_slices(clipped_sum: Callable[..., Any], units: tuple[Any, ...], width: i
 
 @partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
 def _advance(program: Program, stage: int, mechanism: GaussianSum, state: State, points: Any, step: Any) -> State:
-    return program.update(stage, state, mechanism.scaled(points), step)
+    return program.update(stage, state, mechanism.scaled(points), step)  # type: ignore[arg-type]
 
 
 @partial(jax.jit, static_argnames=("program", "stage"))

@@ -137,7 +137,7 @@ class Shard:
         total, digest, exact = np.zeros(mechanism.dimension, dtype=np.int64), 0, (0,) * mechanism.dimension
         with suppress_warnings(), closing(self._through(np.arange(self.units), prepared)) as blocks:
             for vectors, part in blocks:
-                total += np.asarray(clipped_total(mechanism, vectors))
+                total += clipped_total(mechanism, vectors)
                 digest += part
                 if self._task.exact:
                     exact = tuple(a + b for a, b in zip(exact, exact_sum(vectors), strict=True))

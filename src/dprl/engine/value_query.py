@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num
+from jaxtyping import Float, Num
 
 from dprl.arrays import AnyArray
 from dprl.data.trajectories import Trajectories
-from dprl.engine.layouts import LEAST_ROWS
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.protocols import NO_JOURNAL, Bounds, Journal, NoiseSource
 
@@ -159,15 +157,15 @@ def value_mechanism(query: ValueQuery, noise_multiplier: float) -> GaussianSum:
     return GaussianSum(parts=((query.dimension, query.clip_norm),), noise_multiplier=noise_multiplier)
 
 
-def clipped_total(mechanism: GaussianSum, vectors: Float[np.ndarray, "units dim"]) -> Num[Array, " dim"]:
-    """Return the sum of the clipped ``vectors``, exact and the same in any order."""
-    total = jnp.zeros(mechanism.dimension, dtype=mechanism.dtype)
+def clipped_total(mechanism: GaussianSum, vectors: Float[np.ndarray, "units dim"]) -> Num[np.ndarray, " dim"]:
+    """Return the sum of the clipped ``vectors``, exact and the same in any order.
+
+    Nothing is compiled, and NumPy adds up the squares of each row by itself, in an order that follows from its length.
+    """
+    total = np.zeros(mechanism.dimension, dtype=mechanism.dtype)
     for start in range(0, len(vectors), _MOST_UNITS):
-        part = vectors[start : start + _MOST_UNITS]
-        # of one shape however few units there are: a compiled norm of another shape may be rounded otherwise
-        padded = np.zeros((max(LEAST_ROWS, 1 << (len(part) - 1).bit_length()), vectors.shape[1]))
-        padded[: len(part)] = part
-        total = total + mechanism.clipped_sum(jnp.asarray(padded), jnp.arange(len(padded)) < len(part))
+        part = np.ascontiguousarray(vectors[start : start + _MOST_UNITS])
+        total = total + np.asarray(mechanism.clipped_sum(part, np.ones(len(part), dtype=bool)))
     return total
 
 
@@ -180,9 +178,9 @@ def release_total(
     """Return ``total()`` with noise. A step that ``journal`` holds is not computed again."""
 
     def noisy() -> Any:
-        return mechanism.add_noise(jnp.asarray(total()), jnp.asarray(mechanism.draw(noise, 0)))
+        return mechanism.add_noise(total(), mechanism.draw(noise, 0))
 
-    return np.asarray(mechanism.scaled(jnp.asarray(journal.step(0, mechanism.dimension, noisy))))
+    return np.asarray(mechanism.scaled(journal.step(0, mechanism.dimension, noisy)))
 
 
 def release_vector(

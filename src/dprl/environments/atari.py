@@ -7,7 +7,7 @@ last one's action with probability 0.25.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -91,7 +91,13 @@ class Pong:
 
 
 def atari_log(
-    policy: Policy, seed: int, episodes: int, *, observation: Observation = "ram", horizon: int = HORIZON
+    policy: Policy,
+    seed: int,
+    episodes: int,
+    *,
+    observation: Observation = "ram",
+    horizon: int = HORIZON,
+    progress: Callable[[int], None] | None = None,
 ) -> Columns:
     """Simulate ``episodes`` trajectories of Pong; the columns are those of :func:`dprl.environments.rollout`.
 
@@ -104,6 +110,7 @@ def atari_log(
         episodes: number of trajectories.
         observation: ``ram``, the 128 bytes of the memory, or ``80x80``, the pixels of the field.
         horizon: decisions after which a trajectory is cut.
+        progress: told the number of trajectories that are done.
 
     Raises:
         DprlError: ale-py is not installed, or the policy does not give probabilities.
@@ -122,6 +129,8 @@ def atari_log(
         states = np.stack([table.observed for table in running]).astype(np.float32)
         answer = asked(policy, states, ACTIONS)
         running = [table for table, row in zip(running, answer, strict=True) if table.step(row)]
+        if progress is not None:
+            progress(episodes - sum(table.left for table in tables))
     return columns_of([trajectory for table in tables for trajectory in table.trajectories])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,6 +95,7 @@ def rollout_gymnasium(
     *,
     horizon: int | None = None,
     parallel: int = 32,
+    progress: Callable[[int], None] | None = None,
 ) -> Columns:
     """Simulate ``episodes`` trajectories; the columns are those of :func:`dprl.environments.rollout`.
 
@@ -135,6 +137,8 @@ def rollout_gymnasium(
             for slot in idle:
                 running.remove(slot)
                 done[slot.episode] = slot.rows
+            if progress is not None:
+                progress(len(done))
         return columns_of([done[episode] for episode in range(episodes)])
     finally:
         for environment in environments:

@@ -32,7 +32,15 @@ SUFFIXES = (".parquet", ".csv")
 _CHUNK = 64  # steps in one compiled scan, after which a batch whose trajectories are all over is left
 
 
-def rollout(environment: Environment, policy: Policy, key: jax.Array, episodes: int, *, batch: int = 4096) -> Columns:
+def rollout(
+    environment: Environment,
+    policy: Policy,
+    key: jax.Array,
+    episodes: int,
+    *,
+    batch: int = 4096,
+    progress: Callable[[int], None] | None = None,
+) -> Columns:
     """Simulate ``episodes`` trajectories of ``environment`` under ``policy``.
 
     A policy that JAX can trace is compiled with the simulator; any other is called on the host, once a step with the
@@ -44,6 +52,7 @@ def rollout(environment: Environment, policy: Policy, key: jax.Array, episodes: 
         key: a JAX random key.
         episodes: number of trajectories.
         batch: trajectories that run side by side; bounds the memory beside the result.
+        progress: told the number of trajectories that are done.
 
     Returns:
         ``episode_id``, ``t`` and ``action`` int64, ``observation`` and ``next_observation`` float32 ``(N, d)``,
@@ -62,6 +71,8 @@ def rollout(environment: Environment, policy: Policy, key: jax.Array, episodes: 
     for first in range(0, episodes, width):
         ids = np.arange(first, first + width)
         parts.append(_batch(environment, policy, traced, key, ids, ids < episodes))
+        if progress is not None:
+            progress(min(first + width, episodes))
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
 

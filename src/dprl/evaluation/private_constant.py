@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Float
 from typing_extensions import override
 
+from dprl.arrays import AnyArray, module_of
 from dprl.config import DERIVED
 from dprl.engine.algorithm import Algorithm, Setting
 from dprl.engine.layouts import Block
@@ -64,22 +65,24 @@ class PrivateConstant(ValueFunctionConfig):
 class PrivateConstantProgram(PublicProgram):
     """One release; the value in public units is ``offset + scale`` times the noisy mean, kept in the value range."""
 
+    compiled: ClassVar[bool] = False
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Further columns of the rows that are needed."""
         return ("returns", "start") if self.config.estimator == "returns" else ("raw_reward",)
 
-    def init(self) -> Float[Array, ""]:
+    def init(self) -> Float[AnyArray, ""]:
         """Return the state before the first step."""
-        return jnp.zeros((), jnp.float64)
+        return np.zeros((), np.float64)
 
-    def contribution(self, stage: int, state: Any, block: Block) -> Float[Array, "units 1"]:
+    def contribution(self, stage: int, state: Any, block: Block) -> Float[AnyArray, "units 1"]:
         """Return ``(B, 1)``: at most 1 (returns) or the largest ratio of a step (rewards)."""
         del stage, state
         rows = block.start_return if self.config.estimator == "returns" else block.weight_raw_reward
-        return jnp.sum(rows, axis=-1, keepdims=True)
+        return rows.sum(axis=-1, keepdims=True)
 
-    def update(self, stage: int, state: Any, noisy: Float[Array, " 1"], step: Any) -> Float[Array, ""]:
+    def update(self, stage: int, state: Any, noisy: Float[AnyArray, " 1"], step: Any) -> Float[AnyArray, ""]:
         """Return the state after a step, from its noisy sum."""
         del stage, state, step
         facts = self.facts
@@ -88,11 +91,11 @@ class PrivateConstantProgram(PublicProgram):
             low, high = facts.bounds.reward
             gain = 1.0 / ((1.0 - self.config.discount) * facts.half)
             offset, scale = (low + high) / 2.0 * gain - facts.centre / facts.half, (high - low) / 2.0 * gain
-        return jnp.clip(offset + scale * noisy[0] / facts.units, -1.0, 1.0)
+        return module_of(noisy).clip(offset + scale * noisy[0] / facts.units, -1.0, 1.0)
 
-    def answer(self, state: Float[Array, ""]) -> Float[Array, " n"]:
+    def answer(self, state: Float[AnyArray, ""]) -> Float[AnyArray, " n"]:
         """Return the weights of the constant."""
-        return state * jnp.asarray(self.facts.features.constant(), jnp.float64)
+        return state * np.asarray(self.facts.features.constant(), np.float64)
 
 
 ALGORITHM = Algorithm(

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from dprl import x64 as x64
-from dprl.arrays import Mask, Step
+from dprl.arrays import AnyArray, Mask, Step, module_of
 from dprl.mechanisms.grid import clip_to_grid
 
 Arithmetic = Literal["exact", "float", "unclipped", "plain"]
@@ -27,7 +27,7 @@ Parts = tuple[tuple[int, float], ...]
 """Dimension and clip norm of each part of a unit's vector, in order."""
 
 
-def _each(vectors: Float[Array, "units dim"], parts: Parts) -> Iterator[tuple[Float[Array, "units part"], float]]:
+def _each(vectors: Float[AnyArray, "units dim"], parts: Parts) -> Iterator[tuple[Float[AnyArray, "units part"], float]]:
     """Return the columns of each part, and its clip norm."""
     start = 0
     for size, clip_norm in parts:
@@ -35,21 +35,21 @@ def _each(vectors: Float[Array, "units dim"], parts: Parts) -> Iterator[tuple[Fl
         start += size
 
 
-def _joined(found: list[Array]) -> Array:
-    return found[0] if len(found) == 1 else jnp.concatenate(found, axis=-1)
+def _joined(found: list[Any]) -> Any:
+    return found[0] if len(found) == 1 else module_of(found[0]).concatenate(found, axis=-1)
 
 
-def clipped_on_grid(vectors: Float[Array, "units dim"], parts: Parts, step: float) -> Int[Array, "units dim"]:
+def clipped_on_grid(vectors: Float[AnyArray, "units dim"], parts: Parts, step: float) -> Int[AnyArray, "units dim"]:
     """Clip each part of each vector apart, and give int64 grid points. A part that is not finite becomes zero."""
     return _joined([clip_to_grid(part, clip_norm, step) for part, clip_norm in _each(vectors, parts)])
 
 
 def sum_on_grid(
-    vectors: Float[Array, "units dim"], included: Bool[Array, " units"], parts: Parts, step: float
-) -> Int[Array, " dim"]:
+    vectors: Float[AnyArray, "units dim"], included: Bool[AnyArray, " units"], parts: Parts, step: float
+) -> Int[AnyArray, " dim"]:
     """Add up the clipped vectors of those who are ``included``, exactly, in int64 grid points."""
-    points = clipped_on_grid(vectors, parts, step)
-    return jnp.sum(jnp.where(included[:, None], points, 0), axis=0)
+    xp, points = module_of(vectors), clipped_on_grid(vectors, parts, step)
+    return xp.sum(xp.where(included[:, None], points, 0), axis=0)
 
 
 def sum_in_float(

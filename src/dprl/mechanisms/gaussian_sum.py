@@ -413,40 +413,40 @@ class GaussianSum:
         """Return the noise of :meth:`bind` for one step after the other, on the host: for vectors that are long."""
         return DrawnInOrder(self, noise)
 
-    def clipped(self, vectors: Float[Array, "units dim"]) -> Int[Array, "units dim"]:
+    def clipped(self, vectors: Float[AnyArray, "units dim"]) -> Int[AnyArray, "units dim"]:
         """Clip units' vectors, and give int64 grid points; a part that is not finite becomes zero."""
         return clipped_on_grid(vectors, self.parts, self.grid_step)
 
-    def clipped_sum(self, vectors: Float[AnyArray, "units dim"], included: Mask) -> Num[Array, " dim"]:
+    def clipped_sum(self, vectors: Float[AnyArray, "units dim"], included: Mask) -> Num[AnyArray, " dim"]:
         """Add up the clipped vectors of one block of units.
 
         Args:
-            vectors: rows of units that are not ``included`` may hold anything.
+            vectors: rows of units that are not ``included`` may hold anything. A release of one sum gives NumPy's.
             included: participation mask.
 
         Returns:
             The sum, of :attr:`dtype`; blocks of grid points add up exactly, in any order.
         """
+        if self.arithmetic == "exact":
+            return sum_on_grid(vectors, included, self.parts, self.grid_step)
         vectors, included = jnp.asarray(vectors), jnp.asarray(included)
         match self.arithmetic:
-            case "exact":
-                return sum_on_grid(vectors, included, self.parts, self.grid_step)
             case "float" | "unclipped":
                 return sum_in_float(vectors, included, self.parts, self.arithmetic == "float")
             case "plain":
                 return sum_plainly(vectors, included)
 
-    def add_noise(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " released"]) -> Num[Array, " released"]:
+    def add_noise(self, total: Num[AnyArray, " dim"], draw: Num[AnyArray, " released"]) -> Num[AnyArray, " released"]:
         """Return what is released, of :attr:`dtype`: the step's ``total`` and its ``draw``."""
-        return jnp.add(total, draw)
+        return total + draw  # type: ignore[return-value]
 
-    def scaled(self, points: Num[AnyArray, " released"]) -> Float[Array, " released"]:
+    def scaled(self, points: Num[AnyArray, " released"]) -> Float[AnyArray, " released"]:
         """Return the noisy sum from its grid points, or times :attr:`factor` where there are none."""
-        return jnp.asarray(points, jnp.float64) * (self.grid_step if self.certifies else self.factor)
+        return points.astype(np.float64) * (self.grid_step if self.certifies else self.factor)
 
     def release(self, total: Num[AnyArray, " _"], draw: Num[AnyArray, " _"]) -> Float[Array, " _"]:
         """Apply :meth:`noisy` and :meth:`scaled` in one, for loops that keep no step."""
-        return self.scaled(self.add_noise(total, draw))
+        return self.scaled(self.add_noise(total, draw))  # type: ignore[return-value]
 
 
 def to_levels(profile: Sequence[float], levels: int = 8) -> tuple[float, ...]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Float, Int
 
 from dprl import x64 as x64
+from dprl.arrays import AnyArray, module_of
 from dprl.errors import DprlError
 
 CLIP_BITS = 32
@@ -37,14 +38,14 @@ def grid_step(clip_norm: float) -> float:
 
 
 def clip_to_grid(
-    vectors: Float[Array, "units dim"], clip_norm: float, step: float | None = None
-) -> Int[Array, "units dim"]:
+    vectors: Float[AnyArray, "units dim"], clip_norm: float, step: float | None = None
+) -> Int[AnyArray, "units dim"]:
     """Clip each row to L2 norm ``clip_norm`` and round it toward zero onto the grid.
 
     A row with any NaN, infinity or overflow becomes zero: it contributes nothing, and changes nothing else.
 
     Args:
-        vectors: ``(units, dimension)``, any float type.
+        vectors: ``(units, dimension)``, any float type; of NumPy, where nothing is to be compiled, or of JAX.
         clip_norm: public L2 bound.
         step: another grid, a power of two: that of the whole vector where the rows are a part of it.
 
@@ -52,9 +53,10 @@ def clip_to_grid(
         ``(units, dimension)`` int64; the exact norm of each row is at most ``clip_norm`` over the step of the grid,
         ``grid_step(clip_norm)`` if no other is given.
     """
-    x = vectors.astype(jnp.float64)
-    norm = jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
-    finite = jnp.isfinite(norm)
-    factor = jnp.minimum(1.0, clip_norm * _SLACK / norm) * (1.0 / (step or grid_step(clip_norm)))
+    xp, x = module_of(vectors), vectors.astype(np.float64)
+    with np.errstate(all="ignore"):  # a warning would tell that somebody's row overflows
+        norm = xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
+        finite = xp.isfinite(norm)
+        factor = xp.minimum(1.0, clip_norm * _SLACK / norm) * (1.0 / (step or grid_step(clip_norm)))
     # `where` after the product would let 0 * inf through; zero the row first.
-    return jnp.trunc(jnp.where(finite, x, 0.0) * jnp.where(finite, factor, 0.0)).astype(jnp.int64)
+    return xp.trunc(xp.where(finite, x, 0.0) * xp.where(finite, factor, 0.0)).astype(np.int64)

@@ -190,12 +190,17 @@ def policy_name(spec: Any) -> str:
     return name if name.isidentifier() else "policy"
 
 
-def policy_words(policy: Any) -> str:
-    """Return what a policy says of itself: a rule's sentence, or the first paragraph of its docstring."""
+def policy_words(policy: Any, names: Sequence[str] | None = None) -> str:
+    """Return what a policy says of itself: a rule's sentence, or the first paragraph of its docstring.
+
+    ``names`` are those of the actions, where they have some.
+    """
     if isinstance(policy, Rule):
         return policy.words
+    if isinstance(policy, AlwaysPolicy):
+        return f"{names[policy.action] if names else f'Action {policy.action}'} for everybody."
     documented = policy if inspect.isfunction(policy) else type(policy)
-    named = documented is policy or isinstance(policy, UniformPolicy | AlwaysPolicy | LoggedPolicy | ColumnPolicy)
+    named = documented is policy or isinstance(policy, UniformPolicy | LoggedPolicy | ColumnPolicy)
     return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split()) if named else ""
 
 

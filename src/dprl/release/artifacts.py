@@ -292,7 +292,8 @@ def certificate_of(
         options["optimizer"] = {"value": protector["fingerprint"], "provenance": "the protector named below"}
     public = {"bounds": in_force(plan, log), "hyper_parameters": options, "policies": list(policies)}
     public["behavior_probabilities"] = "column behavior_prob" if behavior is None else f"policy {policy_name(behavior)}"
-    if said := {name: words for name, policy in policies.items() if (words := policy_words(policy))}:
+    said = {name: policy_words(policy, log.bounds.action_names) for name, policy in policies.items()}
+    if said := {name: words for name, words in said.items() if words}:
         public["policies_in_words"] = said
     if plan.first is not None:
         described = plan.first.described()

@@ -21,7 +21,7 @@ from dprl.report.targets import (
     value_bounds,
     words_of,
 )
-from dprl.report.view import cleaned, view_of_guarantee
+from dprl.report.view import cleaned, view_of_guarantee, with_names_of_arms
 
 _OWN_NAMES = {"importance-sampling": ""} | {
     name: name.upper() for name in ("gpope", "dptd", "dp-sgda", "dp-gld", "dp-srm")
@@ -34,7 +34,7 @@ _SILENT = "says-nothing"  # the note of an interval that is the whole declared r
 
 def evaluation_view(estimate: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
     """Return everything that the template of an evaluation prints, as text, booleans and charts."""
-    estimate, certificate = cleaned(estimate, certificate)
+    estimate, certificate = with_names_of_arms(*cleaned(estimate, certificate))
     view, words = view_of_guarantee(estimate, certificate), WORDS["evaluation"]["words"]
     targets = [t for t in items(estimate.get("targets")) if isinstance(t, dict)]
     # `value` and `interval` at the top are those of the first policy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from dprl.report import guarantee
@@ -21,6 +22,29 @@ def cleaned(content: dict[str, Any], certificate: dict[str, Any]) -> tuple[dict[
     # through JSON first: a certificate in memory and one read from its file must give the same page
     content, certificate = (clean(json.loads(json.dumps(d, sort_keys=True))) for d in (content, certificate))
     return content, {key: value for key, value in certificate.items() if key not in _SEAL}
+
+
+def with_names_of_arms(content: Any, certificate: dict[str, Any]) -> list[Any]:
+    """Return both artifacts with ``always zidovudine`` in place of ``always_0``, where the bounds call action 0 so.
+
+    A function of the user may be called ``always_0``, too: what the certificate says of the policy tells them apart.
+    """
+    public = guarantee.assumed(certificate)
+    called, said = items(section(public.get("bounds")).get("action_names")), section(public.get("policies_in_words"))
+    names = {f"always_{code}": text(name) for action, name in enumerate(called) for code in (action, name)}
+    arms = {code: f"always {name}" for code, name in names.items() if said.get(code) == f"{name} for everybody."}
+    pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, sorted(arms, key=len, reverse=True)))})(?!\w)")
+
+    def named(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {named(key): named(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return list(map(named, value))
+        return pattern.sub(lambda code: arms[code[0]], value) if isinstance(value, str) else value
+
+    if not arms:
+        return [content, certificate]
+    return named([content, certificate])
 
 
 def view_of_guarantee(content: dict[str, Any], certificate: dict[str, Any]) -> dict[str, Any]:
