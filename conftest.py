@@ -50,6 +50,9 @@ def _keep_what_is_compiled() -> None:
     jax.config.update("jax_compilation_cache_dir", str(_COMPILED))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    # processes that tests start read what was compiled here; they may be killed at any time, so they write nothing
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_COMPILED)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "1e9"
 
 
 _keep_what_is_compiled()
