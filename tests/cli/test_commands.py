@@ -17,6 +17,8 @@ from dprl.accounting.ledger import Ledger
 from dprl.cli.running import Progress
 from dprl.data.readers import Log
 
+from ..interruption import interrupted
+
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
 FLAGS = {
     "evaluate": "--target-policy --compare --best --bounds --unit --person-column --epsilon --delta --discount "
@@ -344,13 +346,10 @@ def test_signing(dprl, trial):
 # --- interruptions and defects ------------------------------------------------------------------------------------
 
 
-def test_an_interruption_after_the_charge_keeps_the_charge(dprl, trial, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Log, "load", interrupted)
+def test_an_interruption_after_the_charge_keeps_the_charge(dprl, trial):
     before = trial.files()
-    found = dprl(*trial.arguments())
+    with interrupted(Log, "load"):
+        found = dprl(*trial.arguments())
     assert (found.code, found.out) == (130, "")
     assert found.err == (
         "error: interrupted; what was charged stays charged; the same command with --resume goes on.\n"

@@ -31,8 +31,8 @@ def first(seen: set, key: object) -> bool:
 
 
 _seen: set = set()
-# now the first attack on one algorithm of each kind: a few steps, many, stages, values alone, a curve; the others, each of
-# which is compiled anew, with the slow tests (that they draw what they declare: test_programs_in_short.py)
+# now the first attack on one algorithm of each kind: a few steps, many, stages, values alone, a curve; the others, each
+# of which is compiled anew, with the slow tests (that they draw what they declare: test_programs_in_short.py)
 _SHORT = ("td", "gpope", "adassp", "importance-sampling", "survival")
 ATTACK_CASES = [
     pytest.param(

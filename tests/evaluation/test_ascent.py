@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -33,8 +35,13 @@ def vectors(program, columns, theta, person=None):
     with jax.enable_x64(True):
         each = rows.padding // log.units
         shaped = {name: x[:-1].reshape(log.units, each, *x.shape[1:]) for name, x in rows.columns.items()}
-        block = type("Block", (), {name: jax.numpy.asarray(x) for name, x in shaped.items()})
-        return np.asarray(program.contribution(0, (jax.numpy.asarray(theta), None), block))
+        return np.asarray(_vectors(program, theta, shaped))
+
+
+# compiled whole: one operation after the other takes several times as long
+@partial(jax.jit, static_argnums=0)
+def _vectors(program, theta, columns):
+    return program.contribution(0, (theta, None), SimpleNamespace(**columns))
 
 
 def by_differences(program, columns, theta, step=1e-6):
