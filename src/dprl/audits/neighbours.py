@@ -92,7 +92,7 @@ class Case:
         setting: its variant.
         source: what is read, one of the suite's ``sources`` (or the same by workers of ``ray``).
         turn: another one makes other pairs, see :func:`~dprl.audits.people.pairs_of`.
-        thin: of the neighbours of an input only the first, and one in so many of the others.
+        thin: of the neighbours of an input the first two, and one in so many of the others.
     """
 
     entry: Entry
@@ -112,7 +112,7 @@ class Case:
             recorder = Recorder()
             first = recorder.record(group.call, group.missing, group.replaced)
             for place, neighbour in enumerate(group.neighbours):
-                if place and (place + number) % self.thin:
+                if place > 1 and (place + number) % self.thin:
                     continue
                 try:
                     found = compare(first, recorder.record(neighbour.call, neighbour.missing, group.replaced))
