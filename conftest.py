@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
+import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 # Two workers fill two cores. Threads of OpenBLAS that wait for each other there cost some 80 times what a product costs
@@ -29,6 +33,7 @@ os.environ["XDG_CACHE_HOME"] = os.environ["DPRL_TESTS_CACHE"]
 # workers and for the next run; a folder that grew too large is emptied.
 _COMPILED = Path(__file__).parent / ".cache" / "compiled"
 _LARGEST = 1 << 30
+_MOST_MEMORY = 3 << 29
 
 
 def _keep_what_is_compiled() -> None:
@@ -50,6 +55,22 @@ def _keep_what_is_compiled() -> None:
     jax.config.update("jax_compilation_cache_dir", str(_COMPILED))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    # processes that tests start read what was compiled here; they may be killed at any time, so they write nothing
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_COMPILED)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "1e9"
 
 
 _keep_what_is_compiled()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _little_memory() -> Iterator[None]:
+    """A worker that holds much compiled code lets go of it between modules: what took long is read from disk again."""
+    yield
+    resident = Path("/proc/self/statm")
+    if resident.exists() and int(resident.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > _MOST_MEMORY:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)

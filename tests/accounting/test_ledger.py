@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 
 import pytest
@@ -184,39 +185,24 @@ def cut_short(path):
     path.write_bytes(path.read_bytes()[:5000])
 
 
-def foreign_database(path):
-    path.unlink()
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE charge (id)")
-    db.close()
-
-
 def remove_both(path):
     path.unlink()
     intents_path(path).unlink()
 
 
-def older(path):
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 1")
-    db.close()
+def after(statement):
+    """A database on which this was executed."""
+
+    def spoil(path):
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute(statement)
+
+    return spoil
 
 
-def hard_link(path):
-    os.link(path, path.with_name("second.db"))
-
-
-def newer(path):
-    db = sqlite3.connect(path)
-    db.execute(f"PRAGMA user_version = {VERSION + 1}")
-    db.close()
-
-
-def no_trigger(path):
-    db = sqlite3.connect(path)
-    db.execute("DROP TRIGGER charge_within_budget")
-    db.commit()
-    db.close()
+def foreign_database(path):
+    path.unlink()
+    after("CREATE TABLE charge (id)")(path)
 
 
 @pytest.mark.parametrize(
@@ -228,10 +214,10 @@ def no_trigger(path):
         (damage_page, "is damaged"),
         (cut_short, "is damaged"),
         (foreign_database, "is not a dprl ledger"),
-        (newer, "newer version of dprl"),
-        (older, "development version of dprl"),
-        (hard_link, "second name, a hard link"),
-        (no_trigger, "is damaged"),
+        (after(f"PRAGMA user_version = {VERSION + 1}"), "newer version of dprl"),
+        (after("PRAGMA user_version = 1"), "development version of dprl"),
+        (lambda path: os.link(path, path.with_name("second.db")), "second name, a hard link"),
+        (after("DROP TRIGGER charge_within_budget"), "is damaged"),
         (lambda path: path.write_bytes(b""), "is not a dprl ledger"),
         (lambda path: path.chmod(0o400), "is read-only"),
     ],

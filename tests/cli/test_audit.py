@@ -179,13 +179,13 @@ def test_the_page_is_made_of_the_standard_attacks(dprl, tmp_path, quick):
         assert cells[8] == "300"
     # and says of each how to run it alone, in words that the command line takes
     for line in re.search(r"```\n(.*)```", text, flags=re.DOTALL)[1].splitlines():  # type: ignore[index]
-        assert dprl(*line.split()[1:-1], 100).code == 0
+        assert dprl(*line.split()[1:-1], 300).code == 0
 
 
 def test_all_as_json(dprl, quick):
-    found = json.loads(dprl("audit", "--all", "--trials", 200, "--json").out)["audits"]
+    found = json.loads(dprl("audit", "--all", "--trials", 300, "--json").out)["audits"]
     assert [(row["algorithm"], row["calibration"]) for row in found] == [(e.name, e.calibration) for e, _ in quick]
-    assert all(row["trials"] == 200 for row in found)
+    assert all(row["trials"] == 300 for row in found)
 
 
 def test_a_bar_only_on_a_terminal(dprl, monkeypatch):

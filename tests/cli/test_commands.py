@@ -22,6 +22,8 @@ from dprl.environments.chain import Chain
 from dprl.environments.rollout import rollout, write_log
 from dprl.policies.loading import UniformPolicy
 
+from ..interruption import interrupted
+
 ARTIFACTS = {"estimate.json", "report.html", "certificate.json"}
 FLAGS = {
     "evaluate": "--target-policy --compare --best --bounds --unit --person-column --epsilon --delta --discount "
@@ -356,13 +358,10 @@ def test_signing(dprl, trial):
 # --- interruptions and defects ------------------------------------------------------------------------------------
 
 
-def test_an_interruption_after_the_charge_keeps_the_charge(dprl, trial, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Log, "load", interrupted)
+def test_an_interruption_after_the_charge_keeps_the_charge(dprl, trial):
     before = trial.files()
-    found = dprl(*trial.arguments())
+    with interrupted(Log, "load"):
+        found = dprl(*trial.arguments())
     assert (found.code, found.out) == (130, "")
     assert found.err == (
         "error: interrupted; what was charged stays charged; the same command with --resume goes on.\n"

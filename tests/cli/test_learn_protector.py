@@ -11,6 +11,8 @@ from dprl.protectors.projector import Architecture, HandSchedule
 from dprl.protectors.protector import Protector
 from tests.protectors.small import new_protector
 
+from ..interruption import interrupted
+
 MISTAKES = {
     "no tasks": ({"tasks": None}, "--tasks is missing"),
     "no epsilon": ({"epsilon": None}, "--epsilon is missing"),
@@ -51,12 +53,9 @@ def test_what_is_wrong_is_one_sentence(dprl, tmp_path, monkeypatch, name):
 
 
 def test_an_interrupted_training_says_how_to_go_on(dprl, tmp_path, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(learn, "learn", stop)
-    found = dprl(*asked({}))
+    with interrupted(learn, "learn"):
+        found = dprl(*asked({}))
     assert (found.code, found.out) == (130, "")
     assert found.err == "error: interrupted; the same command with --resume goes on.\n"
     assert not (tmp_path / "made").exists()

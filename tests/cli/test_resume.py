@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import random
@@ -21,19 +20,16 @@ from dprl.data.readers import Log
 from dprl.mechanisms.noise import SecureNoise
 from dprl.mechanisms.run_key import RunKey
 
+from ..interruption import interrupted
+
 GPOPE = {"algorithm": "gpope", "set": "steps=5"}
 SAYS_SO = "error: interrupted; what was charged stays charged; the same command with --resume goes on.\n"
 
 
 @pytest.fixture
-def stopped(dprl, trial, monkeypatch):
+def stopped(dprl, trial):
     """A trial whose release was interrupted by Ctrl-C when its rows were to be read."""
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Log, "load", interrupted)
+    with interrupted(Log, "load"):
         found = dprl(*trial.arguments(**GPOPE))
     assert found.code == 130
     assert found.err == SAYS_SO
@@ -93,16 +89,10 @@ def test_what_is_not_private_has_no_run_folder(dprl, trial, monkeypatch, changes
     assert not any(f.startswith("results.run") for files in seen for f in files)
 
 
-def test_interrupted_after_the_rename(dprl, trial, monkeypatch):
+def test_interrupted_after_the_rename(dprl, trial):
     """The folder is there and the charge not committed: --resume says so, prints the result and ends well."""
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "commit", interrupted)
+    with interrupted(Ledger, "commit"):
         assert dprl(*trial.arguments(json=True)).code == 130
-    gc.collect()  # a process that has ended holds no lock
     before = {p.name: p.read_bytes() for p in trial.out.iterdir()}
     found = dprl(*trial.arguments(json=True, resume=True))
     assert (found.code, found.err) == (0, "")

@@ -16,6 +16,7 @@ from dprl.accounting.ledger import Ledger
 from dprl.environments.bandit import Bandit
 
 from ..environments.visits import file_and_parts, visits
+from ..interruption import interrupted
 
 SAYS_SO = "error: interrupted; what was charged stays charged; the same command with --resume goes on.\n"
 PEOPLE = 400
@@ -45,12 +46,8 @@ def charges(tmp_path):
     return Ledger.open(tmp_path / "l.db").history()
 
 
-def test_interrupted_and_resumed(dprl, request_of, tmp_path, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Bandit, "entering", interrupted)
+def test_interrupted_and_resumed(dprl, request_of, tmp_path):
+    with interrupted(Bandit, "entering"):
         found = dprl(*request_of())
     assert (found.code, found.err) == (130, SAYS_SO)
     assert (tmp_path / "out.run").is_dir()

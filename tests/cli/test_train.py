@@ -12,6 +12,8 @@ from dprl.accounting.ledger import Ledger
 from dprl.accounting.reward_relation import RewardRelation
 from dprl.learning import planner
 
+from ..interruption import interrupted
+
 UNIT = "reward function"
 SMOOTH = RewardRelation(0.01, 0.04).words()
 
@@ -119,12 +121,9 @@ def test_what_is_printed(dprl, place):
     assert "no ledger: nothing was charged" in found.out
 
 
-def test_an_interruption_releases_nothing(dprl, place, monkeypatch):
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(planner, "released", interrupted)
-    found = dprl(*arguments(ledger="l.db", dataset="tutor"))
+def test_an_interruption_releases_nothing(dprl, place):
+    with interrupted(planner, "released"):
+        found = dprl(*arguments(ledger="l.db", dataset="tutor"))
     assert (found.code, found.out) == (130, "")
     assert found.err == (
         "error: interrupted; nothing was released, and what was charged stays charged; the same command begins anew.\n"

@@ -31,13 +31,13 @@ def first(seen: set, key: object) -> bool:
 
 
 _seen: set = set()
-# the first attack on each calibration now, the others (which take longer, or differ in a number) with the slow tests;
-# of the programs that share dptd's steps and mechanism its attack alone; and those that take longest to compile
-_LONG = ("dp-sgda", "dp-gld", "dp-srm", "neural-td", "recommended")
+# now the first attack on one algorithm of each kind: a few steps, many, stages, values alone, a curve; the others, each
+# of which is compiled anew, with the slow tests (that they draw what they declare: test_programs_in_short.py)
+_SHORT = ("td", "gpope", "adassp", "importance-sampling", "survival")
 ATTACK_CASES = [
     pytest.param(
         (name, attack),
-        marks=[] if first(_seen, name) and name not in _LONG else [pytest.mark.slow],
+        marks=[] if first(_seen, name) and name in _SHORT else [pytest.mark.slow],
         id=f"{name}, {attack.released}, {attack.epsilon:g}, {attack.options}, {attack.trials}",
     )
     for name, attack in ATTACKS

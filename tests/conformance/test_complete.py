@@ -56,7 +56,7 @@ def lacking(entry: Any, root: Path = ROOT) -> list[str]:
     row = rf"^\| `{re.escape(entry.name)}` \| {entry.calibration.replace('-', ' ')} \|"
     if len(re.findall(row, audits, flags=re.MULTILINE)) < max(len(conformance.attacks), 1):
         problems.append("rows in docs/audits.md")
-    for attack in conformance.attacks:
+    for attack in conformance.attacks[:1]:  # that all of them have one: test_canaries.py
         canary = conformance.canary(
             units=attack.units, epsilon=attack.epsilon, delta=attack.delta, released=attack.released, **attack.options
         )

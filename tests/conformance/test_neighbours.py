@@ -1,4 +1,7 @@
-"""Every algorithm on the smallest logs and on garbage: see test_released_neighbours.py for the others."""
+"""Every algorithm on the smallest logs and on garbage: see test_released_neighbours.py for the others.
+
+The fast tests have the same of three algorithms in short: tests/mutations/checks.py, and the faults that they catch.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from dprl.mechanisms.noise import SecureNoise, SeededNoise
 
 from .cases import CASES, ENTRIES, recorded, released, totals, without
 
+pytestmark = pytest.mark.slow
 NAN, HUGE = float("nan"), 1e308
 SEEDED, SECURE = SeededNoise.from_seed(11), SecureNoise(bytes(32))
 
@@ -64,7 +68,6 @@ def test_an_empty_log_against_one_unit(case, noise):
 CELL = st.sampled_from([0.0, 1.0, 2.0, -1.0, 0.5, 1e-300, 1e6, 1e101, NAN, np.inf, -np.inf, HUGE])
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_garbage(case, data):

@@ -41,8 +41,7 @@ COLUMNS = {
 # Few environments, policies and sizes: each new combination is compiled anew.
 CHAIN, CAR, CAR_POLICY = Chain(actions=3, horizon=60), MountainCar(horizon=130), UniformPolicy(3)
 TABLE = np.random.default_rng(4).dirichlet(np.ones(3), size=39)
-
-
+TABLE[1:8:2] = [0.0, 0.5, 0.5], [0.05, 0.0, 0.95], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]
 TABULAR = TabularPolicy(TABLE)
 
 
@@ -104,22 +103,21 @@ def test_the_batch_changes_nothing_and_the_key_everything():
 
 def test_actions_come_with_the_probability_that_they_have():
     """For each state: the logged probability is the policy's, and a chi-square of the actions' counts is moderate."""
-    table = np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5], [0.05, 0.0, 0.95], [0.3, 0.7, 0.0]] * 2)
-    columns = rollout(Chain(actions=3, horizon=60, length=9), TabularPolicy(table), KEY, 4000)
+    columns = rollout(CHAIN, TABULAR, KEY, 2000, batch=50)
     state = columns["observation"][:, 0].astype(int)
-    np.testing.assert_array_equal(columns["behavior_prob"], table[state, columns["action"]])
+    np.testing.assert_array_equal(columns["behavior_prob"], TABLE[state, columns["action"]])
     assert np.all(columns["behavior_prob"] > 0)
     statistic = freedom = 0.0
     for s in range(8):
         counts = np.bincount(columns["action"][state == s], minlength=3)
-        expected = counts.sum() * table[s]
-        possible = table[s] > 0
+        expected = counts.sum() * TABLE[s]
+        possible = TABLE[s] > 0
         assert counts[~possible].sum() == 0
         statistic += np.sum((counts - expected)[possible] ** 2 / expected[possible])
         freedom += possible.sum() - 1
     assert abs(statistic - freedom) < 4 * np.sqrt(2 * freedom)
     # Ratios to any target average to one: what importance sampling rests on.
-    ratio = 1.0 / 3.0 / columns["behavior_prob"][np.isin(state, (0, 4))]
+    ratio = 1.0 / 3.0 / columns["behavior_prob"][np.isin(state, (0, 2))]
     assert ratio.mean() == pytest.approx(1.0, abs=5 * ratio.std() / np.sqrt(len(ratio)))
 
 

@@ -96,14 +96,14 @@ def test_the_noise_of_a_difference_is_what_is_stated():
     """Over draws; two thirds and three halves of it are refused."""
     plan, units = plan_of(epsilon=0.3), 4_000
     total, rng = vectors_of(plan, units).sum(axis=0), np.random.default_rng(1)
-    draws = total + plan.value_mechanism.noise_std * rng.normal(size=(2_000, len(total)))
+    draws = total + plan.value_mechanism.noise_std * rng.normal(size=(300, len(total)))
     found = [contrasts_of(plan.query, plan.value_mechanism, draw, PAIRS) for draw in draws]
     # and what the plan said of it
     stated = [contrast.privacy_standard_error for contrast in found[0]]
     assert expected_noise(plan.query, plan.value_mechanism, PAIRS) == pytest.approx(stated)
     for place in range(len(PAIRS)):
         spread = np.std([f[place].value for f in found]) / found[0][place].privacy_standard_error
-        assert 0.95 < spread < 1.05
+        assert 0.85 < spread < 1.17
 
 
 @settings(max_examples=20, deadline=None)
@@ -113,18 +113,18 @@ def test_no_vector_is_clipped(seed, units):
     assert np.linalg.norm(vectors_of(plan, units, seed), axis=1).max() <= plan.query.clip_norm * (1.0 + 1e-12)
 
 
-def test_where_products_are_cut_it_is_the_difference_of_the_intervals():
+@pytest.mark.parametrize("kind", [dprl.ImportanceSampling, pytest.param(dprl.DoublyRobust, marks=pytest.mark.slow)])
+def test_where_products_are_cut_it_is_the_difference_of_the_intervals(kind):
     bounds, policies = one_shot.extreme_bounds(200), [one_shot.extreme_policy, lambda s: np.full((len(s), 2), 0.5)]
-    for config in (dprl.ImportanceSampling(discount=0.9), dprl.DoublyRobust(discount=0.9)):
-        made = dprl.evaluate(
-            one_shot.load(one_shot.extreme_log(200, 1), bounds), policies, Budget(50.0, 1e-5), algorithm=config,
-            features="tabular", seed=1, compare=["all"],
-        )  # fmt: skip
-        first, second = made.values.values()
-        (found,) = made.contrasts
-        low, high = found["interval"]
-        assert (low, high) == (second.interval[0] - first.interval[1], second.interval[1] - first.interval[0])
-        assert found["value"] == second.value - first.value
+    made = dprl.evaluate(
+        one_shot.load(one_shot.extreme_log(200, 1), bounds), policies, Budget(50.0, 1e-5),
+        algorithm=kind(discount=0.9), features="tabular", seed=1, compare=["all"],
+    )  # fmt: skip
+    first, second = made.values.values()
+    (found,) = made.contrasts
+    low, high = found["interval"]
+    assert (low, high) == (second.interval[0] - first.interval[1], second.interval[1] - first.interval[0])
+    assert found["value"] == second.value - first.value
 
 
 def test_sides_agree():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -43,10 +44,11 @@ def test_layouts_agree(kind):
     table = make_features("tabular", log.bounds.observation)(states)
     shared = shared_transitions(units, source, target, flat, pairs, table, 0.9, states)
     padded, state, rng = padded_units(flat), program.init(), np.random.default_rng(0)
+    update = jax.jit(program.update, static_argnums=0)
     for number, stage in enumerate(program.stages):
         for step in range(min(2, stage.mechanism.steps)):
             expected: Any = one_shot.vectors(program, number, state, padded)
             assert expected.any()
             np.testing.assert_allclose(one_shot.vectors(program, number, state, shared), expected, atol=1e-6)
-            state = program.update(number, state, rng.normal(size=stage.mechanism.dimension), step)
+            state = update(number, state, rng.normal(size=stage.mechanism.dimension), step)
         state = program.finish(number, state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from dp_accounting import dp_event as dpe
@@ -80,10 +80,11 @@ def forget_plans() -> None:
     learning._plan.cache_clear()
 
 
-def forget_compiled() -> None:
-    """Forget what the loop of releases has compiled, in which a fault may be."""
-    for compiled in (engine._init, engine._accumulate, engine._advance, engine._finish, engine._answer):
-        cast(Any, compiled).clear_cache()
+def forget_compiled(*modules: Any) -> None:
+    """Forget what the loop of releases, and these modules, have compiled, in which a fault may be."""
+    for module in (engine, *modules):
+        for made in vars(module).values():
+            getattr(made, "clear_cache", lambda: None)()
 
 
 def suite_of(case: tuple[str, str]) -> Any:

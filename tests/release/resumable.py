@@ -8,11 +8,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dprl
 from dprl.accounting.ledger import Ledger
-from dprl.mechanisms import run_key
+from dprl.mechanisms import keystream, run_key
 from dprl.mechanisms.run_key import RunKey
 
 from ..sample_log import BOUNDS, columns
@@ -98,3 +99,14 @@ def fix_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(run_key, "fresh_key", lambda: KEY)
     noise = RunKey.noise
     patch.setattr(RunKey, "noise", lambda key, bound: noise(key, b""))
+
+
+def check_no_key_on_file(folder: Path, key: bytes, *streams: bytes) -> None:
+    """In no spelling, nor any of the keys that are made of it for these streams."""
+    own = [keystream.subkey(key, b"dprl-stream", stream) for stream in streams]
+    made = [keystream.subkey(one, b"dprl-purpose", bytes([purpose])) for one in own for purpose in range(6)]
+    for content in (path.read_bytes() for path in folder.iterdir()):
+        for one in (key, *own, *made):
+            assert one not in content
+            assert one.hex().encode() not in content
+            assert str(np.frombuffer(one, "<u4")[0]).encode() not in content

@@ -16,8 +16,9 @@ from dprl.errors import DprlError
 from dprl.evaluation.advantage import ADVANTAGE
 from dprl.evaluation.fitted_q import NAME
 from dprl.protocols import Bounds
-from dprl.release import run_folder
+from dprl.release import run_folder, touch
 
+from ..interruption import interrupted
 from ..sample_log import write_parquet
 from .resumable import Trial
 
@@ -107,18 +108,12 @@ def test_a_certificate_that_states_another_learner_is_refused(place, change, sav
         verification.verify(tmp_path / "out")
 
 
-def test_an_interrupted_release_goes_on_with_the_noise_that_was_drawn(tmp_path, monkeypatch):
+def test_an_interrupted_release_goes_on_with_the_noise_that_was_drawn(tmp_path):
     """The power fails after the policy was learned: what the journal holds is not drawn again."""
     trial = Trial(tmp_path / "trial")
     options = {"ledger": trial.ledger, "dataset": "trial", "run": trial.run, "basis": "products:1"}
-    with monkeypatch.context() as patch:
-
-        def fails(*_):
-            raise KeyboardInterrupt
-
-        patch.setattr("dprl.release.touch.release_total", fails)
-        with pytest.raises(KeyboardInterrupt):
-            learned(**options)
+    with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
+        learned(**options)
     kept = (trial.run / run_folder.JOURNAL).read_bytes()
     found = learned(**options, resume=True)
     assert (trial.run / run_folder.JOURNAL).read_bytes().startswith(kept)
@@ -128,18 +123,12 @@ def test_an_interrupted_release_goes_on_with_the_noise_that_was_drawn(tmp_path, 
 
 
 @pytest.mark.parametrize("learner", [NAME, ADVANTAGE])
-def test_with_other_behaviour_probabilities_nothing_is_gone_on_with(learner, tmp_path, monkeypatch):
+def test_with_other_behaviour_probabilities_nothing_is_gone_on_with(learner, tmp_path):
     """Of several steps nothing that is valued beside the policy shows them: they are bound by themselves."""
     trial = Trial(tmp_path / "trial")
     options = {"ledger": trial.ledger, "dataset": "trial", "run": trial.run, "learner": learner, "basis": "table"}
-    with monkeypatch.context() as patch:
-
-        def fails(*_):
-            raise KeyboardInterrupt
-
-        patch.setattr("dprl.release.touch.release_total", fails)
-        with pytest.raises(KeyboardInterrupt):
-            learned(**options)
+    with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
+        learned(**options)
     others = columns()
     others["behavior_prob"] = np.where(others["observation_0"] == 0.0, 0.6, 0.5)
     with pytest.raises(DprlError, match="other"):

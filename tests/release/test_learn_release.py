@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from dprl.protocols import Bounds
 from dprl.release import touch
 from dprl.report.comparisons import learned_words
 
+from ..interruption import interrupted
 from ..sample_log import write_parquet
 from .resumable import Trial, fix_key, refused
 
@@ -293,15 +293,8 @@ class Learning(Trial):
 
     def stop_before_values(self) -> None:
         """Interrupt where the choice is on disk, and no value is."""
-
-        def interrupted(*_):
-            raise KeyboardInterrupt
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(touch, "release_total", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                self.evaluate()
-        gc.collect()  # a process that has ended holds no lock
+        with interrupted(touch, "release_total"), pytest.raises(KeyboardInterrupt):
+            self.evaluate()
         assert (self.run / "journal").stat().st_size == 16 + 8 + 32  # stream and step, which rule, and what seals it
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 from pathlib import Path
@@ -18,6 +17,7 @@ from dprl.mechanisms.noise import SecureNoise
 from dprl.policies.loading import UniformPolicy
 from dprl.release.run_folder import RunFolder, noted_folder
 
+from ..interruption import interrupted
 from ..sample_log import BOUNDS
 from .resumable import LOG, STEPS, Trial, other_log, refused
 
@@ -96,13 +96,13 @@ def test_other_rows_are_refused(begun, what):
 def test_other_rows_are_refused_where_there_are_only_values(trial, monkeypatch):
     bind = RunFolder.bind_noise_to_data
 
-    def interrupted(folder, parts):
+    def bound(folder, parts):
         bind(folder, parts)
         raise KeyboardInterrupt
 
     sampling = dprl.ImportanceSampling()
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "bind_noise_to_data", interrupted)
+        patch.setattr(RunFolder, "bind_noise_to_data", bound)
         with pytest.raises(KeyboardInterrupt):
             trial.evaluate(algorithm=sampling)
     refused(trial, "begun on other data", algorithm=sampling, log=other_log(reward=0.123))
@@ -232,17 +232,10 @@ def copy_of(run: Path) -> Path:
 
 
 @pytest.fixture
-def early(trial, monkeypatch):
+def early(trial):
     """Interrupted after the charge and before a row was read: nothing is bound yet."""
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Log, "load", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            trial.evaluate()
-    gc.collect()
+    with interrupted(Log, "load"), pytest.raises(KeyboardInterrupt):
+        trial.evaluate()
     return trial
 
 

@@ -17,6 +17,7 @@ from dprl.release import save
 from dprl.release.save import check_folder, check_key
 from dprl.temporary import temporary_folder
 
+from ..interruption import interrupted
 from ..sample_log import BOUNDS, columns
 
 
@@ -100,12 +101,8 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, release, call, e
     assert listing(tmp_path) == before
 
 
-def test_an_interruption_leaves_nothing_behind(tmp_path, monkeypatch, release):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(save, "seal", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+def test_an_interruption_leaves_nothing_behind(tmp_path, release):
+    with interrupted(save, "seal"), pytest.raises(KeyboardInterrupt):
         release.save(tmp_path / "results")
     assert listing(tmp_path) == []
 

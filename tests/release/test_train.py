@@ -21,9 +21,10 @@ from dprl.accounting.verification import verify
 from dprl.environment_spec import EnvironmentSpec
 from dprl.environments.interval_walk import IntervalWalk
 from dprl.learning import planner
-from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
 from dprl.release.learning_artifacts import REWARDS_NOT_PROTECTED
+
+from .resumable import check_no_key_on_file
 
 BUDGET = dprl.Budget(0.9, 1e-4)
 SMALL = {"samples": 100, "round": 50, "batch": 8, "network": "mlp:4", "reward_radius": 0.01}
@@ -115,17 +116,7 @@ def test_from_end_to_end(released):
 def test_nothing_but_weights_and_public_facts_is_on_file(released):
     """No key, in any spelling; no reward, state or answer, nor room for them."""
     release, folder, _ = released
-    subkeys = [KEY]
-    for stream in (b"reward", b"environment"):
-        own = keystream.subkey(KEY, b"dprl-stream", stream)
-        subkeys += [own, *(keystream.subkey(own, b"dprl-purpose", bytes([p])) for p in range(4))]
-    for path in folder.iterdir():
-        raw = path.read_bytes()
-        for key in subkeys:
-            words = np.frombuffer(key, "<u4")
-            assert key not in raw
-            assert key.hex().encode() not in raw
-            assert str(words[0]).encode() not in raw
+    check_no_key_on_file(folder, KEY, b"reward", b"environment")
     tensors = load_file(folder / "q_function.safetensors")
     shapes = {"mlp:4": {"W": (4, 1), "b": (4,), "V": (2, 4), "c": (2,)}, "table:257": {"V": (2, 257)}}
     assert {name: w.shape for name, w in tensors.items()} == shapes[release.q_function.network]

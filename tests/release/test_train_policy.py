@@ -17,9 +17,10 @@ from dprl.accounting.ledger import Ledger
 from dprl.accounting.verification import verify
 from dprl.engine import program
 from dprl.learning.policy_gradient import trainer
-from dprl.mechanisms import keystream
 from dprl.mechanisms.noise import SecureNoise
 from dprl.release.learning_artifacts import NOBODY_IS_NAMED, PEOPLE_NOT_PROTECTED, PLACES
+
+from .resumable import check_no_key_on_file
 
 BUDGET = dprl.Budget(1.0, 1e-6)
 BOUNDS = {"units": 60, "observation": [[-1, 1]] * 2, "reward": [0, 1], "actions": 2}
@@ -107,17 +108,8 @@ def test_from_end_to_end(released):
 def test_nothing_but_parameters_and_public_facts_is_on_file(released):
     """No key in any spelling; no answer, nobody's name, nor room for them."""
     _, folder, _ = released
-    subkeys = [KEY]
-    for stream in (b"gradients", b"environment"):
-        own = keystream.subkey(KEY, b"dprl-stream", stream)
-        subkeys += [own, *(keystream.subkey(own, b"dprl-purpose", bytes([p])) for p in range(6))]
-    for path in folder.iterdir():
-        raw = path.read_bytes()
-        assert b"person 1" not in raw
-        for key in subkeys:
-            assert key not in raw
-            assert key.hex().encode() not in raw
-            assert str(np.frombuffer(key, "<u4")[0]).encode() not in raw
+    check_no_key_on_file(folder, KEY, b"gradients", b"environment")
+    assert not any(b"person 1" in path.read_bytes() for path in folder.iterdir())
     assert {name: t.shape for name, t in load_file(folder / "policy.safetensors").items()} == {"theta": (6,)}
     training = json.loads((folder / "training.json").read_bytes())
     assert set(training) == {

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -19,6 +20,13 @@ from .page import Page
 Artifact = dict[str, Any]
 WARNING = "This is not a private release."
 PUBLISHED = "As published calibration: carries no guarantee."
+Shown = Callable[..., Page]
+
+
+@pytest.fixture
+def shown(estimate: Artifact, certificate: Artifact) -> Shown:
+    """The page of the sample's artifacts, with these fields of the estimate instead of its own."""
+    return lambda **changes: Page(render({**estimate, **changes}, certificate))
 
 
 def value_of(text: str) -> float:
@@ -86,8 +94,8 @@ def test_inputs_are_left_as_they_were(estimate: Artifact, certificate: Artifact)
     assert (estimate, certificate) == before
 
 
-def test_tables_hold_the_numbers_of_the_estimate(estimate: Artifact, certificate: Artifact) -> None:
-    page = Page(render(estimate, certificate))
+def test_tables_hold_the_numbers_of_the_estimate(shown: Shown, estimate: Artifact) -> None:
+    page = shown()
     for target in estimate["targets"]:
         answer, split = page.cells(target["name"])
         value, interval, privacy, sampling = answer[1:]
@@ -104,8 +112,8 @@ def test_tables_hold_the_numbers_of_the_estimate(estimate: Artifact, certificate
         assert float(split[2].rstrip("%")) / 100.0 == pytest.approx(share, abs=0.0051)
 
 
-def test_headline_answers_in_one_sentence(estimate: Artifact, certificate: Artifact) -> None:
-    text = Page(render(estimate, certificate)).text
+def test_headline_answers_in_one_sentence(shown: Shown, estimate: Artifact) -> None:
+    text = shown().text
     found = re.search(
         r"The policy treat_low_cd4 is estimated to be worth (\S+) \(95% interval (\S+) to ([^)]+)\)\.", text
     )
@@ -115,8 +123,8 @@ def test_headline_answers_in_one_sentence(estimate: Artifact, certificate: Artif
     assert [value_of(x) for x in found.groups()] == pytest.approx([target["value"], *target["interval"]], abs=0.501)
 
 
-def test_confidence_is_not_rounded_away(estimate: Artifact, certificate: Artifact) -> None:
-    assert "97.5% interval" in Page(render({**estimate, "confidence": 0.975}, certificate)).text
+def test_confidence_is_not_rounded_away(shown: Shown) -> None:
+    assert "97.5% interval" in shown(confidence=0.975).text
 
 
 def test_reference_is_shown_only_where_there_is_one(estimate: Artifact, certificate: Artifact) -> None:
@@ -131,8 +139,8 @@ def test_reference_is_shown_only_where_there_is_one(estimate: Artifact, certific
     assert rows.cells("arm_1")[0][-1] == "–"
 
 
-def test_verified_release_has_no_banner(estimate: Artifact, certificate: Artifact) -> None:
-    page = Page(render(estimate, certificate))
+def test_verified_release_has_no_banner(shown: Shown) -> None:
+    page = shown()
     assert WARNING not in page.text
     assert PUBLISHED not in page.text
     assert ("span", {"class": "badge verified"}) in page.tags
@@ -208,25 +216,25 @@ def test_a_value_function_that_is_a_constant_is_called_one(estimate: Artifact, c
     assert "one number was learned" in render(estimate, certificate)
 
 
-def test_a_network_is_called_one(estimate: Artifact, certificate: Artifact) -> None:
-    assert "A neural network" not in Page(render(estimate, certificate)).text
+def test_a_network_is_called_one(shown: Shown, estimate: Artifact) -> None:
+    assert "A neural network" not in shown().text
     slices = estimate["value_function"]["slices"]
     estimate["value_function"]["features"] = {"name": "mlp:50", "size": 50 * (len(slices) + 2) + 1}
-    text = Page(render(estimate, certificate)).text
+    text = shown().text
     assert f"A neural network with one layer of 50 hidden units ({50 * (len(slices) + 2) + 1} weights)." in text
     assert "Shown: the first" not in text
     estimate["value_function"]["slices"] = slices[:1]
-    assert f"Shown: the first 1 of {len(slices)} measurements." in Page(render(estimate, certificate)).text
+    assert f"Shown: the first 1 of {len(slices)} measurements." in shown().text
 
 
-def test_a_mean_reward_is_no_return(estimate: Artifact, certificate: Artifact) -> None:
+def test_a_mean_reward_is_no_return(shown: Shown, estimate: Artifact) -> None:
     """Under the privacy unit transition nothing follows a trajectory, whatever its declared horizon."""
     del estimate["request"]["outcome"]
     estimate.update(discount=1.0, bounds={**estimate["bounds"], "horizon": 2})
-    assert "had this policy made every decision" in Page(render(estimate, certificate)).text
+    assert "had this policy made every decision" in shown().text
     estimate["quantity"] = "mean reward of a transition"
     estimate["targets"][2]["interval"] = [-500.0, 130.0]  # the reward's own bound, not twice of it
-    page = Page(render(estimate, certificate))
+    page = shown()
     assert "the average reward of a decision, in the units of the log, had this policy made that one" in page.text
     assert "a return is the sum" not in page.text
     assert page.cells("arm_1")[0][2].endswith("†")
@@ -250,9 +258,7 @@ def test_any_number_of_policies(estimate: Artifact, certificate: Artifact, count
 
 
 @pytest.mark.parametrize(("value", "error"), [(1e5, 1e4), (1e-4, 1e-5), (-3e8, 2e7), (-2e-7, 1e-8), (0.0, 1.0)])
-def test_extreme_values_keep_two_digits_of_their_error(
-    estimate: Artifact, certificate: Artifact, value: float, error: float
-) -> None:
+def test_extreme_values_keep_two_digits_of_their_error(shown: Shown, value: float, error: float) -> None:
     target = {
         "name": "p",
         "value": value,
@@ -261,7 +267,7 @@ def test_extreme_values_keep_two_digits_of_their_error(
         "sampling_standard_error": 0.8 * error,
         "reference": None,
     }
-    row = Page(render({**estimate, "targets": [target]}, certificate)).cells("p")[0]
+    row = shown(targets=[target]).cells("p")[0]
 
     def read(text: str) -> float:
         plain = text.replace("\xa0×\xa010", "e").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
@@ -285,11 +291,11 @@ def test_interval_that_ends_at_the_public_bound_is_marked(estimate: Artifact, ce
     assert Page(render(estimate, certificate)).cells("arm_1")[0][2].endswith("†")
 
 
-def test_unbounded_and_missing_intervals(estimate: Artifact, certificate: Artifact) -> None:
+def test_unbounded_and_missing_intervals(shown: Shown, estimate: Artifact) -> None:
     estimate["targets"][0].update(interval=[None, 60.0])
     estimate["targets"][1].update(interval=None, value=None, privacy_standard_error=None)
     estimate["targets"][2].update(interval=[-math.inf, math.inf], sampling_standard_error=math.inf)
-    page = Page(render(estimate, certificate))
+    page = shown()
     assert page.cells("treat_low_cd4")[0][2] == "−∞ to 60.0"
     assert page.cells("arm_0")[0][1:4] == ["not available"] * 3
     assert page.cells("arm_1")[0][2] == "−∞ to ∞"
@@ -353,13 +359,11 @@ def test_a_missing_field_leaves_a_gap_not_an_error(estimate: Artifact, certifica
             Page(render({**estimate, "targets": [{**estimate["targets"][0], key: instead}]}, certificate))
 
 
-def test_the_mean_weight_stands_beside_the_errors_where_it_was_released(
-    estimate: Artifact, certificate: Artifact
-) -> None:
-    assert "mean weight" not in Page(render(estimate, certificate)).text
+def test_the_mean_weight_stands_beside_the_errors_where_it_was_released(shown: Shown, estimate: Artifact) -> None:
+    assert "mean weight" not in shown().text
     known = {"mean_weight": 0.62, "sampling_standard_error": 0.48, "sampling_standard_error_at_most": 5.9}
     targets = [{**estimate["targets"][0], **known}, *estimate["targets"][1:]]
-    page = Page(render({**estimate, "targets": targets}, certificate))
+    page = shown(targets=targets)
     assert "A mean weight of 1 proves nothing." in page.text
     assert "0.62" in page.cells(targets[0]["name"])[0]
     assert "at most 5.9" in page.text
@@ -386,15 +390,15 @@ def test_what_was_declared_of_the_log_is_said_in_words(estimate: Artifact, certi
     assert "How likely each decision was" not in Page(render(estimate, certificate)).text
 
 
-def test_an_interval_of_a_value_that_holds_zero_has_a_sentence(estimate: Artifact, certificate: Artifact) -> None:
+def test_an_interval_of_a_value_that_holds_zero_has_a_sentence(shown: Shown, estimate: Artifact) -> None:
     says = "does not tell whether such a policy is worth more than zero or less"
     ends = [[1.0, 2.0], [-1.0, 2.0], [-2.0, -1.0]]
     targets = [{**t, "interval": e} for t, e in zip(estimate["targets"], ends, strict=False)]
-    page = Page(render({**estimate, "targets": targets}, certificate))
+    page = shown(targets=targets)
     assert f"Zero lies in the interval of {targets[1]['name']}: this release {says}" in page.text
     # what cannot be below zero by its bounds needs none
     bounds = estimate["bounds"] | {"reward": [0.0, 500.0]}
-    assert says not in Page(render({**estimate, "targets": targets, "bounds": bounds}, certificate)).text
+    assert says not in shown(targets=targets, bounds=bounds).text
 
 
 # --- differences --------------------------------------------------------------------------------------------------
@@ -416,30 +420,19 @@ def difference(low: float, high: float, **more: Any) -> Artifact:
         (-0.5, 1.5, "This release does not tell which of the policies new <b> and old is worth more"),
     ],
 )
-def test_the_first_line_answers_the_comparison(
-    estimate: Artifact, certificate: Artifact, low: float, high: float, says: str
-) -> None:
-    page = Page(render({**estimate, "contrasts": [difference(low, high)]}, certificate))
+def test_the_first_line_answers_the_comparison(shown: Shown, low: float, high: float, says: str) -> None:
+    page = shown(contrasts=[difference(low, high)])
     assert "Is the policy new <b> worth more than old?" in page.text
     assert says in page.text
     assert ("does not show that two policies are worth the same" in page.text) == (low < 0.0 < high)
 
 
-def test_of_several_differences_the_intervals_that_hold_together_are_shown(
-    estimate: Artifact, certificate: Artifact
-) -> None:
+def test_of_several_differences_the_intervals_that_hold_together_are_shown(shown: Shown) -> None:
     """The first would be above zero alone, and is not together with the other."""
-    page = Page(render({**estimate, "contrasts": [difference(0.5, 2.5)] * 2}, certificate))
+    page = shown(contrasts=[difference(0.5, 2.5)] * 2)
     assert "does not tell which" in page.text
     assert "of all differences together" in page.text
-    assert "Is the policy" not in Page(render(estimate, certificate)).text
-
-
-@pytest.mark.parametrize(
-    "broken", [{}, {"interval": None}, {"value": "x", "simultaneous_interval": [None, math.inf]}, 7]
-)
-def test_broken_differences_make_a_page(estimate: Artifact, certificate: Artifact, broken: Any) -> None:
-    Page(render({**estimate, "contrasts": [broken]}, certificate))
+    assert "Is the policy" not in shown().text
 
 
 def test_what_a_missing_value_becomes_stands_beside_its_component(estimate: Artifact, certificate: Artifact) -> None:
@@ -452,11 +445,11 @@ def test_what_a_missing_value_becomes_stands_beside_its_component(estimate: Arti
     assert "flag missing" not in page.text
 
 
-def test_a_probability_is_said_to_be_one(estimate: Artifact, certificate: Artifact) -> None:
+def test_a_probability_is_said_to_be_one(shown: Shown) -> None:
     quantity = "probability of no event up to time 700"
-    page = Page(render({**estimate, "quantity": quantity}, certificate))
+    page = shown(quantity=quantity)
     assert f"the {quantity}, had this policy made every decision" in page.text
-    assert quantity not in Page(render(estimate, certificate)).text
+    assert quantity not in shown().text
 
 
 # --- subgroups ----------------------------------------------------------------------------------------------------
@@ -482,25 +475,16 @@ def group(low: float, high: float, name: str = "age <b>", **more: Any) -> Artifa
         (-1e9, 1e9, "with age <b>: the budget does not suffice for a group of this size."),
     ],
 )
-def test_each_subgroup_has_a_sentence(
-    estimate: Artifact, certificate: Artifact, low: float, high: float, says: str
-) -> None:
-    page = Page(render({**estimate, "subgroups": [group(low, high)]}, certificate))
+def test_each_subgroup_has_a_sentence(shown: Shown, low: float, high: float, says: str) -> None:
+    page = shown(subgroups=[group(low, high)])
     assert says in page.text
     assert "about 120" in page.text
-    assert "Who benefits" not in Page(render(estimate, certificate)).text
+    assert "Who benefits" not in shown().text
 
 
-def test_subgroups_without_a_difference_are_of_the_first_policy(estimate: Artifact, certificate: Artifact) -> None:
-    page = Page(render({**estimate, "subgroups": [group(0.0, 1.0, contrasts=[])]}, certificate))
+def test_subgroups_without_a_difference_are_of_the_first_policy(shown: Shown) -> None:
+    page = shown(subgroups=[group(0.0, 1.0, contrasts=[])])
     assert "with age <b>: new <b> is worth 0.50, between 0.10 and 0.90." in page.text
-
-
-@pytest.mark.parametrize(
-    "broken", [{}, 7, group(0, 1, targets=None, contrasts=None), group(0, 1, contrasts=[{}], people="x")]
-)
-def test_broken_subgroups_make_a_page(estimate: Artifact, certificate: Artifact, broken: Any) -> None:
-    Page(render({**estimate, "subgroups": [broken]}, certificate))
 
 
 # --- projections --------------------------------------------------------------------------------------------------
@@ -532,14 +516,18 @@ def test_each_projection_has_a_sentence_and_a_band(
     assert "Who benefits" not in Page(render(estimate, certificate)).text
 
 
-def test_without_a_band_the_page_says_so(estimate: Artifact, certificate: Artifact) -> None:
-    page = Page(render({**estimate, "projections": {"found": [{"policy": "new", "band": False}]}}, certificate))
+def test_without_a_band_the_page_says_so(shown: Shown) -> None:
+    page = shown(projections={"found": [{"policy": "new", "band": False}]})
     assert "No band is given: noise hides how covariates are spread" in page.text
 
 
-@pytest.mark.parametrize("broken", [{}, 7, projection(0, 1, slices=[{"grid": [1, 2]}, 3]), projection(0, math.nan)])
-def test_broken_projections_make_a_page(estimate: Artifact, certificate: Artifact, broken: Any) -> None:
-    Page(render({**estimate, "projections": {"found": [broken]}}, certificate))
+def test_broken_differences_subgroups_and_projections_make_a_page(shown: Shown) -> None:
+    for broken in ({}, 7, {"interval": None}, {"value": "x", "simultaneous_interval": [None, math.inf]}):
+        shown(contrasts=[broken])
+    for broken in ({}, 7, group(0, 1, targets=None, contrasts=None), group(0, 1, contrasts=[{}], people="x")):
+        shown(subgroups=[broken])
+    for broken in ({}, 7, projection(0, 1, slices=[{"grid": [1, 2]}, 3]), projection(0, math.nan)):
+        shown(projections={"found": [broken]})
 
 
 def test_event_free_probabilities_are_drawn_over_time(estimate: Artifact, certificate: Artifact) -> None:
@@ -551,21 +539,21 @@ def test_event_free_probabilities_are_drawn_over_time(estimate: Artifact, certif
     assert "Event-free probability" not in render({**estimate, "targets": broken}, certificate)
 
 
-def test_where_an_interval_is_the_whole_range_no_number_stands_first(estimate: Artifact, certificate: Artifact) -> None:
+def test_where_an_interval_is_the_whole_range_no_number_stands_first(shown: Shown, estimate: Artifact) -> None:
     first = {**estimate["targets"][0], "notes": ["says-nothing"]}
-    page = Page(render({**estimate, "targets": [first]}, certificate))
+    page = shown(targets=[first])
     assert "This release says nothing about what the policy" in page.text
-    page = Page(render({**estimate, "contrasts": [difference(-1e9, 1e9)]}, certificate))
+    page = shown(contrasts=[difference(-1e9, 1e9)])
     assert "This release says nothing about which of the policies" in page.text
 
 
 @pytest.mark.parametrize(("half", "said"), [(1.0, False), (2.0, True)])
 def test_an_interval_that_its_errors_do_not_explain_is_explained(
-    estimate: Artifact, certificate: Artifact, half: float, said: bool
+    shown: Shown, estimate: Artifact, half: float, said: bool
 ) -> None:
     errors = {"privacy_standard_error": 0.3, "sampling_standard_error": 0.4, "value": 0.0}
     target = {**estimate["targets"][0], **errors, "interval": [-half, half]}
-    page = Page(render({**estimate, "targets": [target]}, certificate))
+    page = shown(targets=[target])
     assert ("reaches farther than both errors" in page.text) == said
 
 

@@ -128,9 +128,16 @@ def optimal_strategy(
         tolerance: how much longer than one the longest column may be where the iteration ends; it is then scaled to
             one.
     """
-    root = np.eye(columns.shape[1])
+    asked = None if workload is None else workload.tobytes()
+    return _optimal(columns.tobytes(), columns.shape[1], asked, tolerance).copy()
+
+
+# a plan asks for it several times, and so does the release that follows
+@lru_cache(maxsize=64)
+def _optimal(given: bytes, k: int, workload: bytes | None, tolerance: float) -> Float[np.ndarray, "k k"]:
+    columns, root = np.frombuffer(given).reshape(-1, k).copy(), np.eye(k)
     if workload is not None:
-        values, vectors = np.linalg.eigh(workload)
+        values, vectors = np.linalg.eigh(np.frombuffer(workload).reshape(k, k))
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     weight = np.full(len(columns), 1.0 / len(columns))
     gram = np.eye(len(root))

@@ -18,6 +18,8 @@ from dprl.arrays import AnyArray
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
+# Compiled where they are called by themselves; inside of a traced function nothing but their own operations.
+@partial(jax.jit, inline=True)
 def threefry2x32(
     key: jax.Array | tuple[jax.Array, jax.Array], x0: jax.Array, x1: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -36,7 +38,6 @@ def threefry2x32(
     return x0, x1
 
 
-# Compiled where they are called by themselves; inside of a traced function nothing but its own operations.
 @partial(jax.jit, static_argnames="count", inline=True)
 def bits(key: jax.Array, step: jax.Array, count: int) -> jax.Array:
     """Return ``(count,)`` uint32 random words of one step."""

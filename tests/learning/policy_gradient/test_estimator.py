@@ -7,15 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.learning.policy_gradient.estimator import (
-    Rates,
-    RunShape,
-    Trajectory,
-    advantages,
-    contribution,
-    return_interval,
-    returns_to_go,
-)
+from dprl.learning.policy_gradient import estimator
+from dprl.learning.policy_gradient.estimator import Rates, RunShape, Trajectory, return_interval, returns_to_go
 from dprl.learning.policy_gradient.trainer import log_barrier_gradient
 from dprl.policies.parametric import Parametric
 
@@ -24,6 +17,8 @@ TABLE = Parametric("tabular", ((0.0, S - 1.0),), actions=A)
 RNG = np.random.default_rng(5)
 THETA = jnp.asarray(RNG.normal(size=TABLE.size), jnp.float32)
 REWARDS = RNG.uniform(-1.0, 1.0, (S, A))
+# compiled whole: one operation after the other takes several times as long
+contribution, advantages = (jax.jit(f, static_argnums=0) for f in (estimator.contribution, estimator.advantages))
 RATES = Rates(*map(np.float32, (1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.2, 0.3, 0.0, 1.0)))
 
 

@@ -79,7 +79,9 @@ def test_a_batch_without_noise_and_clip_climbs_the_exact_gradient():
     assert abs(float(state.baseline) - PAID.mean()) < 0.01
 
 
-@pytest.mark.parametrize("adaptive", [False, True], ids=["fixed steps", "adaptive steps"])
+@pytest.mark.parametrize(
+    "adaptive", [pytest.param(False, marks=pytest.mark.slow, id="fixed steps"), pytest.param(True, id="adaptive steps")]
+)
 def test_on_the_host_the_same_answers_give_the_same_run(adaptive):
     shape = _shape(users=55, baseline=True, adaptive=adaptive)  # the last batch is not full
     mechanism = _mechanism(shape)

@@ -112,7 +112,7 @@ class Paying:
         return jax.random.uniform(key, dtype=jnp.float32), reward.astype(jnp.float32), jnp.zeros((), bool)
 
 
-@pytest.mark.parametrize("unit", [1000.0, 0.001])
+@pytest.mark.parametrize("unit", [1000.0, pytest.param(0.001, marks=pytest.mark.slow)])
 def test_rewards_in_another_unit_give_the_same_policy(unit):
     learned = []
     for environment in (Paying(), Paying(unit)):

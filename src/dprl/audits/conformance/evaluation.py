@@ -164,7 +164,7 @@ class EvaluationConformance(Suite):
                     for kind in some
                 ),
                 missing=place,
-                replaced=[(UnitRows, "arrays", _filled)] if form in ("arrays", "file") else [],
+                replaced=[(UnitRows, "arrays", filled)] if form in ("arrays", "file") else [],
             )
 
     # --- compiled code and attacks ----------------------------------------------------------------------------------
@@ -216,8 +216,8 @@ def written(columns: Mapping[str, Any], folder: Path, by: str | None) -> Path:
     return here / ("log.parquet" if by is None else "parts")
 
 
-def _filled(original: Any) -> Any:
-    """Add rows of nobody at the end, so that logs of any size have one shape and are compiled once."""
+def filled(original: Any) -> Any:
+    """Add rows of nobody at the end of ``UnitRows.arrays``: logs of any size have one shape and are compiled once."""
 
     def arrays(units: UnitRows) -> dict[str, Any]:
         def fill(x: Any) -> Any:
