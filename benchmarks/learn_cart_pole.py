@@ -7,6 +7,7 @@ trajectories of up to 500 steps is measured in the simulator. ``dp-pg``, beside 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks.learn_many_steps import without_noise
 from dprl.environments.cart_pole import CartPole
 from dprl.evaluation.learned import plan_of_learned
 from dprl.mechanisms.noise import SeededNoise
+from dprl.policies.greedy import Basis
 from dprl.protocols import NO_JOURNAL
 
 LOGGED, STEPS, EPISODES, SOLVED = 200, 500, 200, 475.0
@@ -38,18 +40,15 @@ RUNS = (
 """People, learner, whether there is noise, and logs."""
 
 
-def walked(right: Callable[[Any], Any], seed: int, people: int, horizon: int) -> list[np.ndarray]:
-    """Return observations, actions, their probabilities, which steps there were, and which of them were the end.
-
-    ``right`` gives the probability of a push to the right.
-    """
+@functools.partial(jax.jit, static_argnums=(0, 2, 3))
+def _walked(right: Callable[[Any, Any], Any], weights: Any, people: int, horizon: int, key: Any) -> Any:
     world = CartPole(horizon=horizon, discount=0.99)
 
     def one(key: Any) -> Any:
         def step(carry: Any, key: Any) -> Any:
             state, alive = carry
             seen = world.observe(state)
-            chance = right(seen)
+            chance = right(seen, weights)
             action = (jax.random.uniform(key) < chance).astype(jnp.int32)
             after, _, end = world.step(key, state, action)
             own = jnp.where(action == 1, chance, 1.0 - chance)
@@ -58,16 +57,38 @@ def walked(right: Callable[[Any], Any], seed: int, people: int, horizon: int) ->
         first, rest = jax.random.split(key)
         return jax.lax.scan(step, (world.reset(first), jnp.array(True)), jax.random.split(rest, horizon))[1]
 
-    return [np.asarray(x) for x in jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(seed), people))]
+    return jax.vmap(one)(jax.random.split(key, people))
+
+
+def walked(right: Callable[[Any, Any], Any], weights: Any, seed: int, people: int, horizon: int) -> list[np.ndarray]:
+    """Return observations, actions, their probabilities, which steps there were, and which of them were the end.
+
+    ``right`` gives the probability of a push to the right, from an observation and ``weights``.
+    """
+    return [np.asarray(x) for x in _walked(right, weights, people, horizon, jax.random.key(seed))]
+
+
+def mixed(seen: Any, weights: Any) -> Any:
+    """Return the probability of a push to the right of who balances in half of the steps."""
+    return 0.25 + 0.5 * (seen @ weights > 0.0)
+
+
+@functools.cache
+def greedy(basis: Basis) -> Callable[[Any, Any], Any]:
+    """Return the same of a greedy policy in this basis, with its scores' weights and roots."""
+
+    def right(seen: Any, weights: Any) -> Any:
+        theta, root = weights
+        phi = basis(seen[None].astype(jnp.float64), jnp)[0]
+        scores = theta @ phi - jnp.linalg.norm(jnp.einsum("n,anm->am", phi, root), axis=1)
+        return (scores[1] > scores[0]).astype(jnp.float64)
+
+    return right
 
 
 def logged(people: int, seed: int) -> dict[str, np.ndarray]:
     """Return a log of people with one trajectory each."""
-
-    def mixed(seen: Any) -> Any:
-        return 0.25 + 0.5 * (seen @ jnp.asarray(BALANCES, jnp.float32) > 0.0)
-
-    seen, action, chance, alive, end = walked(mixed, seed, people, LOGGED)
+    seen, action, chance, alive, end = walked(mixed, np.asarray(BALANCES, np.float32), seed, people, LOGGED)
     person, time = np.nonzero(alive)
     return {f"observation_{i}": seen[alive][:, i].astype(np.float64) for i in range(4)} | {
         "episode_id": person, "t": time, "action": action[alive], "reward": np.ones(len(person)),
@@ -77,14 +98,8 @@ def logged(people: int, seed: int) -> dict[str, np.ndarray]:
 
 def mean_return(policy: Any) -> float:
     """Return the mean return of a learned policy in the simulator."""
-    theta, root = jnp.asarray(policy.theta), jnp.asarray(policy.root)
-
-    def right(seen: Any) -> Any:
-        phi = policy.basis(seen[None].astype(jnp.float64), jnp)[0]
-        scores = theta @ phi - jnp.linalg.norm(jnp.einsum("n,anm->am", phi, root), axis=1)
-        return (scores[1] > scores[0]).astype(jnp.float64)
-
-    return float(walked(right, 5, EPISODES, STEPS)[3].sum(axis=1).mean())
+    steps = walked(greedy(policy.basis), (policy.theta, policy.root), 5, EPISODES, STEPS)[3]
+    return float(steps.sum(axis=1).mean())
 
 
 def learned(people: int, learner: str, noisy: bool, seed: int) -> tuple[float, str, float]:

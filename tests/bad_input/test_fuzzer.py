@@ -48,7 +48,8 @@ BYTES = [
 
 def masked(text: str) -> str:
     """What is printed, without the numbers, which are noised, and the widths that follow from them."""
-    return re.sub(r"\s+", " ", MASK.sub("#", text))
+    numbers = re.sub(r"\s+", " ", MASK.sub("#", text))
+    return numbers.replace("sampling error about #, at most #", "sampling error at most #")  # noise may hide the first
 
 
 @dataclass(frozen=True)

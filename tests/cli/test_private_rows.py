@@ -51,8 +51,12 @@ DIRTY = {
 
 
 def shape(text: str) -> str:
-    """What is printed, without the numbers that are noised and without their widths."""
-    return re.sub(r"\s+", " ", re.sub(r"-?\d[\d.]*(e[-+]?\d+)?", "#", text))
+    """What is printed, without the numbers that are noised and without their widths.
+
+    A released sampling error that noise hides is left out, and then stands in no line.
+    """
+    numbers = re.sub(r"\s+", " ", re.sub(r"-?\d[\d.]*(e[-+]?\d+)?", "#", text))
+    return numbers.replace("sampling error about #, at most #", "sampling error at most #")
 
 
 def observed(outcome, trial) -> tuple[object, ...]:

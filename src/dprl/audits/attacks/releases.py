@@ -245,7 +245,7 @@ def _learner_canary(plan: Plan) -> LearnerCanary:
     def log(sign: float) -> tuple[Any, Any]:
         signs = np.array([-1.0, -1.0, -1.0, sign], np.float32)[:, None]
         one, nothing = np.ones_like(signs), np.zeros_like(signs)
-        rows = {"weight": one, "step": FAR * np.abs(signs), "raw_reward": signs, "rho": one, "start": one}
+        rows = {"weight": one, "step": FAR * np.abs(signs), "raw_reward": signs, "logged_return": signs, "rho": one}
         rows |= {"actions": one, "alive": nothing, "states": nothing[..., None], "next_states": nothing[..., None]}
         return nothing, PaddedUnits({name: jnp.asarray(x) for name, x in rows.items()})
 
