@@ -202,7 +202,7 @@ class RandomChains:
         primal = -jnp.einsum("uij,i->uj", A, w)
         dual = jnp.einsum("uij,j->ui", A, theta) + jnp.einsum("uij,j->ui", C, w) - b
         vectors = jnp.concatenate([primal, dual], axis=1) / clip
-        total = mechanism.clipped_sum(vectors, included)
+        total = jnp.asarray(mechanism.clipped_sum(vectors, included))
         return (total / (self.sampling_rate * self.units)).astype(jnp.float32)
 
     def project(self, parameters: jax.Array) -> jax.Array:

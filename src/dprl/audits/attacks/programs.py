@@ -120,7 +120,7 @@ class Watched:
         mechanism = self.stages[stage].mechanism
         vectors = self.inner.contribution(stage, inner, self.log.block(slice(None)))
         alone = jnp.arange(self.log.units) == self.canary
-        own, others = (mechanism.clipped_sum(vectors, units) for units in (alone, ~alone))
+        own, others = (jnp.asarray(mechanism.clipped_sum(vectors, units)) for units in (alone, ~alone))
         base, there = others, others + own
         if isinstance(mechanism, FilteredGaussianSum):
             # the norm of the sum is seen beside it; each in units of its own noise
