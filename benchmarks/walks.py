@@ -12,7 +12,8 @@ def walks(reward: tuple[float, float], columns: tuple[str, ...]) -> tuple[Any, A
     """Bounds with rewards in ``reward``, the feature map, and the rows with ``returns``, ``start`` or both."""
     import numpy as np
 
-    from dprl.engine.rows import ALWAYS, Rows
+    from dprl.engine.columns import ALWAYS
+    from dprl.engine.rows import Rows
     from dprl.protocols import Bounds
     from dprl.value_functions.features import make_features
 

@@ -3,7 +3,7 @@
 ``python -m benchmarks.weighted_classification``: a softmax of scores that are linear in a basis learns to take the
 actions that were followed by outcomes above the middle of the range, and not the others (outcome-weighted learning with
 residual weights; Zhou, Mayer-Hamblett, Khan and Kosorok 2017), by noisy steps along people's clipped gradients. Beside
-it stand fitted Q iteration, which after one decision is a regression for each action, and the policy gradient. It
+it stand fitted Q iteration, which after one decision is a regression for each action, advantages and rules. It
 prints the mean share of the way from uniform arms to the best one. The classification's basis, steps and clip norm were
 chosen among 20 on seeds 0 to 39.
 """

@@ -12,10 +12,11 @@ import pytest
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
 from dprl.engine import program
+from dprl.engine.columns import scale_of
 from dprl.engine.layouts import padded_units
 from dprl.engine.plan import program_at
 from dprl.engine.program import PublicFacts
-from dprl.engine.rows import rows_of, scale_of
+from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope
 from dprl.evaluation.gpope import GPOPE
 from dprl.evaluation.plan import make_plan

@@ -12,11 +12,12 @@ import pytest
 
 from dprl.accounting.budget import Budget
 from dprl.data.readers import read_log
+from dprl.engine.columns import COLUMNS, RowInputs
 from dprl.engine.layouts import unit_rows
 from dprl.engine.plan import program_at
 from dprl.engine.program import PublicFacts, _accumulate
 from dprl.engine.ratios import cumulative_ratios, step_ratios
-from dprl.engine.rows import COLUMNS, RowInputs, rows_of
+from dprl.engine.rows import rows_of
 from dprl.evaluation import gpope
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan

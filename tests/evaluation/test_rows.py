@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from dprl.data.readers import read_log
+from dprl.engine.columns import COLUMNS, TRANSITION, RowInputs, returns_to_go, scale_of
 from dprl.engine.layouts import padded_units, project
 from dprl.engine.ratios import step_ratios
-from dprl.engine.rows import COLUMNS, TRANSITION, RowInputs, Rows, returns_to_go, rows_of, scale_of
+from dprl.engine.rows import Rows, rows_of
 from dprl.errors import DprlError
 from dprl.protocols import Bounds
 from dprl.value_functions.features import make_features

@@ -20,7 +20,8 @@ from jaxtyping import Array, Bool, Float, Int
 from dprl import x64 as x64
 from dprl.arrays import AnyArray
 from dprl.engine.bands import Bands
-from dprl.engine.rows import COLUMNS, Columns, Rows
+from dprl.engine.columns import COLUMNS, Columns
+from dprl.engine.rows import Rows
 from dprl.mechanisms.gaussian_sum import ADDS_ONE_UNIT, Stability
 
 _CHUNK_ROWS = 1 << 13

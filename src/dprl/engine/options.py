@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Num
 from dprl.accounting.budget import Budget
 from dprl.arrays import Mask, Step
 from dprl.config import DERIVED, Config
-from dprl.engine.rows import scale_of
+from dprl.engine.columns import scale_of
 from dprl.engine.value_query import ValueQuery
 from dprl.errors import DprlError
 from dprl.mechanisms.gaussian_sum import GaussianSum
@@ -77,12 +77,12 @@ class PublicFacts:
 
     @property
     def centre(self) -> float:
-        """Middle of the value range; see :func:`~dprl.engine.rows.scale_of`."""
+        """Middle of the value range; see :func:`~dprl.engine.columns.scale_of`."""
         return scale_of(self.value)[0]
 
     @property
     def half(self) -> float:
-        """Half-width of the value range; see :func:`~dprl.engine.rows.scale_of`."""
+        """Half-width of the value range; see :func:`~dprl.engine.columns.scale_of`."""
         return scale_of(self.value)[1]
 
     @property
@@ -219,8 +219,7 @@ class Program(Protocol):
 def is_compiled(program: Any) -> bool:
     """Tell whether XLA compiles the steps of a release.
 
-    A program of a single short step says ``compiled = False``: it computes with NumPy what it is given of NumPy, long
-    before XLA would have compiled it, and in compiled loops over many trials with what they give it.
+    A program of a single short step says ``compiled = False``: NumPy is done long before XLA would have compiled it.
     """
     return getattr(program, "compiled", True)
 
@@ -256,7 +255,6 @@ class PublicProgram:
         config: options, with everything filled in that follows from the facts and the noise.
         stages: the calibrated stages.
         facts: public facts.
-        compiled: see :func:`is_compiled`.
     """
 
     config: Any

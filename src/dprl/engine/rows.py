@@ -1,4 +1,4 @@
-"""From a log to rows: every column that an algorithm may ask for is declared here, once.
+"""From a log to rows, whose columns :mod:`dprl.engine.columns` declares.
 
 A row is one transition. Its columns hold features, rewards, importance ratios, a weight within its unit, and what a
 program asks for by name. A unit's rows are made of that unit's own transitions only, to the last bit: one step of all
@@ -9,251 +9,18 @@ units: the value range [low, high] is mapped to [-1, 1].
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import reduce
-from operator import mul
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped, UInt
+from jaxtyping import Float, Int, Shaped, UInt
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.to_come import to_come
+from dprl.engine.columns import ALWAYS, COLUMNS, Columns, RowInputs, Weighting
 from dprl.errors import DprlError
 from dprl.protocols import Interval
-from dprl.value_functions.features import Features, Tabular
-
-Weighting = Literal["trajectory", "transition"]
-
-
-@dataclass(frozen=True)
-class RowInputs:
-    """A log, its importance ratios and public facts: all that columns are computed from.
-
-    Attributes:
-        log: private.
-        ratios: importance ratio of each step, already bounded.
-        value: public value range.
-        weighting: ``trajectory`` weights a transition by one over the length of its trajectory (paper 004, Eq. 2.2);
-            ``transition`` by one over the public horizon. Where the unit is a transition, each counts as one.
-    """
-
-    log: Trajectories
-    ratios: Float[np.ndarray, " rows"]
-    features: Features
-    discount: float
-    value: Interval
-    weighting: Weighting = "trajectory"
-
-    @property
-    def alive(self) -> Bool[np.ndarray, " rows"]:
-        """Whether each row has a next state to bootstrap from."""
-        return self.log.has_next & ~self.log.terminated
-
-    @property
-    def usable(self) -> Bool[np.ndarray, " rows"]:
-        """Whether each row counts."""
-        return self.log.valid[self.log.episode_of()] & (self.alive | self.log.terminated)
-
-    def one_per_unit(self, chosen: Bool[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
-        """Return one over the number of trajectories of the row's unit where ``chosen``; zero in invalid
-        ones.
-        """
-        siblings = np.diff(self.log.unit_offsets)
-        share = np.where(self.log.valid, np.repeat(1.0 / np.maximum(siblings, 1), siblings), 0.0)
-        return np.where(chosen, share[self.log.episode_of()], 0.0)
-
-
-# --- the columns ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of rows.
-
-    Attributes:
-        meaning: what a row of it holds, in words.
-        compute: gives it, ``(N, ...)``, from the whole log.
-        of_transition: whether it follows from the state before and the state after. Rows over a finite set of
-            transitions then hold it once for all units; of every other column they hold sums, see
-            :data:`COEFFICIENTS`.
-    """
-
-    meaning: str
-    compute: Callable[[RowInputs], np.ndarray]
-    of_transition: bool = False
-
-
-def _weights(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
-    log, lengths = inputs.log, inputs.log.lengths()
-    by_length = inputs.weighting == "trajectory" or log.unit == "transition"
-    per_episode = 1.0 / np.maximum(lengths, 1) if by_length else np.full(len(lengths), 1.0 / log.bounds.horizon)
-    # a unit with several trajectories counts once: the mean over them
-    siblings = np.repeat(np.diff(log.unit_offsets), np.diff(log.unit_offsets))
-    return np.where(inputs.usable, (per_episode / np.maximum(siblings, 1))[log.episode_of()], 0.0)
-
-
-def _rewards(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
-    """Return the rewards with which ``V = centre + half theta' phi`` solves the same Bellman equation."""
-    centre, half = scale_of(inputs.value)
-    return np.where(inputs.usable, (inputs.log.reward - centre * (1.0 - inputs.discount * inputs.alive)) / half, 0.0)
-
-
-def returns_to_go(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
-    """Return the importance-weighted returns from each row on, over the largest cumulative ratio W, in [-1, 1].
-
-    ``Y_t = rho_t (r'_t + gamma Y_{t+1})`` with centred rewards ``r' = (r - centre (1 - gamma [not terminal])) / half``
-    is, on-policy, ``(G_t - centre) / half``; off-policy it is the per-decision weighted return, cut at the largest
-    value that a return can have. ``E[W y | s] = (V(s) - centre) / half`` where nothing is cut. A trajectory that was
-    cut short goes on, in place of what is not known, with its own mean reward over its last half, for ever.
-    """
-    log, ratios, discount = inputs.log, inputs.ratios, inputs.discount
-    centre, half = scale_of(inputs.value)
-    limit = log.bounds.cumulative_ratio
-    alive = ~log.terminated
-    reward = (log.reward - centre * (1.0 - discount * alive)) / half
-    out, running = np.zeros(len(reward)), _continuation(inputs)
-    for back, who in log.in_step():
-        rows = log.episode_offsets[who + 1] - 1 - back
-        after = reward[rows] + discount * alive[rows] * running[who]
-        out[rows] = running[who] = np.clip(ratios[rows] * after, -limit, limit)
-    return out / limit
-
-
-def _continuation(inputs: RowInputs) -> Float[np.ndarray, " trajectories"]:
-    """Return the value after each trajectory's last row, in public units. A terminal state's is not used."""
-    log, (centre, half) = inputs.log, scale_of(inputs.value)
-    nothing = np.full(log.episodes, -centre / half)
-    if inputs.discount == 1.0:
-        return np.clip(nothing, -1.0, 1.0)
-    episode, lengths = log.episode_of(), log.lengths()
-    late = log.time() >= (lengths // 2)[episode]
-    total = np.bincount(episode[late], log.reward[late], minlength=log.episodes)
-    mean = total / np.maximum(lengths - lengths // 2, 1)
-    return np.clip((mean / (1.0 - inputs.discount) - centre) / half, -1.0, 1.0)
-
-
-def _logged_returns(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
-    """Return what was earned from each row on, discounted to it, less the middle of what so many steps can return, over
-    half of what all steps can.
-    """
-    log, known = inputs.log, to_come(inputs.log.bounds, inputs.discount)
-    out, running = np.zeros(len(log.reward)), np.zeros(log.episodes)
-    for back, who in log.in_step():
-        rows = log.episode_offsets[who + 1] - 1 - back
-        out[rows] = running[who] = log.reward[rows] + inputs.discount * running[who]
-    middle = (known.low + known.high)[np.minimum(log.time(), log.bounds.horizon - 1)] / 2.0
-    return np.clip((out - middle) / scale_of((known.low[0], known.high[0]))[1], -1.0, 1.0)
-
-
-def _first_visits(inputs: RowInputs) -> Float[np.ndarray, " rows"]:
-    if not isinstance(inputs.features, Tabular):
-        raise DprlError("First visits are counted in a finite set of states: use tabular features.")
-    log = inputs.log
-    cell = log.episode_of() * inputs.features.size + inputs.features.index(log.observation)
-    first = np.zeros(len(cell), dtype=bool)
-    first[np.unique(cell, return_index=True)[1]] = True
-    return inputs.one_per_unit(first)
-
-
-def _actions(inputs: RowInputs) -> Int[np.ndarray, " rows"]:
-    """Return the action of each row, or the number of actions where the person was lost and hazards are estimated."""
-    log = inputs.log
-    if log.stays is None or log.bounds.kinds == log.bounds.actions:
-        return log.action
-    return np.where(log.stays > 0.0, log.action, log.bounds.kinds - 1)
-
-
-COLUMNS: Mapping[str, Column] = {
-    "weight": Column("weight of the row within its unit; 0 in a row that does not count", _weights),
-    "rho": Column("importance ratio of the step", lambda x: np.where(x.usable, x.ratios, 0.0)),
-    "reward": Column("reward in public units, centred so that V = 0 is the middle of the value range", _rewards),
-    "returns": Column("importance-weighted return from the row on, in [-1, 1]", returns_to_go),
-    "logged_return": Column(
-        "return from the row on as it was logged, in [-1, 1]; see _logged_returns", _logged_returns
-    ),
-    "start": Column(
-        "in the first row of a trajectory one over the unit's number of trajectories, and 0 elsewhere",
-        lambda x: x.one_per_unit(x.log.time() == 0),
-    ),
-    "step": Column(
-        "one over the unit's number of trajectories and the horizon",
-        lambda x: x.one_per_unit(np.ones(len(x.log.reward), dtype=bool)) / x.log.bounds.horizon,
-    ),
-    "first": Column(
-        "one over the unit's number of trajectories in the first row of each public cell that a trajectory visits",
-        _first_visits,
-    ),
-    "raw_reward": Column(
-        "reward with its public range mapped to [-1, 1]", lambda x: in_range(x.log.reward, x.log.bounds.reward)
-    ),
-    "actions": Column("number of the action, negative where it is none of the declared; see _actions", _actions, True),
-    "states": Column("state before the step", lambda x: x.log.observation, of_transition=True),
-    "next_states": Column("state after the step", lambda x: x.log.next_observation, of_transition=True),
-    "alive": Column(
-        "1 where the next state is known and not terminal", lambda x: np.where(x.alive, 1.0, 0.0), of_transition=True
-    ),
-}
-"""All columns but the features ``phi`` and ``delta_phi``, of which a program asks for some by name."""
-
-TRANSITION = ("states", "next_states", "alive")
-"""What a value function that is not linear in its weights is learned from."""
-ALWAYS = ("reward", "rho", "weight")
-"""The columns that all rows have, beside the features."""
-
-COEFFICIENTS: Mapping[str, tuple[str, ...]] = {
-    "weight": ("weight",),
-    "weight_rho": ("weight", "rho"),
-    "weight_rho_reward": ("weight", "rho", "reward"),
-    "weight_return": ("weight", "returns"),
-    "weight_raw_reward": ("weight", "rho", "raw_reward"),
-    "start": ("start",),
-    "start_return": ("start", "returns"),
-    "step": ("step",),
-    "step_raw_reward": ("step", "raw_reward"),
-    "first": ("first",),
-    "first_rho": ("first", "rho"),
-    "first_rho_reward": ("first", "rho", "reward"),
-    "first_return": ("first", "returns"),
-}
-"""Products of columns, each linear in a row: so rows of a unit with the same features can be added up beforehand."""
-
-
-def coefficient(columns: Mapping[str, Any], name: str) -> Any:
-    """Return the product of columns that :data:`COEFFICIENTS` names."""
-    return reduce(mul, (columns[factor] for factor in COEFFICIENTS[name]))
-
-
-def can_be_made(columns: Mapping[str, Any], name: str) -> bool:
-    """Tell whether all factors of a coefficient are among the columns."""
-    return set(COEFFICIENTS[name]) <= set(columns)
-
-
-class Columns:
-    """Columns by name, as attributes. Coefficients, which are products of columns, are attributes as well."""
-
-    columns: Mapping[str, Any]
-
-    def __getattr__(self, name: str) -> Any:
-        columns = self.__dict__.get("columns", {})
-        if name in columns:
-            return columns[name]
-        if name not in COEFFICIENTS or not can_be_made(columns, name):
-            raise AttributeError(f"These rows have no column {name!r}: a program names those that it needs.")
-        return coefficient(columns, name)
-
-    def mapped(self, change: Callable[[Any], Any]) -> dict[str, Any]:
-        """Return the columns, each changed by ``change``."""
-        return {name: change(x) for name, x in self.columns.items()}
-
-    def with_columns(self, **columns: Any) -> Self:
-        """Return the same rows with these columns in place of their own."""
-        changed: Any = {**self.columns, **columns}
-        return replace(self, columns=changed)  # type: ignore[type-var]
-
-
-# --- the rows of a log ----------------------------------------------------------------------------------------------
+from dprl.value_functions.features import Features
 
 
 @dataclass(frozen=True)
@@ -350,22 +117,6 @@ def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     memory = np.zeros(size + 64, dtype=np.uint8)
     start = -memory.ctypes.data % 64
     return memory[start : start + size].view(dtype).reshape(shape)
-
-
-def scale_of(value: Interval) -> tuple[float, float]:
-    """Return centre and half-width of the public value range. A range of one point v scales by max(|v|, 1).
-
-    With any scale the noise is calibrated to the same multiplier; this one keeps it of a size that can be read.
-    """
-    low, high = value
-    half = (high - low) / 2.0 if high > low else max(abs(low), 1.0)
-    return (low + high) / 2.0, max(half, 1e-12)
-
-
-def in_range(values: Float[np.ndarray, "*any"], interval: Interval) -> Float[np.ndarray, "*any"]:
-    """Map ``values`` from the public ``interval`` to [-1, 1]; zero where the interval is a point."""
-    low, high = interval
-    return (2.0 * values - (low + high)) / (high - low) if high > low else np.zeros_like(values)
 
 
 # --- fewer rows of each unit ----------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ import numpy as np
 from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
+from dprl.engine.columns import scale_of
 from dprl.engine.ratios import cumulative_ratios, step_ratios, unit_means
-from dprl.engine.rows import scale_of
 from dprl.evaluation.importance_sampling import ImportanceQuery, ImportanceSampling
 from dprl.evaluation.intervals import Difference, ValueEstimate, apart
 from dprl.mechanisms.gaussian_sum import GaussianSum

@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import Float
 
 from dprl.data.trajectories import Trajectories
+from dprl.engine.columns import scale_of
 from dprl.engine.ratios import step_ratios, unit_means, usable
-from dprl.engine.rows import scale_of
 from dprl.engine.to_come import ToCome, to_come
 from dprl.engine.value_query import Question
 from dprl.errors import DprlError

@@ -23,10 +23,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dprl.accounting.budget import Budget
+from dprl.engine.columns import scale_of
 from dprl.engine.layouts import Block
 from dprl.engine.options import Query, Stage
 from dprl.engine.plan import calibrated_stages
-from dprl.engine.rows import scale_of
 from dprl.policies.greedy import Basis, GreedyPolicy
 from dprl.policies.loading import LoggedPolicy
 from dprl.policies.rules import Rule

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
+from dprl.engine.columns import scale_of
 from dprl.engine.ratios import cumulative_ratios, unit_means, usable
-from dprl.engine.rows import scale_of
 from dprl.evaluation.importance_intervals import Scale, chord
 from dprl.evaluation.intervals import product_weight
 from dprl.protocols import Bounds, Interval

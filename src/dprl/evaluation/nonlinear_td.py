@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dprl.engine.columns import TRANSITION
 from dprl.engine.layouts import Block
-from dprl.engine.rows import TRANSITION
 from dprl.value_functions.features import Features
 
 COLUMNS = TRANSITION

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from dprl.data.trajectories import Trajectories
+from dprl.engine.columns import in_range, scale_of
 from dprl.engine.ratios import unit_means, usable
-from dprl.engine.rows import in_range, scale_of
 from dprl.engine.value_query import Question
 from dprl.evaluation.intervals import (
     NO_OVERLAP,

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dprl.engine.columns import TRANSITION
 from dprl.engine.layouts import Block
 from dprl.engine.program import PublicFacts, PublicProgram, Query
-from dprl.engine.rows import TRANSITION
 from dprl.evaluation.private_constant import PrivateConstant
 from dprl.mechanisms.gaussian_sum import GaussianSum
 

@@ -14,11 +14,11 @@ from dprl.arrays import AnyArray
 from dprl.data.parts import Parts
 from dprl.data.readers import Log
 from dprl.data.trajectories import Trajectories
+from dprl.engine.columns import ALWAYS
 from dprl.engine.layouts import UnitRows, unit_rows
 from dprl.engine.plan import Plan
 from dprl.engine.program import Learned, run_on_host
 from dprl.engine.ratios import step_ratios
-from dprl.engine.rows import ALWAYS
 from dprl.engine.two_parts import FromFirst
 from dprl.engine.value_query import LearningQuery, TabledQuery, as_numbers, clipped_total, exact_sum, release_total
 from dprl.evaluation.contrasts import Contrast, contrasts_of

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.rows import COLUMNS, RowInputs, scale_of
+from dprl.engine.columns import COLUMNS, RowInputs, scale_of
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.value_functions.features import Tabular

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dprl.data.trajectories import Trajectories
-from dprl.engine.rows import scale_of
+from dprl.engine.columns import scale_of
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.value_functions.features import Features

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.engine.columns import scale_of
 from dprl.engine.layouts import PaddedUnits, SharedTransitions
 from dprl.engine.program import run
-from dprl.engine.rows import scale_of
 from dprl.evaluation.plan import program_for
 from dprl.mechanisms.noise import SeededNoise
 from dprl.registry import find, is_own_kind

@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dprl.engine.columns import TRANSITION, scale_of
 from dprl.engine.layouts import PaddedUnits
 from dprl.engine.program import run_steps
-from dprl.engine.rows import TRANSITION, rows_of, scale_of
+from dprl.engine.rows import rows_of
 from dprl.mechanisms.gaussian_sum import GaussianSum
 from dprl.mechanisms.noise import SeededNoise
 from dprl.value_functions.features import Features

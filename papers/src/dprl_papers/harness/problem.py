@@ -215,7 +215,8 @@ class Logs:
             return self._rows[trial]
 
     def _rows_of(self, trial: int, features: Features) -> Any:
-        from dprl.engine.rows import COLUMNS, rows_of
+        from dprl.engine.columns import COLUMNS
+        from dprl.engine.rows import rows_of
 
         log = self.full(trial)
         columns = [c for c in COLUMNS if c != "first" or isinstance(features, Tabular)]

@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dprl.engine.bands import Bands
+from dprl.engine.columns import COEFFICIENTS, can_be_made, coefficient
 from dprl.engine.layouts import SharedTransitions, is_shared
-from dprl.engine.rows import COEFFICIENTS, Rows, can_be_made, coefficient
+from dprl.engine.rows import Rows
 from dprl.errors import DprlError
 
 MAX_BANDS = 8

@@ -24,10 +24,11 @@ from dprl.accounting import events
 from dprl.accounting.budget import Budget
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.data.trajectories import Trajectories
+from dprl.engine.columns import TRANSITION
 from dprl.engine.layouts import PaddedUnits, padded_units
 from dprl.engine.options import PublicFacts, Query, Stage
 from dprl.engine.program import noiseless
-from dprl.engine.rows import TRANSITION, rows_of
+from dprl.engine.rows import rows_of
 from dprl.evaluation.dptd import DPTD
 from dprl.evaluation.neural_td import NeuralTD
 from dprl.evaluation.plan import program_for

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.engine.rows import scale_of
+from dprl.engine.columns import scale_of
 from dprl_papers.baselines.lstd import moments
 from dprl_papers.baselines.wis_lstd import wis_lstd
 from dprl_papers.harness.method import Method

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dprl.engine.rows import Rows, scale_of
+from dprl.engine.columns import scale_of
+from dprl.engine.rows import Rows
 from dprl.errors import DprlError
 from dprl.protocols import Interval
 

@@ -164,7 +164,8 @@ def theory_of(
         units, seed: the log from which G^2 at the start is estimated.
         trajectories, step_sizes, clip_norm, epsilon, delta, constants: see :func:`theory_curves`.
     """
-    from dprl.engine.rows import rows_of, scale_of
+    from dprl.engine.columns import scale_of
+    from dprl.engine.rows import rows_of
     from dprl.value_functions.features import make_features
 
     bounds = domain.bounds(units)

@@ -16,10 +16,10 @@ import numpy as np
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import FAR, addition, always, attack_bounds, mixed, noisy_sum, value_vectors
 from dprl.audits.attacks.trials import Simulation
+from dprl.engine.columns import COEFFICIENTS
 from dprl.engine.layouts import PaddedUnits, SharedTransitions
 from dprl.engine.plan import Plan
 from dprl.engine.program import Program, Stage, ValueFunctionConfig, run
-from dprl.engine.rows import COEFFICIENTS
 from dprl.errors import DprlError
 from dprl.evaluation.importance_sampling import ImportanceSampling
 from dprl.evaluation.plan import make_plan
