@@ -57,6 +57,7 @@ def test_a_privacy_unit(dprl):
     assert "a person with 3 trajectories" in result["description"]
     refused = dprl("audit", "td", "--unit", "transition", "--trials", 200)
     refused.refused("no statement for the privacy unit transition")
+    dprl("audit", "stratified", "--unit", "person").refused("is not attacked through columns, whose log has no strata")
 
 
 def test_json_is_one_object(dprl):

@@ -311,7 +311,9 @@ def test_a_broken_cell_makes_its_unit_zero_and_nothing_else(case, column):
     columns = conformance.columns(UNITS, 1)
     unit = columns["episode_id"] == UNITS - 1  # the last one: no other unit's coins move when it leaves
     recorder, noise = Recorder(), SecureNoise(bytes(32))
-    rest = recorded(conformance, setting, without(columns, UNITS - 1), noise, recorder)
+    # within strata nobody reads what a log says of propensities
+    read = column != "behavior_prob" or conformance.plan(setting).bounds.strata is None
+    rest = recorded(conformance, setting, without(columns, UNITS - 1) if read else columns, noise, recorder)
     for bad in (np.nan, np.inf, -np.inf, 1e308):
         cells = np.where(unit & (columns["t"] == 0), bad, columns[column].astype(np.float64))
         broken = recorded(conformance, setting, {**columns, column: cells}, noise, recorder)

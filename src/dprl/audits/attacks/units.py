@@ -8,7 +8,6 @@ private.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -103,10 +102,7 @@ def _columns(rewards: list[float], unit: str) -> dict[str, np.ndarray]:
 def _arrays(plan: Plan, log: Trajectories) -> tuple[Any, PaddedUnits]:
     """Return what a release makes of the log, as arrays of the compiled loop."""
     rows = plan.rows(log, step_ratios(always, log))
-    return values_of_nothing_known(plan, log, [always]), padded_units(rows)
-
-
-def values_of_nothing_known(plan: Plan, log: Trajectories, policies: Sequence[Any]) -> Any:
-    """Return vectors ``(U, dimension)`` for the values; around a function, if any, that is the middle everywhere."""
+    # around a function, if any, that is the middle everywhere
     function = None if plan.features is None else plan.function_of(np.zeros(plan.features.size))
-    return jnp.asarray(plan.query.around(function).unit_vectors(log, policies))
+    vectors = plan.query.around(function).unit_vectors(log, [always])
+    return jnp.asarray(vectors), padded_units(rows)

@@ -13,13 +13,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dprl.accounting.budget import Budget
 from dprl.audits.attacks.evaluation import noisy_sum
-from dprl.audits.attacks.units import unit_canary, values_of_nothing_known
+from dprl.audits.attacks.units import unit_canary
 from dprl.audits.conformance.suite import Suite, handed_out, load
 from dprl.audits.neighbours import Group, Neighbour
 from dprl.audits.people import MANY, ROWS, UNNAMED, LogOf, pairs_of, place_of, walks, without
@@ -111,7 +112,8 @@ class EvaluationConformance(Suite):
                 **self.options(setting),
                 **engine,
             )
-            function = {} if release.value_function is None else {"theta": release.value_function.theta}
+            learned = release.value_function or release.propensities
+            function = {} if learned is None else {"theta": learned.theta}
             return handed_out({"estimate": release.estimate, "certificate": release.certificate}, **function)
 
         return call
@@ -172,16 +174,14 @@ class EvaluationConformance(Suite):
     def arrays(self, setting: str, log: Trajectories) -> Any:
         """Return the log, read under the plan's bounds, as the pytree of arrays that :meth:`compute` takes."""
         plan = self.plan(setting)
-        vectors = values_of_nothing_known(plan, log, _POLICIES)
+        # values around a function are made on the host, after it
+        vectors = None if plan.around_function else jnp.asarray(plan.query.unit_vectors(log, _POLICIES))
         return (vectors, None if plan.program is None else padded_units(plan.rows(log, step_ratios(_POLICIES[0], log))))
 
     def compute(self, setting: str, key: Any, arrays: Any) -> Any:
         """Run the algorithm as a pure JAX function of a ``(2,)`` uint32 noise key and the log's arrays."""
         plan, (vectors, units), noise = self.plan(setting), arrays, SeededNoise(key)
-        # values around a function are made on the host, after it
-        value = None
-        if not plan.around_function:
-            value = noisy_sum(plan.value_mechanism, noise.stream("value"), vectors)
+        value = None if vectors is None else noisy_sum(plan.value_mechanism, noise.stream("value"), vectors)
         return value, None if plan.program is None else engine.run(plan.program, noise, units, batch=8)[1]
 
     def attack(self, asked: dict[str, Any]) -> Canary:
@@ -191,6 +191,8 @@ class EvaluationConformance(Suite):
             # an optimizer has noise and steps of its own: the attack on any program
             target = Algorithm.canary if asked.get("optimizer") is not None else self.algorithm.canary
             return load(target)(self.algorithm.config, **asked)
+        if all("strata" in chosen.facts for chosen in self.algorithm.settings.values()):
+            raise DprlError(f"{self.name} is not attacked through columns, whose log has no strata: leave out unit.")
         if not self.verified or asked.pop("released") != "all":
             raise DprlError(
                 f"Through columns {self.name} is attacked in its verified calibration, on all that it releases: leave "
