@@ -269,7 +269,7 @@ def test_what_is_clipped_has_all_digits(name: str) -> None:
         program, data = prepared(name, 20)
         (index, live), *_ = data.chunks(np.ones(20, dtype=bool))
         options = (program, len(program.stages) - 1, program.stages[-1].mechanism)
-        traced = jax.make_jaxpr(lambda *x: engine._accumulate(*options, *x))(program.init(), data.arrays, index, live)
+        traced = jax.make_jaxpr(lambda *x: engine._accumulate(*options, *x))(program.init(), data.columns, index, live)
     found = products(traced.jaxpr)
     assert found
     assert set(found) == {(jax.lax.Precision.HIGHEST,) * 2}

@@ -97,7 +97,7 @@ def test_gpope_sums_of_very_few_units():
         rows = rows_of(log, step_ratios(helpers.bandit_policy, log), feature_map, 0.9, (0.0, 1.0))
         data = unit_rows(rows, 6)
         chunks = data.chunks(np.ones(people, dtype=bool))
-        sums = [np.asarray(_accumulate(algorithm, 0, mechanism, state, data.arrays, i, live)) for i, live in chunks]
+        sums = [np.asarray(_accumulate(algorithm, 0, mechanism, state, data.columns, i, live)) for i, live in chunks]
         return [int(x) for x in np.sum(sums, axis=0)]
 
     limit = (mechanism.sensitivity / grid_step(mechanism.clip_norm)) ** 2

@@ -75,7 +75,7 @@ def test_slices_change_memory_and_nothing_else(layouts, monkeypatch, rate):
 
         def on_host(index: Any, live: Any) -> Any:
             accumulate: Any = getattr(engine._accumulate, "__wrapped__")  # noqa: B009
-            return accumulate(program, 0, mechanism, None, units.arrays, index, live)
+            return accumulate(program, 0, mechanism, None, units.columns, index, live)
 
         def compiled(data: Any) -> Any:
             return engine._batch_total(program, 0, mechanism, noise, data, None, np.uint32(0), 32)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from dprl.audits.record_replay import Call, Recorder, compare
 from dprl.errors import DprlError
@@ -49,13 +48,11 @@ class Group:
         call: release of the input, which comes first.
         neighbours: of it.
         missing: place of the person whom the input lacks.
-        replaced: what else is replaced while they are released; see :func:`~dprl.audits.record_replay.replaced`.
     """
 
     call: Call
     neighbours: Iterable[Neighbour]
     missing: int | None = None
-    replaced: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -110,12 +107,12 @@ class Case:
         outside, problems = list[str](), list[str]()
         for number, group in enumerate(suite.neighbours(self.setting, self.source, folder, self.turn)):
             recorder = Recorder()
-            first = recorder.record(group.call, group.missing, group.replaced)
+            first = recorder.record(group.call, group.missing)
             for place, neighbour in enumerate(group.neighbours):
                 if place > 1 and (place + number) % self.thin:
                     continue
                 try:
-                    found = compare(first, recorder.record(neighbour.call, neighbour.missing, group.replaced))
+                    found = compare(first, recorder.record(neighbour.call, neighbour.missing))
                 except DprlError:
                     if neighbour.covered:
                         raise

@@ -15,7 +15,7 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -190,7 +190,6 @@ class Recorder:
         self,
         call: Call,
         missing: int | None = None,
-        others: Sequence[Any] = (),
         *,
         noise: NoiseSource | None = None,
     ) -> ReleaseTrace:
@@ -200,7 +199,6 @@ class Recorder:
             call: what is released; whatever noise it makes of a seed is ``noise``.
             missing: place of the unit that this call's data lack: the others keep the coins that they have beside that
                 unit, which is the coupling of the proofs.
-            others: what else is replaced meanwhile, as arguments of :func:`replaced`.
             noise: source of all calls that are compared; a function of (key, step), as ours are.
         """
         tape, level = ReleaseTrace(), dict[int, int]()
@@ -254,7 +252,6 @@ class Recorder:
                 (FilteredGaussianSum, "draw", drawn),
                 (NoisyMaximum, "choose", choice),
                 *((answering, "bind", bind) for answering in (FunctionNoise, RewardNoise, RewardGradient)),
-                *others,
             ):
                 stack.enter_context(replaced(owner, name, make))
             stack.enter_context(listening(tape.messages))

@@ -67,7 +67,7 @@ def sum_over_devices(
 
     Args:
         mesh: see :func:`unit_mesh`.
-        block_sum: compiled; takes program, stage, mechanism, state, the arrays of ``data``, and row indices ``(B, L)``
+        block_sum: compiled; takes program, stage, mechanism, state, the columns of ``data``, and row indices ``(B, L)``
             and which units count ``(B,)`` as :meth:`UnitRows.chunks` gives them.
         width: of row indices of that length: units in a slice, of which ``block_sum`` adds up one after the other.
     """
@@ -77,7 +77,7 @@ def sum_over_devices(
     for index, live, spread in _grouped(data.chunks(included, rate), mesh.size, width, expected, data.padding):
         # as a NumPy array it is waited for: no two all-reductions are under way
         if not spread:
-            total += np.asarray(block_sum(*options, state, data.arrays, index, live))
+            total += np.asarray(block_sum(*options, state, data.columns, index, live))
             continue
         if there is None:
             there = jax.device_put(state, NamedSharding(mesh, _EVERYWHERE)), _placed(data, mesh)
@@ -120,7 +120,7 @@ def _placed(data: UnitRows, mesh: Mesh) -> tuple[Any, ...]:
     """Return the rows on every device. They stay there for as long as ``data`` lives."""
     key = id(data), mesh
     if key not in _PLACED:
-        _PLACED[key] = jax.device_put(data.arrays, NamedSharding(mesh, _EVERYWHERE))
+        _PLACED[key] = jax.device_put(data.columns, NamedSharding(mesh, _EVERYWHERE))
         weakref.finalize(data, _PLACED.pop, key, None).atexit = False
     return _PLACED[key]
 

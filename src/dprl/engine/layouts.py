@@ -97,26 +97,18 @@ class UnitRows(OfUnits):
     Memory is O(transitions x features): nothing is stored per unit, and padding at most doubles a bucket.
 
     Attributes:
-        columns: ``(N + 1, ...)`` by name; the last row is the padding, all zero.
+        columns: ``(N + 1, ...)`` by name, or longer; all zero from the row ``padding`` on.
         buckets: of each bucket the unit numbers ``(U_b,)`` and their row indices ``(U_b, L_b)``.
         units: number of units in the log (private).
         declared: number of units that the curator declares (public).
+        padding: index of the padding row, which is the number of the log's rows (private).
     """
 
     columns: Mapping[str, Any]
     buckets: tuple[tuple[Int[np.ndarray, " _"], Int[np.ndarray, "_ _"]], ...]
     units: int
     declared: int
-
-    @property
-    def arrays(self) -> Mapping[str, Any]:
-        """The columns as compiled code takes them and :func:`gather` reads them."""
-        return self.columns
-
-    @property
-    def padding(self) -> int:
-        """Index of the padding row."""
-        return len(self.columns["weight"]) - 1
+    padding: int
 
     def chunks(self, included: Bool[np.ndarray, " units"], sampling_rate: float = 1.0) -> Iterator[Chunk]:
         """Yield row indices of the included units in blocks of fixed size, and which units of a block count.
@@ -141,19 +133,21 @@ class UnitRows(OfUnits):
 
     def gather(self, index: Int[AnyArray, "units rows"]) -> Block:
         """Return the block of the rows ``index``."""
-        return gather(self.arrays, index)
+        return gather(self.columns, index)
 
 
-jax.tree_util.register_dataclass(UnitRows, data_fields=["columns"], meta_fields=["buckets", "units", "declared"])
+jax.tree_util.register_dataclass(
+    UnitRows, data_fields=["columns"], meta_fields=["buckets", "units", "declared", "padding"]
+)
 
 
-def gather(arrays: Mapping[str, Any], index: Int[AnyArray, "units rows"]) -> Block:
-    """Return the block of the rows ``index`` of :attr:`UnitRows.arrays`."""
-    return Block({name: x[index] for name, x in arrays.items()})
+def gather(columns: Mapping[str, Any], index: Int[AnyArray, "units rows"]) -> Block:
+    """Return the block of the rows ``index`` of :attr:`UnitRows.columns`."""
+    return Block({name: x[index] for name, x in columns.items()})
 
 
 def unit_rows(rows: Rows, declared: int) -> UnitRows:
-    """Return index the rows of every unit in buckets whose lengths are within a factor of two.
+    """Index the rows of every unit in buckets whose lengths are within a factor of two.
 
     ``declared`` is the public number of units, from which the size of a block follows.
     The arrays of ``rows`` may be used without a copy: they must not be changed afterwards.
@@ -166,7 +160,7 @@ def unit_rows(rows: Rows, declared: int) -> UnitRows:
         members = np.flatnonzero(exponents == exponent)
         buckets.append((members, _padded_index(rows, members, 1 << exponent).astype(kind)))
     # device_put, unlike asarray, takes aligned memory as it is: the features are there once, not twice
-    return UnitRows(rows.mapped(jax.device_put), buckets=tuple(buckets), units=len(lengths), declared=declared)
+    return UnitRows(rows.with_room().mapped(jax.device_put), tuple(buckets), len(lengths), declared, rows.padding)
 
 
 def _padded_index(rows: Rows, units: Any, length: int) -> Int[np.ndarray, "units length"]:

@@ -317,9 +317,9 @@ def sum_of_rows(
     if mesh is not None:
         width = partial(_slice_units, mechanism)
         return sum_over_devices(mesh, _accumulate, width, program, stage, mechanism, state, data, included)
-    arrays = data.arrays if compiled else {name: np.asarray(x) for name, x in data.arrays.items()}
+    columns = data.columns if compiled else data.mapped(np.asarray)
     chunks, accumulate = data.chunks(included, mechanism.sampling_rate), _by(program, _accumulate)
-    sums = (accumulate(program, stage, mechanism, state, arrays, *chunk) for chunk in chunks)
+    sums = (accumulate(program, stage, mechanism, state, columns, *chunk) for chunk in chunks)
     return reduce(add, sums, np.zeros(mechanism.dimension, mechanism.dtype))
 
 
@@ -340,10 +340,10 @@ def _init(program: Program) -> State:
 
 @partial(jax.jit, static_argnames=("program", "stage", "mechanism"))
 def _accumulate(
-    program: Program, stage: int, mechanism: GaussianSum, state: State, arrays: Mapping[str, Any], index: Any, live: Any
+    program: Program, stage: int, mechanism: GaussianSum, state: State, rows: Mapping[str, Any], index: Any, live: Any
 ) -> jax.Array:
     def clipped_sum(index: Any, live: Any) -> Any:
-        return mechanism.clipped_sum(program.contribution(stage, state, gather(arrays, index)), live)
+        return mechanism.clipped_sum(program.contribution(stage, state, gather(rows, index)), live)
 
     width = _slice_units(mechanism, index.shape[1])
     # a GPU's faster products of fewer digits have no place in what is clipped

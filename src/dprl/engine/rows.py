@@ -22,6 +22,9 @@ from dprl.errors import DprlError
 from dprl.protocols import Interval
 from dprl.value_functions.features import Features
 
+_LEAST_ROWS, _MOST_ROWS = 1 << 12, 1 << 20
+"""Numbers of rows that are filled up, and to how many at least."""
+
 
 @dataclass(frozen=True)
 class Rows(Columns):
@@ -53,9 +56,14 @@ class Rows(Columns):
             return self
         return Rows(self.mapped(lambda x: np.concatenate([x[:n], x[-1:]])), offsets)
 
-    def with_room(self, least: int) -> Rows:
-        """Fill the rows up with zeros to the next power of two, and to no fewer than ``least``."""
-        size = max(least, 1 << self.padding.bit_length())
+    def with_room(self) -> Rows:
+        """Fill the rows up with zeros to the next power of two: logs of many sizes are compiled for once.
+
+        Of very many rows the copy would take more memory than it saves time, and they stay as they are.
+        """
+        size = max(_LEAST_ROWS, 1 << self.padding.bit_length())
+        if size > _MOST_ROWS:
+            return self
 
         def longer(x: np.ndarray) -> np.ndarray:
             out = _aligned_zeros((size, *x.shape[1:]), x.dtype)

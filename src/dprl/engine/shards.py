@@ -35,7 +35,6 @@ BLOCK_BYTES = 1 << 25
 """About what a block's rows may take; two are there at a time, one in sum and one in the making."""
 KEPT_BYTES = 1 << 28
 """About what the rows of a shard may take, to be prepared once and kept."""
-_SMALLEST = 1 << 12  # rows of a block; powers of two from here on, so that few shapes are compiled
 T = TypeVar("T")
 
 
@@ -210,7 +209,7 @@ class Shard:
         ratios = self._ratios(log)
         assert ratios is not None
         plan = self._task.plan
-        return unit_rows(plan.rows(log, ratios).with_room(_SMALLEST), plan.bounds.units)
+        return unit_rows(plan.rows(log, ratios), plan.bounds.units)
 
 
 class ShardWorker:

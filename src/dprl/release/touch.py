@@ -69,8 +69,9 @@ class InMemory:
         units = self.units
         if units is not None:
             own = ("phi", "delta_phi", *ALWAYS)
-            yield from (*(units.columns[name] for name in own), units.units, units.declared)
-            yield from (units.columns[name] for name in sorted(units.columns) if name not in own)
+            columns = units.mapped(lambda x: np.asarray(x)[: units.padding + 1])
+            yield from (*(columns[name] for name in own), units.units, units.declared)
+            yield from (columns[name] for name in sorted(columns) if name not in own)
             for members, index in units.buckets:
                 yield from (members, index)
 

@@ -30,7 +30,7 @@ from dprl.data.readers import read_log
 from dprl.data.trajectories import Trajectories
 from dprl.engine import program as engine
 from dprl.engine.algorithm import Algorithm
-from dprl.engine.layouts import UnitRows, padded_units
+from dprl.engine.layouts import padded_units
 from dprl.engine.options import ValuesConfig
 from dprl.engine.plan import Plan
 from dprl.engine.ratios import step_ratios
@@ -66,7 +66,6 @@ _BOUNDS = Bounds(
 _BUDGET = Budget(2.0, 1e-4)
 _AMPLE = 16.0  # epsilon at which values of so few people are not refused for their noise
 _PEOPLE = 8  # declared number, where a setting does not need more
-_FILLED = 512
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,6 @@ class EvaluationConformance(Suite):
                     for kind in some
                 ),
                 missing=place,
-                replaced=[(UnitRows, "arrays", filled)] if form in ("arrays", "file") else [],
             )
 
     # --- compiled code and attacks ----------------------------------------------------------------------------------
@@ -216,15 +214,3 @@ def written(columns: Mapping[str, Any], folder: Path, by: str | None) -> Path:
     if by is not None:
         partition(here / "log.parquet", by, 3, here / "parts")
     return here / ("log.parquet" if by is None else "parts")
-
-
-def filled(original: Any) -> Any:
-    """Add rows of nobody at the end of ``UnitRows.arrays``: logs of any size have one shape and are compiled once."""
-
-    def arrays(units: UnitRows) -> dict[str, Any]:
-        def fill(x: Any) -> Any:
-            return np.concatenate([x, np.zeros((_FILLED - len(x), *x.shape[1:]), x.dtype)]) if len(x) < _FILLED else x
-
-        return {name: fill(x) for name, x in original.fget(units).items()}
-
-    return property(arrays)
