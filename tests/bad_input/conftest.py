@@ -24,7 +24,6 @@ from dprl.registry import find
 
 from ..cli.conftest import Outcome
 from ..cli.conftest import dprl as dprl
-from ..cli.conftest import few_shapes as few_shapes
 from ..cli.conftest import trial as trial
 from ..sample_log import BOUNDS_TOML, columns
 

@@ -11,9 +11,7 @@ import typer.main
 
 from dprl.accounting.budget import Budget
 from dprl.accounting.ledger import Ledger
-from dprl.audits.conformance.evaluation import filled
 from dprl.cli import main
-from dprl.engine.layouts import UnitRows
 
 from ..sample_log import BOUNDS_TOML, Columns, columns, write_csv, write_parquet
 
@@ -50,12 +48,6 @@ def batch(states):
 
 five = 5
 """
-
-
-@pytest.fixture(autouse=True)
-def few_shapes(monkeypatch):
-    """Logs of all numbers of rows have one shape, so that a program is compiled once for all of them."""
-    monkeypatch.setattr(UnitRows, "arrays", filled(vars(UnitRows)["arrays"]))
 
 
 get_command = functools.cache(typer.main.get_command)
