@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 import dprl
-from benchmarks.coverage.measure import compiled_once
 from benchmarks.harness import pin, table
 from benchmarks.learn_from_log import ARMS, DELTA, EPSILONS, PEOPLE, RANGE, trial
 from dprl.accounting import events
@@ -67,10 +66,9 @@ def ways(better: bool, epsilon: float) -> dict[str, list[float]]:
         first: Any = plans["rules"]
         some = log.of_units(first.parts.in_first(noise, log.units), found.bounds)
         policies: dict[str, Any] = {f"weighted classification, {BASIS}": classified(some, budget, rng)}
-        with compiled_once(PEOPLE):
-            for name, plan in plans.items():
-                released = plan.released(some, None, noise, NO_JOURNAL)  # type: ignore[union-attr]
-                policies[name] = next(iter(released.policies.values()))
+        for name, plan in plans.items():
+            released = plan.released(some, None, noise, NO_JOURNAL)  # type: ignore[union-attr]
+            policies[name] = next(iter(released.policies.values()))
         for name, policy in policies.items():
             out.setdefault(name, []).append((found.value(policy) - uniform) / (best - uniform))
     return out

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from statistics import NormalDist
 from types import SimpleNamespace
@@ -18,11 +17,9 @@ import dprl
 from benchmarks.coverage.domains import Domain
 from benchmarks.coverage.rows import Row
 from benchmarks.coverage.standard import PLANNED
-from dprl.evaluation import teaching
 from dprl.evaluation.learned import plan_of_learned
 from dprl.evaluation.strata import read_axis
 from dprl.protocols import Bounds
-from dprl.release import touch
 
 LOGS = 500
 TABLE, DEVELOPMENT, QUICK = 21, 7, 3
@@ -325,29 +322,13 @@ def _release(row: Row, domain: Domain, rng: np.random.Generator) -> Any:
         del columns["person_id"]
     budget, person = dprl.Budget(row.epsilon, row.delta), "person_id" if row.unit == "person" else None
     own: dict[str, Any] = {"unit": row.unit, "person": person, "seed": int(rng.integers(2**62))}
-    with compiled_once(max(len(columns["reward"]), row.units * bounds_of(row).horizon)):
-        if row.learn:
-            how = {"algorithm": row.algorithm(), "bounds": bounds_of(row), "learner": row.learn}
-            return dprl.learn(columns, budget, **how, **own)
-        return dprl.evaluate(
-            columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row),
-            compare=row.compare, subgroups=row.subgroups, best=row.best, **own,
-        )  # fmt: skip
-
-
-@contextmanager
-def compiled_once(most: int) -> Iterator[None]:
-    """Fill the rows of a log up with zeros, as is done for a log in parts: one compiled program serves all logs.
-
-    Otherwise each log of another number of rows, of at most so many, is compiled for anew. No digit of a release
-    depends on it.
-    """
-    plain, room = touch.unit_rows, 1 << most.bit_length()
-    touch.unit_rows = teaching.unit_rows = lambda rows, declared: plain(rows.with_room(room), declared)
-    try:
-        yield
-    finally:
-        touch.unit_rows = teaching.unit_rows = plain
+    if row.learn:
+        how = {"algorithm": row.algorithm(), "bounds": bounds_of(row), "learner": row.learn}
+        return dprl.learn(columns, budget, **how, **own)
+    return dprl.evaluate(
+        columns, dict(domain.policies), budget, algorithm=row.algorithm(), bounds=bounds_of(row),
+        compare=row.compare, subgroups=row.subgroups, best=row.best, **own,
+    )  # fmt: skip
 
 
 def _count(truth: float, estimates: list[Any], span: float) -> dict[str, Any]:
