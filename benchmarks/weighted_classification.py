@@ -18,7 +18,7 @@ import numpy as np
 
 import dprl
 from benchmarks.harness import pin, table
-from benchmarks.learn_from_log import ARMS, DELTA, EPSILONS, PEOPLE, RANGE, trial
+from benchmarks.learn_from_log import ARMS, DELTA, EPSILONS, RANGE, trial
 from dprl.accounting import events
 from dprl.accounting.calibration import noise_multiplier_for
 from dprl.evaluation.learned import plan_of_learned

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from dprl.engine.layouts import padded_units
+from dprl.engine.layouts import UnitRows, padded_units, unit_rows
 from dprl.engine.options import ValuesConfig
 from dprl.evaluation.stratified import Stratified
 from dprl.registry import evaluating
@@ -52,3 +52,22 @@ def test_layouts_agree(kind):
             np.testing.assert_allclose(one_shot.vectors(program, number, state, shared), expected, atol=1e-6)
             state = update(number, state, rng.normal(size=stage.mechanism.dimension), step)
         state = program.finish(number, state)
+
+
+def test_logs_of_many_sizes_are_compiled_for_once(monkeypatch: pytest.MonkeyPatch):
+    """Their rows are filled up with zeros to one length; of very many rows there is no copy."""
+
+    def of_people(count: int) -> UnitRows:
+        log = one_shot.load(helpers.stepped_log(count, 0), helpers.stepped_bounds(20))
+        program = one_shot.make(config, log.bounds, "tabular")
+        return unit_rows(one_shot.rows(log, program, config, "tabular", helpers.stepped_policy), 20)
+
+    config = KINDS["td"](discount=0.9)
+    fewer, more = of_people(19), of_people(20)
+    assert fewer.padding < more.padding
+    assert [x.shape for x in fewer.columns.values()] == [x.shape for x in more.columns.values()]
+    for units in (fewer, more):
+        assert not any(np.asarray(x[units.padding :]).any() for x in units.columns.values())
+        assert np.asarray(units.columns["weight"][: units.padding]).all()
+    monkeypatch.setattr("dprl.engine.rows._MOST_ROWS", 16)
+    assert len(of_people(20).columns["weight"]) == more.padding + 1
