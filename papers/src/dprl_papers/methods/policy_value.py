@@ -35,7 +35,7 @@ from dprl_papers.harness.problem import Problem
 Estimator = Literal["trajectory", "per-decision", "self-normalised"]
 UNCUT = 1e9
 """A bound on products of ratios that cuts none that matters."""
-PLENTY = Budget(50.0, 0.01)
+PLENTY = Budget(50.0, 1e-5)
 """Sets the public choices of a program that runs without noise, such as how many modes it has."""
 
 
