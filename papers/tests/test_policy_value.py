@@ -187,3 +187,9 @@ def test_doubly_robust_is_what_a_release_computes(domain):
     plan = make_plan(config, setting.bounds, setting.budget, policies, setting.features.name)
     (released,), _ = release_rows(plan, InMemory(plan, problem.log, policies), SeededNoise(key_of(1)))
     assert policy_value.doubly_robust(problem, key_of(1)) == pytest.approx(released.value, abs=1e-4)
+
+
+def test_what_runs_without_noise_is_planned_for_every_number_of_people():
+    """A delta of one over the people or more is refused, also by a plan whose noise nobody draws."""
+    for units in (200, 99_999):
+        policy_value.PLENTY.check_units(units)
