@@ -297,7 +297,8 @@ def test_reward_functions_of_one_radius_a_ledger(tmp_path):
     ):  # fmt: skip
         with pytest.raises(DprlError, match="neighbouring relation"):
             Ledger.create(tmp_path / "other.db", "tutor", budget, unit, relation)
-    with sqlite3.connect(path) as db, pytest.raises(sqlite3.IntegrityError):  # nor do the tables take it from others
+    # nor do the tables take it from others
+    with closing(sqlite3.connect(path)) as db, db, pytest.raises(sqlite3.IntegrityError):
         db.execute("INSERT INTO dataset SELECT 'x', epsilon, delta, unit, ?, created FROM dataset", (RELATION,))
 
 
@@ -508,6 +509,7 @@ def test_a_first_creation_waits_for_another_one(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ledger_file.time, "sleep", sleep)
     ledger = Ledger.create(path, "trial", Budget(1.0, 1e-5), "person", RELATION)
+    other.close()
     assert len(waits) == 3
     assert [d.name for d in ledger.datasets()] == ["trial"]
     other.close()
